@@ -35,6 +35,7 @@ from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.elimination.schedule import schedule_of
 from hypar_opt.solvers.minimum_cut import MinimumCut
 from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
+from hypar_opt.workload.parallelism import CHOICES
 
 CUT, DP, OPTIONS = MinimumCut(), DynamicProgramming(), SolverOptions()
 LEVELS = 4
@@ -116,7 +117,7 @@ def deep() -> bool:
 
 def states() -> None:
     def states_seconds(layers: int) -> float:
-        problem = Problem(batch=256, levels=2, reading="tables", choices=tuple(ho.Parallelism))
+        problem = Problem(batch=256, levels=2, reading="tables", choices=CHOICES)
         found = Instance(gpt(layers), problem)
         table = expanded(found.cost, found.workload, 2)
         return seconds(lambda: DP.solve(table, OPTIONS), 1.0)

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-import hypar_opt as ho
 from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.costs.table import CostTable
 from hypar_opt.instance.instance import Instance
@@ -25,12 +24,13 @@ from hypar_opt.plan.problem import Problem
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.feasibility import allowed_choices
+from hypar_opt.workload.parallelism import CHOICES
 
 GOAL, LIMIT = 10, 300
 
 
 def table_of(levels: int) -> CostTable:
-    problem = Problem(batch=256, levels=levels, reading="executed", choices=tuple(ho.Parallelism))
+    problem = Problem(batch=256, levels=levels, reading="executed", choices=CHOICES)
     instance = Instance(find_network("resnet-50"), problem)
     table = expanded(instance.cost, instance.workload, levels)
     return instance.constraints.states(table, canonical_states(levels, 3))

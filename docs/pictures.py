@@ -68,7 +68,7 @@ def _gpt_plans() -> dict[str, ho.Plan]:
             levels=3,
             search="joint",
             reading="executed",
-            choices=tuple(ho.Parallelism),
+            choices=("data", "model", "output"),
         )
         for batch in (4, 8, 16, 64, 256)
     }

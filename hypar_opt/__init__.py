@@ -3,7 +3,7 @@
     >>> import hypar_opt as ho
     >>> plan = ho.solve("vgg-a", batch=256, levels=4, solver="dp")
     >>> plan.parallelism[0][-1]
-    <Parallelism.MODEL: 'model'>
+    'model'
     >>> plan.cost.total
     1408428544
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hypar_opt.models import read_network as read_network
     from hypar_opt.pipeline import solve as solve
     from hypar_opt.pipeline import write_model as write_model
-    from hypar_opt.plan.layouts import StoredLayout as StoredLayout
     from hypar_opt.plan.plan import Plan as Plan
     from hypar_opt.plan.plan import write_plan as write_plan
     from hypar_opt.plan.problem import Constraints as Constraints
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from hypar_opt.studies.virtual_run import run as run
     from hypar_opt.workload.graph import layer_graph as layer_graph
     from hypar_opt.workload.network import Network as Network
-    from hypar_opt.workload.parallelism import Parallelism as Parallelism
     from hypar_opt.workload.tensors import Workload as Workload
 
 # Type checkers see the imports above; at run time `__getattr__` looks names up here.
@@ -59,11 +57,9 @@ _HOME = {
     "Constraints": "plan.problem",
     "HyparError": "errors",
     "Network": "workload.network",
-    "Parallelism": "workload.parallelism",
     "Plan": "plan.plan",
     "Problem": "plan.problem",
     "SolverOptions": "solvers.base",
-    "StoredLayout": "plan.layouts",
     "Workload": "workload.tensors",
     "best_plans": "studies.alternatives",
     "better_reading": "studies.advice",
@@ -94,11 +90,9 @@ __all__ = [
     "Constraints",
     "HyparError",
     "Network",
-    "Parallelism",
     "Plan",
     "Problem",
     "SolverOptions",
-    "StoredLayout",
     "Workload",
     "__version__",
     "best_plans",

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from hypar_opt.plan.problem import Problem
     from hypar_opt.solvers.solution.solver import SolutionFile
     from hypar_opt.workload.network import Network
-    from hypar_opt.workload.parallelism import Parallelism
 
 
 @checked
@@ -319,7 +318,7 @@ def _priced(
     return Plan(
         network=NetworkRecord.of(instance.network),
         layers=tuple(layer.name for layer in instance.workload.layers),
-        parallelism=words_of(rows, instance.network.choices(len(problem.choices))),
+        parallelism=words_of(rows, instance.network.words(problem.choices)),
         layouts=layouts_of(instance, rows, tensors),
         cost=cost,
         solver=solver.vouched(),
@@ -329,7 +328,7 @@ def _priced(
 
 def plan_of(
     plan: Plan,
-    parallelism: Sequence[Sequence[Parallelism]],
+    parallelism: Sequence[Sequence[str]],
     *,
     bound: float,
     considered: int,

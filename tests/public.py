@@ -12,6 +12,7 @@ from typing import Any
 import hypar_opt as ho
 from hypar_opt.simulator import RunOptions
 from hypar_opt.studies.sweep import sweep
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 
 FEW = 12
@@ -54,7 +55,7 @@ def results(folder: Path) -> list[Any]:
         ho.pareto("lenet-c", array="hmc-htree-2", points=2),
         ho.solve_many("lenet-c", batch=[1, 16], element_bytes=[1, 4]),
         ho.run(ho.solve("lenet-c", levels=1, reading="executed"), scale_down=True),
-        workload_of(ho.load("gpt2"), 2, shared_tensors=True),
+        workload_of(ho.load("gpt2"), 2, CHOICES, shared_tensors=True),
         sweep(spec, folder / "table.csv"),
     ]
 

@@ -162,7 +162,7 @@ def test_the_picture_is_of_the_present_plan() -> None:
     plan = ho.solve("vgg-a")
     for bytes_ in (*plan.cost.per_level, plan.cost.total):
         assert format_bytes(bytes_) in picture
-    flat = [choice.value for row in plan.parallelism for choice in row]
+    flat = [choice for row in plan.parallelism for choice in row]
     assert picture.count("●") == flat.count("model") + 1  # and the legend's
     assert picture.count("○") == flat.count("data") + 1
     assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")

@@ -92,7 +92,7 @@ def operators(as_json: options.JSON = False) -> None:
     from hypar_opt.workload.operators import OPERATORS
 
     def splits(operator: Any) -> dict[str, Any]:
-        halved = (f"{choice.word} {choice.axis}".strip() for choice in operator.choices)
+        halved = (f"{choice.word} {choice.axis}".strip() for choice in operator.choices.values())
         return {"axes": str(operator.contraction), "choices": ", ".join(halved)}
 
     output.print_rows(_rows(OPERATORS, splits), as_json=as_json)

@@ -53,11 +53,6 @@ class CostModel(ABC):
         """Charges per unit: 2 if a charge of 1 is half a byte."""
         return 1
 
-    @property
-    @abstractmethod
-    def choices(self) -> int:
-        """The number of choices of a layer: that of the problem."""
-
     @abstractmethod
     def node(self, workload: Workload, nodes: Indices, states: States) -> Sequence[Integers]:
         """Return what nodes are charged at each level of their states."""

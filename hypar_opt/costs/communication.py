@@ -17,7 +17,7 @@ from hypar_opt.costs.states import ByLevel, Copies, copies_of, levels_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError
-from hypar_opt.sharding.layouts import Layout, layouts
+from hypar_opt.workload.tensors import FIRST_SPLIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,8 +67,6 @@ class CommunicationCost(CostModel):
         Bytes of a tensor's element: 4 as in the paper, 2 for half precision.
     phases
         The passes that are charged: all three of training, or fewer.
-    choices
-        2, or 3 with output parallelism, for all readings but ``figures``.
     level_weights
         The cost of a byte at each level, H1 first; empty for 1 at every level.
     sizes
@@ -78,8 +76,6 @@ class CommunicationCost(CostModel):
     ------
     UnknownNameError
         If there is no such reading.
-    HyparError
-        If the reading has no charge for output parallelism, and that is a choice.
 
     Source: Tables 1 and 2; Algorithm 2; docs/model.md.
     """
@@ -87,17 +83,12 @@ class CommunicationCost(CostModel):
     reading: str = "text"
     element_bytes: int = 4
     phases: tuple[Phase, ...] = TRAINING
-    choices: int = 2
     level_weights: tuple[int, ...] = ()
     sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.reading not in READINGS:
             raise UnknownNameError("reading", self.reading, list(READINGS))
-        if self.choices == 3 and self._row.input_error is None:
-            raise HyparError(
-                f"choices: output needs the reading {_WITH_OUTPUT}, got {self.reading}"
-            )
 
     @classmethod
     def from_problem(cls, problem: Problem, workload: Workload) -> CommunicationCost:
@@ -112,12 +103,17 @@ class CommunicationCost(CostModel):
             problem.reading,
             problem.element_bytes,
             INFERENCE if problem.inference else TRAINING,
-            len(problem.choices),
             problem.level_weights,
             problem.hierarchy.sizes,
         )
-        reads_whole = workload.lacking(cost.choices).input.any(axis=0)
-        if reads_whole.any() and cost._row.input_error is None:
+        if cost._row.input_error is not None:
+            return cost
+        if "output" in problem.choices:
+            raise HyparError(
+                f"choices: output needs the reading {_WITH_OUTPUT}, got {cost.reading}"
+            )
+        reads_whole = (workload.layouts.inputs < FIRST_SPLIT).any(axis=(0, 1))
+        if reads_whole.any():
             layer = workload.nodes[int(reads_whole.argmax())]
             raise HyparError(
                 f"layer {layer.name!r} ({layer.kind}) has a choice that reads its input whole,"
@@ -145,7 +141,7 @@ class CommunicationCost(CostModel):
         reduced = []
         # A tensor doubles at each level above whose halved axis it lacks (`W * 2^d` for data
         # parallelism).
-        for lacks, quarters in reductions_of(workload, self.reading, self.phases, self.choices):
+        for lacks, quarters in reductions_of(workload, self.reading, self.phases):
             lacked = [lacks[block, nodes] for block in states]
             reduced.append((quarters[nodes], lacked, copies_of(lacked, parts)))
 
@@ -170,15 +166,15 @@ class CommunicationCost(CostModel):
         before them.
         """
         source, target = workload.ends[boundaries, 0], workload.ends[boundaries, 1]
-        reads, writes = layouts(workload, self.choices)
+        layouts, operand = workload.layouts, workload.operand[boundaries]
         parts = self._parts(levels_of(targets))
         whole: list[NDArray[np.bool_]] = []
-        if workload.lacking(self.choices).input.any():
-            whole = [reads[target, block] == Layout.WHOLE for block in targets]
+        if layouts.reads_whole:
+            whole = [layouts.inputs[operand, block, target] == 0 for block in targets]
         gathered = copies_of(whole, parts)
         kept: list[Copies] = []
-        if workload.replica_boundaries(self.choices)[boundaries].any():
-            stored = [writes[source, block] == Layout.WHOLE for block in sources]
+        if workload.replica_boundaries[boundaries].any():
+            stored = [layouts.whole[block, source] for block in sources]
             both = [(a & b)[::-1] for a, b in zip(whole[::-1], stored[::-1], strict=True)]
             kept = copies_of(both, parts[::-1])
 
@@ -202,26 +198,27 @@ class CommunicationCost(CostModel):
 
     def _conversions(self, workload: Workload) -> NDArray[np.int64]:
         """Return the quarters of an element that a boundary moves for each pair of choices."""
-        return conversions_of(workload, self.reading, self.phases, self.choices)
+        return conversions_of(workload, self.reading, self.phases)
 
     def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:
         """Return the charges of all levels together, for two choices and equal level weights.
 
         Source: docs/decisions/0005-joint-optimum.md.
         """
-        lacking = workload.lacking(self.choices)
         # With a third choice a boundary's charge depends on what its target has split above, and
         # with unequal weights permuting the levels changes the cost: neither telescopes.
-        if self.choices > 2 or len(set(self.level_weights)) > 1:
+        layouts = workload.layouts
+        if len(workload.choices) > 2 or len(set(self.level_weights)) > 1:
             return None
-        if lacking.input.any() or any(tensor.all(axis=0).any() for tensor in lacking):
+        tensors = (*layouts.inputs, layouts.weight, layouts.output)
+        if layouts.reads_whole or any((x < FIRST_SPLIT).all(axis=0).any() for x in tensors):
             # A tensor that lacks both axes doubles at every level, whatever is chosen, so that
             # its charge depends on the level and not on the layer's own count alone.
             return None
         # All levels have the same weight: the first level's scale is that of all.
         scale = self._scale(0)
         charges: Integers = np.zeros((2, len(workload.nodes)), object)
-        for lacks, quarters in reductions_of(workload, self.reading, self.phases, self.choices):
+        for lacks, quarters in reductions_of(workload, self.reading, self.phases):
             charges += scale * quarters.astype(object) * lacks
         conversions: Integers = self._conversions(workload).astype(object)
         pairs = scale * conversions.reshape(-1, 4).T * np.array(workload.boundary_sizes, object)
@@ -261,7 +258,7 @@ class CommunicationCost(CostModel):
         """Return an upper bound on the quarters of elements that move at a level, in all groups."""
         # No reading charges a tensor more than 8 quarters of an element in all passes, and none
         # has more copies than there are groups above a level: with replicas than accelerators.
-        beyond = bool(workload.weight_users) or workload.has_replicas(self.choices)
+        beyond = bool(workload.weight_users) or workload.has_replicas
         levels = max(len(self.sizes), level + 1) if beyond else level
         return 8 * workload.elements * math.prod(self._parts(levels))
 

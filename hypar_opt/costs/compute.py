@@ -16,7 +16,7 @@ from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.workload.tensors import MAX_CHOICES
+from hypar_opt.workload.tensors import FIRST_SPLIT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,17 +75,17 @@ def local_words(
 
     Source: docs/simulator.md.
     """
-    weights, inputs, pooled = (
+    weights, *inputs, pooled = (
         sizes[nodes] * copies(lacks, nodes, states, hierarchy)
         for sizes, lacks in local_tensors(workload, hierarchy)
     )
-    return weights, inputs, pooled
+    return weights, added_up(inputs), pooled
 
 
 def local_tensors(
     workload: Workload, hierarchy: Hierarchy
 ) -> list[tuple[Integers, NDArray[np.bool_]]]:
-    """Return the elements of nodes' weights, input and output, and which choices replicate them.
+    """Return the elements of nodes' weights, operands and output, and which choices replicate them.
 
     Elements are integers that hold the copies of all accelerators.
 
@@ -95,11 +95,13 @@ def local_tensors(
         ``(nodes,)`` and ``(choices, nodes)``.
     """
     dtype = exact_dtype(workload.elements * hierarchy.accelerators)
-    lacking = workload.lacking(MAX_CHOICES)
+    layouts = workload.layouts
+    sizes = (workload.weights, *workload.operand_sizes, workload.pooled)
     return [
-        (np.array(workload.weights, dtype), lacking.weight),
-        (np.array(workload.inputs, dtype), lacking.input),
-        (np.array(workload.pooled, dtype), lacking.output),
+        (np.array(elements, dtype), numbers < FIRST_SPLIT)
+        for elements, numbers in zip(
+            sizes, (layouts.weight, *layouts.inputs, layouts.output), strict=True
+        )
     ]
 
 
@@ -119,18 +121,19 @@ def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) ->
         Its levels, element bytes, optimizer, and whether it is inference, are used.
     """
     element_bytes = problem.element_bytes
-    weights, inputs, outputs = (
-        np.array(sizes, object) for sizes in (workload.stored, workload.inputs, workload.outputs)
-    )
-    # The load is in units of 2^-levels bytes: a level without a choice has not halved anything,
+    layouts, choices = workload.layouts, counts.astype(object)
+    # The load is in units of 2^-levels bytes: a level without a choice has not split anything,
     # which in this unit is a factor of 2.
-    undecided = problem.levels - counts.astype(object).sum(axis=0)
-    read, stored, written = (
-        (counts.astype(object) * lacks).sum(axis=0) + undecided
-        for lacks in workload.lacking(len(counts))
-    )
-    shard = weights << stored
-    maps = (inputs << read) + (outputs << written)
+    undecided = problem.levels - choices.sum(axis=0)
+
+    def held(elements: tuple[int, ...], numbers: NDArray[np.intp]) -> Integers:
+        copied: Integers = (choices * (numbers < FIRST_SPLIT)).sum(axis=0) + undecided
+        return np.array(elements, object) << copied
+
+    shard = held(workload.stored, layouts.weight)
+    maps = held(workload.outputs, layouts.output)
+    for elements, numbers in zip(workload.operand_sizes, layouts.inputs, strict=True):
+        maps = maps + held(elements, numbers)
     load: Integers = element_bytes * (shard + maps)
     if not problem.inference:
         # Gradients are as large as weights, and errors as feature maps.
@@ -196,10 +199,10 @@ class Work:
         """Return an upper bound on the seconds of a pass of all layers together."""
         # Words, a sum of products, one a level, are largest where all levels make one choice; the
         # sum over the choices bounds the largest of these.
-        nodes = np.arange(len(workload.nodes))[None]
-        states = [np.arange(MAX_CHOICES)[None, :, None]] * self.hierarchy.levels
+        nodes, choices = np.arange(len(workload.nodes))[None], len(workload.choices)
+        states = [np.arange(choices)[None, :, None]] * self.hierarchy.levels
         words = sum(
-            sum(part.reshape(-1).tolist()) * (MAX_CHOICES * nodes.size // part.size)
+            sum(part.reshape(-1).tolist()) * (choices * nodes.size // part.size)
             for part in local_words(workload, nodes, states, self.hierarchy)
         )
         loading: Fraction = self.element_bytes * words / self._dram_bandwidth

@@ -32,22 +32,22 @@ def level_table(
     above : (levels, nodes)
         The choices of all nodes at the levels above, H1 first.
     """
-    choices, rows = np.arange(cost.choices), of_rows(above, len(workload.nodes))
+    choices, rows = np.arange(len(workload.choices)), of_rows(above, len(workload.nodes))
     nodes = np.arange(len(workload.nodes))[:, None]
     states = [*(row[..., None] for row in rows), choices[None, None]]
     charges = cost.node(workload, nodes, states)[-1]
-    node: Integers = np.broadcast_to(charges, (len(nodes), cost.choices))
+    node: Integers = np.broadcast_to(charges, (len(nodes), len(choices)))
     edge = _edges(cost, workload, rows)
     # Of int64 where every sum fits it.
     highest = node.max(axis=1, initial=0), edge.max(axis=(1, 2), initial=0)
     dtype = exact_dtype(sum(sum(part.tolist()) for part in highest))
-    each_choice = [(choice,) for choice in range(cost.choices)]
+    each_choice = [(choice,) for choice in choices.tolist()]
     node, (edge,) = with_penalties(workload, node.astype(dtype), [edge.astype(dtype)], each_choice)
     return CostTable(
         node=node,
         edge=edge,
         ends=workload.ends,
-        trick=workload.trick,
+        baselines=workload.baselines,
         unit=cost.unit,
         resolution=cost.resolution,
     )
@@ -55,15 +55,16 @@ def level_table(
 
 def _edges(cost: CostModel, workload: Workload, rows: Sequence[Indices]) -> Integers:
     """Return what a level charges boundaries: ``(boundaries, choices, choices)``."""
-    numbers, choices = np.arange(len(workload.ends))[:, None, None], np.arange(cost.choices)
+    choices = np.arange(len(workload.choices))
+    numbers = np.arange(len(workload.ends))[:, None, None]
     sources, targets = ([row[:, ends, None, None] for row in rows] for ends in workload.ends.T)
     here = choices[None, None, :, None], choices[None, None, None]
     charges = cost.edge(workload, numbers, [*sources, here[0]], [*targets, here[1]])
-    if workload.has_replicas(cost.choices):
+    if workload.has_replicas:
         added = added_up(charges) - added_up(cost.edge(workload, numbers, sources, targets))
     else:  # what levels above are charged is the same, whatever is chosen here
         added = charges[-1]
-    return np.broadcast_to(added, (len(numbers), cost.choices, cost.choices))
+    return np.broadcast_to(added, (len(numbers), len(choices), len(choices)))
 
 
 def joins_levels(cost: CostModel, workload: Workload, levels: int) -> bool:
@@ -72,6 +73,7 @@ def joins_levels(cost: CostModel, workload: Workload, levels: int) -> bool:
     No table of a level alone has it. Asked of the last level below the others, where all choices
     are the same: a ring joins these.
     """
-    nodes, states = np.arange(len(workload.nodes))[:, None], np.arange(cost.choices)[None, None]
+    nodes = np.arange(len(workload.nodes))[:, None]
+    states = np.arange(len(workload.choices))[None, None]
     charges, above = (cost.node(workload, nodes, [states] * n) for n in (levels, levels - 1))
     return any((row != alone).any() for row, alone in zip(charges, above, strict=False))

@@ -70,10 +70,6 @@ class ArrayCost(CostModel):
     def unit(self) -> str:
         return f"{PREFIXES.get(self.per_unit, '')}{self.BASE}"
 
-    @property
-    def choices(self) -> int:
-        return self.communication.choices
-
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:

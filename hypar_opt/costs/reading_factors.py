@@ -5,6 +5,7 @@ All levels, and all counts of choices above them, share these: each is made once
 
 from __future__ import annotations
 
+import itertools
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,8 @@ import numpy as np
 
 from hypar_opt.costs.readings import READINGS, Phase
 from hypar_opt.costs.table import exact_dtype
-from hypar_opt.sharding.layouts import Layout, layouts
+from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED
+from hypar_opt.workload.tensors import FIRST_SPLIT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,38 +25,47 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=64)
 def conversions_of(
-    workload: Workload, reading: str, phases: tuple[Phase, ...], choices: int
+    workload: Workload, reading: str, phases: tuple[Phase, ...]
 ) -> NDArray[np.int64]:
     """Return what boundaries move for pairs of choices: ``(boundaries, choices, choices)``.
 
     Nothing of weights that layers share: these are stored as their users split them.
     """
-    quarters = quarters_of(reading, phases)
-    reads, writes = layouts(workload, choices)
+    layouts = workload.layouts
+    quarters = quarters_of(layouts.names, reading, phases)
     sources, targets = workload.ends.T
-    pairs: NDArray[np.int64] = quarters[writes[sources][:, :, None], reads[targets][:, None, :]]
+    writes, reads = layouts.output[:, sources], layouts.inputs[workload.operand, :, targets]
+    pairs: NDArray[np.int64] = quarters[writes.T[:, :, None], reads[:, None, :]]
     pairs[workload.is_weight_boundary] = 0
     pairs.setflags(write=False)
     return pairs
 
 
 @lru_cache(maxsize=64)
-def quarters_of(reading: str, phases: tuple[Phase, ...]) -> NDArray[np.int64]:
-    """Return the quarters of an element that a conversion moves: ``(written, read)``."""
-    quarters = np.zeros((len(Layout), len(Layout)), np.int64)
-    for (written, read), conversion in READINGS[reading].conversions.items():
-        quarters[written, read] = conversion.forward * (Phase.FORWARD in phases)
-        quarters[written, read] += conversion.backward * (Phase.BACKWARD in phases)
+def quarters_of(
+    names: tuple[str, ...], reading: str, phases: tuple[Phase, ...]
+) -> NDArray[np.int64]:
+    """Return the quarters of an element that a conversion moves: ``(written, read)``.
+
+    Parameters
+    ----------
+    names
+        The layouts by number, as in `hypar_opt.workload.tensors.Layouts`.
+    """
+    quarters = np.zeros((len(names), len(names)), np.int64)
+    convert = READINGS[reading].conversion
+    for written, read in itertools.product(range(len(names)), repeat=2):
+        if written != read and names[read] != PARTIAL:  # no layer needs addends
+            conversion = convert(names[written], names[read])
+            quarters[written, read] = conversion.forward * (Phase.FORWARD in phases)
+            quarters[written, read] += conversion.backward * (Phase.BACKWARD in phases)
     quarters.setflags(write=False)
     return quarters
 
 
 @lru_cache(maxsize=64)
 def reductions_of(
-    workload: Workload,
-    reading: str,
-    phases: tuple[Phase, ...],
-    choices: int,
+    workload: Workload, reading: str, phases: tuple[Phase, ...]
 ) -> list[tuple[NDArray[np.bool_], Integers]]:
     """Return what is reduced where a tensor lacks a choice's axis.
 
@@ -66,24 +77,32 @@ def reductions_of(
     """
     row = READINGS[reading]
     forward, backward, gradient = (phase in phases for phase in Phase)
-    lacking = workload.lacking(choices)
+    layouts = workload.layouts
     outputs = workload.outputs if row.before_pool else workload.pooled
     output_quarters = row.partial_sum * forward + row.gathered_error * backward
     statistics = [
         node.statistics[0] * forward + node.statistics[1] * backward for node in workload.nodes
     ]
-    errors = [(row.input_error or 0) * backward * size for size in workload.inputs]
     # No layer reads the error of the network's input; AccPar charges it all the same.
-    if not row.first_input_error:
-        with_source = {edge.target for edge in workload.boundaries if not edge.weights}
-        errors = [size if layer in with_source else 0 for layer, size in enumerate(errors)]
-    whole = workload.whole(choices)
+    with_source = {edge.target for edge in workload.boundaries if not edge.weights}
+    errors = (row.input_error or 0) * backward
+    channels = [n for n, name in enumerate(layouts.names) if name in (CHANNEL, SHUFFLED)]
+    whole = layouts.whole
     reduced = [
-        (lacking.weight, [row.gradient * gradient * size for size in workload.stored]),
-        (lacking.output & ~whole, [output_quarters * size for size in outputs]),
-        (lacking.input & ~whole, errors),
-        # What each side has summed over its own channels; a split of images needs nothing.
-        (~workload.halves_batch(choices) & ~whole, [row.gradient * size for size in statistics]),
+        (layouts.weight < FIRST_SPLIT, [row.gradient * gradient * x for x in workload.stored]),
+        ((layouts.output < FIRST_SPLIT) & ~whole, [output_quarters * size for size in outputs]),
+        *(
+            (
+                (read < FIRST_SPLIT) & ~whole,
+                [
+                    errors * size if row.first_input_error or layer in with_source else 0
+                    for layer, size in enumerate(sizes)
+                ],
+            )
+            for read, sizes in zip(layouts.inputs, workload.operand_sizes, strict=True)
+        ),
+        # What each part has summed over its own channels; a split of images needs nothing.
+        (np.isin(layouts.inputs[0], channels), [row.gradient * size for size in statistics]),
     ]
     return [
         (lacks, np.array(quarters, exact_dtype(max(quarters))))

@@ -30,19 +30,16 @@ count these exchanges differently:
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
 from hypar_opt.sharding.conversions import StepKind, backward, conversion
-from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.layouts import PARTIAL, WHOLE, Layout, is_split
 from hypar_opt.sharding.passes import INFERENCE as INFERENCE
 from hypar_opt.sharding.passes import TRAINING as TRAINING
 from hypar_opt.sharding.passes import Phase as Phase
-
-BATCH, CHANNEL, WHOLE, PARTIAL, SHUFFLED = Layout
 
 
 class Conversion(NamedTuple):
@@ -67,9 +64,9 @@ class Reading:
     gathered_error
         The same output's error, per element: all-gathered backward, the dual of the
         reduce-scatter.
-    conversions
-        A boundary, per element of A, by the layout that it is written in and that it is read
-        in; a pair that is missing moves nothing.
+    conversion
+        Returns what a boundary moves, per element of A, given the layout that it is written in
+        and another that it is read in.
     input_error
         The error of a layer's input where the choice's axis is not among its own, per element:
         it leaves the layer as partial sums. None if the reading has no such choice.
@@ -88,7 +85,7 @@ class Reading:
 
     gradient: int
     partial_sum: int
-    conversions: Mapping[tuple[Layout, Layout], Conversion]
+    conversion: Callable[[Layout, Layout], Conversion]
     input_error: int | None = None
     first_input_error: bool = False
     gathered_error: int = 0
@@ -97,38 +94,28 @@ class Reading:
     gathers_last: bool = False
 
 
-_PRINTED = {
-    # dp-mp: 0.25 A(F) forward and 0.25 A(E) backward.
-    (BATCH, CHANNEL): Conversion(1, 1),
-    # mp-mp and mp-dp: 0.5 A(E), backward.
-    (PARTIAL, CHANNEL): Conversion(0, 2),
-    (PARTIAL, BATCH): Conversion(0, 2),
-    # d-o and o-o: half of the input is gathered forward; o-d as dp-mp (AccPar, Type III).
-    (BATCH, WHOLE): Conversion(2, 0),
-    (CHANNEL, WHOLE): Conversion(2, 0),
-    (CHANNEL, BATCH): Conversion(1, 1),
-    # A channel shuffle reads channels in an order in which nothing is written.
-    (BATCH, SHUFFLED): Conversion(1, 1),
-    (CHANNEL, SHUFFLED): Conversion(1, 1),
-    (PARTIAL, SHUFFLED): Conversion(0, 2),
-}
-"""Table 2, and AccPar's for what output parallelism reads and writes."""
-
-_BOTH_DIRECTIONS = dict.fromkeys(
-    ((BATCH, CHANNEL), (CHANNEL, BATCH), (BATCH, SHUFFLED), (CHANNEL, SHUFFLED)), Conversion(2, 2)
-)
-"""An all-to-all: half of the tensor moves each way."""
+def _printed(written: Layout, read: Layout) -> Conversion:
+    """Return Table 2's charge, and AccPar's for what output parallelism reads and writes."""
+    if not is_split(read):
+        # d-o and o-o: half of the input is gathered forward.
+        return Conversion(2, 0) if is_split(written) else Conversion()
+    if written == PARTIAL:
+        return Conversion(0, 2)  # mp-mp and mp-dp: 0.5 A(E), backward
+    # dp-mp: 0.25 A(F) forward and 0.25 A(E) backward; o-d as dp-mp (AccPar, Type III).
+    return Conversion() if written == WHOLE else Conversion(1, 1)
 
 
-def _of_a_run() -> dict[tuple[Layout, Layout], Conversion]:
-    """Return what converting a tensor moves when it runs, but for reduce-scatters of its sums."""
-    conversions = {}
-    for written, read in itertools.product(Layout, (BATCH, CHANNEL, WHOLE, SHUFFLED)):
-        steps = conversion((written,), (read,))
-        steps = tuple(step for step in steps if step.kind is not StepKind.REDUCE_SCATTER)
-        both = (sum(4 * step.moved(1) for step in way) for way in (steps, backward(steps)))
-        conversions[written, read] = Conversion(*map(int, both))
-    return conversions
+def _in_both_directions(written: Layout, read: Layout) -> Conversion:
+    """Return an all-to-all's charge: half of the tensor moves each way."""
+    return Conversion(2, 2) if is_split(written) and is_split(read) else Conversion()
+
+
+def _of_a_run(written: Layout, read: Layout) -> Conversion:
+    """Return what a conversion moves when it runs, but for reduce-scatters of its sums."""
+    steps = conversion((written,), (read,), (2,))
+    steps = tuple(step for step in steps if step.kind is not StepKind.REDUCE_SCATTER)
+    both = (sum(4 * step.moved(1) for step in way) for way in (steps, backward(steps)))
+    return Conversion(*map(int, both))
 
 
 READINGS = MappingProxyType(
@@ -136,13 +123,13 @@ READINGS = MappingProxyType(
         # `text` and `figures` count both directions of an all-reduce, 2 elements for 1 of the
         # tensor; `tables` what one side fetches. `executed` splits it into its two halves, of 1
         # each.
-        "text": Reading(8, 8, _PRINTED, input_error=8),
-        "tables": Reading(4, 4, _PRINTED, input_error=4, first_input_error=True),
-        "figures": Reading(8, 8, _BOTH_DIRECTIONS),
+        "text": Reading(8, 8, _printed, input_error=8),
+        "tables": Reading(4, 4, _printed, input_error=4, first_input_error=True),
+        "figures": Reading(8, 8, _in_both_directions),
         "executed": Reading(
             8,
             4,
-            _of_a_run(),
+            _of_a_run,
             input_error=0,
             gathered_error=4,
             before_pool=True,

@@ -15,7 +15,7 @@ class RowNames:
     nodes
         The names of a workload's nodes: layers, and what several layers share.
     words
-        Of every node, its choices in the words of a plan file.
+        Every node's choices in the words of a plan file; None where it has no such choice.
     levels
         The table's levels, as ``H2``: its rows are all nodes at the first, then all at the next.
     states
@@ -23,7 +23,7 @@ class RowNames:
     """
 
     nodes: Sequence[str]
-    words: Sequence[Sequence[str]]
+    words: Sequence[Sequence[str | None]]
     levels: tuple[str, ...]
     states: Sequence[Sequence[int]] | None = None
 
@@ -41,6 +41,5 @@ class RowNames:
         """Return a column's choice, as ``model``, or its choices by level, as ``data.model``."""
         words = self.words[row % len(self.nodes)]
         digits = (column,) if self.states is None else self.states[column]
-        # A kind of layer may have fewer choices than the table has columns: those are forbidden.
-        known = len(words)
-        return ".".join(words[d] if d < known else f"choice{d + 1}" for d in digits)
+        # A kind of layer may lack a choice that the table has a column for: it is forbidden.
+        return ".".join(words[digit] or f"choice{digit + 1}" for digit in digits)

@@ -12,13 +12,13 @@ from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.state_tables import canonical_states
 from hypar_opt.costs.states import added_up
 from hypar_opt.sharding.weights import shared_weights as shared_weights
+from hypar_opt.workload.parallelism import PAPERS_CHOICES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.table import CostTable, Integers
-    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
 
 Rows = Sequence[Sequence[int]]
@@ -55,8 +55,8 @@ def level_tables(
     even
         Whether shared tensors, too, are split into equal parts only.
     """
-    if tensors is None and workload.has_replicas(cost.choices):
-        few = cost.choices ** len(rows) <= MAX_STATES
+    if tensors is None and workload.has_replicas:
+        few = len(workload.choices) ** len(rows) <= MAX_STATES
         derived = _over_all_levels if few else _level_by_level
         tensors = derived(workload, cost, rows, even=even)
     elif tensors is None and even and workload.shared:
@@ -114,7 +114,7 @@ def _costs(workload: Workload, table: CostTable, row: Sequence[int]) -> Integers
     leaving, entering = np.flatnonzero(sources < shared), np.flatnonzero(targets < shared)
     np.add.at(costs, sources[leaving], table.edge[leaving, :, choice[targets[leaving]]])
     np.add.at(costs, targets[entering], table.edge[entering, choice[sources[entering]], :])
-    return np.where(workload.forbidden(table.choices)[:shared], costs.max() + 1, costs)
+    return np.where(workload.forbidden[:shared], costs.max() + 1, costs)
 
 
 def _over_all_levels(
@@ -130,7 +130,7 @@ def _over_all_levels(
     if not len(tensors) or not rows:
         return levels
     choices = np.array([(0,) * workload.shared + tuple(row) for row in rows], np.intp)
-    states = np.array(canonical_states(len(rows), cost.choices), np.intp).T
+    states = np.array(canonical_states(len(rows), len(workload.choices)), np.intp).T
     # A tensor neighbours layers alone: each boundary has one at an end, or none.
     is_end = np.isin(workload.ends, tensors)
     boundaries = np.flatnonzero(is_end.any(axis=1))
@@ -148,7 +148,7 @@ def _over_all_levels(
     for node in workload.tensor_writers:
         total, kept = totals[node], states
         if even:
-            fits = _into_equal_parts(workload.nodes[node], states)
+            fits = _into_equal_parts(workload, node, states)
             total, kept = total[fits], states[:, fits]
         for level, column in zip(levels, kept[:, total.argmin()].tolist(), strict=True):
             level[node] = column
@@ -163,7 +163,7 @@ def _level_by_level(
     left = {
         node: [
             halvings(workload.nodes[node].sizes[choice.axis]) if even and choice.axis else len(rows)
-            for choice in workload.nodes[node].operator.splits
+            for choice in filter(None, workload.choices_of_nodes[node])
         ]
         for node in workload.tensor_writers
     }
@@ -181,12 +181,12 @@ def _level_by_level(
     return levels
 
 
-def _into_equal_parts(tensor: LayerTensors, states: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _into_equal_parts(workload: Workload, node: int, states: NDArray[np.intp]) -> NDArray[np.bool_]:
     """Return which states, ``(levels, states)``, split a tensor without remainder."""
-    equal = np.ones(states.shape[1], bool)
-    for column, choice in enumerate(tensor.operator.splits):
-        if choice.axis:
-            equal &= (states == column).sum(axis=0) <= halvings(tensor.sizes[choice.axis])
+    equal, sizes = np.ones(states.shape[1], bool), workload.nodes[node].sizes
+    for column, choice in enumerate(workload.choices_of_nodes[node]):
+        if choice and choice.axis:
+            equal &= (states == column).sum(axis=0) <= halvings(sizes[choice.axis])
     return equal
 
 
@@ -205,8 +205,9 @@ def _even_tensors(workload: Workload, cost: CostModel, rows: Rows) -> list[dict[
         above.append(with_shared(workload, table, row))
     levels: list[dict[int, int]] = [{} for _ in rows]
     for node in workload.tensor_writers:
-        tensor = workload.nodes[node]
-        batch, channel = (halvings(tensor.sizes[x.axis]) for x in tensor.operator.splits[:2])
+        sizes = workload.nodes[node].sizes
+        splits = workload.nodes[node].operator.splits
+        batch, channel = (halvings(sizes[splits[word].axis]) for word in PAPERS_CHOICES)
         # By what the batch saves over the channels: those that save most, or nothing, first.
         order = sorted(
             range(len(rows)), key=lambda level: costs[level][node][0] - costs[level][node][1]

@@ -115,9 +115,9 @@ def factored(
     NoAnswerError
         If the deadline passes, as for every function that builds tables.
     """
-    choices = cost.choices
+    choices = len(workload.choices)
     check_states(len(workload.nodes), choices, levels)
-    if workload.has_replicas(choices):
+    if workload.has_replicas:
         return None
     pairs: list[Integers] = []
     for level, row in enumerate(_edges(cost, workload, levels)):
@@ -157,13 +157,13 @@ def expanded(
     RefusedError
         If there are more pairs of states than memory allows.
     """
-    choices = cost.choices
+    choices = len(workload.choices)
     # An edge's matrix has an entry for each pair of states.
     check_states(len(workload.nodes), choices**2, levels)
     states = canonical_states(levels, choices, deadline)
     order = in_mixed_radix(states, choices)
     charged: list[tuple[Indices, Integers]] = []
-    for boundaries in _alike(workload, choices):
+    for boundaries in _alike(workload):
         deadline.check()
         total = added_up(_edges(cost, workload, levels, boundaries[:1]))
         charged.append((boundaries, np.broadcast_to(total, (1, *[choices] * 2 * levels))))
@@ -173,17 +173,17 @@ def expanded(
     for boundaries, charge in charged:
         edge[boundaries] = charge.reshape(edge.shape[1:])[order[:, None], order]
     node, (edge,) = with_penalties(workload, node, [edge], states)
-    return CostTable(node, edge, workload.ends, workload.trick, cost.unit, cost.resolution)
+    return CostTable(node, edge, workload.ends, workload.baselines, cost.unit, cost.resolution)
 
 
-def _alike(workload: Workload, choices: int) -> list[Indices]:
+def _alike(workload: Workload) -> list[Indices]:
     """Return boundaries to be charged together: of those with replicas all that are alike.
 
     Repetitions of a block have the same ones, and a charge of all levels' choices takes long.
     """
     alike: dict[Hashable, list[int]] = {}
-    for boundary, coupled in enumerate(workload.replica_boundaries(choices).tolist()):
-        kind = kind_of_boundary(workload, choices, boundary) if coupled else boundary
+    for boundary, coupled in enumerate(workload.replica_boundaries.tolist()):
+        kind = kind_of_boundary(workload, boundary) if coupled else boundary
         alike.setdefault(kind, []).append(boundary)
     return [np.array(boundaries, np.intp) for boundaries in alike.values()]
 
@@ -193,8 +193,8 @@ def _edges(
 ) -> Sequence[Integers]:
     """Return what boundaries are charged at each level, with the axes of both ends' levels."""
     numbers = np.arange(len(workload.ends)) if boundaries is None else boundaries
-    sources = every_state(cost.choices, levels, behind=levels)
-    targets = every_state(cost.choices, levels, before=levels)
+    sources = every_state(len(workload.choices), levels, behind=levels)
+    targets = every_state(len(workload.choices), levels, before=levels)
     return cost.edge(workload, numbers.reshape(-1, *[1] * 2 * levels), sources, targets)
 
 
@@ -205,8 +205,8 @@ def _nodes(
 
     In integers that hold every sum of them and of what is charged beside them.
     """
-    columns = cost.choices**levels
-    states = every_state(cost.choices, levels)
+    columns = len(workload.choices) ** levels
+    states = every_state(len(workload.choices), levels)
     nodes = np.arange(len(workload.nodes)).reshape(-1, *[1] * levels)
     step = max(1, _LARGEST_ARRAY // columns)
     totals = []
@@ -214,7 +214,7 @@ def _nodes(
         deadline.check()
         some = nodes[first : first + step]
         total = added_up(cost.node(workload, some, states))
-        shape = (len(some), *[cost.choices] * levels)
+        shape = (len(some), *[len(workload.choices)] * levels)
         totals.append(np.broadcast_to(total, shape).reshape(len(some), columns))
     largest = beside + sum(sum(total.max(axis=1).tolist()) for total in totals)
     dtype = np.result_type(exact_dtype(largest), *totals)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import RefusedError
+from hypar_opt.frozen import FrozenDict
 
 Integers = NDArray[Any]
 """int64, or Python integers in an array of dtype object."""
@@ -37,8 +38,8 @@ class CostTable:
         negative.
     ends : (edges, 2)
         The positions of an edge's source and target, in either order.
-    trick
-        Each layer's choice under the "one weird trick", which goes by its kind; may be empty.
+    baselines
+        Each layer's choice under the paper's baselines, by their names; may be empty.
     unit
         The unit of the costs, such as ``bytes``.
     resolution
@@ -59,7 +60,7 @@ class CostTable:
     node: Integers
     edge: Integers
     ends: NDArray[np.intp]
-    trick: tuple[int, ...] = ()
+    baselines: Mapping[str, tuple[int, ...]] = FrozenDict()
     unit: str = "bytes"
     resolution: int = 1
     allowed: NDArray[np.bool_] | None = None
@@ -161,7 +162,10 @@ def side_by_side(tables: Sequence[CostTable]) -> CostTable:
         node=np.concatenate([table.node for table in tables]),
         edge=np.concatenate([table.edge for table in tables]),
         ends=np.concatenate([t.ends + start for t, start in zip(tables, starts, strict=True)]),
-        trick=tuple(choice for table in tables for choice in table.trick),
+        baselines={
+            name: tuple(choice for table in tables for choice in table.baselines[name])
+            for name in first.baselines
+        },
     )
 
 

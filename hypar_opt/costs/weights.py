@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.table import Integers, exact_dtype
-from hypar_opt.workload.parallelism import DATA
+from hypar_opt.sharding.weights import replicated
 
 if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
@@ -45,26 +45,27 @@ def with_penalties(
     highest = [part.reshape(len(part), -1).max(axis=1) for part in (node, *edges)]
     largest = sum(sum(part.tolist()) for part in highest) + len(edges) * sum(penalty.tolist())
     dtype = np.result_type(node, *edges, exact_dtype(largest))
+    whole = replicated(workload, workload.ends[weights[0], 0])
     penalised = [edge.astype(dtype) for edge in edges]
     for edge in penalised:
         shape = (-1, *[1] * (edge.ndim - 1))
-        edge[weights] += penalty.astype(dtype).reshape(shape) * _unlike_columns(states)
+        edge[weights] += penalty.astype(dtype).reshape(shape) * _unlike_columns(states, whole)
     return node.astype(dtype, copy=False), penalised
 
 
-def unlike(stored: NDArray[np.intp], used: NDArray[np.intp]) -> NDArray[np.bool_]:
+def unlike(stored: NDArray[np.intp], used: NDArray[np.intp], whole: int) -> NDArray[np.bool_]:
     """Return where a layer splits weights, and splits them otherwise than they are stored.
 
-    Of weights that are stored whole it slices its part, which is free.
+    Of weights that are stored whole, which is the choice ``whole``, it slices its part for free.
     """
-    differ: NDArray[np.bool_] = (stored != DATA) & (stored != used)
+    differ: NDArray[np.bool_] = (stored != whole) & (stored != used)
     return differ
 
 
-def _unlike_columns(states: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
+def _unlike_columns(states: Sequence[Sequence[int]], whole: int) -> NDArray[np.bool_]:
     """Return the pairs of columns, stored and used, that are unlike at any level."""
     pairs = np.zeros((len(states), len(states)), bool)
     for choices in zip(*states, strict=True):
         here = np.array(choices, np.intp)
-        pairs |= unlike(here[:, None], here)
+        pairs |= unlike(here[:, None], here, whole)
     return pairs

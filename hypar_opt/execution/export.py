@@ -27,7 +27,7 @@ def sharded_plan(plan: Plan) -> ShardedNetwork:
     if plan.inference:
         raise HyparError("cannot export an inference plan: export writes a training step")
     network = plan.network.description
-    workload = workload_of(network, plan.batch, shared_tensors=True)
+    workload = workload_of(network, plan.batch, plan.choices, shared_tensors=True)
     return ShardedNetwork(network, Program(workload, rows_of_plan(plan, workload)))
 
 

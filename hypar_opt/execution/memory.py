@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hypar_opt.execution.virtual.arithmetic import arithmetic_of
-from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.layouts import BATCH, PARTIAL, WHOLE
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Layouts
@@ -49,12 +49,12 @@ def step_bytes(network: Network, program: Program) -> int:
 
 def _copies(program: Program, layouts: Layouts) -> int:
     """Return the number of copies of a tensor: replicas or partial sums."""
-    return program.parts(layouts, Layout.WHOLE, Layout.PARTIAL)
+    return program.parts(layouts, WHOLE, PARTIAL)
 
 
 def _sharing(program: Program, layouts: Layouts) -> int:
     """Return how many devices share a position's channels, each with its statistics."""
-    return program.parts(layouts, *set(Layout) - {Layout.BATCH})
+    return program.parts(layouts, *{*layouts} - {BATCH})
 
 
 def _weight_copies(program: Program, node: int) -> int:

@@ -69,7 +69,7 @@ def document(sharded: ShardedNetwork, batch: int) -> dict[str, Any]:
 def _layer(sharded: ShardedNetwork, position: int) -> dict[str, Any]:
     """Return a layer's choice at each level, and the layouts that it reads and writes."""
     node, layer = position + sharded.shared, sharded.network.layers[position]
-    words = [layer.splits[row[node]].word for row in sharded.program.rows]
+    words = sharded.program.words(node)
     return {
         "kind": layer.kind,
         "choices": dict(zip(_mesh_axes(range(sharded.levels)), words, strict=True)),
@@ -79,7 +79,7 @@ def _layer(sharded: ShardedNetwork, position: int) -> dict[str, Any]:
 
 
 def _words(layouts: Layouts) -> dict[str, str]:
-    return {f"h{level + 1}": layout.name.lower() for level, layout in enumerate(layouts)}
+    return {f"h{level + 1}": layout for level, layout in enumerate(layouts)}
 
 
 def _array(tensor: StoredTensor, names: Sequence[str]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from hypar_opt.instance.least_loads import Counts, LeastLoads, one_more
 from hypar_opt.instance.pins import Pin
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.feasibility import trivially_infeasible
-from hypar_opt.workload.parallelism import DATA, OUTPUT
+from hypar_opt.workload.parallelism import PAPERS_CHOICES
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
@@ -62,7 +62,7 @@ class ConstraintSet:
         self._choices = problem.choices
         self._problem = problem
         self._loads = LeastLoads(problem, workload)
-        self._lacks_choices = bool(workload.forbidden(len(problem.choices)).any())
+        self._lacks_choices = bool(workload.forbidden.any())
         self._raise_if_infeasible()
 
     @property
@@ -225,7 +225,7 @@ class ConstraintSet:
                     position >= self._workload.shared
                     and not self._loads.may(level, counts[column], column)[position]
                 ):
-                    word = layer.word(column) or self._choices[column]
+                    word = self._workload.words[position][column] or self._choices[column]
                     problem = f"{layer.name} may not take {word} at H{level + 1}"
                     raise HyparError(f"constraints: {problem}")
                 counts = one_more(counts, column)
@@ -239,14 +239,14 @@ class ConstraintSet:
             counts = tuple(map(state.count, range(len(self._choices))))
             if not self._even_tensors(counts)[position]:
                 tensor = self._workload.nodes[position]
-                axes = axes_of(tensor, len(self._choices))
+                axes = axes_of(tensor, self._choices)
                 raise HyparError(
                     f"constraints: the {tensor.name} is split into unequal parts; {axes}"
                 )
 
     def _with_shared_weights(self, row: Sequence[int]) -> Sequence[int]:
         """Return all nodes' choices, those of shared tensors, which take no memory, at will."""
-        return with_users(self._workload, [DATA] * self._workload.shared + list(row))
+        return with_users(self._workload, [0] * self._workload.shared + list(row))
 
     def allow(self, rows: Sequence[Sequence[int]]) -> bool:
         """Return whether a plan, ``(levels, layers)``, satisfies the constraints."""
@@ -338,17 +338,19 @@ class ConstraintSet:
                 )
                 raise InfeasibleError(
                     f"{constraints}: no choice fits layer {layer.name!r} at H{level};"
-                    f" {axes_of(layer, len(self._choices))}"
+                    f" {axes_of(layer, self._choices)}"
                 )
         # Of a shared tensor's layouts, by batch or by channel, some have to be even; with three
         # choices it may be whole, which always is.
         even = [self._even_tensors((n, self._levels - n, 0)) for n in range(self._levels + 1)]
-        if len(self._choices) > OUTPUT:
+        if "output" in self._choices:
             even.append(self._even_tensors((0, 0, self._levels)))
         for layer, fits in zip(self._workload.nodes, np.any(even, axis=0), strict=False):
             if not fits:
                 problem = f"{argument('constraints.even')}: no layout fits the {layer.name}, which"
-                raise InfeasibleError(f"{problem} several layers read; {axes_of(layer, 2)}")
+                raise InfeasibleError(
+                    f"{problem} several layers read; {axes_of(layer, PAPERS_CHOICES)}"
+                )
         memory = self._constraints.memory
         if memory is not None and (needed := self.least_memory()) > memory:
             raise InfeasibleError(

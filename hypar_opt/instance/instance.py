@@ -63,30 +63,31 @@ class Instance:
 
     @cached_property
     def _plain(self) -> Workload:
-        return workload_of(self.network, self.problem.batch)
+        return workload_of(self.network, self.problem.batch, self.problem.choices)
 
     @cached_property
     def _with_shared(self) -> Workload:
         read = Counter(source for reads in self.network.sources for source in reads if source >= 0)
-        may_be_whole = any(REPLICAS in layer.splits for layer in self.network.layers)
+        may_be_whole = any(REPLICAS in layer.splits.values() for layer in self.network.layers)
         if all(readers == 1 for readers in read.values()) and not may_be_whole:
             return self._plain  # no tensor is shared, as in a chain
-        return workload_of(self.network, self.problem.batch, shared_tensors=True)
+        return workload_of(
+            self.network, self.problem.batch, self.problem.choices, shared_tensors=True
+        )
 
     def labels(self, *levels: str, states: Sequence[Sequence[int]] | None = None) -> RowNames:
         """Return what the rows and columns of a table stand for: of levels, or of states."""
         return RowNames(*self._names, levels, states)
 
     @cached_property
-    def _names(self) -> tuple[list[str], list[list[str]]]:
+    def _names(self) -> tuple[list[str], Sequence[Sequence[str | None]]]:
         workload = self.workload
-        words = [[choice.word for choice in node.operator.splits] for node in workload.nodes]
         names = [node.name for node in workload.nodes]
         for shared in range(workload.shared):
             # A layer may be called "output of conv1" too.
             while names.count(names[shared]) > 1:
                 names[shared] += "'"
-        return names, words
+        return names, workload.words
 
     @cached_property
     def cost(self) -> CostModel:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hypar_opt.costs.compute import memory_load
 from hypar_opt.instance.halvings import halvings_of
 from hypar_opt.instance.pins import Pin, pinned_choices
-from hypar_opt.workload.parallelism import DATA
+from hypar_opt.sharding.weights import replicated
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
@@ -60,7 +60,7 @@ class LeastLoads:
         if problem.constraints.fix:
             rows = [tuple(map(frozenset, row)) for row in self._pinned]
             self._alike = [rows.index(row) for row in rows]
-        self._forbidden = workload.forbidden(self._choices)
+        self._forbidden = workload.forbidden
         self._answers: dict[tuple[int, ...], NDArray[np.bool_]] = {}
         self._least: dict[tuple[Counts, Way | None, bool], Integers] = {}
         self.impossible = 1 + sum(self.load((0,) * self._choices).tolist())
@@ -96,12 +96,12 @@ class LeastLoads:
             allowed[shared:] &= self.halvings[choice, shared:] > count
         for (weights, users), own in zip(self._workload.weight_users.items(), stored, strict=False):
             allowed[weights] &= own == choice
-            allowed[list(users)] &= own in (DATA, choice)
+            allowed[list(users)] &= own in (replicated(self._workload, weights), choice)
         return allowed
 
     @cached_property
     def halvings(self) -> NDArray[np.intp]:
-        return halvings_of(self._workload, self._choices, self._levels)
+        return halvings_of(self._workload, self._levels)
 
     def load(self, counts: Counts) -> Integers:
         """Return each layer's load on memory, in bytes of all accelerators together.
@@ -176,8 +176,8 @@ class LeastLoads:
         shared = self._workload.weight_users
         total: int = sum(np.delete(self.least(start), self._tied).tolist())
         # Layers that share one layer's weights depend on no others.
+        others = [replicated(self._workload, weights) for weights in shared]
         for position, (weights, users) in enumerate(shared.items()):
-            others = [DATA] * len(shared)
             ways = (
                 tuple((*others[:position], split, *others[position + 1 :]) for split in splits)
                 for splits in self._splits(0, users)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import HyparError, argument
-from hypar_opt.workload.parallelism import Parallelism
+from hypar_opt.workload.operators.words import choice_of
+from hypar_opt.workload.parallelism import CHOICES
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import ProblemFields
@@ -25,13 +26,12 @@ class Pin:
     """One ``LAYER[@LEVEL]=CHOICE``: a pattern of names, a level from 1 or all, a choice.
 
     A name without a layer stands for all layers of the block of that name: ``decoder`` and
-    ``decoder.3``. The choice is in the word of the layer's kind; where that has no choice
-    ``model`` or ``output``, these are its second and third.
+    ``decoder.3``. The choice is in the word of the layer's kind, or of the problem.
     """
 
     layer: str
     level: int | None
-    choice: Parallelism
+    choice: str
 
     @classmethod
     def parse(cls, text: str) -> Pin:
@@ -50,13 +50,12 @@ class Pin:
         # A level may be written H2, as reports do, or 2.
         number = level.removeprefix("H").removeprefix("h")
         is_level = not at or (number.isdecimal() and len(number) < 10)
-        if not equals or not layer or not _is_choice(choice) or not is_level:
-            known = [member.value for member in Parallelism]
+        if not equals or not layer or choice_of(choice) is None or not is_level:
             raise HyparError(
                 f"{argument('constraints.fix')} should be LAYER[@LEVEL]=CHOICE, as in"
-                f" fc1@H2=data (choices {', '.join(known)}), got {shown(text)}"
+                f" fc1@H2=data (choices {', '.join(CHOICES)}), got {shown(text)}"
             )
-        return cls(layer, int(number) if at else None, Parallelism(choice))
+        return cls(layer, int(number) if at else None, choice)
 
     def __str__(self) -> str:
         return f"{self.layer}{f'@H{self.level}' if self.level else ''}={self.choice}"
@@ -65,15 +64,6 @@ class Pin:
     def said(self) -> str:
         """The pin as a message names it."""
         return argument("constraints.fix", str(self))
-
-
-def _is_choice(word: str) -> bool:
-    """Return whether any kind of layer has a choice of that name."""
-    try:
-        Parallelism(word)
-    except ValueError:
-        return False
-    return True
 
 
 def pinned_choices(problem: ProblemFields, workload: Workload) -> Pinned:
@@ -111,16 +101,18 @@ def matching(names: Sequence[str], pattern: str) -> list[int]:
 
 def _column(pin: Pin, workload: Workload, position: int, problem: ProblemFields) -> int:
     """Return the column of a pin's choice among those of the layer's kind."""
-    layer = workload.layers[position]
-    splits = layer.operator.splits[: len(problem.choices)]
-    words = [choice.word for choice in splits if choice.axis or workload.replicas]
-    if pin.choice in words:
-        return words.index(pin.choice)
-    # `*=model` is for every layer of a network, whatever its kind calls its second choice.
-    column = problem.choices.index(pin.choice) if pin.choice in problem.choices else len(words)
-    if column >= len(words) or not splits[column].axis:  # whole is no kind's word for another
+    layer, own = workload.layers[position], workload.choices_of_nodes[workload.shared + position]
+    words = [choice.word for choice in own if choice]
+    # `*=model` is for every layer of a network, whatever its kind calls that choice of the
+    # problem; but whole is no kind's word for another.
+    named = [n for n, choice in enumerate(own) if choice and choice.word == pin.choice] or [
+        n
+        for n, (choice, word) in enumerate(zip(own, problem.choices, strict=True))
+        if choice and choice.axis and word == pin.choice
+    ]
+    if not named:
         choices = argument("choices", ",".join(problem.choices))
         if set(words) != set(problem.choices):
             choices = f"the choices of {layer.name} ({layer.kind}): {', '.join(words)}"
         raise HyparError(f"{pin.said}: {pin.choice} is not among {choices}")
-    return column
+    return named[0]

@@ -18,14 +18,14 @@ from hypar_opt.costs.shared_nodes import Rows, Tensors, rows_with_shared
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.instance.instance import Instance
-from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.plan.plan import SCHEMA, Baselines, Cost, Plan, Ratios, json_number
 from hypar_opt.plan.stored_layouts import (
     plan_tensors,
     rows_with_stored,
     stored_layouts,
 )
-from hypar_opt.workload.parallelism import DATA, MODEL
+from hypar_opt.sharding.layouts import Layout
+from hypar_opt.workload.parallelism import PAPERS_CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def tensors_of(instance: Instance, rows: Rows) -> Tensors:
 
 def layouts_of(
     instance: Instance, rows: Rows, tensors: Tensors | None = None
-) -> dict[str, tuple[StoredLayout, ...]]:
+) -> dict[str, tuple[Layout, ...]]:
     """Return how a run of a plan stores each layer's output, by the layer's name.
 
     Parameters
@@ -178,12 +178,11 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
         The layouts of a run's shared tensors; unless given those that then cost least.
     """
     problem, workload, own = instance.problem, instance.workload, instance.cost
-    layers = len(workload.layers)
-    all_data, all_model = ([[choice] * layers] * problem.levels for choice in (DATA, MODEL))
-
     even = problem.constraints.even
-
-    _check_choices(workload, len(problem.choices), rows)
+    all_data, all_model = (
+        [workload.baselines[name][workload.shared :]] * problem.levels for name in PAPERS_CHOICES
+    )
+    _check_choices(workload, rows)
     # Layouts are those of a run: where the reading shares no tensors it has none to price.
     of_reading = tensors if workload is instance.executed_workload else None
 
@@ -224,7 +223,7 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
     )
 
 
-def _check_choices(workload: Workload, columns: int, rows: Rows) -> None:
+def _check_choices(workload: Workload, rows: Rows) -> None:
     """Refuse a choice that the reading does not have.
 
     Raises
@@ -232,13 +231,12 @@ def _check_choices(workload: Workload, columns: int, rows: Rows) -> None:
     HyparError
         Naming the layer and its choice.
     """
-    forbidden = workload.forbidden(columns)[workload.shared :]
+    forbidden, words = workload.forbidden[workload.shared :], workload.words[workload.shared :]
     for row in rows:
-        for layer, choice, lacks in zip(workload.layers, row, forbidden, strict=True):
-            if lacks[choice]:
-                raise HyparError(
-                    f"layer {layer.name!r}: {layer.word(choice)} needs the reading executed"
-                )
+        for position, choice in enumerate(row):
+            if forbidden[position, choice]:
+                layer, word = workload.layers[position], words[position][choice]
+                raise HyparError(f"layer {layer.name!r}: {word} needs the reading executed")
 
 
 def with_layouts(plan: Plan) -> Plan:
@@ -296,14 +294,14 @@ def oversplit_warnings(plan: Plan) -> list[str]:
 
     The model halves exactly, also below one image or channel; a program cannot.
     """
-    workload = workload_of(plan.network.description, plan.batch)
+    workload = workload_of(plan.network.description, plan.batch, plan.choices)
     rows = np.array(plan.assignments(), np.intp).reshape(plan.levels, len(workload.layers))
     split: dict[str, list[tuple[str, int, int]]] = {"image": []}
+    own = workload.choices_of_nodes[workload.shared :]
     for position, layer in enumerate(workload.layers):
-        choices = layer.operator.splits[: len(plan.choices)]
-        for column, choice in enumerate(choices):
-            if not choice.axis:
-                continue  # whole
+        for column, choice in enumerate(own[position]):
+            if choice is None or not choice.axis:
+                continue
             size, count = layer.sizes[choice.axis], int((rows[:, position] == column).sum())
             parts = split.setdefault(choice.part, [])
             if 2**count > size:

@@ -13,13 +13,13 @@ from hypar_opt.paper.rows import Measure, column, published
 from hypar_opt.pipeline import solve
 from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import DATA, MODEL
+from hypar_opt.workload.parallelism import PAPERS_CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 
 SOLVERS = {"model": "model", "data": "data", "hypar": "dp", "trick": "trick"}
 """The solver of the plan in each of the paper's columns, in a levelwise search."""
 
-_CHOICES = {"dp": DATA, "mp": MODEL}
+_CHOICES = {"dp": PAPERS_CHOICES.index("data"), "mp": PAPERS_CHOICES.index("model")}
 # The two layers that section 3.4 works out by hand.
 _EXAMPLES = {
     "fc": ({"features": 70}, {"kind": "fc", "units": 100}),

@@ -11,7 +11,6 @@ from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.plan.problem import ArrayRecord, Constraints, Problem
-from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -33,7 +32,7 @@ class ProblemArguments(TypedDict, total=False):
     hierarchy: Sequence[int] | None
     element_bytes: int | None
     inference: bool
-    choices: Sequence[str | Parallelism]
+    choices: Sequence[str]
     level_weights: Sequence[int]
     constraints: Constraints | Mapping[str, Any]
     array: str | Path | Array | ArrayRecord | None

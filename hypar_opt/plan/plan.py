@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
-from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -27,17 +26,18 @@ from hypar_opt.documents.document import (
     validate,
     write_whole,
 )
-from hypar_opt.documents.parsing import parse_json
+from hypar_opt.documents.parsing import parse_json, shown
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.plan.problem import Flag, NetworkRecord, Problem, ProblemFields
 from hypar_opt.results import Displayed
 from hypar_opt.units import format_cost, format_ratio, format_si
-from hypar_opt.workload.parallelism import Parallelism
 
 SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
 WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
+
+StoredLayout = Literal["batch", "channel", "whole"]
+"""How a tensor is stored: split by batch, by channels or features, or a replica in each part."""
 
 Ratio = Annotated[float, Strict(), Field(ge=0)]
 Amount = Annotated[int, Strict(), Field(ge=0)] | Annotated[float, Strict(), Field(ge=0)]
@@ -183,7 +183,8 @@ class SolverRecord(Document):
 class Plan(Displayed, ProblemFields):
     """One plan, priced.
 
-    ``parallelism[level][layer]`` is a `Parallelism`; H1, the topmost level, comes first.
+    ``parallelism[level][layer]`` is a choice in the word of the layer's kind; H1, the topmost
+    level, comes first.
     ``plan["fc1"]`` has the choices of a layer, by level; `Plan.at` those of a level, by layer.
     """
 
@@ -194,7 +195,7 @@ class Plan(Displayed, ProblemFields):
     schema_: Literal["hypar-opt/plan/1", "hypar-opt/plan/2"] = Field(default=SCHEMA, alias="schema")
     network: NetworkRecord
     layers: tuple[str, ...]
-    parallelism: tuple[tuple[Parallelism, ...], ...]
+    parallelism: tuple[tuple[str, ...], ...]
     layouts: Table[str, tuple[StoredLayout, ...]] | None = None
     """How a run stores each layer's output, by the layer's name: its layout at each level, H1
     first. None in files of version 1, until `hypar_opt.read_plan` has derived it."""
@@ -217,10 +218,11 @@ class Plan(Displayed, ProblemFields):
                     f"parallelism[{level}]: should have a choice for each of {len(names)} layers,"
                     f" got {len(row)}"
                 )
-            for choice, known in zip(row, self.words, strict=True):
+            for n, (choice, known) in enumerate(zip(row, self.words, strict=True)):
                 # Each layer's own words: a kind may lack a choice that others have.
                 if choice not in known:
-                    raise rule(f"parallelism[{level}]: should be among {json.dumps(known)}")
+                    words = " or ".join(repr(word) for word in known if word)
+                    raise rule(f"parallelism[{level}][{n}]: should be {words}, got {shown(choice)}")
         return self
 
     @model_validator(mode="after")
@@ -244,10 +246,10 @@ class Plan(Displayed, ProblemFields):
         return self
 
     @property
-    def vocabulary(self) -> tuple[Parallelism, ...]:
+    def vocabulary(self) -> tuple[str, ...]:
         """The distinct words of all layers' choices, in the order of a table's columns."""
         # Kinds of layers may have different numbers of choices.
-        columns = zip_longest(*self.words)
+        columns = zip(*self.words, strict=True)
         return tuple(dict.fromkeys(word for column in columns for word in column if word))
 
     @property
@@ -261,16 +263,16 @@ class Plan(Displayed, ProblemFields):
         return columns_of(self.parallelism, self.words)
 
     @cached_property
-    def words(self) -> tuple[tuple[Parallelism, ...], ...]:
-        """Each layer's choices in the words of its kind, in the order of a table's columns."""
-        return self.network.description.choices(len(self.choices))
+    def words(self) -> tuple[tuple[str | None, ...], ...]:
+        """The problem's choices in the words of each layer's kind; None where it has none."""
+        return self.network.description.words(self.choices)
 
     @property
     def level_names(self) -> tuple[str, ...]:
         """The names of the levels, the topmost first: ``H1``, ``H2``, ..."""
         return self.hierarchy.names
 
-    def __getitem__(self, layer: str) -> dict[str, Parallelism]:
+    def __getitem__(self, layer: str) -> dict[str, str]:
         """Return a layer's choice at each level, by the level's name.
 
         Raises
@@ -287,7 +289,7 @@ class Plan(Displayed, ProblemFields):
     def __contains__(self, layer: object) -> bool:
         return isinstance(layer, str) and layer in self.layers
 
-    def at(self, level: str) -> dict[str, Parallelism]:
+    def at(self, level: str) -> dict[str, str]:
         """Return each layer's choice at a level, ``H1`` or a lower one, by the layer's name.
 
         Raises
@@ -340,13 +342,13 @@ class Plan(Displayed, ProblemFields):
         return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
 
 
-Words = Sequence[Sequence[Parallelism]]
+Words = Sequence[Sequence[str | None]]
 
 
-def words_of(rows: Sequence[Sequence[int]], words: Words) -> tuple[tuple[Parallelism, ...], ...]:
+def words_of(rows: Sequence[Sequence[int]], words: Words) -> tuple[tuple[str, ...], ...]:
     """Return assignments, ``(levels, layers)``, in the words of each layer's kind."""
     return tuple(
-        tuple(known[choice] for known, choice in zip(words, row, strict=True)) for row in rows
+        tuple(known[choice] or "" for known, choice in zip(words, row, strict=True)) for row in rows
     )
 
 

@@ -22,7 +22,7 @@ from hypar_opt.documents.document import LARGEST_SIZE, Document, Name, Printable
 from hypar_opt.documents.parsing import shown
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import PAPERS_CHOICES, Parallelism
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -50,9 +50,8 @@ def _element_bytes(value: int) -> int:
     return value
 
 
-def _choices(value: tuple[Parallelism, ...]) -> tuple[Parallelism, ...]:
-    # Only prefixes of the enumeration: a choice's position is its column in every cost table.
-    if value not in (PAPERS_CHOICES, tuple(Parallelism)):
+def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
+    if value not in (PAPERS_CHOICES, CHOICES):
         raise rule(f'should be ["data", "model"], or with "output", got {json.dumps(value)}')
     return value
 
@@ -214,7 +213,7 @@ class ProblemFields(Document):
     """Bytes of a tensor element: 4 as in the paper."""
     inference: Flag = False
     """Charge the forward pass only: no gradients and no errors."""
-    choices: Annotated[tuple[Parallelism, ...], AfterValidator(_choices)] = PAPERS_CHOICES
+    choices: Annotated[tuple[str, ...], AfterValidator(_choices)] = PAPERS_CHOICES
     """The choices that a layer has at each level."""
     level_weights: tuple[Size, ...] = ()
     """The cost of a byte at each level, H1 first; empty for 1 at every level."""

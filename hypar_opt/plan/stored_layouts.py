@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError
-from hypar_opt.plan.layouts import StoredLayout, StoredLayouts
-from hypar_opt.sharding.layouts import Layout, layouts
+from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED, Layout
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.weights import shared_weights
-from hypar_opt.workload.parallelism import DATA
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -22,16 +20,8 @@ if TYPE_CHECKING:
 
 Rows = Sequence[Sequence[int]]
 
-# The order of channels is the reader's: a channel shuffle has them stored as it reads them.
-_WORDS = {
-    Layout.BATCH: StoredLayout.BATCH,
-    Layout.CHANNEL: StoredLayout.CHANNEL,
-    Layout.SHUFFLED: StoredLayout.CHANNEL,
-    Layout.WHOLE: StoredLayout.WHOLE,
-}
 
-
-def stored_layouts(workload: Workload, rows: Rows) -> dict[str, tuple[StoredLayout, ...]]:
+def stored_layouts(workload: Workload, rows: Rows) -> dict[str, tuple[Layout, ...]]:
     """Return the layout in which each layer's output is stored, by the layer's name.
 
     Parameters
@@ -42,45 +32,40 @@ def stored_layouts(workload: Workload, rows: Rows) -> dict[str, tuple[StoredLayo
         The column of every node's choice, H1 first.
     """
     stored = Program(workload, rows).stored
+    # The order of channels is the reader's: a channel shuffle has them stored as it reads them.
     words = {
-        node.name: tuple(_WORDS[layout] for layout in own)
+        node.name: tuple(CHANNEL if layout == SHUFFLED else layout for layout in own)
         for node, own in zip(workload.layers, stored[workload.shared :], strict=True)
     }
     for node, writer in workload.tensor_writers.items():
-        words[workload.nodes[writer].name] = tuple(_WORDS[layout] for layout in stored[node])
+        words[workload.nodes[writer].name] = stored[node]
     return words
 
 
 def tensor_columns(
-    workload: Workload, stored: StoredLayouts, columns: int, levels: int
+    workload: Workload, stored: Mapping[str, Sequence[Layout]], levels: int
 ) -> tuple[dict[int, int], ...]:
     """Return the choices of shared tensors' nodes at each level, H1 first.
-
-    Parameters
-    ----------
-    columns
-        The number of choices of the problem.
 
     Raises
     ------
     HyparError
-        If a tensor is stored in a layout that none of these choices has.
+        If a tensor is stored in a layout that none of the problem's choices has.
     """
-    _, written = layouts(workload, columns)
-    forbidden = workload.forbidden(columns)
+    layouts = workload.layouts
     rows: tuple[dict[int, int], ...] = tuple({} for _ in range(levels))
     for node, writing in workload.tensor_writers.items():
         writer = workload.nodes[writing].name
         column_of = {
-            _WORDS[Layout(written[node, column])]: column
-            for column in range(columns)
-            if not forbidden[node, column]
+            layouts.names[layouts.output[column, node]]: column
+            for column, choice in enumerate(workload.choices_of_nodes[node])
+            if choice
         }
         wrong = next((word for word in stored[writer] if word not in column_of), None)
         if wrong is not None:
             raise HyparError(
                 f"layouts, {writer}: should be among {', '.join(column_of)}, which are the"
-                f" layouts of {columns} choices, got {wrong}"
+                f" layouts of {len(workload.choices)} choices, got {wrong}"
             )
         for row, word in zip(rows, stored[writer], strict=True):
             row[node] = column_of[word]
@@ -102,7 +87,7 @@ def rows_with_stored(
     """
     full: list[tuple[int, ...]] = []
     for row, given in zip(rows, tensors, strict=True):
-        choice = [DATA] * workload.shared + list(row)
+        choice = [0] * workload.shared + list(row)
         for node, column in (shared_weights(workload, choice) | dict(given)).items():
             choice[node] = column
         full.append(tuple(choice))
@@ -125,7 +110,7 @@ def plan_tensors(plan: Plan, workload: Workload) -> tuple[dict[int, int], ...]:
         If a shared tensor is stored in a layout that none of the plan's choices has.
     """
     assert plan.layouts is not None, "a plan of version 1 that was only parsed"
-    return tensor_columns(workload, plan.layouts, len(plan.choices), plan.levels)
+    return tensor_columns(workload, plan.layouts, plan.levels)
 
 
 def rows_of_plan(plan: Plan, workload: Workload) -> list[tuple[int, ...]]:

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.errors import HyparError
-from hypar_opt.plan.layouts import StoredLayout
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, WHOLE, Layout
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
@@ -16,7 +16,7 @@ from hypar_opt.workload.operators.axes import (
     OUTPUT_CHANNELS,
     REPLICAS,
 )
-from hypar_opt.workload.parallelism import Parallelism
+from hypar_opt.workload.parallelism import CHOICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,31 +74,28 @@ Source: Figure 5, whose open dots are data and filled dots model parallelism.
 DATA_SYMBOL, MODEL_SYMBOL, OUTPUT_SYMBOL, WHOLE_SYMBOL = SYMBOLS
 
 _STORED = {
-    StoredLayout.BATCH: DATA_SYMBOL,
-    StoredLayout.CHANNEL: MODEL_SYMBOL,
-    StoredLayout.WHOLE: WHOLE_SYMBOL,
+    BATCH: DATA_SYMBOL,
+    CHANNEL: MODEL_SYMBOL,
+    WHOLE: WHOLE_SYMBOL,
 }
 """A stored layout has the symbol of the choice that writes it."""
 
-_COLUMNS = {choice: column for column, choice in enumerate(Parallelism)}
 
+def symbol(choice: str) -> Symbol:
+    """Return the symbol of a choice: that of the problem's choice of that name, or for that word.
 
-def symbol(choice: Parallelism) -> Symbol:
-    """Return the symbol of a choice: that of its column, or of the paper's choice of that name.
-
-    A kind may list `output` before `model`; both look the same in every layer anyway.
+    A kind may say `output` of its split under `model`; both look the same in every layer anyway.
     """
-    column = _COLUMNS.get(choice)
-    return _declared_symbol(choice) if column is None else SYMBOLS[column]
+    return SYMBOLS[CHOICES.index(choice)] if choice in CHOICES else _declared_symbol(choice)
 
 
-def _declared_symbol(choice: Parallelism) -> Symbol:
-    """Return the symbol of a word's column in the kind of layer that has it."""
+def _declared_symbol(choice: str) -> Symbol:
+    """Return the symbol of the problem's choice for which a kind of layer has a word."""
     for operator in _kinds():
-        for column, declared in enumerate(operator.choices):
+        for word, declared in operator.choices.items():
             if choice == declared.word:
-                # A third choice that halves nothing is not a split by output channels.
-                return SYMBOLS[column] if declared.axis else WHOLE_SYMBOL
+                # What splits nothing is not a split by output channels.
+                return SYMBOLS[CHOICES.index(word)] if declared.axis else WHOLE_SYMBOL
     raise ValueError(f"no kind of layer has {choice}")  # or it would be no choice
 
 
@@ -110,12 +107,12 @@ def _kinds() -> Iterator[type[Operator]]:
             yield OPERATORS[kind]
 
 
-def glyph(choice: Parallelism, *, ascii_only: bool = False) -> str:
+def glyph(choice: str, *, ascii_only: bool = False) -> str:
     """Return the character for a choice."""
     return symbol(choice).drawn(ascii_only=ascii_only)
 
 
-def colour(choice: Parallelism) -> str:
+def colour(choice: str) -> str:
     """Return a choice's colour."""
     return symbol(choice).colour
 
@@ -134,32 +131,32 @@ def cell_styles() -> str:
     return f"{light}\n@media screen and (prefers-color-scheme: dark) {{ {dark} }}"
 
 
-def stored_symbol(layout: StoredLayout) -> Symbol:
+def stored_symbol(layout: Layout) -> Symbol:
     """Return the symbol of a stored tensor's layout."""
     return _STORED[layout]
 
 
-def stored_legend(layouts: Iterable[StoredLayout]) -> list[tuple[Symbol, str]]:
+def stored_legend(layouts: Iterable[Layout]) -> list[tuple[Symbol, str]]:
     """Return the symbol of each layout that occurs, with its name: ``by channel``."""
     present = set(layouts)
     return [
-        (own, str(layout) if layout is StoredLayout.WHOLE else f"by {layout}")
+        (own, str(layout) if layout == WHOLE else f"by {layout}")
         for layout, own in _STORED.items()
         if layout in present
     ]
 
 
-def explained(plan: Plan) -> list[Parallelism]:
+def explained(plan: Plan) -> list[str]:
     """Return the words in a plan's legend: its choices, and `whole` if it occurs."""
     chosen = {choice for row in plan.parallelism for choice in row}
     return [word for word in plan.vocabulary if word in chosen or symbol(word) != WHOLE_SYMBOL]
 
 
-def legend(choices: Iterable[Parallelism]) -> list[tuple[Symbol, str]]:
+def legend(choices: Iterable[str]) -> list[tuple[Symbol, str]]:
     """Return each symbol with its words: ``model, channel parallelism``."""
     words: dict[Symbol, list[str]] = {}
     # The paper's words first; a sort keeps the order of the others.
-    for choice in sorted(choices, key=lambda choice: choice not in _COLUMNS):
+    for choice in sorted(choices, key=lambda choice: choice not in CHOICES):
         words.setdefault(symbol(choice), []).append(str(choice))
     order = sorted(words, key=SYMBOLS.index)
     return [

@@ -14,8 +14,8 @@ from hypar_opt.workload.tensors import workload_of
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from hypar_opt.plan.layouts import StoredLayout
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.sharding.layouts import Layout
     from hypar_opt.workload.network import Network
 
 MAX_CHAIN = 60
@@ -44,7 +44,7 @@ class Stored(StrEnum):
     ALL = "all"
 
 
-def stored_outputs(plan: Plan, which: Stored) -> list[tuple[StoredLayout, ...] | None]:
+def stored_outputs(plan: Plan, which: Stored) -> list[tuple[Layout, ...] | None]:
     """Return the layouts of each layer's output, H1 first; None if they are not shown."""
     stored, sources = plan.layouts or {}, plan.network.description.sources
     readers = Counter(source for reads in sources for source in set(reads))

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.report.layer_groups import Stored, folded, stored_outputs
 
 if TYPE_CHECKING:
-    from hypar_opt.plan.layouts import StoredLayout
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.workload.parallelism import Parallelism
+    from hypar_opt.sharding.layouts import Layout
 
 
 class GridRow(NamedTuple):
@@ -29,8 +28,8 @@ class GridRow(NamedTuple):
     name: str
     label: str
     positions: tuple[int, ...]
-    choices: tuple[Parallelism, ...]
-    stored: tuple[StoredLayout, ...]
+    choices: tuple[str, ...]
+    stored: tuple[Layout, ...]
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class PlanGrid:
         return tuple(row for _, rows in self.sections for row in rows)
 
     @property
-    def layouts(self) -> set[StoredLayout]:
+    def layouts(self) -> set[Layout]:
         """The layouts that are shown."""
         return {layout for row in self.rows for layout in row.stored}
 

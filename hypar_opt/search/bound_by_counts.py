@@ -26,6 +26,7 @@ from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.levelwise import levelwise
 from hypar_opt.search.result import silent
 from hypar_opt.sharding.layouts import kind_of_boundary
+from hypar_opt.sharding.weights import replicated
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -84,7 +85,7 @@ class CountsProblem:
     def __init__(self, search: SearchRequest) -> None:
         instance = search.instance
         self._search, self._cost, self._workload = search, instance.cost, instance.workload
-        self._levels, self._choices = search.levels, instance.cost.choices
+        self._levels, self._choices = search.levels, len(instance.workload.choices)
         counts = itertools.product(range(self._levels + 1), repeat=self._choices)
         self._kinds = sorted((kind for kind in counts if sum(kind) == self._levels), reverse=True)
         self._column = {kind: column for column, kind in enumerate(self._kinds)}
@@ -109,7 +110,7 @@ class CountsProblem:
         edges = []
         for boundary in range(len(workload.ends)):
             self._search.deadline.check()
-            kind = kind_of_boundary(workload, choices, boundary)
+            kind = kind_of_boundary(workload, boundary)
             if kind not in known:
                 charges = self._charges(boundary, sources, targets)
                 shape = (len(self._kinds), len(self._kinds))
@@ -188,8 +189,10 @@ class CountsProblem:
     ) -> Integers:
         """Return a boundary's charges for pairs of states, each ``(levels, n)``: ``(n,)``."""
         if self._workload.boundaries[boundary].weights:
-            penalty = 1 + self._node[self._workload.ends[boundary, 0]].max()
-            differ = unlike(sources, targets).any(axis=0)
+            stored = self._workload.ends[boundary, 0]
+            penalty = 1 + self._node[stored].max()
+            whole = replicated(self._workload, stored)
+            differ = unlike(sources, targets, whole).any(axis=0)
             charge: Integers = penalty * differ.astype(self._node.dtype)
             return charge
         charges = self._cost.edge(self._workload, np.array([boundary]), [sources], [targets])

@@ -93,8 +93,7 @@ def check_record(plan: Plan, *, file: str) -> None:
         return
     instance = Instance.of_plan(plan)
     workload, constraints = instance.workload, instance.constraints
-    trick = workload.trick[workload.shared :]
-    rows = {name: baseline.assignment(trick) for name, baseline in BASELINES.items()}
+    rows = {name: workload.baselines[key][workload.shared :] for name, key in BASELINES.items()}
     if joint:
         plans = {name: [row] * plan.levels for name, row in rows.items()}
         totals = {

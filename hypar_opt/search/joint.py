@@ -73,10 +73,10 @@ def _has_bound_by_counts(search: SearchRequest) -> bool:
     from hypar_opt.search.bound_by_counts import few_levels_alike
 
     instance = search.instance
-    choices = instance.cost.choices
+    choices = len(instance.workload.choices)
     return (
         choices**search.levels > MAX_STATES_SOLVED_DIRECTLY
-        and instance.workload.has_replicas(choices)
+        and instance.workload.has_replicas
         and few_levels_alike(instance.problem)
         # A program has a size of its own, up to which elimination ends, too.
         and search.solver.max_columns is None

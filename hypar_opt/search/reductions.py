@@ -100,7 +100,9 @@ class ByThresholds:
 
     def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:  # noqa: ARG002
         constraints, levels = self.instance.constraints, self.table.levels
-        table = replace(self.table.as_one_table(), trick=self.instance.workload.trick * levels)
+        known = self.instance.workload.baselines
+        baselines = {name: choices * levels for name, choices in known.items()}
+        table = replace(self.table.as_one_table(), baselines=baselines)
         if constraints.any:
             table = replace(table, allowed=constraints.thresholds().reshape(-1, 2))
         return table, self.instance.labels(*self.instance.problem.hierarchy.names)
@@ -130,12 +132,13 @@ class ByStates:
     def check_size(
         self, solver: Solver, deadline: Deadline = NEVER, *, instead: str = "try dp"
     ) -> None:
-        workload, choices = self.instance.workload, self.instance.cost.choices
+        workload = self.instance.workload
+        choices = len(workload.choices)
         levels, nodes = self.instance.problem.levels, len(workload.nodes)
         check_states(nodes, choices, levels)
         size = nodes, len(workload.ends), choices**levels
         refusal = too_large(solver.max_columns, *size, instead=instead)
-        if not refusal and workload.has_replicas(choices):
+        if not refusal and workload.has_replicas:
             allowed = self.instance.constraints.allowed(self._states(deadline), deadline)
             refusal = solver.refuses_size(allowed.sum(axis=1).tolist(), workload.ends)
         if refusal:
@@ -167,7 +170,9 @@ class ByStates:
         return list(zip(*(states[column] for column in assignment), strict=True))
 
     def _states(self, deadline: Deadline = NEVER) -> Sequence[tuple[int, ...]]:
-        return canonical_states(self.instance.problem.levels, self.instance.cost.choices, deadline)
+        return canonical_states(
+            self.instance.problem.levels, len(self.instance.workload.choices), deadline
+        )
 
 
 REDUCTIONS: tuple[type[TableReduction], ...] = (ByThresholds, ByStates)

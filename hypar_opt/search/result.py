@@ -11,7 +11,6 @@ from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.pricing import total_cost
 from hypar_opt.solvers.base import SolverOptions, Status
-from hypar_opt.workload.parallelism import DATA
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Tensors
@@ -67,15 +66,15 @@ class SearchRequest:
         None where they follow, level by level, from those of the layers.
         """
         workload = self.instance.workload
-        if not workload.has_replicas(self.instance.cost.choices):
+        if not workload.has_replicas:
             return None
         return tuple({node: row[node] for node in workload.tensor_writers} for row in rows)
 
     def start_of(self, level: int) -> tuple[int, ...] | None:
-        """Return all nodes' choices at a level to start from; what is shared as data parallel."""
+        """Return all nodes' choices at a level to start from; what is shared as the first."""
         if self.start is None:
             return None
-        return (DATA,) * self.instance.workload.shared + tuple(self.start[level])
+        return (0,) * self.instance.workload.shared + tuple(self.start[level])
 
 
 @dataclass(frozen=True)

@@ -123,11 +123,11 @@ def _best_known(
     known: dict[str | None, Assignments] = {None: tuple(rows)} if solved == levels else {}
     if search.start:
         known["the plan to start from"] = search.start
-    trick = search.layers_of(search.instance.workload.trick)
+    baselines = search.instance.workload.baselines
     # Keep the solved levels above if there are any, and try the baseline from H1 as well.
     for first in sorted({solved % levels, 0}, reverse=True):
-        for name, baseline in BASELINES.items():
-            row = baseline.assignment(trick)
+        for name, key in BASELINES.items():
+            row = search.layers_of(baselines[key])
             origin = f"{name} from H{first + 1}" if first else name
             known[origin] = (*rows[:first], *[row] * (levels - first))
     feasible = {

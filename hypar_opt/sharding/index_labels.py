@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, is_split
 from hypar_opt.sharding.ties import INPUT, Axis, Tie, dealt, ties_of
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def batch_levels(program: Program) -> tuple[int, ...]:
     return tuple(
         level
         for level in range(len(program.rows))
-        if any(layout[level] is Layout.BATCH for layout in layouts)
+        if any(layout[level] == BATCH for layout in layouts)
     )
 
 
@@ -160,14 +160,14 @@ class _Labelling:
             for node in range(len(program.workload.nodes)):
                 position = program.workload.tensor_writers.get(node, node) - shared
                 kept = (program.written[node][level], program.stored[node][level])
-                if position >= 0 and Layout.CHANNEL in kept:
+                if position >= 0 and CHANNEL in kept:
                     axes.add(Axis(position))
                 if node < shared:
                     continue
                 if self.network.layers[position].reads_ids:
-                    if program.written[node][level] is Layout.PARTIAL:
+                    if program.written[node][level] == PARTIAL:
                         axes.add(Axis(position, rows=True))
-                elif program.read[node][level] is Layout.CHANNEL:
+                elif program.read[node][level] == CHANNEL:
                     axes.update(map(Axis, self.network.sources[position]))
         return split
 
@@ -222,12 +222,12 @@ class _Labelling:
         program, shared = self.program, self.program.workload.shared
         tied = []
         for position in range(len(self.network.layers)):
-            if program.read[position + shared][level] is Layout.CHANNEL:
+            if program.read[position + shared][level] == CHANNEL:
                 if position not in self.ties:
                     self.ties[position] = list(ties_of(self.network, position))
                 tied += self.ties[position]
         for node, users in program.workload.weight_users.items():
-            if program.rows[level][node]:
+            if is_split(program.weights(node)[level]):
                 axes = [
                     self.weight_axis(user - shared, program.rows[level][node]) for user in users
                 ]
@@ -243,8 +243,9 @@ class _Labelling:
 
     def weight_axis(self, position: int, column: int) -> Axis:
         """Return the axis along which a choice of a layer splits the weights that it shares."""
-        layer = self.network.layers[position]
-        if layer.splits[column].axis in layer.contraction.output:
+        layer, workload = self.network.layers[position], self.program.workload
+        choice = workload.choices_of_nodes[position + workload.shared][column]
+        if choice and choice.axis in layer.contraction.output:
             return Axis(position)
         if layer.reads_ids:
             return Axis(position, rows=True)
@@ -259,7 +260,7 @@ class _Labelling:
         source = np.full(self.count, -1)
         shared = self.program.workload.shared
         for position, layer in enumerate(self.network.layers):
-            if self.program.read[position + shared][level] is Layout.SHUFFLED:
+            if self.program.read[position + shared][level] == SHUFFLED:
                 where = self.slices[Axis(position)]
                 read = self.slices[Axis(self.network.sources[position][0])]
                 source[where] = read.start + dealt(layer, where.stop - where.start)

@@ -1,83 +1,43 @@
-"""The layouts in which a layer reads its input and writes its output, for each choice."""
+"""The layout of a tensor over the parts of a level."""
 
 from __future__ import annotations
 
-from enum import IntEnum
-from functools import lru_cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import numpy as np
+from hypar_opt.workload.operators.axes import PARTIAL as PARTIAL
+from hypar_opt.workload.operators.axes import WHOLE as WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from numpy.typing import NDArray
-
     from hypar_opt.workload.tensors import Workload
 
+Layout = str
+"""How a tensor is distributed over the parts of a level: the axis of it that is split, `WHOLE` if
+every part has a replica, or `PARTIAL` if every part has an addend of every element.
 
-class Layout(IntEnum):
-    """How a tensor is distributed over the two halves of a group.
+Source: docs/decisions/0003-readings.md.
+"""
 
-    Errors travel in the dual layout: batch and channel are their own duals, whole and partial
-    are each other's.
+BATCH, CHANNEL, SHUFFLED = "batch", "channel", "shuffled channel"
 
-    Source: docs/decisions/0003-readings.md.
-    """
-
-    BATCH = 0
-    """Each half has half of the images."""
-    CHANNEL = 1
-    """Each half has half of the channels or features."""
-    WHOLE = 2
-    """Both halves have a replica."""
-    PARTIAL = 3
-    """Each half has a partial sum of every element."""
-    SHUFFLED = 4
-    """Each half has half of the channels, in another order: read so by a channel shuffle."""
+_DUALS = {WHOLE: PARTIAL, PARTIAL: WHOLE}
 
 
-DUALS = MappingProxyType(
-    {
-        Layout.BATCH: Layout.BATCH,
-        Layout.CHANNEL: Layout.CHANNEL,
-        Layout.SHUFFLED: Layout.SHUFFLED,
-        Layout.WHOLE: Layout.PARTIAL,
-        Layout.PARTIAL: Layout.WHOLE,
-    }
-)
-"""The layout of an error, by that of its tensor."""
+def is_split(layout: Layout) -> bool:
+    """Return whether each part has a part of the tensor."""
+    return layout not in _DUALS
 
 
-@lru_cache(maxsize=64)  # of a workload, which is compared as itself
-def layouts(workload: Workload, columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the layouts that each node reads and writes under its first ``columns`` choices.
-
-    Returns
-    -------
-    read, written : (nodes, columns) intp
-        `Layout` values. Choices that a layer's kind does not have read as data parallelism's.
-    """
-    lacking = workload.lacking(columns)
-    split = np.where(workload.halves_batch(columns), Layout.BATCH, Layout.CHANNEL)
-    # The two rules of `hypar_opt.workload.operators.axes`: an operand without the halved axis is
-    # needed whole, a result without it is left as partial sums.
-    read = np.where(lacking.input, Layout.WHOLE, split)
-    whole = workload.whole(columns)
-    # A shuffle permutes channels across both sides: no stored layout has its order.
-    read = np.where(workload.shuffles & (read == Layout.CHANNEL), Layout.SHUFFLED, read)
-    written = np.where(lacking.output, Layout.PARTIAL, split)
-    # Where nothing is halved each side writes all of its output, and not a part of a sum.
-    read, written = (np.where(whole, Layout.WHOLE, layout) for layout in (read, written))
-    for array in (read, written):
-        array.setflags(write=False)
-    return read.T, written.T
+def dual_layout(layout: Layout) -> Layout:
+    """Return the layout of an error, given that of its tensor: an axis is its own dual."""
+    return _DUALS.get(layout, layout)
 
 
-def kind_of_boundary(workload: Workload, columns: int, boundary: int) -> Hashable:
+def kind_of_boundary(workload: Workload, boundary: int) -> Hashable:
     """Return a key of boundaries that move the same, whatever their ends choose."""
     source, target = workload.ends[boundary]
-    read, written = layouts(workload, columns)
+    layouts, operand = workload.layouts, workload.operand[boundary]
+    written, read = layouts.output[:, source], layouts.inputs[operand, :, target]
     size, weights = workload.boundary_sizes[boundary], workload.boundaries[boundary].weights
-    return size, weights, written[source].tobytes(), read[target].tobytes()
+    return size, weights, written.tobytes(), read.tobytes()

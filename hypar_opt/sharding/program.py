@@ -16,17 +16,23 @@ from hypar_opt.sharding.conversions import (
     all_reduce,
     backward,
     conversion,
+    dual,
     scattered,
 )
-from hypar_opt.sharding.layouts import Layout, layouts
+from hypar_opt.sharding.layouts import (
+    BATCH,
+    CHANNEL,
+    PARTIAL,
+    SHUFFLED,
+    Layout,
+)
 from hypar_opt.sharding.passes import TRAINING, Phase
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from hypar_opt.workload.tensors import Workload
-
-
-_LAYOUTS = tuple(Layout)
-"""By their values, which count from 0."""
 
 
 class Exchange(NamedTuple):
@@ -80,30 +86,35 @@ class Program:
         )
 
     @cached_property
-    def _layouts(self) -> tuple[list[Layouts], list[Layouts]]:
-        columns = 1 + max((max(row, default=0) for row in self.rows), default=0)
-        read, written = layouts(self.workload, columns)
-        states = list(zip(*self.rows, strict=True)) or [()] * len(self.workload.nodes)
-        return (
-            [
-                tuple(_LAYOUTS[own[c]] for c in s)
-                for own, s in zip(read.tolist(), states, strict=True)
-            ],
-            [
-                tuple(_LAYOUTS[own[c]] for c in s)
-                for own, s in zip(written.tolist(), states, strict=True)
-            ],
-        )
-
-    @property
     def read(self) -> list[Layouts]:
-        """The layouts in which each node reads its inputs."""
-        return self._layouts[0]
+        """The layouts in which each node reads its first input."""
+        inputs = self.workload.layouts.inputs[0]
+        return [self._laid_out(inputs, node) for node in range(len(self.workload.nodes))]
 
-    @property
+    def read_over(self, boundary: int) -> Layouts:
+        """Return the layouts in which a boundary's target reads its tensor."""
+        operand = self.workload.operand[boundary]
+        target = self.workload.boundaries[boundary].target
+        return self._laid_out(self.workload.layouts.inputs[operand], target)
+
+    @cached_property
     def written(self) -> list[Layouts]:
         """The layouts in which each node leaves its output, partial sums among them."""
-        return self._layouts[1]
+        output = self.workload.layouts.output
+        return [self._laid_out(output, node) for node in range(len(self.workload.nodes))]
+
+    def words(self, node: int) -> tuple[str | None, ...]:
+        """Return a node's choices at each level in its kind's words."""
+        return tuple(self.workload.words[node][row[node]] for row in self.rows)
+
+    def weights(self, node: int) -> Layouts:
+        """Return the layouts in which a node's weights are kept."""
+        return self._laid_out(self.workload.layouts.weight, node)
+
+    def _laid_out(self, numbers: NDArray[np.intp], node: int) -> Layouts:
+        """Return a node's layouts at each level, of `Layouts` of a workload by choice."""
+        names, own = self.workload.layouts.names, numbers[:, node].tolist()
+        return tuple(names[own[row[node]]] for row in self.rows)
 
     @cached_property
     def stored(self) -> list[Layouts]:
@@ -114,16 +125,16 @@ class Program:
         whole, or where nobody reads the output.
         """
         reader: dict[int, Layouts] = {}
-        for boundary in self.workload.boundaries:
+        for number, boundary in enumerate(self.workload.boundaries):
             # A tensor with several readers has one boundary only: to its shared node.
             if not boundary.weights:
-                reader[boundary.source] = self.read[boundary.target]
+                reader[boundary.source] = self.read_over(number)
         stored = []
         for node, written in enumerate(self.written):
-            wanted = reader.get(node, (Layout.BATCH,) * len(written))
+            wanted = reader.get(node, (BATCH,) * len(written))
             stored.append(
                 tuple(
-                    scattered(target) if layout is Layout.PARTIAL else layout
+                    scattered(target) if layout == PARTIAL else layout
                     for layout, target in zip(written, wanted, strict=True)
                 )
             )
@@ -131,27 +142,24 @@ class Program:
 
     def output_steps(self, node: int) -> tuple[Step, ...]:
         """Return the reduce-scatters of a node's output, of the extent before pooling."""
-        return conversion(self.written[node], self.stored[node])
+        return conversion(self.written[node], self.stored[node], self.hierarchy.sizes)
 
     def input_steps(self, boundary: int) -> tuple[Step, ...]:
         """Return the steps that convert a boundary's tensor for the node that reads it."""
         edge = self.workload.boundaries[boundary]
         if edge.weights:
             return ()  # users of shared weights slice what they need
-        return conversion(self.stored[edge.source], self.read[edge.target])
+        return conversion(self.stored[edge.source], self.read_over(boundary), self.hierarchy.sizes)
 
     def gradient_steps(self, node: int) -> tuple[Step, ...]:
         """Return the all-reduces of the gradient of the weights that a node keeps."""
-        columns = max(map(max, self.rows), default=0) + 1
-        lacks = self.workload.lacking(columns).weight[:, node]
-        return all_reduce(
-            tuple(Layout.PARTIAL if lacks[row[node]] else Layout.CHANNEL for row in self.rows)
-        )
+        return all_reduce(dual(self.weights(node)), self.hierarchy.sizes)
 
     def statistics_steps(self, node: int) -> tuple[Step, ...]:
         """Return the all-reduces of what a node's channels share, forward and backward alike."""
-        kept = {Layout.CHANNEL: Layout.PARTIAL, Layout.SHUFFLED: Layout.PARTIAL}
-        return all_reduce(tuple(kept.get(layout, layout) for layout in self.read[node]))
+        # Of images each part has its own.
+        kept = (PARTIAL if lay in (CHANNEL, SHUFFLED) else lay for lay in self.read[node])
+        return all_reduce(tuple(kept), self.hierarchy.sizes)
 
     def exchanges(self, phases: Sequence[Phase] = TRAINING) -> Iterator[Exchange]:
         """Yield every exchange that moves something: forward, then backward and gradients."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hypar_opt.workload.parallelism import DATA
-
 if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
@@ -14,13 +12,19 @@ if TYPE_CHECKING:
 def shared_weights(workload: Workload, choice: Sequence[int]) -> dict[int, int]:
     """Return the choices of shared weights' nodes, given those of the layers among all nodes'.
 
-    They are whole where a user is in data parallelism, or where users split them differently.
+    They are whole where a user reads them whole, or where users split them differently.
     """
     weights = {}
     for node, users in workload.weight_users.items():
         columns = {choice[user] for user in users}
-        weights[node] = columns.pop() if len(columns) == 1 else DATA
+        weights[node] = columns.pop() if len(columns) == 1 else replicated(workload, node)
     return weights
+
+
+def replicated(workload: Workload, node: int) -> int:
+    """Return the choice in which a node's weights have a replica in each part."""
+    whole: int = (workload.layouts.weight[:, node] == 0).argmax()
+    return int(whole)
 
 
 def with_users(workload: Workload, choice: Sequence[int]) -> tuple[int, ...]:

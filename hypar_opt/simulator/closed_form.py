@@ -60,7 +60,8 @@ def charges_of_states(
         cost = cost.in_parts(resolution, workload)
     table = expanded(cost, workload, levels)
     # The table has its states in the search's order; here a state's number is its index.
-    order = in_mixed_radix(canonical_states(levels, cost.choices), cost.choices)
+    choices = len(workload.choices)
+    order = in_mixed_radix(canonical_states(levels, choices), choices)
     node, edge = np.empty(table.node.shape), np.empty(table.edge.shape)
     node[:, order] = table.node / resolution
     edge[:, order[:, None], order] = table.edge / resolution

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
-from hypar_opt.costs.states import counts_of, of_rows
+from hypar_opt.costs.states import copies, of_rows
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.exchanges import StepExchanges, of_program, of_tables
@@ -91,12 +93,13 @@ def _seconds(
     measured = options.profile.seconds(names, workload.batch, [phase.value for phase in phases])
     # Nodes that layers share compute nothing.
     shared = [0.0] * workload.shared
-    # The profile is of one accelerator with the whole batch; every choice halves a layer's work,
-    # but where it is whole both sides do all of it.
-    choices = len(plan.choices)
-    whole = workload.whole(choices) * counts_of(rows, len(workload.nodes), choices)
-    halvings = (plan.levels - whole.sum(axis=0)).tolist()[workload.shared :]
+    # The profile is of one accelerator with the whole batch; every choice splits a layer's work,
+    # but where it is whole all parts do all of it.
+    nodes, states = np.arange(len(workload.nodes)), of_rows(rows, len(workload.nodes))
+    doing = copies(workload.layouts.whole, nodes, states, plan.hierarchy)
+    all_doing = np.broadcast_to(doing, nodes.shape)[workload.shared :].tolist()
+    shares = [parts / plan.accelerators for parts in all_doing]
     return {
-        phase: shared + [float(s / 2**n) for s, n in zip(measured[phase], halvings, strict=True)]
+        phase: shared + [float(s * share) for s, share in zip(measured[phase], shares, strict=True)]
         for phase in phases
     }

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from hypar_opt.costs.table import CostTable
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status
-from hypar_opt.workload.parallelism import DATA, MODEL
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class DataParallelism(Solver):
@@ -17,20 +13,16 @@ class DataParallelism(Solver):
 
     summary: ClassVar[str] = "data parallelism for every layer; no search"
     searches: ClassVar[bool] = False
-
-    @classmethod
-    def assignment(cls, trick: Sequence[int]) -> tuple[int, ...]:
-        """Return every layer's choice; `trick` has those of the "one weird trick"."""
-        return (DATA,) * len(trick)
+    baseline: ClassVar[str] = "data"
+    """Its key in `CostTable.baselines`."""
 
     def accepts(self, table: CostTable) -> str | None:
-        if len(table.trick) != table.layers:
+        if len(table.baselines.get(self.baseline, ())) != table.layers:
             return "depends on each layer's kind, which this table does not have"
         return None
 
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:  # noqa: ARG002
-        assignment = self.assignment(table.trick)
-        layers = range(table.layers)
+        assignment, layers = table.baselines[self.baseline], range(table.layers)
         if table.allowed is not None and not table.allowed[layers, assignment].all():
             return SolveResult(None, None, Status.INFEASIBLE)
         if table.load is not None and table.load[layers, assignment].sum() > table.capacity:
@@ -43,10 +35,7 @@ class ModelParallelism(DataParallelism):
     """Model parallelism for every layer: the paper's "Model Parallelism" (section 6.1)."""
 
     summary: ClassVar[str] = "model parallelism for every layer; no search"
-
-    @classmethod
-    def assignment(cls, trick: Sequence[int]) -> tuple[int, ...]:
-        return (MODEL,) * len(trick)
+    baseline: ClassVar[str] = "model"
 
 
 class OneWeirdTrick(DataParallelism):
@@ -57,15 +46,11 @@ class OneWeirdTrick(DataParallelism):
     """
 
     summary: ClassVar[str] = "data parallelism for conv, model parallelism for fc; no search"
-
-    @classmethod
-    def assignment(cls, trick: Sequence[int]) -> tuple[int, ...]:
-        return tuple(trick)
+    baseline: ClassVar[str] = "trick"
 
 
-BASELINES = {
-    "Data Parallelism": DataParallelism,
-    "Model Parallelism": ModelParallelism,
-    "the Trick": OneWeirdTrick,
-}
-"""The paper's baselines by name; they need no search, so they are known within any limit."""
+BASELINES = {"Data Parallelism": "data", "Model Parallelism": "model", "the Trick": "trick"}
+"""The paper's baselines by name, and their keys in `CostTable.baselines`.
+
+They need no search, so they are known within any limit.
+"""

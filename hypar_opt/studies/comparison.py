@@ -29,7 +29,7 @@ from hypar_opt.studies.megatron import degrees, megatron_pins
 from hypar_opt.studies.simulation import RunArguments, energy_ratio, simulate
 from hypar_opt.units import format_bytes, format_percent, format_si
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import Parallelism
+from hypar_opt.workload.parallelism import CHOICES
 
 PLANS: dict[str, tuple[str, str, str | None]] = {
     # The baselines search nothing: their choices depend on no objective.
@@ -225,7 +225,7 @@ def _stated(name: str, network: Network, problem: Problem) -> Problem:
     cost = _how(name, problem)[2]
     update: dict[str, Any] = {} if cost is None else {"cost": cost}
     if name not in PLANS or name == "three":
-        update |= {"choices": tuple(Parallelism), "reading": "executed"}
+        update |= {"choices": CHOICES, "reading": "executed"}
     if name.startswith(MEGATRON):
         degree = int(name.removeprefix(MEGATRON))
         kept = problem.constraints

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.workload.operators.attention import HEADS
 from hypar_opt.workload.operators.axes import CHANNELS
-from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 def degrees(network: Network, levels: int) -> tuple[int, ...]:
     """Return the degrees of tensor parallelism on 2^levels accelerators; none without attention."""
-    if all(HEADS not in layer.splits for layer in network.layers):
+    if all(HEADS not in layer.splits.values() for layer in network.layers):
         return ()
     return tuple(2**k for k in range(levels + 1))
 
@@ -42,7 +41,7 @@ def megatron_pins(network: Network, levels: int, degree: int) -> tuple[str, ...]
         Accelerators that share a layer's weights, a power of two up to 2^levels.
     """
     outer = levels - degree.bit_length() + 1
-    pins = [f"*@H{level + 1}={Parallelism.DATA}" for level in range(outer)]
+    pins = [f"*@H{level + 1}=data" for level in range(outer)]
     for name, word in tensor_parallelism(network).items():
         # A pin's layer is a pattern, in which a name's own brackets have to be escaped.
         pins += [f"{glob.escape(name)}@H{level + 1}={word}" for level in range(outer, levels)]
@@ -58,7 +57,7 @@ def tensor_parallelism(network: Network) -> dict[str, str]:
     if token is not None:
         words[token] = "model"
     for n, layer in enumerate(layers):
-        if HEADS in layer.splits:
+        if HEADS in layer.splits.values():
             words[n] = HEADS.word
             words |= dict.fromkeys(graph.before(n), "output")
             words |= dict.fromkeys(graph.behind(n), "model")
@@ -124,7 +123,7 @@ class _Graph:
             if layer.contraction.is_matrix_product:
                 found.append(position)
             elif (
-                CHANNELS in layer.choices
+                CHANNELS in layer.choices.values()
                 and not layer.merges
                 and (norms or not layer.contraction.weight)
             ):

@@ -24,25 +24,28 @@ class LayerGraph:
     names, layers, maps
         In topological order.
     edges
-        Each edge's source and target position, and the map that crosses it, sorted.
+        Each edge's source and target position, the map that crosses it, and the number of the
+        target's input that it is, sorted.
     """
 
     names: tuple[str, ...]
     layers: tuple[Operator, ...]
     maps: tuple[LayerMaps, ...]
-    edges: tuple[tuple[int, int, Map], ...]
+    edges: tuple[tuple[int, int, Map, int], ...]
 
     @classmethod
     def of_network(cls, network: Network) -> LayerGraph:
         """Return a network's graph without networkx, whose import takes longer than a solve."""
         maps = tuple(network.maps())
         pairs = sorted(
-            (source, target)
+            (source, target, number)
             for target, reads in enumerate(network.sources)
-            for source in reads
+            for number, source in enumerate(reads)
             if source >= 0
         )
-        edges = tuple((source, target, maps[source].pooled) for source, target in pairs)
+        edges = tuple(
+            (source, target, maps[source].pooled, number) for source, target, number in pairs
+        )
         return cls(tuple(layer.name for layer in network.layers), network.layers, maps, edges)
 
     @classmethod
@@ -60,13 +63,13 @@ class LayerGraph:
         for source, target, data in graph.edges(data=True):
             if position[source] >= position[target]:
                 raise ValueError(f"{source!r} should stand before {target!r}, which reads it")
-            edges[position[source], position[target]] = data["boundary"]
+            edges[position[source], position[target]] = data["boundary"], data.get("input", 0)
         nodes = [data for _, data in graph.nodes(data=True)]
         return cls(
             tuple(graph),
             tuple(data["layer"] for data in nodes),
             tuple(data["maps"] for data in nodes),
-            tuple((*ends, edges[ends]) for ends in sorted(edges)),
+            tuple((*ends, *edges[ends]) for ends in sorted(edges)),
         )
 
 
@@ -76,8 +79,8 @@ def layer_graph(network: Network) -> nx.DiGraph[str]:
 
     A node is a layer's name, with the attributes ``layer`` (its description) and ``maps`` (its
     inputs and output for one image or sequence). An edge leads from a layer to a reader of its
-    output, with the attribute ``boundary``, the map that crosses it, after pooling. Nodes are in
-    topological order.
+    output, with the attributes ``boundary``, the map that crosses it, after pooling, and
+    ``input``, the number of the reader's input that it is. Nodes are in topological order.
     """
     # Imported late: only users of this function need it.
     import networkx as nx
@@ -87,8 +90,8 @@ def layer_graph(network: Network) -> nx.DiGraph[str]:
     for layer, maps in zip(layers, all_maps, strict=True):
         graph.add_node(layer.name, layer=layer, maps=maps)
     for layer, reads in zip(layers, network.sources, strict=True):
-        for source in reads:
+        for number, source in enumerate(reads):
             if source >= 0:
                 boundary = all_maps[source].pooled
-                graph.add_edge(layers[source].name, layer.name, boundary=boundary)
+                graph.add_edge(layers[source].name, layer.name, boundary=boundary, input=number)
     return graph

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.operators.axes import BATCH
+from hypar_opt.workload.operators.axes import BATCH, SHUFFLED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,11 +79,6 @@ class LayerTensors:
         """E_{l+1} before pooling, propagated back through the pool."""
         return self.output
 
-    def word(self, column: int) -> str | None:
-        """Return what its kind calls a choice; None where it has fewer."""
-        choices = self.operator.splits
-        return choices[column].word if column < len(choices) else None
-
     def _shape(self, axes: Sequence[str]) -> Shape:
         return tuple(self.sizes[axis] for axis in axes if axis in self.sizes)
 
@@ -97,6 +92,8 @@ class Boundary:
     shape: Shape
     weights: bool = False
     """Whether it leads from shared weights to a layer that uses them."""
+    input: int = 0
+    """The number of the target's input that it is."""
 
 
 def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = False) -> LayerTensors:
@@ -109,7 +106,7 @@ def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = Fal
             return ()
         # Without axes of height and width a map is a vector: a fully-connected layer flattens what
         # it reads.
-        is_vector = not over.tokens and sum(axis in sizes for axis in axes) < 3
+        is_vector = not over.tokens and sum(axis.rstrip(SHUFFLED) in sizes for axis in axes) < 3
         return (batch, over.elements) if is_vector else (batch, *over)
 
     return LayerTensors(

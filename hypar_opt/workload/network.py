@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from math import prod
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -34,10 +34,9 @@ from hypar_opt.workload.blocks import Block, Layer
 from hypar_opt.workload.expansion import Expanded, Repeat, expand
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators import OPERATORS
-from hypar_opt.workload.operators.axes import Choice
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
-from hypar_opt.workload.parallelism import Parallelism
+from hypar_opt.workload.operators.words import words_of_kind
 
 SCHEMA: Literal["hypar-opt/network/2"] = "hypar-opt/network/2"
 CHAIN_SCHEMA: Literal["hypar-opt/network/1"] = "hypar-opt/network/1"
@@ -219,9 +218,9 @@ class Network(Displayed, Document):
                     f" {sizes['o']}, this layer needs {needed['i']} by {needed['o']}"
                 )
 
-    def choices(self, count: int) -> tuple[tuple[Parallelism, ...], ...]:
-        """Return each layer's choices: at most the first ``count`` of its kind's."""
-        return tuple(_words(layer.splits, count) for layer in self.layers)
+    def words(self, choices: Sequence[str]) -> tuple[tuple[str | None, ...], ...]:
+        """Return what each layer's kind calls a problem's choices; None where it has none."""
+        return tuple(words_of_kind(layer.splits, choices) for layer in self.layers)
 
     def __repr__(self) -> str:
         shape = "a chain" if self.is_chain else "a graph"
@@ -273,11 +272,6 @@ class Network(Displayed, Document):
         # Canonical JSON, so that order of keys and white space do not change the digest.
         text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-
-
-@lru_cache
-def _words(splits: tuple[Choice, ...], count: int) -> tuple[Parallelism, ...]:
-    return tuple(Parallelism(choice.word) for choice in splits[:count])
 
 
 def _check_chain(network: Network) -> None:

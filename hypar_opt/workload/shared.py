@@ -13,14 +13,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.layer_tensors import Boundary, LayerTensors, tensors_of
 from hypar_opt.workload.operators.axes import (
     BATCH,
-    CHANNELS,
     DATA_CHOICE,
     INPUT_CHANNELS,
     OUTPUT_CHANNELS,
-    REPLICAS,
     Choice,
     Contraction,
 )
@@ -37,8 +36,6 @@ class SharedTensor(Weightless):
 
     kind: Literal["tensor"] = "tensor"
 
-    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS, REPLICAS)
-
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
         return LayerMaps(read, read, read)
@@ -52,13 +49,15 @@ class SharedWeights(Operator):
 
     They are whole where any user takes data parallelism: a user that splits them slices its part,
     which is free, and the gradients of all users are added before they are all-reduced. Users
-    split them by feature in their second choice and by word of the vocabulary in their third.
+    split them by feature under `model` and by word of the vocabulary under `output`.
     """
 
     kind: Literal["weights"] = "weights"
 
-    contraction: ClassVar[Contraction] = Contraction((), ("i", "o"), ())
-    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, OUTPUT_CHANNELS, INPUT_CHANNELS)
+    contraction: ClassVar[Contraction] = Contraction(FrozenDict(), ("i", "o"), ())
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
+        data=DATA_CHOICE, model=OUTPUT_CHANNELS, output=INPUT_CHANNELS
+    )
     trick: ClassVar[str] = "data"
 
     def maps(self, *reads: Map) -> LayerMaps:
@@ -112,7 +111,5 @@ def with_shared_tensors(
             alike[pooled] = tensors_of(node, node.maps(pooled), batch)
         nodes.append(replace(alike[pooled], name=f"output of {graph.names[source]}"))
     into = [Boundary(source, node, readers[source][0].shape) for source, node in through.items()]
-    out = [
-        Boundary(through.get(edge.source, edge.source), edge.target, edge.shape) for edge in edges
-    ]
+    out = [replace(edge, source=through.get(edge.source, edge.source)) for edge in edges]
     return nodes, into + out

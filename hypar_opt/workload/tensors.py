@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from hypar_opt.frozen import Frozen, derived
 from hypar_opt.workload.graph import LayerGraph
 from hypar_opt.workload.layer_tensors import Boundary, LayerTensors, Shape, tensors_of
-from hypar_opt.workload.operators.axes import BATCH
+from hypar_opt.workload.operators.axes import DATA_CHOICE, PARTIAL, WHOLE, made, need
+from hypar_opt.workload.operators.words import words_of_kind
+from hypar_opt.workload.parallelism import PAPERS_CHOICES
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
 
 if TYPE_CHECKING:
@@ -22,24 +24,49 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from hypar_opt.workload.network import Network
-
-MAX_CHOICES = 3
-"""The largest number of choices of a kind of layer; each is a column of a cost table."""
+    from hypar_opt.workload.operators.axes import Choice, Contraction
 
 MAX_LAYERS_KEPT = 4096
 """Layers of a network whose tensors are kept for the next call with it."""
 
 
-class Lacking(NamedTuple):
-    """Which tensors lack the axis that a choice halves: each ``(choices, layers)`` bool.
+class Layouts(NamedTuple):
+    """The layouts that each choice needs and makes, as numbers: positions in ``names``.
 
-    Such a tensor is not split but replicated, or left as partial sums, on both sides: at each
-    level that makes the choice its number of copies in the array doubles.
+    A number below `FIRST_SPLIT` is of a tensor that is not split: all parts of a level then have
+    a copy of it, a replica or an addend. A choice that a kind of layer does not have reads and
+    writes as data parallelism does; see `Workload.forbidden`.
+
+    Parameters
+    ----------
+    names
+        The layouts.
+    inputs : (operands, choices, nodes)
+        How each operand is needed.
+    weight, output : (choices, nodes)
+        How the weights are needed, and how the output is left.
     """
 
-    input: NDArray[np.bool_]
-    weight: NDArray[np.bool_]
-    output: NDArray[np.bool_]
+    names: tuple[str, ...]
+    inputs: NDArray[np.intp]
+    weight: NDArray[np.intp]
+    output: NDArray[np.intp]
+
+    @property
+    def reads_whole(self) -> bool:
+        """Whether any choice needs an input whole."""
+        return bool((self.inputs == 0).any())
+
+    @property
+    def whole(self) -> NDArray[np.bool_]:
+        """Which choices split nothing: ``(choices, nodes)``."""
+        whole: NDArray[np.bool_] = self.output == 0
+        return whole
+
+
+NAMES = (WHOLE, PARTIAL, "batch", "channel")
+FIRST_SPLIT = 2
+"""Numbers of layouts: from this one on, the tensor is split."""
 
 
 @dataclass(frozen=True, eq=False)  # compared as itself: what is derived of one is kept
@@ -54,6 +81,8 @@ class Workload:
         The number of nodes that are no layers.
     replicas
         Whether nodes may be whole, that is neither split by batch nor by channel.
+    choices
+        The choices that a problem offers: each is a column of a cost table.
     """
 
     batch: int
@@ -61,15 +90,25 @@ class Workload:
     boundaries: tuple[Boundary, ...]
     shared: int = 0
     replicas: bool = False
+    choices: tuple[str, ...] = PAPERS_CHOICES
 
     __setstate__ = Frozen.__setstate__  # a copy's arrays, too; those given are tuples
 
     @classmethod
-    def of(cls, graph: nx.DiGraph[str], batch: int, *, shared_tensors: bool = False) -> Workload:
+    def of(
+        cls,
+        graph: nx.DiGraph[str],
+        batch: int,
+        choices: Sequence[str] = PAPERS_CHOICES,
+        *,
+        shared_tensors: bool = False,
+    ) -> Workload:
         """Return the tensors of a layer graph for a batch size.
 
         Parameters
         ----------
+        choices
+            Those of the problem.
         shared_tensors
             Make a node of each tensor that several layers read, and let nodes be whole. Shared
             weights are a node always.
@@ -79,19 +118,30 @@ class Workload:
         ValueError
             If the graph's nodes are not in topological order.
         """
-        return cls._of_layers(LayerGraph.of(graph), batch, shared_tensors=shared_tensors)
+        return cls._of_layers(LayerGraph.of(graph), batch, choices, shared_tensors=shared_tensors)
 
     @classmethod
-    def of_network(cls, network: Network, batch: int, *, shared_tensors: bool = False) -> Workload:
+    def of_network(
+        cls,
+        network: Network,
+        batch: int,
+        choices: Sequence[str] = PAPERS_CHOICES,
+        *,
+        shared_tensors: bool = False,
+    ) -> Workload:
         """Return a network's tensors; the parameters are those of `of`."""
-        return cls._of_layers(LayerGraph.of_network(network), batch, shared_tensors=shared_tensors)
+        graph = LayerGraph.of_network(network)
+        return cls._of_layers(graph, batch, choices, shared_tensors=shared_tensors)
 
     @classmethod
-    def _of_layers(cls, graph: LayerGraph, batch: int, *, shared_tensors: bool) -> Workload:
+    def _of_layers(
+        cls, graph: LayerGraph, batch: int, choices: Sequence[str], *, shared_tensors: bool
+    ) -> Workload:
         owners = weight_owners(graph)
         layers = list(_layers(graph, batch, owners))
         edges = [
-            Boundary(source, target, (batch, *crossing)) for source, target, crossing in graph.edges
+            Boundary(source, target, (batch, *crossing), input=number)
+            for source, target, crossing, number in graph.edges
         ]
         position = {name: index for index, name in enumerate(graph.names)}
         nodes = []
@@ -111,12 +161,12 @@ class Workload:
         ]
         # Ends below zero count from the last shared node: the shift makes them positions too.
         boundaries += [
-            Boundary(edge.source + shift, edge.target + shift, edge.shape) for edge in edges
+            replace(edge, source=edge.source + shift, target=edge.target + shift) for edge in edges
         ]
         # `CostTable.is_chain` and the chain solvers need a chain's edges in the order of its
         # layers.
         boundaries.sort(key=lambda b: (b.target, b.source))
-        return cls(batch, (*own, *layers), tuple(boundaries), shift, shared_tensors)
+        return cls(batch, (*own, *layers), tuple(boundaries), shift, shared_tensors, tuple(choices))
 
     @property
     def layers(self) -> tuple[LayerTensors, ...]:
@@ -137,10 +187,28 @@ class Workload:
     @derived
     def inputs(self) -> tuple[int, ...]:
         """Elements of each node's inputs, as it reads them."""
-        return tuple(
-            sum(map(_count, (node.input, *node.others))) if n >= self.shared else 0
-            for n, node in enumerate(self.nodes)
-        )
+        return tuple(map(sum, zip(*self.operand_sizes, strict=True)))
+
+    @derived
+    def operand_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """Elements of each node's operands: ``(operands, nodes)``."""
+        sizes = [[0] * len(self.nodes) for _ in range(self._operands)]
+        for position in range(self.shared, len(self.nodes)):
+            node = self.nodes[position]
+            for number, shape in enumerate((node.input, *node.others)):
+                sizes[min(number, self._operands - 1)][position] += _count(shape)
+        return tuple(map(tuple, sizes))
+
+    @derived
+    def _operands(self) -> int:
+        """The largest number of operands of a kind of layer."""
+        return max(1, *(len(node.operator.contraction.inputs) for node in self.nodes))
+
+    @derived
+    def operand(self) -> NDArray[np.intp]:
+        """The operand of its target that each boundary leads to: ``(boundaries,)``."""
+        numbers = [edge.input for edge in self.boundaries]
+        return np.array(numbers, np.intp).clip(max=self._operands - 1)
 
     @derived
     def outputs(self) -> tuple[int, ...]:
@@ -165,94 +233,75 @@ class Workload:
         return np.array(pairs, np.intp).reshape(-1, 2)
 
     @derived
-    def trick(self) -> tuple[int, ...]:
-        """Each node's choice under the "one weird trick", by its kind; shared weights' by users."""
-        trick = [
-            [choice.word for choice in node.operator.splits].index(node.operator.trick)
-            for node in self.nodes
-        ]
+    def choices_of_nodes(self) -> tuple[tuple[Choice | None, ...], ...]:
+        """What each node splits under each choice of the problem; None if it has none."""
+        found = []
+        for node in self.nodes:
+            choices = map(node.operator.splits.get, self.choices)
+            found.append(tuple(c if self.replicas or (c and c.axis) else None for c in choices))
+        return tuple(found)
+
+    @derived
+    def words(self) -> tuple[tuple[str | None, ...], ...]:
+        """What each node's kind calls the problem's choices; None where it has no such choice."""
+        return tuple(words_of_kind(node.operator.splits, self.choices) for node in self.nodes)
+
+    @derived
+    def baselines(self) -> Mapping[str, tuple[int, ...]]:
+        """Each node's choice under the paper's baselines; shared weights' by their users."""
+        trick = [self.choices.index(node.operator.trick) for node in self.nodes]
         for node, users in self.weight_users.items():
             columns = {trick[user] for user in users}
             trick[node] = columns.pop() if len(columns) == 1 else trick[node]
-        return tuple(trick)
-
-    def lacking(self, columns: int) -> Lacking:
-        """Return which tensors lack the axis that a choice halves, for the first ``columns``.
-
-        Where a kind of layer has fewer choices the entries are False; see `forbidden`.
-        """
-        return Lacking(*(tensor[:columns] for tensor in self._axes[0]))
-
-    def halves_batch(self, columns: int) -> NDArray[np.bool_]:
-        """Return which choices halve the batch: ``(columns, nodes)``; True for forbidden ones."""
-        return self._axes[1][:columns]
-
-    def whole(self, columns: int) -> NDArray[np.bool_]:
-        """Return which choices halve nothing: ``(columns, nodes)``."""
-        return self._whole[:columns]
+        every = len(self.nodes)
+        uniform = {word: (self.choices.index(word),) * every for word in PAPERS_CHOICES}
+        return uniform | {"trick": tuple(trick)}
 
     @derived
-    def _whole(self) -> NDArray[np.bool_]:
-        whole = np.zeros((MAX_CHOICES, len(self.nodes)), bool)
+    def layouts(self) -> Layouts:
+        """The layouts in which nodes need their operands and leave their outputs."""
+        numbers = {name: number for number, name in enumerate(NAMES)}
+        shape = (len(self.choices), len(self.nodes))
+        data = numbers[need((), DATA_CHOICE)]
+        inputs = np.full((self._operands, *shape), data)
+        weight, output = np.full((2, *shape), data)
+        alike: dict[tuple[Contraction, tuple[Choice | None, ...], int], list[int]] = {}
         for position, node in enumerate(self.nodes):
-            for column, choice in enumerate(node.operator.splits[:MAX_CHOICES]):
-                whole[column, position] = not choice.axis
-        return whole
+            own = (node.operator.contraction, self.choices_of_nodes[position], len(node.others))
+            alike.setdefault(own, []).append(position)
+        for (contraction, choices, others), positions in alike.items():
+            operands = contraction.operands(1 + others) or ((),)
+            for column, choice in enumerate(choices):
+                if choice is None:
+                    continue
+                for number in range(self._operands):
+                    layout = need(operands[min(number, len(operands) - 1)], choice)
+                    code = numbers.setdefault(layout, len(numbers))
+                    inputs[number, column, positions] = code
+                kept, left = need(contraction.weight, choice), made(contraction.output, choice)
+                weight[column, positions] = numbers[kept]
+                output[column, positions] = numbers[left]
+        return Layouts(tuple(numbers), inputs, weight, output)
 
-    def replica_boundaries(self, columns: int) -> NDArray[np.bool_]:
-        """Return the boundaries whose exchanges at a level are repeated by replicas below it.
+    @derived
+    def replica_boundaries(self) -> NDArray[np.bool_]:
+        """The boundaries whose exchanges at a level are repeated by replicas below it.
 
         They lead from a node that may be whole: ``(boundaries,)``.
         """
-        return self._coupled[columns]
-
-    def has_replicas(self, columns: int) -> bool:
-        """Return whether any boundary is `replica_boundaries`."""
-        return self._couples[columns]
+        may_be_whole: NDArray[np.bool_] = np.any(self.layouts.whole, axis=0)
+        return may_be_whole[self.ends[:, 0]]
 
     @derived
-    def _coupled(self) -> tuple[NDArray[np.bool_], ...]:
-        replica_boundaries = []
-        for columns in range(MAX_CHOICES + 1):
-            may_be_whole: NDArray[np.bool_] = np.any(self.whole(columns), axis=0)
-            replica_boundaries.append(may_be_whole[self.ends[:, 0]] & self.replicas)
-        return tuple(replica_boundaries)
+    def has_replicas(self) -> bool:
+        """Whether any boundary is `replica_boundaries`."""
+        return bool(self.replica_boundaries.any())
 
     @derived
-    def _couples(self) -> tuple[bool, ...]:
-        return tuple(bool(replica_boundaries.any()) for replica_boundaries in self._coupled)
-
-    @derived
-    def _axes(self) -> tuple[Lacking, NDArray[np.bool_]]:
-        shape = (MAX_CHOICES, len(self.nodes))
-        lacking = Lacking(*np.zeros((3, *shape), bool))
-        # A choice that a kind does not have reads as data parallelism's, and charges nothing: the
-        # constraints forbid it, but the arrays of all layers have the same columns.
-        halves_batch = np.ones(shape, bool)
-        alike: dict[Hashable, list[int]] = {}
-        for position, node in enumerate(self.nodes):
-            alike.setdefault((node.operator.contraction, node.operator.splits), []).append(position)
-        for positions in alike.values():
-            operator = self.nodes[positions[0]].operator
-            for column, choice in enumerate(operator.splits[:MAX_CHOICES]):
-                for tensor, axes in zip(lacking, operator.contraction, strict=True):
-                    # A tensor that a layer does not have lacks nothing.
-                    tensor[column, positions] = bool(axes) and choice.axis not in axes
-                halves_batch[column, positions] = choice.axis == BATCH
-        return lacking, halves_batch
-
-    def forbidden(self, columns: int) -> NDArray[np.bool_]:
-        """Return which choices a node does not have: ``(nodes, columns)``."""
-        forbidden: NDArray[np.bool_] = np.arange(columns) >= self._choices[:, None]
-        return forbidden
-
-    @derived
-    def _choices(self) -> NDArray[np.intp]:
-        """The number of each node's choices: ``(nodes,)``."""
-        kept = [node.operator.splits for node in self.nodes]
-        if not self.replicas:
-            kept = [tuple(choice for choice in splits if choice.axis) for splits in kept]
-        return np.array([len(splits) for splits in kept])
+    def forbidden(self) -> NDArray[np.bool_]:
+        """Which choices a node does not have: ``(nodes, choices)``."""
+        lacking = [[choice is None for choice in choices] for choices in self.choices_of_nodes]
+        return np.array(lacking, bool)
 
     @derived
     def elements(self) -> int:
@@ -260,11 +309,6 @@ class Workload:
         parts = (self.weights, self.inputs, self.outputs, self.pooled, self.boundary_sizes)
         statistics = (sum(node.statistics) for node in self.nodes)
         return sum(map(sum, parts)) + sum(statistics)
-
-    @derived
-    def shuffles(self) -> NDArray[np.bool_]:
-        """Which nodes reorder the channels that they read: ``(nodes,)``."""
-        return np.array([node.operator.shuffles for node in self.nodes], bool)
 
     @derived
     def weight_users(self) -> Mapping[int, Sequence[int]]:
@@ -306,16 +350,24 @@ class Workload:
         return np.array([boundary.weights for boundary in self.boundaries], bool)
 
 
-def workload_of(network: Network, batch: int, *, shared_tensors: bool = False) -> Workload:
+def workload_of(
+    network: Network,
+    batch: int,
+    choices: Sequence[str] = PAPERS_CHOICES,
+    *,
+    shared_tensors: bool = False,
+) -> Workload:
     """Return a network's tensors for a batch; the parameters are those of `Workload.of`."""
     # Workloads are frozen, and much is derived of one and kept: of small networks the last few are.
     made = _kept if len(network.layers) <= MAX_LAYERS_KEPT else Workload.of_network
-    return made(network, batch, shared_tensors=shared_tensors)
+    return made(network, batch, tuple(choices), shared_tensors=shared_tensors)
 
 
 @lru_cache(maxsize=16)
-def _kept(network: Network, batch: int, *, shared_tensors: bool) -> Workload:
-    return Workload.of_network(network, batch, shared_tensors=shared_tensors)
+def _kept(
+    network: Network, batch: int, choices: tuple[str, ...], *, shared_tensors: bool
+) -> Workload:
+    return Workload.of_network(network, batch, choices, shared_tensors=shared_tensors)
 
 
 def _layers(graph: LayerGraph, batch: int, owners: Mapping[str, str]) -> Iterator[LayerTensors]:

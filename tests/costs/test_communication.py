@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -15,6 +16,8 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.readings import INFERENCE, READINGS
 from hypar_opt.instance.pricing import price_levels, price_table
+from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.tensors import workload_of
 from tests.strategies.networks import networks
 
 
@@ -95,6 +98,7 @@ def test_output_parallelism_mirrors_model_parallelism(
 ) -> None:
     """A layer that splits its output exchanges its input's errors: E where model has F."""
     workload, rows = plan
+    workload = replace(workload, choices=CHOICES)
     levels = len(rows)
     flipped = [[2 if choice else 0 for choice in row] for row in rows]
     s = [{h for h in range(levels) if rows[h][k]} for k in range(len(workload.layers))]
@@ -108,13 +112,13 @@ def test_output_parallelism_mirrors_model_parallelism(
             size = a * 2 ** len([level for level in s[k + 1] if level < h])
             before, behind = rows[h][k], rows[h][k + 1]
             expected += Fraction(size, 2) if before or behind else 0
-    assert total(workload, flipped, CommunicationCost("text", choices=3)) == 4 * expected
+    assert total(workload, flipped, CommunicationCost("text")) == 4 * expected
 
 
 def test_accpar_charges_the_first_layers_input_error_too() -> None:
-    workload = ho.Workload.of(ho.layer_graph(ho.load("sfc")), 2)
+    workload = ho.Workload.of(ho.layer_graph(ho.load("sfc")), 2, CHOICES)
     tables, text = (
-        level_table(CommunicationCost(reading, choices=3), workload).node[:, 2]
+        level_table(CommunicationCost(reading), workload).node[:, 2]
         for reading in ("tables", "text")
     )
     assert tables.tolist() == [4 * 2 * 784] + [4 * 2 * 8192] * 3
@@ -122,11 +126,11 @@ def test_accpar_charges_the_first_layers_input_error_too() -> None:
 
 
 def test_without_output_choices_a_third_choice_changes_nothing() -> None:
-    workload = ho.Workload.of(ho.layer_graph(ho.load("cifar-c")), 5)
+    two, three = (workload_of(ho.load("cifar-c"), 5, CHOICES[:n]) for n in (2, 3))
     rows = [[0, 1, 0, 1, 1], [1, 1, 0, 0, 1]]
     for reading in ("text", "tables"):
-        two, three = (CommunicationCost(reading, choices=n) for n in (2, 3))
-        assert total(workload, rows, two) == total(workload, rows, three)
+        cost = CommunicationCost(reading)
+        assert total(two, rows, cost) == total(three, rows, cost)
 
 
 @given(plans(), st.lists(st.integers(1, 9), min_size=5, max_size=5))
@@ -274,4 +278,4 @@ def test_an_unknown_reading_is_refused() -> None:
         CommunicationCost("texts")
     needed = "output needs the reading text, tables or executed, got figures"
     with pytest.raises(ho.HyparError, match=needed):
-        CommunicationCost("figures", choices=3)
+        ho.solve("lenet-c", reading="figures", choices=CHOICES)

@@ -40,7 +40,7 @@ def per_joule(plan: ho.Plan) -> int:
 def level_bytes(plan: ho.Plan) -> tuple[Fraction, ...]:
     """What the plan's reading moves at each level, all groups together."""
     phases = INFERENCE if plan.inference else TRAINING
-    cost = CommunicationCost(plan.cost.reading, plan.element_bytes, phases, len(plan.choices))
+    cost = CommunicationCost(plan.cost.reading, plan.element_bytes, phases)
     return price_levels(workload(plan), cost, plan.assignments())
 
 
@@ -76,7 +76,7 @@ def crossed_by_the_formula(plan: ho.Plan) -> Fraction:
         plan.array.description.collective == "ring",
     )
     phases = INFERENCE if plan.inference else TRAINING
-    cost = CommunicationCost(plan.cost.reading, plan.element_bytes, phases, len(plan.choices))
+    cost = CommunicationCost(plan.cost.reading, plan.element_bytes, phases)
     states = list(zip(*plan.assignments(), strict=True))
     above: list[tuple[int, ...]] = []
     crossed = Fraction()
@@ -136,7 +136,7 @@ def test_level_by_level_charges_telescope_to_those_of_the_final_shards(
     """What each level adds, and what a state of all levels costs, are the same whole numbers."""
     plan = ho.solve(network, cost="energy", solver="data", **asked)
     cost, sizes = COSTS["energy"].from_problem(plan.problem, workload(plan)), workload(plan)
-    states = canonical_states(plan.levels, cost.choices)
+    states = canonical_states(plan.levels, len(sizes.choices))
     columns = [data.draw(st.integers(0, len(states) - 1)) for _ in plan.layers]
     rows = list(zip(*(states[column] for column in columns), strict=True))
     assert price_table(expanded(cost, sizes, plan.levels), columns) == sum(

@@ -86,7 +86,7 @@ def of_plan(network: ho.Network, batch: int, rows: Sequence[Sequence[int]]) -> F
 
     def makes(position: int) -> Layout:
         layer, _, state = layers[position]
-        partial = layer.kind in ("conv", "fc") and layer.splits[1].word == "model"
+        partial = layer.kind in ("conv", "fc") and layer.splits["model"].word == "model"
         return word(state, "p" if partial else "c")
 
     def needs(position: int) -> Layout:

@@ -28,6 +28,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import Certificate
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.units import PREFIXES
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.hardware.cubes import cubes
 from tests.strategies.networks import networks
@@ -55,7 +56,7 @@ def by_hand(plan: ho.Plan) -> tuple[Fraction, Fraction, int]:
     for phase in phases:
         # Bytes by what they belong to: a layer's choice, or a boundary at a level.
         moved: dict[tuple[int, ...], list[tuple[int, Fraction]]] = {}
-        cost = CommunicationCost(plan.cost.reading, plan.element_bytes, (phase,), len(plan.choices))
+        cost = CommunicationCost(plan.cost.reading, plan.element_bytes, (phase,))
         above: list[tuple[int, ...]] = []
         for bit, row in zip(plan.placement, plan.assignments(), strict=True):
             table = level_table(cost, workload(plan), above)
@@ -187,13 +188,13 @@ def small(network: ho.Network, asked: Asked) -> bool:
 @given(networks(longest=3), asked_of_arrays(), COST)
 def test_joint_is_brute_force_over_every_plan(network: ho.Network, asked: Asked, cost: str) -> None:
     if not small(network, asked):
-        asked["choices"] = tuple(ho.Parallelism)[:2]
+        asked["choices"] = PAPERS_CHOICES
     plan = ho.solve(network, cost=cost, **asked)
     assert (plan.solver.search, plan.solver.status) == ("joint", "optimal")
     problem = problem_of(cost=cost, **asked)
-    sizes = workload_of(network, problem.batch)
+    sizes = workload_of(network, problem.batch, problem.choices)
     charged = COSTS[cost].from_problem(problem, sizes)
-    every = list(every_plan(len(network.layers), plan.levels, charged.choices))
+    every = list(every_plan(len(network.layers), plan.levels, len(sizes.choices)))
     totals = [sum(price_levels(sizes, charged, rows)) for rows in every]
     assert plan.cost.total == plan.solver.bound == min(totals)
     assert plan.assignments() == every[totals.index(min(totals))]
@@ -271,14 +272,14 @@ def test_memory_level_by_level_keeps_to_it_and_never_beats_joint(cost: str, memo
 def test_under_memory_joint_is_the_best_of_all_that_fit(
     network: ho.Network, asked: Asked, cost: str, data: st.DataObject
 ) -> None:
-    sizes = workload_of(network, asked["batch"])
+    sizes = workload_of(network, asked["batch"], asked["choices"])
     memory = data.draw(st.integers(1, 4 * asked["element_bytes"] * sizes.elements))
     asked["constraints"] = {"memory": memory, "optimizer": "adam"}
     problem = problem_of(cost=cost, **asked)
     charged = COSTS[cost].from_problem(problem, sizes)
     totals = [
         sum(price_levels(sizes, charged, rows))
-        for rows in every_plan(len(network.layers), problem.levels, charged.choices)
+        for rows in every_plan(len(network.layers), problem.levels, len(sizes.choices))
         if memory_by_hand(sizes, problem, rows) <= memory
     ]
     if not totals:
@@ -441,15 +442,15 @@ def test_output_parallelism_takes_part_and_can_win() -> None:
     for reading, cost in itertools.product(("text", "tables"), ("time", "energy")):
         asked: Any = {"cost": cost, "array": "hmc-htree-8", "reading": reading, "batch": 8}
         two = ho.solve("alexnet", **asked)
-        three = ho.solve("alexnet", choices=tuple(ho.Parallelism), **asked)
+        three = ho.solve("alexnet", choices=CHOICES, **asked)
         assert three.cost.total < two.cost.total
-        assert any(ho.Parallelism("output") in row for row in three.parallelism)
+        assert any("output" in row for row in three.parallelism)
         assert three.cost.executed_bytes is not None
     asked["reading"] = "figures"
     with pytest.raises(
         ho.HyparError, match="output needs the reading text, tables or executed, got"
     ):
-        ho.solve("alexnet", choices=tuple(ho.Parallelism), **asked)
+        ho.solve("alexnet", choices=CHOICES, **asked)
 
 
 def test_inference_takes_a_third_of_the_compute_and_fewer_messages() -> None:
@@ -477,9 +478,9 @@ def test_placed_is_brute_force_over_orders_and_plans(
     totals = {}
     for order in array.orders():
         problem = problem_of(cost=cost, placement=order, **asked)
-        sizes = workload_of(network, problem.batch)
+        sizes = workload_of(network, problem.batch, problem.choices)
         charged = COSTS[cost].from_problem(problem, sizes)
-        every = every_plan(len(network.layers), problem.levels, charged.choices)
+        every = every_plan(len(network.layers), problem.levels, len(sizes.choices))
         totals[order] = min(
             Fraction(sum(price_levels(sizes, charged, rows)), in_a_unit(charged.unit))
             for rows in every

@@ -11,6 +11,7 @@ import numpy as np
 import hypar_opt as ho
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.weights import shared_weights
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.strategies.drawn_networks import _Drawing
 
@@ -47,7 +48,7 @@ def drawn_programs(network: ho.Network, seed: int, count: int) -> Iterator[Progr
     for _ in range(count):
         levels = rng.randint(1, 3)
         batch = 2**levels * rng.randint(1, 2)
-        workload = workload_of(network, batch, shared_tensors=True)
+        workload = workload_of(network, batch, CHOICES, shared_tensors=True)
         rows = []
         for _ in range(levels):
             row = [rng.randrange(len(node.operator.splits)) for node in workload.nodes]

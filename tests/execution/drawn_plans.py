@@ -9,6 +9,7 @@ from hypar_opt.costs.shared_nodes import shared_weights
 from hypar_opt.sharding.program import Program
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 
 BATCH = 8
@@ -103,7 +104,7 @@ def equal_layers(rng: random.Random) -> Network:
 
 def alike_program(rng: random.Random, network: Network, levels: int) -> Program:
     """Return a plan with the same choice for most layers of a kind, which makes exchanges equal."""
-    workload = workload_of(network, BATCH, shared_tensors=True)
+    workload = workload_of(network, BATCH, CHOICES, shared_tensors=True)
     rows = []
     for _ in range(levels):
         often = {node.operator.kind: rng.randrange(3) for node in workload.nodes}
@@ -113,7 +114,7 @@ def alike_program(rng: random.Random, network: Network, levels: int) -> Program:
             if rng.random() < 0.8 and not own[often[node.operator.kind]]
             else choice
             for node, own, choice in zip(
-                workload.nodes, workload.forbidden(3), any_choice, strict=True
+                workload.nodes, workload.forbidden, any_choice, strict=True
             )
         ]
         for node, column in shared_weights(workload, row).items():
@@ -136,12 +137,12 @@ def _larger(value: Any) -> Any:
 
 def random_program(rng: random.Random, network: Network, levels: int) -> Program:
     """Return any plan of a network: each node's choice at each level at random."""
-    workload = workload_of(network, BATCH, shared_tensors=True)
+    workload = workload_of(network, BATCH, CHOICES, shared_tensors=True)
     return Program(workload, [_row(rng, workload) for _ in range(levels)])
 
 
 def _row(rng: random.Random, workload: Workload) -> tuple[int, ...]:
-    row = [rng.randrange(int((~own).sum())) for own in workload.forbidden(3)]
+    row = [rng.randrange(int((~own).sum())) for own in workload.forbidden]
     for node, column in shared_weights(workload, row).items():
         row[node] = column
     return tuple(row)

@@ -15,6 +15,7 @@ from hypar_opt.execution import run as execution
 from hypar_opt.execution.memory import step_bytes
 from hypar_opt.execution.run import run_program
 from hypar_opt.sharding.program import Program
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import drawn_network, drawn_programs
 from tests.limited import GIB, limited
@@ -36,7 +37,7 @@ def peak(network: ho.Network, program: Program) -> int:
 
 def whole(table: dict[str, Any], batch: int = 4) -> tuple[ho.Network, Program]:
     network = ho.Network.model_validate({"name": "n", **table})
-    return network, Program(workload_of(network, batch, shared_tensors=True), ())
+    return network, Program(workload_of(network, batch, CHOICES, shared_tensors=True), ())
 
 
 def pooled(kind: str, size: int, extent: int) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def test_no_run_takes_more_than_the_estimate(part: int) -> None:
     for seed in range(part, 80, 4):
         network = drawn_network(seed)
         for drawn in drawn_programs(network, seed, 1):
-            workload = workload_of(network, 64 * drawn.workload.batch, shared_tensors=True)
+            workload = workload_of(network, 64 * drawn.workload.batch, CHOICES, shared_tensors=True)
             program = Program(workload, drawn.rows)
             try:
                 taken = peak(network, program)
@@ -88,7 +89,7 @@ LARGE_WEIGHTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", LARGE_WEIGHTS)
 def test_nor_does_one_of_large_weights(name: str, solver: str) -> None:
     network = ho.Network.model_validate({"name": name, **LARGE_WEIGHTS[name]})
-    workload = workload_of(network, 4, shared_tensors=True)
+    workload = workload_of(network, 4, CHOICES, shared_tensors=True)
     for levels in range(3):
         column = 0 if solver == "data" else 1
         program = Program(workload, [[column] * len(workload.nodes)] * levels)

@@ -24,9 +24,10 @@ from hypar_opt.execution.virtual import checks
 from hypar_opt.execution.virtual.fabric import Blocks, Fabric, Purpose, Source
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.conversions import StepKind, all_reduce
-from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.layouts import CHANNEL, PARTIAL
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import drawn_network, drawn_programs
 
@@ -60,7 +61,7 @@ def program_of(
     description: dict[str, Any], rows: Sequence[Sequence[int]], batch: int = 8
 ) -> tuple[ho.Network, Program]:
     network = ho.Network.model_validate(description)
-    return network, Program(workload_of(network, batch, shared_tensors=True), rows)
+    return network, Program(workload_of(network, batch, CHOICES, shared_tensors=True), rows)
 
 
 # By level: the shared tensors "norm" and "add", then the layers: heads and features at H1.
@@ -179,7 +180,7 @@ def test_what_is_not_a_number_is_no_agreement() -> None:
 def test_an_all_reduce_adds_over_its_levels_alone() -> None:
     fabric = Fabric(Hierarchy((2, 2)))
     blocks = [np.arange(5.0) * 10**device for device in fabric.devices]
-    steps = all_reduce((Layout.PARTIAL, Layout.CHANNEL))
+    steps = all_reduce((PARTIAL, CHANNEL), (2, 2))
     made = fabric.all_reduce(blocks, steps, Source(Phase.GRADIENT, 0, None))
     # H1 is the first bit of a device's number: 0 and 2, 1 and 3.
     assert [block[1] for block in made] == [101, 1010, 101, 1010]
@@ -246,7 +247,7 @@ def test_any_network_scaled_down_runs_the_same_choices(seed: int) -> None:
     network = drawn_network(seed)
     for program in drawn_programs(network, seed, 1):
         small = scaled_down(network, program.workload.batch, len(program.rows))
-        workload = workload_of(small.network, small.batch, shared_tensors=True)
+        workload = workload_of(small.network, small.batch, CHOICES, shared_tensors=True)
         result = run_program(small.network, Program(workload, program.rows), seed=seed)
         assert all(row.modelled == row.counted for row in result.exchanges)
         assert result.values <= TOLERANCE

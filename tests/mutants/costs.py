@@ -40,8 +40,8 @@ COSTS = (
     Mutant(
         "levels of unequal weights separate",
         _BYTES,
-        "if self.choices > 2 or len(set(self.level_weights)) > 1:",
-        "if self.choices > 2:",
+        "if len(workload.choices) > 2 or len(set(self.level_weights)) > 1:",
+        "if len(workload.choices) > 2:",
         ("search/test_joint",),
     ),
     Mutant(
@@ -54,8 +54,8 @@ COSTS = (
     Mutant(
         "a replica's reductions are charged",
         "costs/reading_factors",
-        "(lacking.output & ~whole, [output_quarters",
-        "(lacking.output, [output_quarters",
+        "((layouts.output < FIRST_SPLIT) & ~whole, [output_quarters",
+        "(layouts.output < FIRST_SPLIT, [output_quarters",
         ("execution/virtual/test_optima", "proofs/test_replica_proofs"),
     ),
     Mutant(

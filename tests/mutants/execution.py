@@ -19,15 +19,15 @@ EXECUTION = (
     Mutant(
         "replicas' losses are added",
         _STEP,
-        "copies = self.program.parts(layouts, Layout.WHOLE)\n            whole",
+        "copies = self.program.parts(layouts, WHOLE)\n            whole",
         "copies = 1\n            whole",
         ("execution/virtual/test_last_layers",),
     ),
     Mutant(
         "shares' softmax losses are added",
         _STEP,
-        "copies = self.program.parts(layouts, Layout.WHOLE, Layout.CHANNEL)",
-        "copies = self.program.parts(layouts, Layout.WHOLE)",
+        "copies = self.program.parts(layouts, WHOLE, CHANNEL)",
+        "copies = self.program.parts(layouts, WHOLE)",
         ("execution/virtual/test_last_layers",),
     ),
     Mutant(
@@ -82,8 +82,8 @@ EXECUTION = (
     Mutant(
         "shared weights are kept whole",
         "execution/virtual/division",
-        "            if row[node]\n        )",
-        "            if row[node] < 0\n        )",
+        "            if is_split(kept)\n        )",
+        "            if not kept\n        )",
         ("sharding/test_program",),
     ),
     Mutant(

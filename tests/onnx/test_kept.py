@@ -115,7 +115,7 @@ def test_a_chain_ends_as_the_papers_do_and_says_so(tmp_path: Path, softmax: bool
 
 
 def _by_channel(layer: Operator) -> str:
-    return "output" if layer.kind == "fc" else layer.splits[1].word
+    return "output" if layer.kind == "fc" else layer.splits["model"].word
 
 
 def test_a_plan_charges_the_loss_of_logits_by_what_a_softmax_exchanges(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from hypar_opt.costs.table import CostTable
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price
 from hypar_opt.plan.problem import Problem
-from hypar_opt.workload.parallelism import DATA, MODEL
 
 PRINTED: dict[str, Any] = tomllib.loads((Path(__file__).parent / "paper.toml").read_text())
 NETWORKS = list(PRINTED)
@@ -123,8 +122,9 @@ def test_section_6_5_2_fc3_at_batch_4096_is_settled_by_the_boundary() -> None:
     assert workload.layers[-1].name == "fc3"
     assert workload.weights[-1] == workload.pooled[-1] == 4_096_000
     table = top_table(workload)
-    assert table.node[-1, DATA] == table.node[-1, MODEL]
-    assert table.edge[-1, DATA, DATA] == 0
+    data, model = range(2)
+    assert table.node[-1, data] == table.node[-1, model]
+    assert table.edge[-1, data, data] == 0
     assert (table.edge[-1].reshape(-1)[1:] > 0).all()
     assert digits(ho.solve("vgg-e", batch=4096))[0].endswith("0")
     assert digits(ho.solve("vgg-e", batch=4096, solver="trick"))[0].endswith("1")

@@ -64,7 +64,7 @@ def test_a_baseline_that_keeps_to_the_constraints_disproves_a_bound_above_it(
 ) -> None:
     network, asked = random_problem(Random(seed), most_plans=2**9)
     plans, problem = priced_plans(network, asked), problem_of(**asked)
-    workload = workload_of(network, problem.batch)
+    workload = workload_of(network, problem.batch, problem.choices)
     totals = {rows: total for total, rows in plans}
     cheapest = min(
         (
@@ -93,7 +93,7 @@ def test_a_baseline_that_costs_less_at_a_level_disproves_that_the_level_is_optim
 ) -> None:
     network, asked = random_problem(Random(seed), longest=2, most_levels=2)
     problem = problem_of(**asked)
-    workload = workload_of(network, problem.batch)
+    workload = workload_of(network, problem.batch, problem.choices)
     cost = COSTS["bytes"].from_problem(problem, workload)
     honest = solved(network, "dp", "levelwise", asked)
     if isinstance(honest, str):  # no plan keeps to the memory level by level

@@ -21,6 +21,7 @@ from hypar_opt.pipeline import search_again
 from hypar_opt.plan.plan import json_number, parse_plan
 from hypar_opt.studies.advice import difference, warnings
 from hypar_opt.units import format_bytes
+from hypar_opt.workload.parallelism import CHOICES
 from tests.strategies.networks import networks
 
 CIFAR = ho.solve("cifar-c").document()
@@ -125,7 +126,7 @@ REFUSED: list[tuple[Change, str]] = [
     (at("parallelism.1.4", "model"), "cost, total: should be"),
     (
         at("parallelism.1.4", "both"),
-        "parallelism[1][4]: should be 'data', 'model' or 'output', got",
+        "parallelism[1][4]: should be 'data' or 'model', got",
     ),
     (at("parallelism.1", ["data"]), "parallelism[1]: should have a choice for each of 5 layers"),
     (at("levels", 5), "parallelism: should have a row for each of 5 levels, got 4"),
@@ -202,7 +203,7 @@ RESIDUAL = ho.Network.model_validate(
 def test_a_file_of_version_1_has_the_layouts_that_cost_least(
     reading: str, choices: int, tmp_path: Path
 ) -> None:
-    words = tuple(ho.Parallelism)[:choices]
+    words = CHOICES[:choices]
     plan = ho.solve(RESIDUAL, batch=4, levels=2, reading=reading, choices=words)
     older = plan.document() | {"schema": "hypar-opt/plan/1"}
     del older["layouts"]

@@ -19,6 +19,7 @@ from hypar_opt.proofs.certificate import (
     read_certificate,
     write_certificate,
 )
+from hypar_opt.workload.parallelism import CHOICES
 from tests.strategies.networks import networks
 
 SEARCHES = st.sampled_from(["levelwise", "joint"])
@@ -41,7 +42,7 @@ def test_every_plan_found_without_a_memory_limit_is_certified(
         batch=batch,
         levels=levels,
         level_weights=tuple(weights[:levels]),
-        choices=tuple(ho.Parallelism)[: 2 + third],
+        choices=CHOICES[: 2 + third],
         constraints={"fix": (f"{network.layers[0].name}=model",)},
     )
     certificate = ho.certify(plan)

@@ -16,6 +16,7 @@ from hypar_opt.documents.document import validate
 from hypar_opt.errors import CheckFailedError, InputError
 from hypar_opt.proofs.certificate import Certificate, TableProof
 from hypar_opt.proofs.graphs import EliminationProof, FlowProof, bound_of, prove
+from hypar_opt.workload.parallelism import CHOICES
 from tests.solvers.graphs import blocks, optimum, random_graph, with_forbidden
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -217,7 +218,7 @@ def test_the_plan_of_a_network_that_is_no_chain_is_certified(
         search=search,
         levels=2,
         reading=reading,
-        choices=tuple(ho.Parallelism)[:choices],
+        choices=CHOICES[:choices],
     )
     certificate = ho.certify(plan)
     assert {type(proof) for proof in certificate.tables} == {form}

@@ -157,7 +157,8 @@ def test_the_same_plans_are_allowed_as_in_the_search(inference: bool) -> None:
         columns = states(asked["levels"], len(asked["choices"]))
         found = list(every_rows(len(network.layers), asked["levels"], len(asked["choices"])))
         try:
-            limits = ConstraintSet(problem_of(**asked), workload_of(network, asked["batch"]))
+            workload = workload_of(network, asked["batch"], asked["choices"])
+            limits = ConstraintSet(problem_of(**asked), workload)
         except ho.HyparError:
             limits = None
         plan = write(found[0])
@@ -381,7 +382,7 @@ def test_memory_in_training_and_in_inference_by_hand() -> None:
             asked = {"batch": 6, "levels": 2, "element_bytes": 2, "inference": inference}
             plan = written(fully_connected(8, 4), "joint", **asked)(((0,), (0,)))
             update = {
-                "parallelism": ((ho.Parallelism.DATA,), (ho.Parallelism.MODEL,)),
+                "parallelism": (("data",), ("model",)),
                 "constraints": ho.Constraints(memory=memory),
             }
             if keeps:

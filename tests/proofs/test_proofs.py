@@ -32,6 +32,7 @@ from hypar_opt.proofs.certificate import (
 )
 from hypar_opt.proofs.reference.tables import tables_of
 from hypar_opt.solvers.product_states import costs_to_come
+from hypar_opt.workload.parallelism import CHOICES
 from tests.strategies.networks import networks
 from tests.strategies.plans import READINGS, Rows
 from tests.strategies.tables import tables
@@ -81,7 +82,7 @@ class Small:
             reading=self.reading,
             element_bytes=self.element_bytes,
             levels=self.levels,
-            choices=tuple(ho.Parallelism)[: self.choices],
+            choices=CHOICES[: self.choices],
             batch=self.batch,
             level_weights=self.weights,
             constraints=self.constraints,
@@ -118,7 +119,7 @@ class Small:
         """Whether a plan keeps to the constraints, by hand: pins of one choice, even splits."""
         for pin in self.constraints.get("fix", ()):
             layer, word = pin.removeprefix("fc").split("=")
-            choice = list(ho.Parallelism).index(ho.Parallelism(word))
+            choice = list(CHOICES).index(str(word))
             if any(row[int(layer) - 1] != choice for row in rows):
                 return False
         for layer, column in enumerate(zip(*rows, strict=True)):

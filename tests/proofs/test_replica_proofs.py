@@ -30,16 +30,15 @@ from hypar_opt.proofs.reference.exchanges import READINGS, Pass, conversion_of
 from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.proofs.reference.tables import tables_of
 from hypar_opt.sharding.conversions import conversion
-from hypar_opt.sharding.layouts import Layout
 from hypar_opt.sharding.passes import INFERENCE, TRAINING
 from hypar_opt.sharding.program import Program
 from hypar_opt.studies.random_networks import random_chain, random_graph
+from hypar_opt.workload.parallelism import CHOICES
 from tests.strategies.graph_problems import every_plan_of, plans_of
 from tests.strategies.written_plans import choosing, with_collective, written
 
-THREE = tuple(ho.Parallelism)
+THREE = CHOICES
 STORED, READ = ("batch", "channel", "whole"), ("batch", "channel", "shuffled", "whole")
-LAYOUTS = {layout.name.lower(): layout for layout in Layout}
 SEEDS = range(24)
 
 
@@ -93,7 +92,8 @@ def quarters_in_proofs(pairs: list[tuple[str, str]]) -> list[int]:
 )
 def test_a_conversion_moves_what_its_steps_move(pairs: list[tuple[str, str]], size: int) -> None:
     source, target = [written for written, _ in pairs], [read for _, read in pairs]
-    steps = conversion(*(tuple(LAYOUTS[word] for word in end) for end in (source, target)))
+    read = ("shuffled channel" if word == "shuffled" else word for word in target)
+    steps = conversion(tuple(source), tuple(read), (2,) * len(pairs))
     moved = [Fraction()] * len(pairs)
     for step in steps:
         moved[step.level] += step.moved(size)
@@ -206,7 +206,7 @@ def test_the_table_of_a_level_is_the_one_that_the_search_solves(seed: int) -> No
     nodes = rows_with_shared(workload, instance.cost, plan.assignments())
     for level, ours in enumerate(tables_of(plan)):
         table = level_table(instance.cost, workload, nodes[:level])
-        same_charges(ours, table, workload.forbidden(3))
+        same_charges(ours, table, workload.forbidden)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -13,6 +13,7 @@ from hypar_opt.hardware import arrays as presets
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.pricing import price_table
 from hypar_opt.proofs.reference.tables import tables_of
+from hypar_opt.workload.parallelism import CHOICES
 from tests.strategies.plans import Asked
 from tests.strategies.written_plans import fully_connected, with_collective, written
 
@@ -52,7 +53,7 @@ def test_a_ring_of_one_level_is_proved_by_the_table_of_all_levels(
 ) -> None:
     monkeypatch.setitem(COSTS._built_in, "theirs", COSTS._built_in[cost])
     asked: Asked = {"cost": "theirs" if own else cost, "array": rings("hmc-htree-2")}
-    asked["choices"] = tuple(ho.Parallelism)[:choices]
+    asked["choices"] = CHOICES[:choices]
     level, joint = (
         tables_of(written(fully_connected(4, 6, 2, 5), scope, **asked)(((1, 0, 1),)))
         for scope in ("level", "joint")

@@ -12,7 +12,6 @@ from rich.console import Console, RenderableType
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.plan.plan import Plan
 from hypar_opt.report import pictures
 from hypar_opt.report.glyphs import glyph, legend, stored_legend, symbol
@@ -24,7 +23,6 @@ from hypar_opt.report.terminal.layer_times import layer_times
 from hypar_opt.report.terminal.network import described, network_view
 from hypar_opt.report.terminal.plan import plan_view
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import Parallelism
 
 SVG = "{http://www.w3.org/2000/svg}"
 GPT = """
@@ -101,11 +99,11 @@ def test_the_layouts_of_every_tensor_are_shown_on_demand(plan: Plan) -> None:
 
 
 def test_what_is_whole_has_a_symbol_of_its_own() -> None:
-    whole = Parallelism("whole")
+    whole = "whole"
     assert glyph(whole) == "□"
     assert glyph(whole, ascii_only=True) == "W"
     assert legend([whole]) == [(symbol(whole), "whole")]
-    every = stored_legend(StoredLayout)
+    every = stored_legend(["batch", "channel", "whole"])
     assert [(own.glyph, name) for own, name in every] == [
         ("○", "by batch"),
         ("●", "by channel"),
@@ -147,7 +145,7 @@ def test_a_chain_of_many_kinds_has_rows_too() -> None:
 
 
 def test_a_symbol_is_a_column_whatever_a_kind_calls_it() -> None:
-    words = [Parallelism(word) for word in ("data", "output", "channel", "heads", "model")]
+    words = ["data", "output", "channel", "heads", "model"]
     assert [glyph(word) for word in words] == ["○", "◆", "●", "●", "●"]
     assert [text for _, text in legend(words)] == [
         "data parallelism",

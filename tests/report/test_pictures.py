@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 import hypar_opt as ho
-from hypar_opt.workload.parallelism import Parallelism
+from hypar_opt.workload.parallelism import CHOICES
 
 pytest.importorskip("matplotlib")
 
@@ -124,7 +124,7 @@ def test_a_plans_marks_are_its_choices(network: str) -> None:
 
 
 def test_filled_is_model_open_data_and_a_diamond_output_parallelism() -> None:
-    plan = ho.solve("alexnet", choices=tuple(Parallelism))
+    plan = ho.solve("alexnet", choices=CHOICES)
     figure = pictures.plan_dots(plan)
     (axes,) = figure.axes
     assert marks(axes) == chosen(plan.parallelism)

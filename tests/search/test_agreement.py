@@ -83,7 +83,7 @@ def proved(plan: ho.Plan) -> bool:
 
 def another(plan: ho.Plan, rng: Random) -> ho.Plan | None:
     """Return a random plan of the same problem that keeps to its constraints, if one is met."""
-    workload = workload_of(plan.network.description, plan.batch)
+    workload = workload_of(plan.network.description, plan.batch, plan.choices)
     for _ in range(20):
         rows: Rows = tuple(
             tuple(rng.randrange(len(plan.choices)) for _ in plan.layers) for _ in range(plan.levels)
@@ -100,9 +100,9 @@ def best_bound(plan: ho.Plan) -> Fraction:
     The cheapest assignment of cost plus price times what it takes beyond the capacity, for the
     price at which that is the most: two assignments tie there, or the price is nothing.
     """
-    workload = workload_of(plan.network.description, plan.batch)
+    workload = workload_of(plan.network.description, plan.batch, plan.choices)
     cost = COSTS["bytes"].from_problem(plan.problem, workload)
-    states = canonical_states(plan.levels, cost.choices)
+    states = canonical_states(plan.levels, len(workload.choices))
     plain = expanded(cost, workload, plan.levels)
     table = ConstraintSet(plan, workload).states(plain, states)
     costs, over = every_assignment(table)

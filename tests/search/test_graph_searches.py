@@ -18,6 +18,7 @@ from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import certify, check_certificate
 from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.workload.parallelism import CHOICES
 from tests.strategies.arrays import arrays
 from tests.strategies.graph_problems import (
     choices_of,
@@ -127,7 +128,7 @@ def test_what_layers_share_takes_the_layouts_of_least_cost(
 ) -> None:
     """Of all layouts over all levels, those into equal parts if these are asked for."""
     asked: Asked = {"batch": batch, "levels": levels, "constraints": {"even": even}}
-    asked["choices"] = tuple(ho.Parallelism)[:count]
+    asked["choices"] = CHOICES[:count]
     instance = Instance(network, problem_of(network, reading="executed", **asked))
     try:
         constraints = instance.constraints
@@ -171,7 +172,7 @@ def test_least_time_and_energy_are_those_of_the_best_of_all_plans(
     if plans_of(network, array.levels, choices, reading) > 2**7:
         return
     asked: Asked = {"array": array, "cost": cost, "reading": reading}
-    asked["choices"] = tuple(ho.Parallelism)[:choices]
+    asked["choices"] = CHOICES[:choices]
     asked |= {"element_bytes": element_bytes, "batch": batch}
     every = priced_graph_plans(network, asked)
     plan = ho.solve(network, search="joint", **asked)

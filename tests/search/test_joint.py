@@ -30,15 +30,13 @@ from hypar_opt.instance.pricing import price_levels, price_table
 from hypar_opt.search.prefix_costs import chain_table
 from hypar_opt.search.reductions import thresholds_of
 from hypar_opt.solvers.product_states import cheapest_states
+from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.tensors import workload_of
 from tests.strategies.networks import networks
 from tests.strategies.problems import keeps
 
 Rows = tuple[tuple[int, ...], ...]
 readings = st.sampled_from(list(READINGS))
-
-
-def workload_of(network: ho.Network, batch: int) -> ho.Workload:
-    return ho.Workload.of(ho.layer_graph(network), batch)
 
 
 def all_plans(layers: int, levels: int, choices: int) -> Iterator[Rows]:
@@ -74,7 +72,7 @@ def problems(draw: st.DrawFn, network: ho.Network, most: int = 2**9) -> ho.Probl
     for layer in network.layers:
         if levels and draw(st.integers(0, 3)) == 0:
             at = draw(st.sampled_from(["", *(f"@H{h}" for h in range(1, levels + 1))]))
-            choice = draw(st.sampled_from(list(ho.Parallelism)[:choices]))
+            choice = draw(st.sampled_from(list(CHOICES)[:choices]))
             fix.append(f"{layer.name}{at}={choice}")
     weighted = draw(st.booleans())
     weights = draw(st.lists(st.integers(1, 5), min_size=levels, max_size=levels))
@@ -86,7 +84,7 @@ def problems(draw: st.DrawFn, network: ho.Network, most: int = 2**9) -> ho.Probl
         element_bytes=draw(st.sampled_from([1, 2, 4, 8])),
         inference=draw(st.booleans()),
         reading=draw(st.sampled_from(["text", "tables"] if third else list(READINGS))),
-        choices=tuple(ho.Parallelism)[:choices],
+        choices=CHOICES[:choices],
         level_weights=tuple(weights) if weighted else (),
         constraints=ho.Constraints(
             fix=tuple(fix), even=draw(st.booleans()), memory=memory, optimizer="momentum"
@@ -99,7 +97,7 @@ def problems(draw: st.DrawFn, network: ho.Network, most: int = 2**9) -> ho.Probl
 def test_joint_is_brute_force_over_every_plan(data: st.DataObject) -> None:
     network = data.draw(networks(longest=3))
     problem = data.draw(problems(network))
-    workload = workload_of(network, problem.batch)
+    workload = workload_of(network, problem.batch, problem.choices)
     expected = brute_force(workload, problem)
     if expected is None:
         with pytest.raises(ho.HyparError, match=r"constraints\.(fix|even|memory)"):
@@ -120,7 +118,7 @@ def test_level_by_level_keeps_to_the_constraints_and_never_beats_joint(
 ) -> None:
     network = data.draw(networks(longest=3))
     problem = data.draw(problems(network))
-    workload = workload_of(network, problem.batch)
+    workload = workload_of(network, problem.batch, problem.choices)
     try:
         level = ho.solve(network, **dict(problem))
     except ho.HyparError:
@@ -182,8 +180,8 @@ def test_factored_and_expanded_tables_price_every_plan_as_its_levels_do(
 ) -> None:
     reading = data.draw(st.sampled_from(["text", "tables"]) if choices == 3 else readings)
     weights = data.draw(st.lists(st.integers(1, 9), min_size=levels, max_size=levels))
-    cost = CommunicationCost(reading, choices=choices, level_weights=tuple(weights))
-    workload = workload_of(network, batch)
+    cost = CommunicationCost(reading, level_weights=tuple(weights))
+    workload = workload_of(network, batch, CHOICES[:choices])
     states = canonical_states(levels, choices)
     columns = in_mixed_radix(states, choices)
     plain, split = expanded(cost, workload, levels), factored(cost, workload, levels)

@@ -77,7 +77,7 @@ def test_a_network_of_one_layer_takes_what_moves_less() -> None:
     )
     # 56 KB against 25.6 KB, then 28 KB against 25.6 KB, then 14 KB against 25.6 KB.
     plan = ho.solve(network, batch=32, levels=3)
-    assert [row[0].value for row in plan.parallelism] == ["model", "model", "data"]
+    assert [row[0] for row in plan.parallelism] == ["model", "model", "data"]
     assert plan.cost.per_level == (25_600, 2 * 25_600, 4 * 14_000)
 
 

@@ -22,8 +22,9 @@ from hypar_opt.sharding.passes import INFERENCE, TRAINING
 from hypar_opt.sharding.program import Program
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.studies.random_networks import random_graph
+from hypar_opt.workload.parallelism import CHOICES
 
-THREE: dict[str, Any] = {"choices": tuple(ho.Parallelism), "reading": "executed"}
+THREE: dict[str, Any] = {"choices": CHOICES, "reading": "executed"}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_more_states_than_memory_allows_end_in_a_plan_with_a_bound() -> None:
 
 def test_whole_is_a_choice_of_what_runs() -> None:
     """The paper's readings have no charge for it, and refuse it by name."""
-    asked: dict[str, Any] = {"choices": tuple(ho.Parallelism), "levels": 1}
+    asked: dict[str, Any] = {"choices": CHOICES, "levels": 1}
     pinned: dict[str, Any] = {"constraints": {"fix": ("*.add=whole",)}}
     with pytest.raises(ho.HyparError, match=r"whole is not among the choices of stage2.0.add"):
         ho.solve("resnet-18", reading="text", **asked, **pinned)

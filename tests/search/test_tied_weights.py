@@ -21,6 +21,7 @@ from hypar_opt.instance.pricing import price_plans
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import certify, check_certificate
 from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.workload.parallelism import CHOICES
 from tests.slow import slow_after
 from tests.strategies.arrays import random_array
 from tests.strategies.graph_problems import every_plan_of, plans_of
@@ -78,7 +79,7 @@ class Case:
         asked: Asked = {
             "cost": cost,
             "reading": reading,
-            "choices": tuple(ho.Parallelism)[:count],
+            "choices": CHOICES[:count],
             "batch": rng.choice([1, 2, 4, 16]),
             "element_bytes": rng.choice([1, 2, 4]),
             "inference": rng.random() < 0.1,
@@ -167,7 +168,8 @@ class Case:
     def _keeps(self, rows: Rows) -> bool:
         constraints = self.asked["constraints"]
         for layer, state in zip(self.network.layers, zip(*rows, strict=True), strict=True):
-            for column, choice in enumerate(layer.splits[: len(self.asked["choices"])]):
+            own = [layer.splits[word] for word in self.asked["choices"] if word in layer.splits]
+            for column, choice in enumerate(own):
                 size = self._sizes[layer.name].get(choice.axis, 1) if choice.axis else 1
                 if constraints["even"] and choice.axis and size % 2 ** state.count(column):
                     return False
@@ -175,7 +177,7 @@ class Case:
                 where, word = pin.split("=")
                 name, _, level = where.partition("@H")
                 pinned = [state[int(level) - 1]] if level else state
-                words = [choice.word for choice in layer.splits[: len(self.asked["choices"])]]
+                words = [choice.word for choice in own]
                 # "model" is the second choice of a layer that has no word for it.
                 column = words.index(word) if word in words else 1
                 if name in ("*", layer.name) and set(pinned) != {column}:
@@ -200,8 +202,9 @@ class Case:
             users.setdefault(owner_of[layer.name], []).append(n)
         tensors = self.instance.workload.layers
         for n, (layer, own) in enumerate(zip(self.network.layers, tensors, strict=True)):
-            axes = [layer.splits[column].axis for column in states[n]]
-            read, weight, written = layer.contraction
+            axes = [layer.splits[self.asked["choices"][column]].axis for column in states[n]]
+            contraction = layer.contraction
+            read, weight, written = contraction.input, contraction.weight, contraction.output
             for shape, of in ((own.input, read), (own.output, written)):
                 elements = Fraction(prod(shape) if of else 0)
                 maps += elements / 2 ** sum(bool(axis) and axis in of for axis in axes)

@@ -7,9 +7,10 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.sharding.index_labels import Labels, batch_labels, labels_of
-from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.layouts import CHANNEL
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.ties import Axis, dealt, ties_of
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import drawn_network, drawn_programs
 
@@ -18,7 +19,7 @@ def program_of(description: dict[str, object], rows: list[list[int]]) -> tuple[h
     network = ho.Network.model_validate(
         {"name": "small", "schema": "hypar-opt/network/2"} | description
     )
-    return network, Program(workload_of(network, 8, shared_tensors=True), rows)
+    return network, Program(workload_of(network, 8, CHOICES, shared_tensors=True), rows)
 
 
 def labels(description: dict[str, object], rows: list[list[int]]) -> Labels:
@@ -33,7 +34,7 @@ def test_tied_channels_have_one_label(seed: int) -> None:
         for position in range(len(network.layers)):
             read = program.read[position + program.workload.shared]
             for level in range(len(program.rows)):
-                if read[level] is not Layout.CHANNEL:
+                if read[level] != CHANNEL:
                     continue
                 for tie in ties_of(network, position):
                     left = made.bits(tie.left, level)[tie.left_indices]

@@ -9,15 +9,16 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.execution.run import run_program
 from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.layouts import WHOLE
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.weights import shared_weights
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.strategies.written_plans import fully_connected, written
 
 DATA, MODEL, OUTPUT = range(3)
-THREE = tuple(ho.Parallelism)
+THREE = CHOICES
 
 TIED = ho.Network.model_validate(
     {
@@ -47,7 +48,7 @@ def test_partial_sums_that_are_read_whole_or_by_nobody_are_stored_by_batch() -> 
 @pytest.mark.parametrize("levels", [1, 2])
 def test_shared_weights_are_whole_at_a_level_unless_all_users_split_them_alike(levels: int) -> None:
     """Whatever their users choose such a plan runs: each has the elements that it needs."""
-    workload = workload_of(TIED, 8, shared_tensors=True)
+    workload = workload_of(TIED, 8, CHOICES, shared_tensors=True)
     (shared,) = workload.weight_users
     users = workload.weight_users[shared]
     assert [workload.nodes[user].name for user in users] == ["token", "head"]
@@ -86,7 +87,7 @@ def test_layers_that_share_weights_split_them_in_one_order(heads: int) -> None:
             ],
         }
     )
-    workload = workload_of(network, 8, shared_tensors=True)
+    workload = workload_of(network, 8, CHOICES, shared_tensors=True)
     row = [MODEL] * len(workload.nodes)
     for levels in (1, 2):
         compared = run_program(network, Program(workload, [row] * levels))
@@ -104,9 +105,9 @@ def test_what_nobody_splits_is_read_and_written_whole() -> None:
             "layer": [{"name": "norm", "kind": "norm", "norm": "affine"}],
         }
     )
-    workload = workload_of(network, 8, shared_tensors=True)
+    workload = workload_of(network, 8, CHOICES, shared_tensors=True)
     program = Program(workload, [[OUTPUT] * len(workload.nodes)])
-    assert (program.read, program.written) == ([(Layout.WHOLE,)], [(Layout.WHOLE,)])
+    assert (program.read, program.written) == ([(WHOLE,)], [(WHOLE,)])
     # The error of replicas is a sum of addends, and so is the gradient of their weights.
     (only,) = program.exchanges()
     assert (only.phase, only.kind) == (Phase.GRADIENT, StepKind.ALL_REDUCE)

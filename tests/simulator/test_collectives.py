@@ -14,6 +14,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import ComputeTask, ExchangeKind, ExchangeTask, Task
 from hypar_opt.studies.simulation import per_second
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 
 ALPHA, BETA = Fraction(1, 250), Fraction(1, 64)
@@ -130,7 +131,7 @@ def test_output_parallelisms_errors_are_all_reduced() -> None:
         batch=BATCH,
         cost="time",
         reading="text",
-        choices=tuple(ho.Parallelism),
+        choices=CHOICES,
         constraints={"fix": ("fc1=model", "fc2=output")},
     )
     all_alike(plan)
@@ -146,7 +147,7 @@ def test_output_parallelisms_errors_are_all_reduced() -> None:
 
 def tasks_of(plan: ho.Plan) -> tuple[Task, ...]:
     assert plan.array is not None
-    workload = workload_of(plan.network.description, plan.batch)
+    workload = workload_of(plan.network.description, plan.batch, plan.choices)
     return program(plan, workload, plan.array.description)
 
 

@@ -29,6 +29,7 @@ from hypar_opt.simulator.trace import chrome_trace
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.operators.base import Operator
+from hypar_opt.workload.parallelism import CHOICES
 from tests.simulator.plans import IN_LOCKSTEP, LINK, UNEVEN, array, plan_on, run
 from tests.strategies.drawn_networks import drawn_networks
 from tests.strategies.networks import networks
@@ -48,7 +49,7 @@ def plans(
     network = ho.Network.model_validate(draw(drawn_networks(most_steps=4)).description)
     reading = draw(st.sampled_from(readings))
     three = reading in {"text", "executed"} and draw(st.booleans())
-    choices = tuple(ho.Parallelism)[: 3 if three else 2]
+    choices = CHOICES[: 3 if three else 2]
     rows = [
         [
             draw(st.sampled_from(words_of_reading(layer, len(choices), reading)))
@@ -71,7 +72,7 @@ def plans(
 
 def words_of_reading(layer: Operator, choices: int, reading: str) -> list[str]:
     """The words of a layer's choices; what is whole is a choice of a run alone."""
-    splits = layer.splits[:choices]
+    splits = [layer.splits[word] for word in CHOICES[:choices] if word in layer.splits]
     return [choice.word for choice in splits if choice.axis or reading == "executed"]
 
 
@@ -326,7 +327,7 @@ def test_output_parallelism_gathers_its_input_and_reduce_scatters_its_error() ->
     network = network_of(8, fc("up", "input"), fc("down", "up"))
     rows = [["data", "output"], ["output", "model"]]
     four = array({"kind": "htree", "accelerators": 4, "link": LINK})
-    plan = plan_on(network, four, rows, batch=4, reading="executed", choices=tuple(ho.Parallelism))
+    plan = plan_on(network, four, rows, batch=4, reading="executed", choices=CHOICES)
     tensor = 4 * 8 * 4
     assert [
         (task.name, str(task.phase), task.bytes)
@@ -353,7 +354,7 @@ def test_replicas_of_what_is_whole_repeat_the_exchanges_of_the_other_levels() ->
     rows = [["data", "data", whole, "output"] for whole in ("whole", "data")]
     rows[1][3] = "model"
     four = array({"kind": "htree", "accelerators": 4, "link": LINK})
-    plan = plan_on(network, four, rows, batch=4, reading="executed", choices=tuple(ho.Parallelism))
+    plan = plan_on(network, four, rows, batch=4, reading="executed", choices=CHOICES)
     tensor = 4 * 8 * 4
     assert [
         (task.name, task.bytes) for task in exchanges_of(plan) if task.layer in {"sum", "head"}
@@ -383,7 +384,7 @@ def test_a_layer_that_is_whole_is_computed_on_both_sides() -> None:
             [["data", choice]],
             batch=4,
             reading="executed",
-            choices=tuple(ho.Parallelism),
+            choices=CHOICES,
         )
         layers = run(plan, profile=profile).layers
         computed[choice] = {layer.compute for layer in layers if layer.layer == "norm"}
@@ -397,7 +398,7 @@ def test_a_trace_names_what_each_exchange_does() -> None:
         [["data", "output"]],
         batch=4,
         reading="executed",
-        choices=tuple(ho.Parallelism),
+        choices=CHOICES,
     )
     trace = run(plan, trace=True).trace
     assert trace is not None

@@ -140,7 +140,7 @@ def test_a_ring_of_gradients_takes_what_the_textbook_says() -> None:
 def test_the_closed_form_scores_every_plan_as_the_events_do(
     plan: ho.Plan, data: st.DataObject
 ) -> None:
-    workload = workload_of(plan.network.description, plan.batch)
+    workload = workload_of(plan.network.description, plan.batch, plan.choices)
     closed = closed_form(plan, workload)
     columns = list(zip(*plan.assignments(), strict=True))
     base = len(plan.choices)

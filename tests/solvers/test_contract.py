@@ -142,7 +142,8 @@ def test_brute_force_refuses_more_than_2_to_the_24_with_the_count() -> None:
 def test_the_baselines_go_by_the_kind_of_layer(name: str, assignment: tuple[int, ...]) -> None:
     node = np.arange(6).reshape(3, 2)
     edge = np.arange(8).reshape(2, 2, 2)
-    table = CostTable(node, edge, chain_ends(3), trick=(0, 0, 1))
+    baselines = {"data": (0, 0, 0), "model": (1, 1, 1), "trick": (0, 0, 1)}
+    table = CostTable(node, edge, chain_ends(3), baselines)
     result = SOLVERS[name]().solve(table, SolverOptions())
     assert result.assignment == assignment
     assert result.status is Status.FEASIBLE

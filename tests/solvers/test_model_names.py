@@ -51,7 +51,9 @@ def test_two_boundaries_between_the_same_layers_have_two_names() -> None:
 
 
 def test_a_column_of_states_names_the_choices_of_all_levels() -> None:
-    labels = RowNames("ab", [["data", "model"], ["data"]], ("H1", "H2"), states=[(0, 0), (0, 1)])
+    labels = RowNames(
+        "ab", [["data", "model"], ["data", None]], ("H1", "H2"), states=[(0, 0), (0, 1)]
+    )
     assert (labels.layer(0), labels.level(0), labels.choice(0, 1)) == ("a", "H1.H2", "data.model")
     # A kind of layer with fewer choices than others: its column is fixed at 0, and has a name too.
     assert labels.choice(1, 1) == "data.choice2"

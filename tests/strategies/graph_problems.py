@@ -16,6 +16,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.operators.axes import Choice
 from hypar_opt.workload.operators.base import Operator
+from hypar_opt.workload.parallelism import CHOICES
 from tests.strategies.plans import Asked, Rows
 
 GRAPH_READINGS = ("executed", "executed", "text", "tables", "figures")
@@ -28,7 +29,7 @@ def random_graph_problem(
     while True:
         network = random_graph(rng, most=rng.randint(1, most))
         three, levels = rng.random() < 0.35, rng.choice([1, 1, 2, 3])
-        choices = tuple(ho.Parallelism)[: 2 + three]
+        choices = CHOICES[: 2 + three]
         readings = ("text", "tables", "executed", "executed") if three else GRAPH_READINGS
         reading = rng.choice(readings)
         of_reading = len(choices), reading
@@ -60,9 +61,8 @@ def random_graph_problem(
 
 def choices_of(layer: Operator, choices: int, reading: str) -> tuple[Choice, ...]:
     """The choices that a reading has: only what runs may be whole."""
-    return tuple(
-        choice for choice in layer.splits[:choices] if choice.axis or reading == "executed"
-    )
+    own = [layer.splits[word] for word in CHOICES[:choices] if word in layer.splits]
+    return tuple(choice for choice in own if choice.axis or reading == "executed")
 
 
 def plans_of(network: ho.Network, levels: int, choices: int, reading: str = "executed") -> int:

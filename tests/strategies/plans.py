@@ -12,6 +12,7 @@ import hypar_opt as ho
 from hypar_opt.costs.state_tables import canonical_states
 from hypar_opt.pipeline import plan_of
 from hypar_opt.plan.plan import words_of
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.strategies.arrays import arrays
 from tests.strategies.networks import networks
@@ -35,7 +36,7 @@ def asked_of_arrays(draw: st.DrawFn, most_levels: int = 3) -> Asked:
         "reading": draw(st.sampled_from(readings)),
         "element_bytes": draw(st.sampled_from([1, 2, 4])),
         "inference": draw(st.booleans()),
-        "choices": tuple(ho.Parallelism)[: 2 + third],
+        "choices": CHOICES[: 2 + third],
     }
 
 
@@ -62,7 +63,7 @@ def every_plan(layers: int, levels: int, choices: int) -> Iterator[Rows]:
 
 
 def workload(plan: ho.Plan) -> ho.Workload:
-    return workload_of(plan.network.description, plan.batch)
+    return workload_of(plan.network.description, plan.batch, plan.choices)
 
 
 def counts(plan: ho.Plan) -> list[tuple[int, int, int]]:

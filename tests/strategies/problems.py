@@ -14,6 +14,7 @@ from hypar_opt.costs.state_tables import canonical_states
 from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import OPTIMIZERS, Problem
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.strategies.plans import READINGS, Asked, Rows, every_plan
 
@@ -52,7 +53,7 @@ def random_problem(
     Constraints are read off a plan that is drawn first, so that one does.
     """
     network = random_network(rng, longest)
-    choices = tuple(ho.Parallelism)[: rng.choice([2, 2, 3])]
+    choices = CHOICES[: rng.choice([2, 2, 3])]
     layers, levels = len(network.layers), rng.randint(1, most_levels)
     while len(choices) ** (layers * levels) > most_plans:
         levels -= 1
@@ -128,8 +129,8 @@ def elements(shape: tuple[int, ...]) -> int:
 
 def divides(layer: Any, batch: int, state: tuple[int, ...]) -> bool:
     """Whether a layer's choices divide its batch and channels."""
-    choices = layer.operator.splits
-    sizes = [batch, *(layer.sizes[choice.axis] for choice in choices[1:])]
+    _, *choices = layer.operator.splits.values()
+    sizes = [batch, *(layer.sizes[choice.axis] for choice in choices)]
     return all(size % 2 ** state.count(choice) == 0 for choice, size in enumerate(sizes))
 
 
@@ -152,7 +153,7 @@ def keeps(workload: ho.Workload, problem: Problem, rows: Rows) -> bool:
 def priced_plans(network: ho.Network, asked: Asked) -> list[tuple[Fraction, Rows]]:
     """Return every plan that keeps to what is asked, cheapest first, equals in canonical order."""
     problem = problem_of(**asked)
-    workload = workload_of(network, problem.batch)
+    workload = workload_of(network, problem.batch, problem.choices)
     cost = COSTS[problem.cost].from_problem(problem, workload)
     plans = every_plan(len(workload.layers), problem.levels, len(problem.choices))
     kept = (rows for rows in plans if keeps(workload, problem, rows))

@@ -40,7 +40,11 @@ def tables(
         node=array(layers, choices),
         edge=array(len(ends), choices, choices),
         ends=ends,
-        trick=tuple(draw(st.sampled_from([0, 1])) for _ in range(layers)),
+        baselines={
+            "data": (0,) * layers,
+            "model": (1,) * layers,
+            "trick": tuple(draw(st.sampled_from([0, 1])) for _ in range(layers)),
+        },
     )
     if limited and draw(st.booleans()):
         table = replace(table, allowed=array(layers, choices) > 0)

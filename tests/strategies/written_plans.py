@@ -15,6 +15,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import words_of
+from hypar_opt.workload.parallelism import CHOICES
 from tests.strategies.arrays import arrays
 from tests.strategies.networks import networks
 from tests.strategies.plans import Asked, Rows
@@ -67,7 +68,7 @@ def small_problems(
     """A network, and what is asked of it, of so few plans that all can be looked at."""
     network = draw(networks(longest=3))
     third = reading != "figures" and draw(st.booleans())
-    choices = tuple(ho.Parallelism)[: 2 + third]
+    choices = CHOICES[: 2 + third]
     levels = 2 if len(choices) ** (2 * len(network.layers)) <= 81 else 1
     asked: Asked = {
         "cost": cost,

@@ -18,10 +18,11 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.comparison import AMOUNTS, PLANS, disagreements, warnings_of_rows
 from hypar_opt.studies.megatron import degrees, megatron_pins, tensor_parallelism
+from hypar_opt.workload.parallelism import CHOICES
 from tests.hardware.cubes import CUBES, cubes
 from tests.report.test_graph_reports import GPT
 
-THREE = tuple(ho.Parallelism)
+THREE = CHOICES
 KEYS = (
     *("network", "batch", "levels", "array", "plan", "cost", "reading"),
     *("bytes", "executed_bytes", "data_parallel_bytes", "seconds", "joules"),

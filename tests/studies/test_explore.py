@@ -20,6 +20,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.exploration import Exploration, explore
 from hypar_opt.studies.exploration.export import plans_csv, summary
 from hypar_opt.studies.exploration.front import undominated
+from hypar_opt.workload.parallelism import CHOICES
 
 PAPER: dict[str, Any] = {"reading": "figures", "array": "hmc-htree-16"}
 ON_PAPER = ["--reading", "figures", "--array", "hmc-htree-16", "--objective", "time"]
@@ -202,7 +203,7 @@ def test_the_front_is_of_the_plans_that_no_other_beats(
     choices: int, array: str | None, objectives: tuple[str, ...]
 ) -> None:
     """Each plan is priced by itself, in whole units, and held against every other."""
-    plan = ho.solve("lenet-c", levels=2, array=array, choices=tuple(ho.Parallelism)[:choices])
+    plan = ho.solve("lenet-c", levels=2, array=array, choices=CHOICES[:choices])
     found = explore(plan, "conv2,fc1@H2,fc2")
     front = found.front
     assert front is not None

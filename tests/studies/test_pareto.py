@@ -20,6 +20,7 @@ from hypar_opt.cli.app import run
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.report.terminal.tables import pareto_view
 from hypar_opt.studies.pareto import OBJECTIVES, ParetoFront, ParetoFronts
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.strategies.plans import Asked
 from tests.strategies.problems import memory, priced_plans, random_network, random_problem
@@ -30,7 +31,7 @@ Capture = pytest.CaptureFixture[str]
 def by_enumeration(network: ho.Network, asked: Asked) -> list[tuple[int, Fraction]]:
     """The memory and cost of every plan that no other dominates, from the most memory down."""
     problem = problem_of(**asked)
-    workload = workload_of(network, problem.batch)
+    workload = workload_of(network, problem.batch, problem.choices)
     front: list[tuple[int, Fraction]] = []
     every = sorted(
         (ceil(memory(workload, problem, rows)), total)
@@ -58,7 +59,7 @@ def test_the_front_in_bytes_is_that_of_every_plan(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_the_fronts_in_time_and_energy_are_those_of_every_plan(seed: int) -> None:
     rng = Random(seed)
-    choices = tuple(ho.Parallelism)[: rng.choice([2, 3])]
+    choices = CHOICES[: rng.choice([2, 3])]
     network = random_network(rng, 4 if len(choices) == 2 else 2)
     asked: dict[str, Any] = {
         "array": "hmc-htree-4",

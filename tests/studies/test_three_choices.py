@@ -19,10 +19,11 @@ from hypar_opt.studies import simulation
 from hypar_opt.studies.exploration import Exploration, explore
 from hypar_opt.studies.random_networks import random_chain, random_graph
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.parallelism import CHOICES
 from tests.simulator.plans import IN_LOCKSTEP, array
 from tests.strategies.graph_problems import plans_of, priced_graph_plans
 
-THREE = tuple(ho.Parallelism)
+THREE = CHOICES
 RUN: dict[str, Any] = {"choices": THREE, "reading": "executed"}
 
 

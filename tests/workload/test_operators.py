@@ -23,10 +23,11 @@ from hypar_opt.costs.readings import READINGS, TRAINING, Phase
 from hypar_opt.costs.states import counts_of, of_rows
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.sharding.layouts import Layout, layouts
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, WHOLE
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.operators import OPERATORS
-from hypar_opt.workload.operators.axes import OUTPUT, Contraction
+from hypar_opt.workload.operators.axes import DATA_CHOICE, OUTPUT, Contraction
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.strategies.networks import networks
 
@@ -74,12 +75,12 @@ def test_every_entry_is_what_tables_1_and_2_and_type_iii_say(
     network: ho.Network, batch: int, reading: str, data: st.DataObject
 ) -> None:
     choices = data.draw(st.sampled_from([2, 3] if FACTORS[reading]["E"] else [2]))
-    workload = workload_of(network, batch)
+    workload = workload_of(network, batch, CHOICES[:choices])
     levels, layers = data.draw(st.integers(0, 9)), len(workload.layers)
     above = [[data.draw(st.integers(0, choices - 1)) for _ in range(layers)] for _ in range(levels)]
     counts = counts_of(above, layers, choices)
     for phase in TRAINING:
-        cost = CommunicationCost(reading, phases=(phase,), choices=choices)
+        cost = CommunicationCost(reading, phases=(phase,))
         node, edge = written_out(workload, reading, choices, counts, phase)
         table = level_table(cost, workload, above)
         assert table.node.tolist() == node.tolist()
@@ -91,7 +92,7 @@ def test_shards_memory_and_words_are_those_of_the_powers_of_two(
     network: ho.Network, batch: int, levels: int, data: st.DataObject
 ) -> None:
     """W / 2^(m+o), A / 2^(d+m), F / 2^(d+o), times 2^levels."""
-    workload = workload_of(network, batch)
+    workload = workload_of(network, batch, CHOICES)
     rows = [[data.draw(st.integers(0, 2)) for _ in workload.layers] for _ in range(levels)]
     counts, every_layer = counts_of(rows, len(workload.layers), 3), np.arange(len(workload.layers))
     hierarchy = Hierarchy.of_halves(levels)
@@ -110,9 +111,10 @@ def test_shards_memory_and_words_are_those_of_the_powers_of_two(
 
 def test_layouts_follow_from_the_axes() -> None:
     """Data reads and writes by batch; model by channel and partial; output whole and by channel."""
-    read, written = layouts(workload_of(ho.load("lenet-c"), 4), 3)
-    assert read.tolist() == [[Layout.BATCH, Layout.CHANNEL, Layout.WHOLE]] * 4
-    assert written.tolist() == [[Layout.BATCH, Layout.PARTIAL, Layout.CHANNEL]] * 4
+    layouts = workload_of(ho.load("lenet-c"), 4, CHOICES).layouts
+    names = np.array(layouts.names)
+    assert names[layouts.inputs[0]].T.tolist() == [[BATCH, CHANNEL, WHOLE]] * 4
+    assert names[layouts.output].T.tolist() == [[BATCH, PARTIAL, CHANNEL]] * 4
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -131,12 +133,16 @@ def test_parts_take_every_channel_that_a_layer_writes_once(seed: int) -> None:
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_a_kind_halves_axes_that_it_has_data_first(kind: str) -> None:
     operator = OPERATORS[kind]
-    axes = {axis for tensor in operator.contraction for axis in tensor}
-    assert operator.choices[0].word == "data"
-    halved = [choice.axis for choice in operator.choices if choice.word != "whole"]
+    contraction = operator.contraction
+    tensors = (*contraction.inputs.values(), contraction.weight, contraction.output)
+    axes = {axis for tensor in tensors for axis in tensor}
+    assert operator.choices["data"] == DATA_CHOICE
+    # A certificate's derivation counts a kind's choices without gaps.
+    assert list(operator.choices) == list(CHOICES[: len(operator.choices)])
+    halved = [choice.axis for choice in operator.choices.values() if choice.word != "whole"]
     assert set(halved) <= axes
     assert len(set(halved)) == len(halved)  # or --even would count an axis's parts wrong
-    assert operator.trick in {choice.word for choice in operator.choices}
+    assert operator.trick in set(operator.choices)
 
 
 @pytest.mark.parametrize("text", ["x[b,i] w[i,o] -> y[b,o]", "x[b,i] * w[i,o]", ""])
@@ -163,7 +169,7 @@ class Depthwise(Operator):
     padding: Borders = (0, 0)
 
     contraction: ClassVar = Contraction.parse("x[b,c,h,w] * w[k,l,c] -> y[b,c,p,q]")
-    choices: ClassVar = (DATA_CHOICE, CHANNEL)
+    choices: ClassVar = {"data": DATA_CHOICE, "model": CHANNEL}
     trick: ClassVar = "data"
     reads_images: ClassVar = True
 

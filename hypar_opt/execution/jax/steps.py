@@ -21,16 +21,16 @@ from hypar_opt.execution.jax.weights import (
     split_by,
 )
 from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, WHOLE
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Step
     from hypar_opt.workload.operators.base import Operator
 
 _WORDS = {
-    Layout.BATCH: "BATCH",
-    Layout.CHANNEL: "CHANNEL",
-    Layout.SHUFFLED: "CHANNEL",
+    BATCH: "BATCH",
+    CHANNEL: "CHANNEL",
+    SHUFFLED: "CHANNEL",
 }
 _RESERVED = frozenset(
     ("inputs", "jax", "jnp", "lax", "loss", "math", "partial", "targets", "total")
@@ -67,7 +67,7 @@ class Lines:
     def layer(self, position: int) -> list[str]:
         """Return the lines of one layer, which assign its output to its variable."""
         layer, node = self.network.layers[position], position + self.shared
-        words = [layer.splits[row[node]].word for row in self.program.rows]
+        words = self.program.words(node)
         at = ", ".join(f"H{level + 1} {word}" for level, word in enumerate(words))
         lines = [f"# {layer.name}: {at or 'one device'}"]
         reads = []
@@ -90,11 +90,11 @@ class Lines:
             variable, target = self.names[position], f"targets[{quoted(name)}]"
             layouts = self.program.stored[position + self.shared]
             if is_softmax(self.sharded, position):
-                split = names(self.values.mesh_levels(split_by(layouts, Layout.CHANNEL)))
+                split = names(self.values.mesh_levels(split_by(layouts, CHANNEL)))
                 yield f"total += softmax_loss({variable}, {target}, {split})"
                 continue
             # Each replica counts its share.
-            whole = 0 if self.alone else len(split_by(layouts, Layout.WHOLE))
+            whole = 0 if self.alone else len(split_by(layouts, WHOLE))
             share = f" / {2**whole}" if whole else ""
             yield f"total += squared_error({variable}, {target}){share}"
 
@@ -114,7 +114,7 @@ class Lines:
         if self._repeated(position, source, steps):
             value = self.values.apart(value)
         shuffles = self.network.layers[position].shuffles
-        if shuffles and Layout.SHUFFLED not in self.program.stored[source + self.shared]:
+        if shuffles and SHUFFLED not in self.program.stored[source + self.shared]:
             value = f"by_group({value}, {self._of_group(position)})"
         if position in self.sharded.flattened_first:
             value = f"split_features(flatten({value}), {self.sharded.read(position).shape})"
@@ -156,9 +156,9 @@ class Lines:
         for step in () if self.alone else steps:
             target = _WORDS.get(step.target, "")
             source = _WORDS.get(step.source, "")
-            if grouped and step.source is Layout.CHANNEL:
+            if grouped and step.source == CHANNEL:
                 source = "GROUP"
-            if grouped and step.target is Layout.CHANNEL:
+            if grouped and step.target == CHANNEL:
                 target = "GROUP"
             ends = {
                 StepKind.SLICE: target,
@@ -188,7 +188,7 @@ class Lines:
         """Yield the lines that compute a layer from what it reads, and reduce partial sums."""
         variable, node = self.names[position], position + self.shared
         value = self.values.of(position, layer, reads)
-        shuffled = Layout.SHUFFLED in self.program.stored[node] and not layer.shuffles
+        shuffled = SHUFFLED in self.program.stored[node] and not layer.shuffles
         reductions = list(self._steps("y", self.program.output_steps(node), "y", grouped=shuffled))
         if shuffled:
             # Partial sums are scattered in the order in which the shuffle reads them.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.execution.jax.axes import AxisTies, StoredAxis
 from hypar_opt.execution.jax.maps import NETWORK_INPUT, NetworkMaps
-from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, Layout
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Layouts
@@ -87,7 +87,7 @@ class _Tying:
         batch = self.ties.new(program.workload.batch, "the batch")
         network_input = self.ties.new(network.input.feature_map().channels, "channels of the input")
         everywhere = (*program.read, *program.written, *program.stored)
-        self.ties.split(batch, {h for lay in everywhere for h in _where(lay, Layout.BATCH)})
+        self.ties.split(batch, {h for lay in everywhere for h in _where(lay, BATCH)})
         shapes: list[Shapes] = []
         for position, (layer, reads) in enumerate(
             zip(network.layers, network.sources, strict=True)
@@ -101,11 +101,11 @@ class _Tying:
             shapes.append(shape)
             node = position + self._shared
             for layouts in (program.written[node], program.stored[node]):
-                self.ties.split(shapes[-1].writes, _where(layouts, Layout.CHANNEL))
+                self.ties.split(shapes[-1].writes, _where(layouts, CHANNEL))
             for read in shapes[-1].reads:
-                self.ties.split(read, _where(program.read[node], Layout.CHANNEL))
+                self.ties.split(read, _where(program.read[node], CHANNEL))
             if layer.shuffles:
-                self.ties.split(shapes[-1].writes, _where(program.read[node], Layout.SHUFFLED))
+                self.ties.split(shapes[-1].writes, _where(program.read[node], SHUFFLED))
         self._tie_shared(shapes)
         return shapes
 
@@ -114,7 +114,7 @@ class _Tying:
         workload = self.program.workload
         for node, writer in workload.tensor_writers.items():
             axis = shapes[writer - self._shared].writes
-            self.ties.split(axis, _where(self.program.stored[node], Layout.CHANNEL))
+            self.ties.split(axis, _where(self.program.stored[node], CHANNEL))
         for users in workload.weight_users.values():
             owner = self.maps.owner(users[0] - self._shared)
             owned = shapes[owner]
@@ -137,7 +137,7 @@ class _Tying:
         if layer.reads_ids:
             rows = self.ties.new(layer.sizes(maps)["i"], f"{name}, vocabulary")
             written = self.program.written[position + self._shared]
-            self.ties.split(rows, _where(written, Layout.PARTIAL))
+            self.ties.split(rows, _where(written, PARTIAL))
             return Shapes((), writes, rows)
         if position in self.flattened_first:
             return Shapes((), writes, None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.maps import NETWORK_INPUT
 from hypar_opt.execution.jax.weights import split_by, split_ends
-from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.tensors import ShardedNetwork
@@ -123,11 +123,11 @@ class Values:
         del layer
         rows = self.sharded.rows(position)
         node = position + self.shared
-        split = names(self.mesh_levels(split_by(self.program.written[node], Layout.PARTIAL)))
+        split = names(self.mesh_levels(split_by(self.program.written[node], PARTIAL)))
         weights = self._weights(position)
         if read is not None:
             return f"embedding({read}, {weights}, {rows.shape}, {split})"
-        data = () if self.alone else split_by(self.program.written[node], Layout.BATCH)
+        data = () if self.alone else split_by(self.program.written[node], BATCH)
         sizes = self.sharded.batch.shape
         local = (*(1 if n in data else size for n, size in enumerate(sizes[:-1])), sizes[-1])
         ids = f"jnp.broadcast_to(jnp.arange({rows.size}), {(*local, rows.size)})"
@@ -146,10 +146,10 @@ class Values:
             return f"affine({read}, {weights})"
         if layer.norm == "batch":
             # One device normalises each device's images separately, as the devices do.
-            data = split_by(self.program.read[position + self.shared], Layout.BATCH)
+            data = split_by(self.program.read[position + self.shared], BATCH)
             apart = f", {names(data)}" if self.alone else ""
             return f"batch_norm({read}, {weights}{apart})"
-        split = split_by(self.program.read[position + self.shared], Layout.CHANNEL)
+        split = split_by(self.program.read[position + self.shared], CHANNEL)
         features = self.sharded.written(position).size
         centred = layer.norm == "layer"
         more = f"{names(self.mesh_levels(split))}, centred={centred}"

@@ -13,7 +13,7 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.maps import NETWORK_INPUT
 from hypar_opt.execution.jax.tensors import StoredTensor
 from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, Layout
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.axes import StoredAxis
@@ -100,7 +100,9 @@ def split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], tup
     named = node if users is None else sharded.owner(users[0] - sharded.shared) + sharded.shared
     layer = workload.nodes[named].operator
     for level, row in enumerate(sharded.program.rows):
-        choice = layer.splits[row[node]]
+        choice = workload.choices_of_nodes[named][row[node]]
+        if choice is None:
+            continue
         if choice.axis in _ENDS:
             ends[_ENDS[choice.axis]].append(level)
         elif choice.axis in layer.contraction.weight:
@@ -121,11 +123,11 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, 
         layouts = sharded.program.read[node]
         if layer.reads_ids:
             ids: tuple[StoredAxis | int, ...] = (sharded.batch, *sharded.input_positions)
-            data = split_by(sharded.program.written[node], Layout.BATCH)
+            data = split_by(sharded.program.written[node], BATCH)
             below = getattr(sharded.network.input, "vocabulary", None)
             tensor = StoredTensor(ids, (data, *((),) * (len(ids) - 1)))
             one = StepInput(tensor, below, sharded.rows(position))
-        elif Layout.SHUFFLED in layouts:
+        elif SHUFFLED in layouts:
             raise HyparError(f"layer {layer.name!r}: a shuffle of the input has no program in JAX")
         else:
             one = StepInput(_tensor(sharded, sharded.input_positions, sharded.input_axis, layouts))
@@ -183,7 +185,7 @@ def stored_tensors(sharded: ShardedNetwork) -> Mapping[str, StoredTensor]:
 def _tensor(
     sharded: ShardedNetwork, positions: tuple[int, ...], channels: StoredAxis, layouts: Layouts
 ) -> StoredTensor:
-    batch, channel = (split_by(layouts, layout) for layout in (Layout.BATCH, Layout.CHANNEL))
+    batch, channel = (split_by(layouts, layout) for layout in (BATCH, CHANNEL))
     return StoredTensor(
         (sharded.batch, *positions, channels), (batch, *((),) * len(positions), channel)
     )

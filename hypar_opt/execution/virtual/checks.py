@@ -11,7 +11,7 @@ from hypar_opt.execution.memory import step_bytes
 from hypar_opt.execution.virtual.arithmetic import KINDS
 from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
 from hypar_opt.sharding.index_labels import batch_levels
-from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED
 from hypar_opt.sharding.ties import Axis
 from hypar_opt.units import format_bytes
 
@@ -88,7 +88,7 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
         edge = program.workload.boundaries[division.boundary(source, position)].source
         for level, read in enumerate(program.read[node]):
             kept = program.stored[edge][level]
-            if read is not Layout.SHUFFLED or kept is not Layout.CHANNEL:
+            if read != SHUFFLED or kept != CHANNEL:
                 continue
             sides = (program.hierarchy.digit(each, level) for each in (labels, dealt))
             moved = int(np.count_nonzero(np.not_equal(*sides)))

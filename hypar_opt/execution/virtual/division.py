@@ -12,7 +12,7 @@ from hypar_opt.execution.virtual.arithmetic.base import LayerShard
 from hypar_opt.execution.virtual.shards import DividedAxis, DividedTensor
 from hypar_opt.execution.virtual.weights import Held, cut_weights, held_weights, transposed, within
 from hypar_opt.sharding.index_labels import batch_labels, labels_of
-from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.layouts import BATCH, PARTIAL, Layout, is_split
 from hypar_opt.sharding.ties import Axis
 
 if TYPE_CHECKING:
@@ -132,14 +132,14 @@ class Division:
         axis = Axis(position, rows=True)
         if axis not in self.labels.of:
             return _NONE
-        split = self.bits(self.program.written[position + self.shared], Layout.PARTIAL)
+        split = self.bits(self.program.written[position + self.shared], PARTIAL)
         return DividedAxis(self.labels.of[axis]).held((split & levels, 0), device)
 
     def norm_groups(self) -> dict[int, list[Indices]]:
         """Return the groups of images that devices have together at each layer, to normalise."""
         groups = {}
         for position in range(len(self.network.layers)):
-            split = self.bits(self.program.read[position + self.shared], Layout.BATCH)
+            split = self.bits(self.program.read[position + self.shared], BATCH)
             held = {device & split: device for device in range(self.program.hierarchy.accelerators)}
             groups[position] = [self.images.held((split, 0), d) for d in held.values()]
         return groups
@@ -182,8 +182,8 @@ class Division:
         # The levels at which all users split the weights alike.
         split = sum(
             self.program.hierarchy.stride(level)
-            for level, row in enumerate(self.program.rows)
-            if row[node]
+            for level, kept in enumerate(self.program.weights(node))
+            if is_split(kept)
         )
         return self._held(position, device, split)
 

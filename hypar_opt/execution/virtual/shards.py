@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Layouts
@@ -127,11 +127,11 @@ class DividedTensor:
 
 @lru_cache(maxsize=4096)
 def _masks(layouts: Layouts) -> tuple[Masks, Masks]:
-    bits = {Layout.BATCH: 0, Layout.CHANNEL: 0, Layout.SHUFFLED: 0}
+    bits = {BATCH: 0, CHANNEL: 0, SHUFFLED: 0}
     for bit, layout in enumerate(reversed(layouts)):
         if layout in bits:
             bits[layout] |= 1 << bit
-    return (bits[Layout.BATCH], 0), (bits[Layout.CHANNEL], bits[Layout.SHUFFLED])
+    return (bits[BATCH], 0), (bits[CHANNEL], bits[SHUFFLED])
 
 
 def cut(array: Array, rows: Where, axis: int, columns: Where) -> Array:

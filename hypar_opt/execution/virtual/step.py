@@ -14,7 +14,7 @@ from hypar_opt.execution.virtual.arithmetic.losses import SoftmaxLoss
 from hypar_opt.execution.virtual.epilogue import Epilogue
 from hypar_opt.execution.virtual.fabric import Blocks, Fabric, Source
 from hypar_opt.sharding.conversions import Layouts, backward, dual
-from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, WHOLE
 from hypar_opt.sharding.passes import TRAINING, Phase
 
 if TYPE_CHECKING:
@@ -159,13 +159,13 @@ class TrainingStep:
 
     def _add_loss(self, position: int, layouts: Layouts, blocks: Blocks) -> None:
         """Add a layer's part of the loss; exchanging scalars is not counted."""
-        copies = self.program.parts(layouts, Layout.WHOLE, Layout.CHANNEL)
+        copies = self.program.parts(layouts, WHOLE, CHANNEL)
         losses = [a.loss for a in self._arithmetic[position] if isinstance(a, SoftmaxLoss)]
         if losses:
             self.record.loss += sum(losses) / copies
         elif position in self.data.errors:
             tensor = self.division.output_tensor(position)
-            copies = self.program.parts(layouts, Layout.WHOLE)
+            copies = self.program.parts(layouts, WHOLE)
             whole = self.data.errors[position]
             products = (
                 float((tensor.part_of(whole, layouts, device) * block).sum())
@@ -202,7 +202,7 @@ class TrainingStep:
             return [np.zeros_like(block) for block in self._stored[node]]
         if position in self.data.errors:
             whole = self.data.errors[position]
-            partial_levels = self.division.bits(layouts, Layout.PARTIAL)
+            partial_levels = self.division.bits(layouts, PARTIAL)
             # One replica has the error and the others zeros, so that they add up to it.
             return [
                 tensor.part_of(whole, layouts, device) * (not device & partial_levels)

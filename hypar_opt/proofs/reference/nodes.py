@@ -129,9 +129,9 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     shared_tensors
         Whether a tensor with several readers is a node, and nodes may be whole.
     """
-    network, batch = plan.network.description, plan.batch
+    network = plan.network.description
     described = list(zip(network.layers, network.maps(), network.sources, strict=True))
-    layers = [_layer(layer, maps, batch) for layer, maps, _ in described]
+    layers = [_layer(layer, maps, plan) for layer, maps, _ in described]
     if not shared_tensors:
         layers = [
             replace(x, splits=tuple(s for s in x.splits if s.output != "whole")) for x in layers
@@ -149,7 +149,7 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     shared = len(tied) + len(several)
     tensor = {source: len(tied) + n for n, source in enumerate(several)}
     nodes = [_weights(layers[owner]) for owner in tied]
-    nodes += [_tensor(network.layers[n], described[n][1], batch) for n in several]
+    nodes += [_tensor(network.layers[n], described[n][1], plan) for n in several]
     users = {user for of_owner in tied.values() for user in of_owner}
     nodes += [replace(layer, stored=0) if n in users else layer for n, layer in enumerate(layers)]
     edges = [
@@ -166,13 +166,11 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     ]
     # The order in which the search has them: a certificate counts on it.
     edges.sort(key=lambda edge: (edge.target, edge.source))
-    choices = len(plan.choices)
-    nodes = [replace(node, splits=node.splits[:choices]) for node in nodes]
     return PlanGraph(tuple(nodes), tuple(edges), shared)
 
 
-def _layer(described: Operator, maps: LayerMaps, batch: int) -> PlanNode:
-    read, weight, _ = described.contraction
+def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
+    batch, (read, weight, _) = plan.batch, described.contraction
     sizes = {"b": batch, **described.sizes(maps)}
     kernel = prod(sizes[axis] for axis in weight if axis in sizes) if weight else 0
     macs = described.macs(sizes)
@@ -181,7 +179,7 @@ def _layer(described: Operator, maps: LayerMaps, batch: int) -> PlanNode:
     inputs = maps.input.elements + sum(other.elements for other in maps.others) if read else 0
     return PlanNode(
         described.name,
-        splits=tuple(_splits(described, sizes)),
+        splits=tuple(_splits(described, sizes, plan)),
         weights=kernel,
         stored=kernel,
         inputs=batch * inputs,
@@ -195,18 +193,19 @@ def _layer(described: Operator, maps: LayerMaps, batch: int) -> PlanNode:
     )
 
 
-def _splits(described: Operator, sizes: dict[str, int]) -> Iterator[Split]:
-    read, weight, written = described.contraction
-    for choice in described.splits:
+def _splits(described: Operator, sizes: dict[str, int], plan: Plan) -> Iterator[Split]:
+    weight, written = described.contraction.weight, described.contraction.output
+    read = described.contraction.input
+    for choice in (described.splits[word] for word in plan.choices if word in described.splits):
         if not choice.axis:  # nothing is halved
             yield Split(0, "whole", "whole", keeps_weights=bool(weight))
             continue
         part = "batch" if choice.axis == "b" else "channel"
-        source = "shuffled" if described.shuffles and part == "channel" else part
+        source = "shuffled" if f"{choice.axis}'" in read else part
         yield Split(
             sizes[choice.axis],
             # A tensor that the layer does not have is neither whole nor a partial sum.
-            input=source if not read or choice.axis in read else "whole",
+            input=source if not read or source == "shuffled" or choice.axis in read else "whole",
             output=part if not written or choice.axis in written else "partial",
             keeps_weights=bool(weight) and choice.axis not in weight,
         )
@@ -228,10 +227,10 @@ def _weights(owner: PlanNode) -> PlanNode:
     return PlanNode(f"weights of {owner.name}", (whole, *splits), stored=owner.weights)
 
 
-def _tensor(writer: Operator, maps: LayerMaps, batch: int) -> PlanNode:
+def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     splits = (
-        Split(batch, "batch", "batch", keeps_weights=False),
+        Split(plan.batch, "batch", "batch", keeps_weights=False),
         Split(maps.pooled.channels, "channel", "channel", keeps_weights=False),
         Split(0, "whole", "whole", keeps_weights=False),
     )
-    return PlanNode(f"output of {writer.name}", splits)
+    return PlanNode(f"output of {writer.name}", splits[: len(plan.choices)])

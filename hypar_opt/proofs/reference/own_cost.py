@@ -37,7 +37,10 @@ class OwnCost:
 
     def __init__(self, plan: Plan) -> None:
         self._workload = workload_of(
-            plan.network.description, plan.batch, shared_tensors=shares_tensors(plan)
+            plan.network.description,
+            plan.batch,
+            plan.choices,
+            shared_tensors=shares_tensors(plan),
         )
         cost: CostModel = COSTS[plan.cost.kind].from_problem(plan.problem, self._workload)
         if plan.cost.unit != cost.unit:

@@ -14,7 +14,6 @@ from hypar_opt.costs.states import added_up, of_rows
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.stored_layouts import plan_tensors
 from hypar_opt.search.reductions import thresholds_of
-from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
@@ -47,7 +46,7 @@ class ChoiceCost:
         has the choice.
     """
 
-    choice: Parallelism
+    choice: str
     chosen: bool
     layer: Fraction
     neighbours: Fraction
@@ -109,6 +108,7 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
                         extra=0 if column == row[n] else extra.get((level, layer, choice)),
                     )
                     for column, choice in enumerate(words)
+                    if choice
                 )
                 # Shared nodes come first, and are not part of the plan.
                 for n, (layer, words) in enumerate(zip(plan.layers, plan.words, strict=True), first)
@@ -149,7 +149,7 @@ def _own_costs(
     nodes = np.arange(len(workload.nodes))[:, None]
     states = [row[..., None] for row in of_rows(above, len(nodes))]
     before = added_up(cost.node(workload, nodes, states))
-    here = np.arange(cost.choices)[None, None]
+    here = np.arange(len(workload.choices))[None, None]
     charges = added_up(cost.node(workload, nodes, [*states, here]))
-    added: Integers = np.broadcast_to(charges - before, (len(nodes), cost.choices))
+    added: Integers = np.broadcast_to(charges - before, (len(nodes), here.size))
     return list(added.tolist())

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.workload.parallelism import Parallelism
 
-    Choices = Sequence[Sequence[Parallelism]]  # levels x layers
+    Choices = Sequence[Sequence[str]]  # levels x layers
 
 _MAX_LAYERS = 32
 """Layers per line; a longer chain continues below."""

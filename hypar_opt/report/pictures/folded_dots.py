@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.report.glyphs import explained, legend, stored_symbol
 from hypar_opt.report.labels import level_costs
 from hypar_opt.report.layer_groups import Stored
@@ -21,8 +20,8 @@ from hypar_opt.report.pictures.marks import (
     write_above,
 )
 from hypar_opt.report.plan_grid import plan_grid
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, WHOLE
 from hypar_opt.units import format_cost
-from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,7 +95,7 @@ def _draw_lines(
         for level, choice in enumerate(row.choices if row else ())
     ]
     size = draw_marks(axes, choices, cell)
-    for layout in StoredLayout:
+    for layout in (BATCH, CHANNEL, WHOLE):
         points = [
             (plan.levels + _SEPARATED + level, n)
             for n, (_, row) in enumerate(lines)
@@ -127,7 +126,7 @@ def _write_level_costs(axes: Axes, plan: Plan) -> None:
     axes.tick_params(axis="x", length=0, pad=3)
 
 
-def _drawn_words(plan: Plan, grid: PlanGrid) -> list[Parallelism]:
+def _drawn_words(plan: Plan, grid: PlanGrid) -> list[str]:
     """Return the words of all marks, with `whole` also if only a stored tensor has it."""
-    words, whole = explained(plan), Parallelism(StoredLayout.WHOLE)
-    return [*words, whole] if StoredLayout.WHOLE in grid.layouts and whole not in words else words
+    words = explained(plan)
+    return [*words, WHOLE] if WHOLE in grid.layouts and WHOLE not in words else words

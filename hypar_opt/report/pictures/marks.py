@@ -16,7 +16,7 @@ from hypar_opt.report.glyphs import (
 )
 from hypar_opt.report.pictures.canvas import add_legend
 from hypar_opt.units import format_cost
-from hypar_opt.workload.parallelism import Parallelism
+from hypar_opt.workload.parallelism import CHOICES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +48,7 @@ def evenly(count: int, most: int) -> list[range]:
     return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
-def choice_handles(choices: Sequence[Parallelism]) -> list[Any]:
+def choice_handles(choices: Sequence[str]) -> list[Any]:
     """Return the handles of a legend for the marks."""
     from matplotlib.lines import Line2D
 
@@ -67,7 +67,7 @@ def choice_handles(choices: Sequence[Parallelism]) -> list[Any]:
     ]
 
 
-def add_plan_legend(figure: Figure, plan: Plan, words: Sequence[Parallelism]) -> None:
+def add_plan_legend(figure: Figure, plan: Plan, words: Sequence[str]) -> None:
     """Write a plan's problem and total, and below them the legend of words, above the axes."""
     total = format_cost(plan.cost.total, plan.cost.unit)
     add_legend(
@@ -80,10 +80,10 @@ def add_plan_legend(figure: Figure, plan: Plan, words: Sequence[Parallelism]) ->
     )
 
 
-def draw_marks(axes: Axes, choices: Sequence[tuple[float, int, Parallelism]], cell: float) -> float:
+def draw_marks(axes: Axes, choices: Sequence[tuple[float, int, str]], cell: float) -> float:
     """Draw a mark for each choice, at its x and y; return the size of one, in square points."""
     size = (72 * cell * 0.55) ** 2
-    points: dict[Parallelism, list[tuple[float, int]]] = {choice: [] for choice in Parallelism}
+    points: dict[str, list[tuple[float, int]]] = {choice: [] for choice in CHOICES}
     for x, y, choice in choices:
         points.setdefault(choice, []).append((x, y))
     for choice, own in points.items():

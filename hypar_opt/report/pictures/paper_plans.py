@@ -13,7 +13,7 @@ from hypar_opt.report.pictures.canvas import add_legend, new_figure
 from hypar_opt.report.pictures.dots import draw_choices
 from hypar_opt.report.pictures.marks import choice_handles
 from hypar_opt.report.pictures.paper_rows import PaperRows
-from hypar_opt.workload.parallelism import PAPERS_CHOICES, Parallelism
+from hypar_opt.workload.parallelism import PAPERS_CHOICES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,8 +35,8 @@ class _Panel:
 
     name: str
     layers: list[str]
-    ours: list[list[Parallelism]]
-    printed: list[list[Parallelism]]
+    ours: list[list[str]]
+    printed: list[list[str]]
 
 
 def draw_plans(rows: PaperRows) -> Figure | None:
@@ -90,7 +90,7 @@ def _panels(rows: PaperRows) -> list[_Panel]:
     ]
 
 
-def _choices(digits: Mapping[str, tuple[str, str]], column: int) -> list[list[Parallelism]]:
+def _choices(digits: Mapping[str, tuple[str, str]], column: int) -> list[list[str]]:
     """Return the choices of the digits, H1 first: ours, or the printed ones."""
     rows = [digits[level][column] for level in sorted(digits)]
     return [[PAPERS_CHOICES[int(digit)] for digit in row] for row in rows]

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from hypar_opt.plan.plan import Plan
     from hypar_opt.studies.alternatives import Alternative, BestPlans, Regret, Regrets
-    from hypar_opt.workload.parallelism import Parallelism
 
 
 def regrets_view(regrets: Regrets) -> RenderableType:
@@ -136,9 +135,7 @@ def _level_order(best: Sequence[Alternative]) -> str:
     return "in any order" if any(plans.count > 1 for plans in best) else "H1 first"
 
 
-def choices_table(
-    plan: Plan, plans: Sequence[Sequence[Sequence[Parallelism]]], heading: str
-) -> Table:
+def choices_table(plan: Plan, plans: Sequence[Sequence[Sequence[str]]], heading: str) -> Table:
     """Return one row per group of layers equal in all plans, with a column of glyphs per plan.
 
     Parameters

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
     from hypar_opt.plan.plan import Plan
     from hypar_opt.studies.exploration import Exploration
-    from hypar_opt.workload.parallelism import Parallelism
 
-    Choices = Sequence[Sequence[Parallelism]]
+    Choices = Sequence[Sequence[str]]
 
 _BAR_WIDTH = 40
 

@@ -32,7 +32,6 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.studies.alternatives.k_best import in_order_of_cost
 from hypar_opt.studies.alternatives.marginals import least_with_choices
 from hypar_opt.units import format_cost
-from hypar_opt.workload.parallelism import Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.search.prefix_costs import Completion
@@ -59,7 +58,7 @@ class Regret:
 
     layer: str
     level: int
-    choice: Parallelism
+    choice: str
     extra: int | float | None
 
 
@@ -139,19 +138,19 @@ def regrets(
     return Regrets(tuple(results), plan)
 
 
-def _words_of_reading(plan: Plan, instance: Instance) -> list[list[Parallelism]]:
+def _words_of_reading(plan: Plan, instance: Instance) -> list[list[str]]:
     """Return the words of each layer's choices, without `whole`, which only runs have."""
     workload = instance.workload
-    forbidden = workload.forbidden(len(plan.choices))[workload.shared :]
+    forbidden = workload.forbidden[workload.shared :]
     return [
-        [word for word, lacks in zip(known, row, strict=False) if not lacks]
+        [word for word, lacks in zip(known, row, strict=True) if word and not lacks]
         for known, row in zip(plan.words, forbidden.tolist(), strict=True)
     ]
 
 
 def _joint_regrets(
     plan: Plan, instance: Instance, deadline: Deadline
-) -> dict[tuple[int, str, Parallelism], int | float | None] | None:
+) -> dict[tuple[int, str, str], int | float | None] | None:
     """Return the regret of every choice of a joint optimum, by level, layer and choice.
 
     None if memory couples the layers, or a table is too large.
@@ -166,10 +165,12 @@ def _joint_regrets(
     optimum = min(cost for cost in costs_of_plans if cost is not None)
     check_bound(plan, Fraction(optimum, instance.cost.resolution))
     total = Fraction(plan.cost.total)
-    extras: dict[tuple[int, str, Parallelism], int | float | None] = {}
+    extras: dict[tuple[int, str, str], int | float | None] = {}
     for layer, words, levels in zip(plan.layers, plan.words, least, strict=True):
         for level, costs in enumerate(levels, 1):
-            for choice, cost in zip(words, costs, strict=False):
+            for choice, cost in zip(words, costs, strict=True):
+                if choice is None:
+                    continue
                 extras[level, layer, choice] = None
                 if cost is not None:
                     extra = Fraction(cost, instance.cost.resolution) - total
@@ -210,7 +211,7 @@ def _too_late(pin: Pin, stopped_by: str) -> NoAnswerError:
 class Alternative:
     """One of the best plans; it stands for ``count`` plans that differ in the order of levels."""
 
-    parallelism: tuple[tuple[Parallelism, ...], ...]
+    parallelism: tuple[tuple[str, ...], ...]
     total: int | float
     count: int
 
@@ -312,7 +313,7 @@ def _completion(number: int, instance: Instance, deadline: Deadline) -> Completi
         _check_size(number, instance, over, CHAIN_STEPS * levels)
         completion = completion_along_chain(instance, deadline)
     if completion is None:
-        _check_size(number, instance, over, PAIR_STEPS * instance.cost.choices**levels)
+        _check_size(number, instance, over, PAIR_STEPS * len(instance.workload.choices) ** levels)
         try:
             completion = completion_by_elimination(instance, deadline)
         except RefusedError as error:  # by the graph's width
@@ -334,7 +335,7 @@ def _check_size(number: int, instance: Instance, over: str, steps: int) -> None:
         Of the least costs: for each state of a node.
     """
     workload, levels = instance.workload, instance.problem.levels
-    nodes, states = len(workload.nodes), instance.cost.choices**levels
+    nodes, states = len(workload.nodes), len(instance.workload.choices) ** levels
     plans = min(number, states ** len(workload.layers))
     # Each plan ranks the states of every layer.
     if nodes * (states * steps + plans * (states + PLAN_STEPS)) <= MAX_STEPS:

@@ -77,7 +77,7 @@ def _along_chain(table: FactoredTable) -> Least:
 
 
 def _by_elimination(instance: Instance, deadline: Deadline) -> Least:
-    levels, choices = instance.problem.levels, instance.cost.choices
+    levels, choices = instance.problem.levels, len(instance.workload.choices)
     table, _ = ByStates(instance).apply(deadline)
     states = canonical_states(levels, choices)
     digits = np.array(states, np.intp).reshape(len(states), levels)

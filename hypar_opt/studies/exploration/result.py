@@ -32,7 +32,6 @@ from hypar_opt.units import format_cost
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.workload.parallelism import Parallelism
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +174,7 @@ class Exploration(Frozen, Displayed):
             return np.where(self.values == 0, np.nan, self.data_parallel_cost / self.values)
 
     @checked
-    def best_plans(self, max_plans: int = 12) -> list[tuple[tuple[Parallelism, ...], ...]]:
+    def best_plans(self, max_plans: int = 12) -> list[tuple[tuple[str, ...], ...]]:
         """Return the best plans, levels x layers, the first of those that tie."""
         plans = np.flatnonzero(self.is_best())[:max_plans]
         return [words_of(digits, self.plan.words) for digits in self.digits(plans).tolist()]

@@ -111,13 +111,14 @@ def allowed_states(instance: Instance) -> NDArray[np.bool_] | None:
     cost, levels = instance.cost, instance.problem.levels
     if not instance.constraints.any:
         return None
-    states = canonical_states(levels, cost.choices)
+    choices = len(instance.workload.choices)
+    states = canonical_states(levels, choices)
     table = instance.constraints.states(expanded(cost, instance.workload, levels), states)
     if table.allowed is None:
         return None
     # The table's columns are in the solver's canonical order.
     allowed: NDArray[np.bool_] = np.empty_like(table.allowed)
-    allowed[:, in_mixed_radix(states, cost.choices)] = table.allowed
+    allowed[:, in_mixed_radix(states, choices)] = table.allowed
     return allowed
 
 

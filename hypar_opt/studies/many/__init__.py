@@ -28,7 +28,6 @@ from hypar_opt.plan.plan import json_number
 from hypar_opt.results import Displayed
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.studies.many.affine_chain import AffineChain, Bits, Int64, bits_type
-from hypar_opt.workload.parallelism import DATA, MODEL
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
@@ -276,9 +275,10 @@ class _Batches:
         else:
             by_level, deepest = levels or chain.levelwise(batches, count)
             totals, bits = by_level[count], deepest & (2**count - 1)
-        baselines = [chain.uniform(batches, count, choice) for choice in (DATA, MODEL)]
+        data, model = range(2)  # the columns of the paper's choices
+        baselines = [chain.uniform(batches, count, choice) for choice in (data, model)]
         run = totals if chain is executed else executed.price(batches, bits, count)
-        return np.stack([totals, *baselines, run, executed.uniform(batches, count, DATA)]), bits
+        return np.stack([totals, *baselines, run, executed.uniform(batches, count, data)]), bits
 
     def _one(self, batch: int, count: int) -> tuple[list[Any], list[int]]:
         """Return the amounts and the bits of one problem, solved separately."""

@@ -17,16 +17,16 @@ from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.simulation import simulate
 from hypar_opt.units import format_bytes
 from hypar_opt.version import __version__
+from hypar_opt.workload import parallelism
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import PAPERS_CHOICES, Parallelism
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
 
-PAPERS = ",".join(PAPERS_CHOICES)
+PAPERS = ",".join(parallelism.PAPERS_CHOICES)
 """The default choices of a case, as on the command line."""
 
-CHOICES = (PAPERS, ",".join(Parallelism))
+CHOICES = (PAPERS, ",".join(parallelism.CHOICES))
 
 
 @dataclass(frozen=True)

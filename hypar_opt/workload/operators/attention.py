@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ValidationInfo, field_validator
 
 from hypar_opt.documents.document import Size
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
     OUTPUT,
@@ -41,8 +42,10 @@ class Attention(Operator):
     kv_heads: Size | None = None
     causal: Annotated[bool | None, default(False)] = None
 
-    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,g,r,d] -> y[b,t,g,r,d]")
-    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, HEADS)
+    contraction: ClassVar[Contraction] = Contraction.parse(
+        "q[b,t,g,r,e] * k[b,s,g,e] * v[b,s,g,d] -> y[b,t,g,r,d]"
+    )
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(data=DATA_CHOICE, model=HEADS)
     trick: ClassVar[str] = "data"
     reads: ClassVar[tuple[int, int]] = (1, 3)
 

@@ -14,14 +14,27 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
+
+from hypar_opt.frozen import FrozenDict
+
+Axes = tuple[str, ...]
 
 BATCH = "b"
 """The axis of the batch, in every contraction."""
 
-_TENSORS = re.compile(
-    r"(?:x\[(?P<x>[\w,]+)\])?(?: \* )?(?:w\[(?P<w>[\w,]+)\])? -> y\[(?P<y>[\w,]+)\]"
-)
+WHOLE, PARTIAL = "whole", "partial"
+"""The layouts of a tensor that is not split: each part has a replica, or an addend of it all."""
+
+_AXES_OF_TENSORS = MappingProxyType({BATCH: "batch", "t": "token", "s": "token"})
+"""The axis of a tensor that a loop runs over; all other loops that choices split, its channels."""
+
+SHUFFLED = "'"
+"""After an axis: its indices in another order, in which no tensor is stored."""
+
+_OPERAND = r"([a-z])\[([\w,']+)\]"
+_TENSORS = re.compile(rf"((?:{_OPERAND}(?: \* {_OPERAND})*)?) -> y\[([\w,']+)\]")
 
 
 @dataclass(frozen=True)
@@ -48,7 +61,7 @@ class Choice:
 
 
 DATA_CHOICE = Choice("data", BATCH, "image", "○", "-")
-"""The first choice of every kind of layer: the batch is halved, the kernel replicated."""
+"""The batch is split, the kernel replicated: a choice of every kind of layer."""
 
 INPUT_CHANNELS = Choice("model", "i", "input channel", "●", "M")
 """Model parallelism: the kernel is halved by input channel, and the layer's input with it."""
@@ -62,6 +75,26 @@ CHANNELS = Choice("channel", "c", "channel", "●", "M")
 
 REPLICAS = Choice("whole", "", "replica", "□", "W")
 """Nothing is halved: both sides read all, and write all."""
+
+
+def need(operand: Axes, choice: Choice) -> str:
+    """Return the layout in which a choice needs an operand: split by an axis of it, or whole."""
+    return _laid_out(operand, choice, WHOLE)
+
+
+def made(result: Axes, choice: Choice) -> str:
+    """Return the layout in which a choice leaves a result: split by an axis of it, or partial."""
+    return _laid_out(result, choice, PARTIAL)
+
+
+def _laid_out(axes: Axes, choice: Choice, lacking: str) -> str:
+    if not choice.axis:
+        return WHOLE  # each part makes all of it, and no addend
+    split = _AXES_OF_TENSORS.get(choice.axis, "channel")
+    if choice.axis + SHUFFLED in axes:
+        return f"shuffled {split}"
+    # A tensor that a layer does not have lacks nothing.
+    return split if choice.axis in axes or not axes else lacking
 
 
 OUTPUT = -1
@@ -105,36 +138,60 @@ class Parts:
 
 
 class Contraction(NamedTuple):
-    """The axes of a layer's input, weights and output, in the order of their shapes."""
+    """The axes of a layer's operands and of its result, in the order of their shapes.
 
-    input: tuple[str, ...]
-    weight: tuple[str, ...]
-    output: tuple[str, ...]
+    Parameters
+    ----------
+    inputs
+        By the name of the operand, ``x`` or for instance ``q``, ``k`` and ``v``; further inputs
+        have the axes of the last. An axis that ends with ``'`` is read in another order.
+    weight
+        ``w``; empty without weights.
+    """
+
+    inputs: FrozenDict[str, Axes]
+    weight: Axes
+    output: Axes
 
     @classmethod
     def parse(cls, text: str) -> Contraction:
         """Parse a contraction such as ``x[b,i] * w[i,o] -> y[b,o]``.
 
-        A layer without weights has no ``w``, and one without an input no ``x``.
+        A layer without weights has no ``w``, and one without an input only ``w``.
 
         Raises
         ------
         ValueError
             If it does not have that form.
         """
-        tensors = _TENSORS.fullmatch(text)
-        if tensors is None:
+        if _TENSORS.fullmatch(text) is None:
             raise ValueError(f"should be as 'x[b,i] * w[i,o] -> y[b,o]', got {text!r}")
-        return cls(*(tuple(axes.split(",")) if axes else () for axes in tensors.groups()))
+        tensors = {name: tuple(axes.split(",")) for name, axes in re.findall(_OPERAND, text)}
+        output, weight = tensors.pop("y"), tensors.pop("w", ())
+        return cls(FrozenDict(tensors), weight, output)
 
     def __str__(self) -> str:
-        tensors = [
-            f"{name}[{','.join(axes)}]" for name, axes in zip("xw", self, strict=False) if axes
-        ]
-        return " -> ".join(filter(None, (" * ".join(tensors), f"y[{','.join(self.output)}]")))
+        operands = self.inputs | ({"w": self.weight} if self.weight else {})
+        named = [f"{name}[{','.join(axes)}]" for name, axes in operands.items()]
+        return " -> ".join(filter(None, (" * ".join(named), f"y[{','.join(self.output)}]")))
 
     @property
-    def contracted(self) -> tuple[str, ...]:
+    def input(self) -> Axes:
+        """The axes of its first input; empty where it has none."""
+        return next(iter(self.inputs.values()), ())
+
+    def operands(self, count: int) -> tuple[Axes, ...]:
+        """Return the axes of each operand, of a layer of ``count`` inputs.
+
+        Fewer inputs than operands are these side by side: an input with the axes that all share.
+        """
+        declared = tuple(self.inputs.values())
+        if count >= len(declared):
+            return declared
+        return (tuple(axis for axis in self.input if all(axis in axes for axes in declared)),)
+
+    @property
+    def contracted(self) -> Axes:
         """The axes of its input and its weights over which products are summed."""
         return tuple(a for a in self.weight if a in self.input and a not in self.output)
 
@@ -144,7 +201,7 @@ class Contraction(NamedTuple):
         return len(self.weight) == 2 and bool(self.contracted)
 
     @property
-    def iterated(self) -> tuple[str, ...]:
+    def iterated(self) -> Axes:
         """The axes of its loop nest: a multiply-accumulate for each index of them.
 
         A window's position in the input follows from those in kernel and output.

@@ -14,6 +14,7 @@ from hypar_opt.errors import RefusedError
 from hypar_opt.workload.operators.axes import (
     BATCH,
     OUTPUT,
+    SHUFFLED,
     Choice,
     Contraction,
     Parts,
@@ -60,11 +61,12 @@ class Operator(Document):
     contraction: ClassVar[Contraction]
     """The axes of its tensors, the batch's ``b``; a layer may have no size for some of them."""
 
-    choices: ClassVar[tuple[Choice, ...]]
-    """Its choices in the order of a cost table's columns; data parallelism is the first."""
+    choices: ClassVar[Mapping[str, Choice]]
+    """What it splits under each choice of a problem (`CHOICES`); it lacks those that are not here.
+    """
 
     trick: ClassVar[str]
-    """Its choice in the baseline "one weird trick": data for few weights, else the second."""
+    """The problem's choice that it takes in the baseline "one weird trick"."""
 
     reads_images: ClassVar[bool] = False
     """Whether its input needs channels, height and width; a vector has none of them."""
@@ -80,9 +82,6 @@ class Operator(Document):
         """What a split of its channels all-reduces beside its tensors."""
         return Statistics()
 
-    shuffles: ClassVar[bool] = False
-    """Whether it reorders channels, so that a split of them cannot be kept."""
-
     merges: ClassVar[bool] = False
     """Whether it joins branches of a network side by side, or as a sum."""
 
@@ -96,6 +95,11 @@ class Operator(Document):
     """Whether its input is ids: a layer of another kind that shares its weights transposes them."""
 
     @property
+    def shuffles(self) -> bool:
+        """Whether it reads channels in an order in which none are stored."""
+        return any(axis.endswith(SHUFFLED) for axis in self.contraction.input)
+
+    @property
     def has_bias(self) -> bool:
         """Whether it has a bias beside its weights."""
         return self.adds_bias and bool(getattr(self, "bias", None))
@@ -106,7 +110,7 @@ class Operator(Document):
         return None
 
     @property
-    def splits(self) -> tuple[Choice, ...]:
+    def splits(self) -> Mapping[str, Choice]:
         """The choices of this very layer, which may be others than its kind's."""
         return self.choices
 
@@ -140,7 +144,7 @@ class Operator(Document):
                     for number, over in enumerate(tensors, OUTPUT)
                 ),
             )
-            for choice in self.splits
+            for choice in self.splits.values()
             if choice.axis in both
         )
 

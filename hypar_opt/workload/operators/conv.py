@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from hypar_opt.documents.document import Size
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
     INPUT_CHANNELS,
@@ -28,7 +29,7 @@ GROUPS = Choice("channel", "g", "group", "●", "M")
 """A grouped convolution is halved by group: kernel, input and output alike."""
 
 
-_OF_GROUPS = (DATA_CHOICE, GROUPS)
+_OF_GROUPS = FrozenDict(data=DATA_CHOICE, model=GROUPS)
 
 
 class Conv(Operator):
@@ -52,7 +53,9 @@ class Conv(Operator):
     contraction: ClassVar[Contraction] = Contraction.parse(
         "x[b,g,i,h,w] * w[k,l,g,i,o] -> y[b,g,o,p,q]"
     )
-    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, INPUT_CHANNELS, OUTPUT_CHANNELS)
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
+        data=DATA_CHOICE, model=INPUT_CHANNELS, output=OUTPUT_CHANNELS
+    )
     # Convolutions have few weights and large feature maps; data parallelism moves the weights.
     trick: ClassVar[str] = "data"
     reads_images: ClassVar[bool] = True
@@ -63,7 +66,7 @@ class Conv(Operator):
         return self.pool
 
     @property
-    def splits(self) -> tuple[Choice, ...]:
+    def splits(self) -> Mapping[str, Choice]:
         return _OF_GROUPS if self._groups > 1 else self.choices
 
     @property

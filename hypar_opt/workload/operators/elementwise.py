@@ -8,11 +8,13 @@ from itertools import accumulate
 from typing import ClassVar, Literal
 
 from hypar_opt.documents.document import Size
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     CHANNELS,
     DATA_CHOICE,
     OUTPUT,
     Choice,
+    Contraction,
     Parts,
     Run,
 )
@@ -203,7 +205,7 @@ class Shuffle(Weightless):
     kind: Literal["shuffle"]
     groups: Size
 
-    shuffles: ClassVar[bool] = True
+    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c',h,w] -> y[b,t,c,p,q]")
 
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
@@ -227,7 +229,7 @@ class Output(Weightless):
     loss: Literal["softmax", "none"] = "softmax"
 
     # Whole, each side would compute all of the loss: what it ends with is split.
-    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS)
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(data=DATA_CHOICE, model=CHANNELS)
     ends: ClassVar[bool] = True
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from hypar_opt.documents.document import Size
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import DATA_CHOICE, OUTPUT_CHANNELS, Choice, Contraction
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.operators.free_sizes import (
@@ -34,9 +35,11 @@ class Embedding(Operator):
     """Rows of the table; those of the network's input unless given."""
 
     # A product of one-hot rows and the table, whose input is read for free and has no error.
-    contraction: ClassVar[Contraction] = Contraction.parse(" * w[i,o] -> y[b,t,o]")
+    contraction: ClassVar[Contraction] = Contraction.parse("w[i,o] -> y[b,t,o]")
     # By features first: that moves nothing, and needs no partial sums.
-    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, OUTPUT_CHANNELS, VOCABULARY)
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
+        data=DATA_CHOICE, model=OUTPUT_CHANNELS, output=VOCABULARY
+    )
     trick: ClassVar[str] = "data"
     reads: ClassVar[tuple[int, int]] = (0, 1)
     reads_ids: ClassVar[bool] = True

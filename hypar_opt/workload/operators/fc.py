@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from hypar_opt.documents.document import Name, Size
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
     INPUT_CHANNELS,
@@ -30,7 +31,9 @@ class FullyConnected(Operator):
 
     # A layer that reads no tokens has no axis t.
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,i] * w[i,o] -> y[b,t,o]")
-    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, INPUT_CHANNELS, OUTPUT_CHANNELS)
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
+        data=DATA_CHOICE, model=INPUT_CHANNELS, output=OUTPUT_CHANNELS
+    )
     # Fully-connected layers have many weights and small outputs.
     trick: ClassVar[str] = "model"
     writes_vectors: ClassVar[bool] = True

@@ -7,10 +7,13 @@ from typing import ClassVar, Literal
 
 from pydantic import ValidationInfo, field_validator
 
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, REPLICAS, Choice, Contraction
 from hypar_opt.workload.operators.base import Activation, Operator, Statistics
 from hypar_opt.workload.operators.maps import LayerMaps, Map
 from hypar_opt.workload.operators.weightless import channel_sizes
+
+_OF_STATISTICS = FrozenDict(data=DATA_CHOICE, model=CHANNELS)
 
 
 class Norm(Operator):
@@ -29,7 +32,9 @@ class Norm(Operator):
 
     # Scale and shift are the two values of s.
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,h,w] * w[s,c] -> y[b,t,c,p,q]")
-    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS, REPLICAS)
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
+        data=DATA_CHOICE, model=CHANNELS, output=REPLICAS
+    )
     trick: ClassVar[str] = "data"
 
     @field_validator("bias")
@@ -38,9 +43,9 @@ class Norm(Operator):
         return None if given == (info.data.get("norm") != "rms") else given
 
     @property
-    def splits(self) -> tuple[Choice, ...]:
+    def splits(self) -> Mapping[str, Choice]:
         # Every replica would all-reduce the sums of other levels' channels again.
-        return self.choices[:2] if any(self.statistics) else self.choices
+        return _OF_STATISTICS if any(self.statistics) else self.choices
 
     @property
     def _shifts(self) -> bool:

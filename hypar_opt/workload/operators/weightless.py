@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     CHANNELS,
     DATA_CHOICE,
@@ -20,7 +21,9 @@ class Weightless(Operator):
     """A layer that keeps the layout of what it reads, and has no weights."""
 
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,h,w] -> y[b,t,c,p,q]")
-    choices: ClassVar[tuple[Choice, ...]] = (DATA_CHOICE, CHANNELS, REPLICAS)
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
+        data=DATA_CHOICE, model=CHANNELS, output=REPLICAS
+    )
     trick: ClassVar[str] = "data"
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from hypar_opt.errors import HyparError
 from hypar_opt.workload.operators import OPERATORS
@@ -14,12 +14,18 @@ def choice_of(word: str) -> Choice | None:
     return next((choice for choice in _choices() if choice.word == word), None)
 
 
+def words_of_kind(splits: Mapping[str, Choice], choices: Sequence[str]) -> tuple[str | None, ...]:
+    """Return what a kind of layer calls a problem's choices; None where it has no such choice."""
+    own = map(splits.get, choices)
+    return tuple(choice.word if choice else None for choice in own)
+
+
 def _choices() -> Iterator[Choice]:
     # Our own first: to know what is installed costs a search of the environment.
     for operator in OPERATORS.built_in():
-        yield from operator.choices
+        yield from operator.choices.values()
     for kind in OPERATORS:
         try:
-            yield from OPERATORS[kind].choices
+            yield from OPERATORS[kind].choices.values()
         except HyparError:  # a broken plug-in: reported when its own kind is looked up
             continue

@@ -20,9 +20,10 @@ from packaging.version import Version
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.run import one_device, random_data, run_step
 from hypar_opt.execution.jax.tensors import ShardedNetwork
-from hypar_opt.sharding.layouts import Layout
+from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 
 ROOT = Path(__file__).parents[3]
@@ -117,7 +118,7 @@ def _shares(sharded: ShardedNetwork) -> dict[str, int] | None:
     for position, layer in enumerate(sharded.network.layers):
         if getattr(layer, "norm", None) == "batch":
             read = sharded.program.read[position + sharded.shared]
-            split = [level for level, layout in enumerate(read) if layout is Layout.BATCH]
+            split = [level for level, layout in enumerate(read) if layout == BATCH]
             if list(sharded.batch.split[: len(split)]) != split:
                 return None
             shares[layer.name] = 2 ** len(split)
@@ -130,7 +131,7 @@ def main() -> None:
     found = []
     for seed, case in enumerate(json.load(sys.stdin)):
         network = Network.model_validate(case["network"])
-        workload = workload_of(network, case["batch"], shared_tensors=True)
+        workload = workload_of(network, case["batch"], CHOICES, shared_tensors=True)
         found.append(
             result(network, Program(workload, case["rows"]), seed, compare=case["compare"])
         )

@@ -13,6 +13,7 @@ from hypar_opt.execution.jax.module import module_text
 from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn_plans import alike_program, equal_layers
 from tests.execution.jax.steps import results
@@ -94,10 +95,10 @@ ROWS = ((1, 0, 1), (1, 0, 0), (2, 1, 2))
 
 def uniform(of: Network, choices: tuple[int, ...]) -> Program:
     """Return a plan that gives all layers the same choice at a level."""
-    workload = workload_of(of, 16, shared_tensors=True)
+    workload = workload_of(of, 16, CHOICES, shared_tensors=True)
     rows = []
     for choice in choices:
-        row = [choice if not own[choice] else 0 for own in workload.forbidden(3)]
+        row = [choice if not own[choice] else 0 for own in workload.forbidden]
         for node, column in shared_weights(workload, row).items():
             row[node] = column
         rows.append(row)

@@ -13,6 +13,7 @@ from hypar_opt.execution.virtual.data import StepData, random_data
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.execution.virtual.step import StepRecord, TrainingStep
 from hypar_opt.sharding.program import Program
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.execution import small_networks
 from tests.execution.drawn import drawn_network
@@ -42,7 +43,7 @@ def one_device(network: ho.Network, data: StepData, workload: Workload) -> StepR
 
 
 def stated(network: ho.Network) -> tuple[StepData, Workload]:
-    workload = workload_of(network, BATCH, shared_tensors=True)
+    workload = workload_of(network, BATCH, CHOICES, shared_tensors=True)
     return random_data(network, workload, seed=1), workload
 
 

@@ -10,6 +10,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.execution.run import run_program
 from hypar_opt.sharding.program import Program
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 
 GIVEN = {"tokens": 4, "features": 8}
@@ -34,7 +35,7 @@ def test_every_plan_runs_as_on_one_device_whatever_its_last_layer(ends: str, lev
     """Whole, both halves have all of its output, and its error is one of two addends."""
     described = {"schema": "hypar-opt/network/2", "name": ends, "input": GIVEN, "layer": ENDS[ends]}
     network = ho.Network.model_validate(described)
-    workload = workload_of(network, 8, shared_tensors=True)
+    workload = workload_of(network, 8, CHOICES, shared_tensors=True)
     columns = [range(len(node.operator.splits)) for node in workload.nodes]
     whole = 0
     rows = list(itertools.product(*columns))
