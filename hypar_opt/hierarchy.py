@@ -59,6 +59,17 @@ class Hierarchy:
         """Return how far apart the numbers of accelerators are in neighbouring parts of a level."""
         return prod(self.sizes[level + 1 :])
 
+    def within(self, accelerator: Numbers, levels: Iterable[int]) -> Numbers:
+        """Return the digits of some levels alone, in place: those of the others are 0."""
+        none: Numbers = accelerator * 0
+        return sum((self.digit(accelerator, n) * self.stride(n) for n in levels), none)
+
+    def peers(self, accelerator: int, level: int) -> list[int]:
+        """Return the accelerators of a group at a level, of which one is given, in order."""
+        stride = self.stride(level)
+        first = accelerator - self.digit(accelerator, level) * stride
+        return [first + part * stride for part in range(self.sizes[level])]
+
     def digit(self, accelerator: Numbers, level: int) -> Numbers:
         """Return the part of a level that an accelerator, or each of several, is in."""
         return accelerator // self.stride(level) % self.sizes[level]

@@ -111,7 +111,7 @@ def solve(
     Examples
     --------
     >>> plan = solve("lenet-c", batch=256, levels=2)
-    >>> [[choice.value for choice in row] for row in plan.parallelism]
+    >>> [list(row) for row in plan.parallelism]
     [['data', 'data', 'model', 'model'], ['data', 'data', 'model', 'data']]
     """
     options = options_from(options)

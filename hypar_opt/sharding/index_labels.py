@@ -1,9 +1,9 @@
-"""Labels of indices: which side of each level keeps which channels, rows and images.
+"""Labels of indices: which part of each level keeps which channels, rows and images.
 
-An index of an axis has a bit for each level, H1's the most significant; where a level splits the
-axis, a device keeps the indices with its own bit there, whichever other levels split it too.
+An index of an axis has a digit for each level, H1's the most significant; where a level splits the
+axis, a device keeps the indices with its own digit there, whichever other levels split it too.
 Layers without weights tie the channels that they read to those that they write, so labels are
-given to classes of tied indices. Classes with indices in the same tensors are halved together:
+given to classes of tied indices. Classes with indices in the same tensors are split together:
 each tensor is then split as evenly as these segments allow.
 """
 
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, is_split
 from hypar_opt.sharding.ties import INPUT, Axis, Tie, dealt, ties_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.sharding.program import Program
     from hypar_opt.workload.network import Network
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 
 class Uneven(NamedTuple):
-    """Indices that a level does not halve evenly.
+    """Indices that a level does not split evenly.
 
     Parameters
     ----------
     level
         From 0 for H1.
     sizes
-        The indices on both sides, of those that the levels above leave together.
+        The indices of each part, of those that the levels above leave together.
     """
 
     axis: Axis
     level: int
-    sizes: tuple[int, int]
+    sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class Labels:
     Parameters
     ----------
     of : axis -> (size,)
-        The label of every index; bits of levels that do not split the axis are 0.
+        The label of every index; digits of levels that do not split the axis are 0.
     splits : axis -> levels
         Where the axis is split, H1 first.
     """
@@ -61,8 +61,8 @@ class Labels:
     of: Mapping[Axis, Integers]
     splits: Mapping[Axis, tuple[int, ...]]
 
-    def bits(self, axis: Axis, level: int) -> Integers:
-        """Return the side of each index at one level, 0 or 1."""
+    def parts(self, axis: Axis, level: int) -> Integers:
+        """Return the part of a level that each index is in, from 0."""
         return self.hierarchy.digit(self.of[axis], level)
 
     def order(self, axis: Axis) -> Integers:
@@ -82,13 +82,13 @@ class Labels:
         found = []
         for axis, labels in self.of.items():
             for level in self.splits[axis]:
-                counts = np.bincount(
-                    labels // self.hierarchy.stride(level), minlength=2 << level
-                ).reshape(-1, 2)
-                odd = np.flatnonzero(counts[:, 0] != counts[:, 1])
+                size = self.hierarchy.sizes[level]
+                groups = self.hierarchy.parts(range(level + 1))
+                counts = np.bincount(labels // self.hierarchy.stride(level), minlength=groups)
+                counts = counts.reshape(-1, size)
+                odd = np.flatnonzero((counts != counts[:, :1]).any(axis=1))
                 if len(odd):
-                    zero, one = counts[odd[0]].tolist()
-                    found.append(Uneven(axis, level, (zero, one)))
+                    found.append(Uneven(axis, level, tuple(counts[odd[0]].tolist())))
                     break
         return tuple(found)
 
@@ -111,10 +111,13 @@ def batch_levels(program: Program) -> tuple[int, ...]:
 def batch_labels(program: Program) -> Integers:
     """Return the label of each image: contiguous, in as equal parts as there can be."""
     batch, levels = program.workload.batch, batch_levels(program)
-    parts = np.arange(batch) * program.hierarchy.parts(levels) // batch
+    hierarchy = program.hierarchy
+    parts = np.arange(batch) * hierarchy.parts(levels) // batch
+    # The parts' own digits are those of a hierarchy of these levels alone.
+    among = Hierarchy(tuple(hierarchy.sizes[level] for level in levels))
     labels = np.zeros(batch, np.intp)
-    for place, level in enumerate(reversed(levels)):
-        labels |= (parts >> place & 1) << (len(program.rows) - 1 - level)
+    for place, level in enumerate(levels):
+        labels += among.digit(parts, place) * hierarchy.stride(level)
     return labels
 
 
@@ -144,7 +147,7 @@ class _Labelling:
         splits = {axis: tuple(self.levels_of(axis)) for axis in self.axes}
         for level in range(self.levels):
             split = np.array([level in splits[axis] for axis in self.axes])
-            self.halve(level, split[self.axis_of])
+            self.divide(level, split[self.axis_of])
         of = {axis: self.label[where] for axis, where in self.slices.items()}
         return Labels(self.program.hierarchy, of, splits)
 
@@ -171,36 +174,38 @@ class _Labelling:
                     axes.update(map(Axis, self.network.sources[position]))
         return split
 
-    def halve(self, level: int, split: NDArray[np.bool_]) -> None:
-        """Give each class of tied indices of split axes its bit of a level."""
+    def divide(self, level: int, split: NDArray[np.bool_]) -> None:
+        """Give each class of tied indices of split axes its digit of a level."""
         root = self.classes(level)
         members = np.flatnonzero(split)
         first, member_class = np.unique(root[members], return_inverse=True)
-        side = np.full(self.count, -1)
+        size = self.program.hierarchy.sizes[level]
+        part = np.full(self.count, -1)
         dealt_from = self.dealt_from(level)
         waiting = np.ones(len(first), bool)
         extra = 0
         while waiting.any():
-            # A shuffle's own channels are labelled after those that it reads: half of them stay.
+            # A shuffle's own channels are labelled after those that it reads: as many stay as can.
             waits = np.zeros(len(first), bool)
             source = dealt_from[members]
-            unknown = (source >= 0) & (side[source] < 0) & split[source]
+            unknown = (source >= 0) & (part[source] < 0) & split[source]
             waits[member_class[unknown]] = True
             ready = waiting & ~waits if (waiting & ~waits).any() else waiting.copy()
             chosen = ready[member_class]
-            known = np.where(source >= 0, side[source], -1)[chosen]
+            known = np.where(source >= 0, part[source], -1)[chosen]
             axes, labels = self.axis_of[members[chosen]], self.label[members[chosen]]
             codes = axes * self.program.hierarchy.accelerators + labels
-            codes = codes * 3 + known + 1
+            codes = codes * (size + 1) + known + 1
             of_class = np.full(len(first), -1)
             for together in _alike(member_class[chosen], codes):
-                # Of an odd number one more goes to either side in turn.
-                half = (len(together) + 1 - extra) // 2 if len(together) % 2 else len(together) // 2
-                extra ^= len(together) % 2
-                of_class[together[:half]], of_class[together[half:]] = 0, 1
-            side[members[chosen]] = of_class[member_class[chosen]]
+                # What is over goes to the parts in turn.
+                parts = np.full(size, len(together) // size)
+                parts[np.arange(extra, extra + len(together) % size) % size] += 1
+                extra = (extra + len(together)) % size
+                of_class[together] = np.repeat(np.arange(size), parts)
+            part[members[chosen]] = of_class[member_class[chosen]]
             waiting &= ~ready
-        self.label[members] |= side[members] * self.program.hierarchy.stride(level)
+        self.label[members] += part[members] * self.program.hierarchy.stride(level)
 
     def classes(self, level: int) -> Integers:
         """Return the smallest index of all that each index is tied to at a level."""

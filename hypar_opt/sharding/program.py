@@ -67,17 +67,20 @@ class Program:
         With shared tensors as nodes.
     rows : (levels, nodes)
         The column of every node's choice, H1 first.
+    sizes
+        The parts of each level; two, unless given.
 
     Source: docs/model.md.
     """
 
     workload: Workload
     rows: Sequence[Sequence[int]]
+    sizes: tuple[int, ...] | None = None
 
-    @property
+    @cached_property
     def hierarchy(self) -> Hierarchy:
         """The parts of each level, by which devices are numbered."""
-        return Hierarchy.of_halves(len(self.rows))
+        return Hierarchy(self.sizes or (2,) * len(self.rows))
 
     def parts(self, layouts: Layouts, *among: Layout) -> int:
         """Return the parts of the levels at which a tensor has one of some layouts, multiplied."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.strategies.drawn_networks import _Drawing
+
+
+HALVES = ((2,), (2, 2), (2, 2, 2))
 
 
 class SeededDrawing(_Drawing):
@@ -42,17 +46,19 @@ def drawn_network(seed: int, most_steps: int = 5) -> ho.Network:
     return ho.Network.model_validate(drawn.description)
 
 
-def drawn_programs(network: ho.Network, seed: int, count: int) -> Iterator[Program]:
-    """Yield random plans of two or three choices on 2 to 8 devices, shared tensors' among them."""
+def drawn_programs(
+    network: ho.Network, seed: int, count: int, hierarchies: Sequence[tuple[int, ...]] = HALVES
+) -> Iterator[Program]:
+    """Yield random plans of three choices on the devices of hierarchies."""
     rng = random.Random(seed)
     for _ in range(count):
-        levels = rng.randint(1, 3)
-        batch = 2**levels * rng.randint(1, 2)
+        sizes = rng.choice(hierarchies)
+        batch = prod(sizes) * rng.randint(1, 2)
         workload = workload_of(network, batch, CHOICES, shared_tensors=True)
         rows = []
-        for _ in range(levels):
+        for _ in sizes:
             row = [rng.randrange(len(node.operator.splits)) for node in workload.nodes]
             for node, column in shared_weights(workload, row).items():
                 row[node] = column
             rows.append(row)
-        yield Program(workload, rows)
+        yield Program(workload, rows, sizes)

@@ -121,29 +121,29 @@ def test_a_single_device_exchanges_nothing() -> None:
 
 
 def test_a_message_that_is_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    swap = Fabric.swap
+    exchange = Fabric.exchange
 
-    def losing(self: Fabric, messages: Sequence[Any], purpose: Purpose) -> Blocks:
-        arrived = swap(self, messages, purpose)
+    def losing(self: Fabric, message: Any, purpose: Purpose) -> Any:
+        arrived = exchange(self, message, purpose)
         if purpose.kind is StepKind.REDUCE_SCATTER and purpose.source.phase is Phase.FORWARD:
-            arrived[0] = np.zeros_like(arrived[0])
+            arrived[0] = {peer: np.zeros_like(block) for peer, block in arrived[0].items()}
         return arrived
 
-    monkeypatch.setattr(Fabric, "swap", losing)
+    monkeypatch.setattr(Fabric, "exchange", losing)
     result = ho.run(plan_of(BLOCK, batch=8, constraints=ho.Constraints(fix=("proj=model",))))
     assert [line for line in result.disagreements() if line.startswith("values differ")]
 
 
 def test_bytes_too_many_are_named_by_level_layer_and_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    swap = Fabric.swap
+    exchange = Fabric.exchange
 
-    def wasting(self: Fabric, messages: Sequence[Any], purpose: Purpose) -> Blocks:
-        arrived = swap(self, messages, purpose)
+    def wasting(self: Fabric, message: Any, purpose: Purpose) -> Any:
+        arrived = exchange(self, message, purpose)
         if purpose.source.phase is Phase.GRADIENT:
             self.received[purpose] += 1
         return arrived
 
-    monkeypatch.setattr(Fabric, "swap", wasting)
+    monkeypatch.setattr(Fabric, "exchange", wasting)
     network, program = program_of(BLOCK, [MEGATRON])
     (row,) = [r for r in run_program(network, program).exchanges if r.counted != r.modelled]
     assert row.named == "H1, norm, gradient, all-reduce, gradient"
@@ -295,13 +295,13 @@ def test_the_command_writes_every_exchange(
 def test_the_command_ends_with_one_where_a_byte_differs(
     plan_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    swap = Fabric.swap
+    exchange = Fabric.exchange
 
-    def wasting(self: Fabric, messages: Sequence[Any], purpose: Purpose) -> Blocks:
+    def wasting(self: Fabric, message: Any, purpose: Purpose) -> Any:
         self.received[purpose] += 1
         return swap(self, messages, purpose)
 
-    monkeypatch.setattr(Fabric, "swap", wasting)
+    monkeypatch.setattr(Fabric, "exchange", wasting)
     assert command(["run", str(plan_file)]) == 1
     captured = capsys.readouterr()
     assert "DIFFERS" in captured.out

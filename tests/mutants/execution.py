@@ -54,15 +54,15 @@ EXECUTION = (
     Mutant(
         "what arrives is counted once for all devices",
         _FABRIC,
-        "self.received[purpose] += sum(message.size for message in arrived)",
-        "self.received[purpose] += arrived[0].size",
+        "sum(block.size for of in arrived for block in of.values())",
+        "sum(block.size for block in arrived[0].values())",
         _RUNS,
     ),
     Mutant(
-        "an all-reduce doubles in the other order",
+        "an all-reduce gathers in the other order",
         _FABRIC,
-        "np.concatenate([other, own] if is_second else [own, other])",
-        "np.concatenate([own, other])",
+        "for peer in self._hierarchy.peers(device, level)\n                    ]",
+        "for peer in self._hierarchy.peers(device, level)[::-1]\n                    ]",
         _RUNS,
     ),
     Mutant(
@@ -82,8 +82,8 @@ EXECUTION = (
     Mutant(
         "shared weights are kept whole",
         "execution/virtual/division",
-        "            if is_split(kept)\n        )",
-        "            if not kept\n        )",
+        "for n, one in enumerate(kept) if is_split(one)}",
+        "for n, one in enumerate(kept) if not one}",
         ("sharding/test_program",),
     ),
     Mutant(

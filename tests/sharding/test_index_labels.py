@@ -37,8 +37,8 @@ def test_tied_channels_have_one_label(seed: int) -> None:
                 if read[level] != CHANNEL:
                     continue
                 for tie in ties_of(network, position):
-                    left = made.bits(tie.left, level)[tie.left_indices]
-                    right = made.bits(tie.right, level)[tie.right_indices]
+                    left = made.parts(tie.left, level)[tie.left_indices]
+                    right = made.parts(tie.right, level)[tie.right_indices]
                     assert (left == right).all()
 
 
@@ -50,7 +50,7 @@ def test_an_axis_has_bits_only_where_it_is_split(seed: int) -> None:
         levels = range(len(program.rows))
         for axis in made.of:
             for level in set(levels) - set(made.splits[axis]):
-                assert not made.bits(axis, level).any()
+                assert not made.parts(axis, level).any()
 
 
 def test_free_channels_are_halved_one_after_the_other() -> None:

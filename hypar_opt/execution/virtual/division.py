@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic.base import LayerShard
-from hypar_opt.execution.virtual.shards import DividedAxis, DividedTensor
+from hypar_opt.execution.virtual.shards import DividedAxis, DividedTensor, splits
 from hypar_opt.execution.virtual.weights import Held, cut_weights, held_weights, transposed, within
 from hypar_opt.sharding.index_labels import batch_labels, labels_of
-from hypar_opt.sharding.layouts import BATCH, PARTIAL, Layout, is_split
+from hypar_opt.sharding.layouts import PARTIAL, is_split
 from hypar_opt.sharding.ties import Axis
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.data import StepData
     from hypar_opt.execution.virtual.shards import Array, Indices
-    from hypar_opt.sharding.conversions import Layouts
     from hypar_opt.sharding.program import Program
     from hypar_opt.workload.network import Network
 
@@ -42,10 +41,11 @@ class Division:
         groups: Mapping[int, Sequence[Indices]] | None = None,
     ) -> None:
         self.network, self.program = network, program
-        self.levels, self.shared = len(program.rows), program.workload.shared
+        self.shared = program.workload.shared
         self.maps = list(network.maps())
         self.labels = labels_of(network, program)
-        self.images = DividedAxis(batch_labels(program))
+        self.hierarchy = program.hierarchy
+        self.images = DividedAxis(self.hierarchy, batch_labels(program))
         self._groups = groups
         self._position = {layer.name: p for p, layer in enumerate(network.layers)}
         self._tensors: dict[tuple[int, int | None], DividedTensor] = {}
@@ -62,10 +62,8 @@ class Division:
             shuffled = None
             if reader is not None and deals:
                 shuffled = self.labels.shuffled(self.network, reader)
-            channels = DividedAxis(labels, shuffled)
-            self._tensors[key] = DividedTensor(
-                self.levels, self.images, channels, 2 if over.tokens else 1
-            )
+            channels = DividedAxis(self.hierarchy, labels, shuffled)
+            self._tensors[key] = DividedTensor(self.images, channels, 2 if over.tokens else 1)
         return self._tensors[key]
 
     def output_tensor(self, position: int) -> DividedTensor:
@@ -86,14 +84,6 @@ class Division:
         """Return the number of the boundary between a layer and one that it reads."""
         return self.program.workload.boundary_between[source + self.shared, reader + self.shared]
 
-    def bits(self, layouts: Layouts, layout: Layout) -> int:
-        """Return a mask of the levels at which a tensor has a layout."""
-        return sum(
-            self.program.hierarchy.stride(level)
-            for level, one in enumerate(layouts)
-            if one is layout
-        )
-
     # Layers
 
     def shard(self, position: int, device: int, data: StepData) -> LayerShard:
@@ -101,13 +91,13 @@ class Division:
         layer, node = self.network.layers[position], position + self.shared
         read, written = self.program.read[node], self.program.written[node]
         output = self.tensor(position)
-        (by_image, _), by_channel = output.masks(written)
-        images = self.images.held((by_image, 0), device)
+        by_image, by_channel = splits(written)
+        images = self.images.held(by_image, device)
         sources = self.network.sources[position]
         channels = _NONE
         if sources and not layer.reads_ids:
             tensor = self.tensor(sources[0], position)
-            channels = tensor.channels.held(tensor.masks(read)[1], device)
+            channels = tensor.channels.held(splits(read)[1], device)
         data_slice = None
         if layer.reads_ids and sources:
             data_slice = data.input[images]
@@ -128,20 +118,23 @@ class Division:
             data_slice,
         )
 
-    def _rows(self, position: int, device: int, levels: int = -1) -> Indices:
+    def _rows(self, position: int, device: int, among: Container[int] | None = None) -> Indices:
         axis = Axis(position, rows=True)
         if axis not in self.labels.of:
             return _NONE
-        split = self.bits(self.program.written[position + self.shared], PARTIAL)
-        return DividedAxis(self.labels.of[axis]).held((split & levels, 0), device)
+        written = self.program.written[position + self.shared]
+        split = tuple(n for n, one in enumerate(written) if one == PARTIAL)
+        labels = DividedAxis(self.hierarchy, self.labels.of[axis])
+        return labels.held((_among(split, among), ()), device)
 
     def norm_groups(self) -> dict[int, list[Indices]]:
         """Return the groups of images that devices have together at each layer, to normalise."""
         groups = {}
         for position in range(len(self.network.layers)):
-            split = self.bits(self.program.read[position + self.shared], BATCH)
-            held = {device & split: device for device in range(self.program.hierarchy.accelerators)}
-            groups[position] = [self.images.held((split, 0), d) for d in held.values()]
+            split, _ = splits(self.program.read[position + self.shared])
+            devices = range(self.hierarchy.accelerators)
+            held = {self.hierarchy.within(device, split[0]): device for device in devices}
+            groups[position] = [self.images.held(split, device) for device in held.values()]
         return groups
 
     # Weights
@@ -169,7 +162,7 @@ class Division:
         for position, array in whole.items():
             node = self.weight_node(position)
             if node is not None:
-                devices = range(self.program.hierarchy.accelerators)
+                devices = range(self.hierarchy.accelerators)
                 kept[node] = [cut_weights(array, self.stored(position, d)) for d in devices]
         return kept
 
@@ -180,12 +173,8 @@ class Division:
         if node >= self.shared:
             return self._held(position, device)
         # The levels at which all users split the weights alike.
-        split = sum(
-            self.program.hierarchy.stride(level)
-            for level, kept in enumerate(self.program.weights(node))
-            if is_split(kept)
-        )
-        return self._held(position, device, split)
+        kept = self.program.weights(node)
+        return self._held(position, device, {n for n, one in enumerate(kept) if is_split(one)})
 
     def use(self, position: int, device: int) -> tuple[Held, bool] | None:
         """Return a layer's weights as indices into shared weights, and whether it transposes them.
@@ -202,20 +191,30 @@ class Division:
         name = self.network.layers[position].name
         return within(self.stored(owner, device), used, name), transposes
 
-    def _held(self, position: int, device: int, levels: int = -1) -> Held:
-        """Return the elements of its weights that a layer needs if only these levels split them."""
+    def _held(self, position: int, device: int, among: Container[int] | None = None) -> Held:
+        """Return the elements of its weights that a layer needs.
+
+        Parameters
+        ----------
+        among
+            The levels that split them at most.
+        """
         layer, node = self.network.layers[position], position + self.shared
-        written = self.tensor(position)
-        (by_channel, _) = written.masks(self.program.written[node])[1]
+        by_channel, _ = splits(self.program.written[node])[1]
+        written = self.tensor(position).channels.held((_among(by_channel, among), ()), device)
         sources, read = self.network.sources[position], _NONE
         if sources and not layer.reads_ids:
-            tensor = self.tensor(sources[0], position)
-            (split, _) = tensor.masks(self.program.read[node])[1]
-            read = tensor.channels.held((split & levels, 0), device)
+            split, _ = splits(self.program.read[node])[1]
+            channels = self.tensor(sources[0], position).channels
+            read = channels.held((_among(split, among), ()), device)
         return held_weights(
             self.program.workload.layers[position],
             read,
-            written.channels.held((by_channel & levels, 0), device),
-            self._rows(position, device, levels),
+            written,
+            self._rows(position, device, among),
             self.maps[position].input.channels,
         )
+
+
+def _among(levels: tuple[int, ...], those: Container[int] | None) -> tuple[int, ...]:
+    return levels if those is None else tuple(level for level in levels if level in those)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -38,20 +39,39 @@ class Purpose(NamedTuple):
 
 
 class Fabric:
-    """The devices of a hierarchy of halves, and counts of the elements that they have received."""
+    """The devices of a hierarchy, and counts of the elements that they have received."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self._hierarchy = hierarchy
         self.devices = range(hierarchy.accelerators)
         self.received: Counter[Purpose] = Counter()
 
-    def swap(self, messages: Sequence[Array], purpose: Purpose) -> Blocks:
-        """Deliver each device's message to its partner across a level, and count it."""
-        bit = self._hierarchy.stride(purpose.level)
+    def exchange(
+        self, message: Callable[[int, int], Array], purpose: Purpose
+    ) -> list[dict[int, Array]]:
+        """Deliver what each device sends its peers across a level, and count it.
+
+        Parameters
+        ----------
+        message
+            Returns what the first device sends the second.
+
+        Returns
+        -------
+        list of dict
+            What each device receives, by its sender.
+        """
         # Copied: a view would let one device read another's memory.
-        arrived = [messages[device ^ bit].copy() for device in self.devices]
-        self.received[purpose] += sum(message.size for message in arrived)
+        arrived = [
+            {peer: message(peer, device).copy() for peer in self._peers(device, purpose.level)}
+            for device in self.devices
+        ]
+        self.received[purpose] += sum(block.size for of in arrived for block in of.values())
         return arrived
+
+    def _peers(self, device: int, level: int) -> list[int]:
+        """Return the other devices of a group."""
+        return [peer for peer in self._hierarchy.peers(device, level) if peer != device]
 
     def convert(
         self,
@@ -78,31 +98,26 @@ class Fabric:
         whose: Source,
     ) -> Blocks:
         axis = tensor.channel_axis
-        kept = [tensor.common(before, device, after, device) for device in self.devices]
-        kept_parts = [
-            cut(block, rows, axis, columns)
-            for block, ((rows, columns), _) in zip(blocks, kept, strict=True)
-        ]
+
+        def part(of: int, wanted_by: int) -> Array:
+            """Return what a device has of what another is to hold."""
+            (rows, columns), _ = tensor.common(before, of, after, wanted_by)
+            return cut(blocks[of], rows, axis, columns)
+
+        kept = [part(device, device) for device in self.devices]
         if step.kind is StepKind.SLICE:
-            return [part.copy() for part in kept_parts]
-        arrived: Blocks | None = None
+            return [block.copy() for block in kept]
+        arrived: list[dict[int, Array]] = [{} for _ in self.devices]
         if step.kind in _RECEIVING:
-            bit = self._hierarchy.stride(step.level)
-            sent = [tensor.common(before, d, after, d ^ bit) for d in self.devices]
-            messages = [
-                cut(block, rows, axis, columns)
-                for block, ((rows, columns), _) in zip(blocks, sent, strict=True)
-            ]
-            arrived = self.swap(messages, Purpose(whose, step.kind, step.level))
-            if step.kind is StepKind.REDUCE_SCATTER:
-                return [part + other for part, other in zip(kept_parts, arrived, strict=True)]
+            arrived = self.exchange(part, Purpose(whose, step.kind, step.level))
+        if step.kind is StepKind.REDUCE_SCATTER:
+            return [sum(of.values(), own) for own, of in zip(kept, arrived, strict=True)]
         converted = []
-        for device, part in enumerate(kept_parts):
+        for device, received in enumerate(arrived):
             block = np.zeros(tensor.shape(blocks[device], after, device))
-            place(block, kept[device][1][0], axis, kept[device][1][1], part)
-            if arrived is not None:
-                rows, columns = sent[device ^ bit][1]
-                place(block, rows, axis, columns, arrived[device])
+            for source, values in {device: kept[device], **received}.items():
+                _, (rows, columns) = tensor.common(before, source, after, device)
+                place(block, rows, axis, columns, values)
             converted.append(block)
         return converted
 
@@ -115,26 +130,34 @@ class Fabric:
     ) -> Blocks:
         """All-reduce the devices' blocks over the levels of the steps.
 
-        Recursive halving along the first axis, from the deepest level up, then doubling.
+        A reduce-scatter along the first axis, from the deepest level up, then an all-gather.
         """
         levels = [step.level for step in steps]
         for level in reversed(levels):
             purpose = Purpose(whose, StepKind.ALL_REDUCE, level)
-            sides = [self._halves(block, device, level) for device, block in enumerate(blocks)]
-            arrived = self.swap([other for _, other in sides], purpose)
-            blocks = [combine(own, other) for (own, _), other in zip(sides, arrived, strict=True)]
-        for level in levels:
-            purpose = Purpose(whose, StepKind.ALL_REDUCE, level)
-            arrived = self.swap(blocks, purpose)
-            second = (self._hierarchy.digit(device, level) for device in self.devices)
+            chunks = [np.array_split(block, self._hierarchy.sizes[level]) for block in blocks]
+            part = partial(self._chunk, chunks, level)
+            arrived = self.exchange(part, purpose)
             blocks = [
-                np.concatenate([other, own] if is_second else [own, other])
-                for is_second, own, other in zip(second, blocks, arrived, strict=True)
+                reduce(combine, of.values(), part(device, device))
+                for device, of in enumerate(arrived)
+            ]
+        for level in levels:
+            purpose, own = Purpose(whose, StepKind.ALL_REDUCE, level), blocks
+            arrived = self.exchange(lambda peer, _, own=own: own[peer], purpose)
+            blocks = [
+                np.concatenate(
+                    [
+                        own[device] if peer == device else arrived[device][peer]
+                        for peer in self._hierarchy.peers(device, level)
+                    ]
+                )
+                for device in self.devices
             ]
         return blocks
 
-    def _halves(self, block: Array, device: int, level: int) -> tuple[Array, Array]:
-        """Return the half that a device reduces at a level, and the one that it sends."""
-        middle = (len(block) + 1) // 2
-        halves = block[:middle], block[middle:]
-        return halves[::-1] if self._hierarchy.digit(device, level) else halves
+    def _chunk(
+        self, chunks: Sequence[Sequence[Array]], level: int, source: int, device: int
+    ) -> Array:
+        """Return what a device has of the chunk that another reduces at a level."""
+        return chunks[source][self._hierarchy.digit(device, level)]

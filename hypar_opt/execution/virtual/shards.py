@@ -11,18 +11,19 @@ from numpy.typing import NDArray
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED
 
 if TYPE_CHECKING:
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.sharding.conversions import Layouts
 
 Array = NDArray[Any]
 Indices = NDArray[np.intp]
 Where = slice | Indices
 """Positions along one axis: a slice if they are contiguous, which needs no copy."""
-Masks = tuple[int, int]
-"""The levels, as bits, that split an axis by its labels, and by a shuffle's labels."""
+Split = tuple[tuple[int, ...], tuple[int, ...]]
+"""The levels that split an axis by its labels, and by a shuffle's labels."""
 
 
 class DividedAxis:
-    """An axis; a device holds the indices whose labels match the bits of its number.
+    """An axis; a device holds the indices whose labels have the digits of its number.
 
     Parameters
     ----------
@@ -31,44 +32,43 @@ class DividedAxis:
         The labels with which a shuffle reads the axis.
     """
 
-    def __init__(self, labels: Indices, shuffled: Indices | None = None) -> None:
-        self.size = len(labels)
+    def __init__(
+        self, hierarchy: Hierarchy, labels: Indices, shuffled: Indices | None = None
+    ) -> None:
+        self.size, self._hierarchy = len(labels), hierarchy
         self._labels = labels
         self._shuffled = labels if shuffled is None else shuffled
-        self._member: dict[tuple[Masks, int], NDArray[np.bool_]] = {}
-        self._count: dict[tuple[Masks, int], int] = {}
-        self._common: dict[tuple[Masks, int, Masks, int], tuple[Where, Where]] = {}
+        self._member: dict[tuple[Split, int], NDArray[np.bool_]] = {}
+        self._common: dict[tuple[Split, int, Split, int], tuple[Where, Where]] = {}
 
-    def member(self, masks: Masks, device: int) -> NDArray[np.bool_]:
+    def member(self, split: Split, device: int) -> NDArray[np.bool_]:
         """Return which indices a device holds if these levels split the axis: ``(size,)`` bool."""
-        plain, shuffled = masks
-        device &= plain | shuffled
-        key = masks, device
+        key = self._key(split, device)
         if key not in self._member:
-            held = (self._labels & plain) == (device & plain)
-            if shuffled:
-                held &= (self._shuffled & shuffled) == (device & shuffled)
+            within = self._hierarchy.within
+            held = np.ones(self.size, bool)
+            for levels, labels in zip(split, (self._labels, self._shuffled), strict=True):
+                if levels:
+                    held &= within(labels, levels) == within(device, levels)
             self._member[key] = held
         return self._member[key]
 
-    def held(self, masks: Masks, device: int) -> Indices:
+    def held(self, split: Split, device: int) -> Indices:
         """Return the indices that a device holds, ascending."""
-        return self.member(masks, device).nonzero()[0]
+        return self.member(split, device).nonzero()[0]
 
-    def count(self, masks: Masks, device: int) -> int:
-        """Return how many indices a device holds."""
-        key = masks, device & (masks[0] | masks[1])
-        if key not in self._count:
-            self._count[key] = int(self.member(masks, device).sum())
-        return self._count[key]
-
-    def common(self, masks: Masks, device: int, others: Masks, other: int) -> tuple[Where, Where]:
+    def common(self, split: Split, device: int, others: Split, other: int) -> tuple[Where, Where]:
         """Return the positions, in either device's part, of the indices that both hold."""
-        key = masks, device & (masks[0] | masks[1]), others, other & (others[0] | others[1])
+        key = *self._key(split, device), *self._key(others, other)
         if key not in self._common:
-            mine, theirs = self.member(masks, device), self.member(others, other)
+            mine, theirs = self.member(split, device), self.member(others, other)
             self._common[key] = _where(theirs[mine]), _where(mine[theirs])
         return self._common[key]
+
+    def _key(self, split: Split, device: int) -> tuple[Split, int]:
+        """Return what decides a device's part: its digits at the levels that split the axis."""
+        plain, shuffled = split
+        return split, self._hierarchy.within(device, {*plain, *shuffled})
 
 
 def _where(chosen: NDArray[np.bool_]) -> Where:
@@ -89,19 +89,12 @@ class DividedTensor:
         features)``.
     """
 
-    def __init__(
-        self, levels: int, images: DividedAxis, channels: DividedAxis, channel_axis: int
-    ) -> None:
-        self.levels, self.channel_axis = levels, channel_axis
-        self.images, self.channels = images, channels
-
-    def masks(self, layouts: Layouts) -> tuple[Masks, Masks]:
-        """Return the masks of images and of channels."""
-        return _masks(layouts)
+    def __init__(self, images: DividedAxis, channels: DividedAxis, channel_axis: int) -> None:
+        self.images, self.channels, self.channel_axis = images, channels, channel_axis
 
     def part_of(self, whole: Array, layouts: Layouts, device: int) -> Array:
         """Return a copy of a device's part of a whole array."""
-        images, channels = self.masks(layouts)
+        images, channels = splits(layouts)
         rows = _where(self.images.member(images, device))
         columns = _where(self.channels.member(channels, device))
         return cut(whole, rows, self.channel_axis, columns).copy()
@@ -110,28 +103,29 @@ class DividedTensor:
         self, layouts: Layouts, device: int, others: Layouts, other: int
     ) -> tuple[tuple[Where, Where], tuple[Where, Where]]:
         """Return the rows and columns that two devices both hold, in either device's part."""
-        images, channels = self.masks(layouts)
-        other_images, other_channels = self.masks(others)
+        images, channels = splits(layouts)
+        other_images, other_channels = splits(others)
         rows = self.images.common(images, device, other_images, other)
         columns = self.channels.common(channels, device, other_channels, other)
         return (rows[0], columns[0]), (rows[1], columns[1])
 
     def shape(self, like: Array, layouts: Layouts, device: int) -> tuple[int, ...]:
         """Return the shape of a device's part; the other extents are those of ``like``."""
-        images, channels = self.masks(layouts)
+        images, channels = splits(layouts)
         shape = list(like.shape)
-        shape[0] = self.images.count(images, device)
-        shape[self.channel_axis] = self.channels.count(channels, device)
+        shape[0] = int(self.images.member(images, device).sum())
+        shape[self.channel_axis] = int(self.channels.member(channels, device).sum())
         return tuple(shape)
 
 
 @lru_cache(maxsize=4096)
-def _masks(layouts: Layouts) -> tuple[Masks, Masks]:
-    bits = {BATCH: 0, CHANNEL: 0, SHUFFLED: 0}
-    for bit, layout in enumerate(reversed(layouts)):
-        if layout in bits:
-            bits[layout] |= 1 << bit
-    return (bits[BATCH], 0), (bits[CHANNEL], bits[SHUFFLED])
+def splits(layouts: Layouts) -> tuple[Split, Split]:
+    """Return the levels that split images, and those that split channels."""
+    by_image, by_channel, shuffled = (
+        tuple(level for level, layout in enumerate(layouts) if layout == axis)
+        for axis in (BATCH, CHANNEL, SHUFFLED)
+    )
+    return (by_image, ()), (by_channel, shuffled)
 
 
 def cut(array: Array, rows: Where, axis: int, columns: Where) -> Array:

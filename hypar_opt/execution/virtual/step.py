@@ -202,10 +202,12 @@ class TrainingStep:
             return [np.zeros_like(block) for block in self._stored[node]]
         if position in self.data.errors:
             whole = self.data.errors[position]
-            partial_levels = self.division.bits(layouts, PARTIAL)
+            within = self.program.hierarchy.within
+            addends = [level for level, layout in enumerate(layouts) if layout == PARTIAL]
             # One replica has the error and the others zeros, so that they add up to it.
             return [
-                tensor.part_of(whole, layouts, device) * (not device & partial_levels)
+                tensor.part_of(whole, layouts, device)
+                * (not within(device, addends))
                 for device in self.devices
             ]
         boundary = self.program.workload.boundary_into_shared.get(node)
