@@ -16,7 +16,7 @@ from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Readi
 from hypar_opt.costs.states import ByLevel, Copies, copies_of, levels_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.thresholds import ThresholdTable
-from hypar_opt.errors import HyparError, UnknownNameError
+from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.workload.tensors import FIRST_SPLIT
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _WITH_OUTPUT = " or ".join(
 
 @dataclass(frozen=True)
 class CommunicationCost(CostModel):
-    """Bytes exchanged between the two halves of every group of one level, added up.
+    """Bytes exchanged between the parts of every group of one level, added up.
 
     What a choice exchanges follows from the tensors that lack the axis it halves (see
     `hypar_opt.workload.operators.axes`). For convolutions and fully-connected layers, with d
@@ -106,6 +106,9 @@ class CommunicationCost(CostModel):
             problem.level_weights,
             problem.hierarchy.sizes,
         )
+        if cost._row.halves and set(cost.sizes) - {2}:
+            sizes, executed = ",".join(map(str, cost.sizes)), argument("reading", "executed")
+            raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")
         if cost._row.input_error is not None:
             return cost
         if "output" in problem.choices:
@@ -132,8 +135,14 @@ class CommunicationCost(CostModel):
     @cached_property
     def resolution(self) -> int:
         """Charges per byte: 1, or 2 or 4 where smaller elements make fractions of a byte."""
-        # Readings charge quarters of an element, and a quarter of 4 bytes is a whole byte.
-        return Fraction(self.element_bytes, 4).denominator
+        # A quarter of an element of 4 bytes is a whole byte.
+        return Fraction(self.element_bytes, self._unit).denominator
+
+    @property
+    def _unit(self) -> int:
+        """The parts of an element that are charged: quarters, between halves."""
+        # An all-to-all between n parts moves an n-th less than the tensor.
+        return math.lcm(4, *self.sizes)
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> Sequence[Integers]:
         """Return each node's charges: Table 1."""
@@ -148,8 +157,11 @@ class CommunicationCost(CostModel):
         def charge(block: int) -> Integers:
             scales = self._scales(workload, states, block)
             moved: Integers = 0 * scales
+            first = levels_of(states[:block])
+            sizes = np.array(parts[first : first + len(states[block])]).reshape(scales.shape)
+            reduction = scales * (sizes - 1) * (self._unit // 4)
             for amounts, lacked, copies in reduced:
-                amount = scales * amounts.astype(scales.dtype, copy=False)
+                amount = reduction * amounts.astype(scales.dtype, copy=False)
                 moved = moved + amount * copies[block].above * lacked[block]
             return moved
 
@@ -180,9 +192,11 @@ class CommunicationCost(CostModel):
 
         def charge(block: int) -> Integers:
             scales = self._scales(workload, targets, block)
-            quarters = self._conversions(workload)[boundaries, sources[block], targets[block]]
+            first = levels_of(targets[:block])
+            sizes = parts[first : first + len(targets[block])]
+            shares = self._converted(workload, boundaries, sources[block], targets[block], sizes)
             amounts = scales * _sizes(workload)[boundaries].astype(scales.dtype, copy=False)
-            moved: Integers = amounts * quarters.astype(scales.dtype, copy=False)
+            moved: Integers = amounts * shares.astype(scales.dtype, copy=False)
             if not whole:
                 return moved
             copies = gathered[block].above
@@ -196,42 +210,59 @@ class CommunicationCost(CostModel):
 
         return ByLevel(targets, charge)
 
-    def _conversions(self, workload: Workload) -> NDArray[np.int64]:
-        """Return the quarters of an element that a boundary moves for each pair of choices."""
-        return conversions_of(workload, self.reading, self.phases)
+    def _converted(
+        self,
+        workload: Workload,
+        boundaries: Indices,
+        sources: Indices,
+        targets: Indices,
+        sizes: Sequence[int],
+    ) -> NDArray[np.int64]:
+        """Return the parts of an element that boundaries move at each level of a block."""
+        if len(set(sizes)) == 1:
+            return self._conversions(workload, sizes[0])[boundaries, sources, targets]
+        levels = zip(sizes, sources, targets, strict=True)
+        return np.stack([self._conversions(workload, n)[boundaries, s, t] for n, s, t in levels])
+
+    def _conversions(self, workload: Workload, parts: int) -> NDArray[np.int64]:
+        """Return the parts of an element that a boundary moves for each pair of choices."""
+        return conversions_of(workload, self.reading, self.phases, parts, self._unit)
 
     def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:
-        """Return the charges of all levels together, for two choices and equal level weights.
+        """Return the charges of all levels together, for two choices and equal levels.
 
         Source: docs/decisions/0005-joint-optimum.md.
         """
         # With a third choice a boundary's charge depends on what its target has split above, and
         # with unequal weights permuting the levels changes the cost: neither telescopes.
         layouts = workload.layouts
-        if len(workload.choices) > 2 or len(set(self.level_weights)) > 1:
+        sizes = self._parts(levels)
+        if len(workload.choices) > 2 or len(set(self.level_weights)) > 1 or len(set(sizes)) > 1:
             return None
         tensors = (*layouts.inputs, layouts.weight, layouts.output)
         if layouts.reads_whole or any((x < FIRST_SPLIT).all(axis=0).any() for x in tensors):
             # A tensor that lacks both axes doubles at every level, whatever is chosen, so that
             # its charge depends on the level and not on the layer's own count alone.
             return None
-        # All levels have the same weight: the first level's scale is that of all.
-        scale = self._scale(0)
+        # All levels have the same weight and parts: the first level's scale is that of all.
+        parts = sizes[0] if sizes else 2
+        scale, reduction = self._scale(0), self._scale(0) * (parts - 1) * (self._unit // 4)
         charges: Integers = np.zeros((2, len(workload.nodes)), object)
         for lacks, quarters in reductions_of(workload, self.reading, self.phases):
-            charges += scale * quarters.astype(object) * lacks
-        conversions: Integers = self._conversions(workload).astype(object)
+            charges += reduction * quarters.astype(object) * lacks
+        conversions: Integers = self._conversions(workload, parts).astype(object)
         pairs = scale * conversions.reshape(-1, 4).T * np.array(workload.boundary_sizes, object)
         weights = workload.is_weight_boundary
         stored = charges.max(axis=0)[workload.ends[weights, 0]]
         # As `with_penalties`: no threshold charges the weights' node as much as this.
-        pairs[2, weights] = 1 + (stored << levels)
+        pairs[2, weights] = 1 + stored * parts**levels
         table = ThresholdTable(
             data=charges[0],
             model=charges[1],
             ends=workload.ends,
             pairs=pairs,
             levels=levels,
+            parts=parts,
             unit=self.unit,
             resolution=self.resolution,
         )
@@ -255,15 +286,16 @@ class CommunicationCost(CostModel):
         return self._scale(level) * self._amounts(workload, level)
 
     def _amounts(self, workload: Workload, level: int) -> int:
-        """Return an upper bound on the quarters of elements that move at a level, in all groups."""
-        # No reading charges a tensor more than 8 quarters of an element in all passes, and none
-        # has more copies than there are groups above a level: with replicas than accelerators.
+        """Return an upper bound on the parts of elements that move at a level, in all groups."""
+        # No reading charges a tensor more than 2 (n - 1) elements in all passes, and none has more
+        # copies than there are groups above a level: with replicas than accelerators.
         beyond = bool(workload.weight_users) or workload.has_replicas
         levels = max(len(self.sizes), level + 1) if beyond else level
-        return 8 * workload.elements * math.prod(self._parts(levels))
+        most = 2 * self._unit * (max(self.sizes, default=2) - 1)
+        return most * workload.elements * math.prod(self._parts(levels))
 
     def _scales(self, workload: Workload, states: States, block: int) -> Integers:
-        """Return what a quarter of an element is charged at the levels of a block of states.
+        """Return what a part of an element is charged at the levels of a block of states.
 
         In integers that hold every sum of each level: ``(levels, 1, ..., 1)``.
         """
@@ -278,9 +310,9 @@ class CommunicationCost(CostModel):
         return (*self.sizes, *(2,) * (levels - len(self.sizes)))[:levels]
 
     def _scale(self, level: int) -> int:
-        """Return the charge of a quarter of an element at a level."""
+        """Return the charge of a part of an element at a level."""
         weight = self.level_weights[level] if self.level_weights else 1
-        return self.element_bytes * weight * self.resolution // 4
+        return self.element_bytes * weight * self.resolution // self._unit
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""What a reading charges a network's tensors, by choice: in quarters of an element, no splits yet.
+"""What a reading charges a network's tensors, by choice: in parts of an element, no splits yet.
 
 All levels, and all counts of choices above them, share these: each is made once for a workload.
 """
@@ -25,42 +25,51 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=64)
 def conversions_of(
-    workload: Workload, reading: str, phases: tuple[Phase, ...]
+    workload: Workload, reading: str, phases: tuple[Phase, ...], parts: int = 2, unit: int = 4
 ) -> NDArray[np.int64]:
     """Return what boundaries move for pairs of choices: ``(boundaries, choices, choices)``.
 
     Nothing of weights that layers share: these are stored as their users split them.
+
+    Parameters
+    ----------
+    parts
+        Of the level.
+    unit
+        Entries per element.
     """
     layouts = workload.layouts
-    quarters = quarters_of(layouts.names, reading, phases)
+    moved = moved_by(layouts.names, reading, phases, parts, unit)
     sources, targets = workload.ends.T
     writes, reads = layouts.output[:, sources], layouts.inputs[workload.operand, :, targets]
-    pairs: NDArray[np.int64] = quarters[writes.T[:, :, None], reads[:, None, :]]
+    pairs: NDArray[np.int64] = moved[writes.T[:, :, None], reads[:, None, :]]
     pairs[workload.is_weight_boundary] = 0
     pairs.setflags(write=False)
     return pairs
 
 
 @lru_cache(maxsize=64)
-def quarters_of(
-    names: tuple[str, ...], reading: str, phases: tuple[Phase, ...]
+def moved_by(
+    names: tuple[str, ...], reading: str, phases: tuple[Phase, ...], parts: int, unit: int
 ) -> NDArray[np.int64]:
-    """Return the quarters of an element that a conversion moves: ``(written, read)``.
+    """Return what a conversion moves, per element: ``(written, read)``.
 
     Parameters
     ----------
     names
         The layouts by number, as in `hypar_opt.workload.tensors.Layouts`.
+    parts, unit
+        As for `conversions_of`.
     """
-    quarters = np.zeros((len(names), len(names)), np.int64)
+    moved = np.zeros((len(names), len(names)), np.int64)
     convert = READINGS[reading].conversion
     for written, read in itertools.product(range(len(names)), repeat=2):
         if written != read and names[read] != PARTIAL:  # no layer needs addends
-            conversion = convert(names[written], names[read])
-            quarters[written, read] = conversion.forward * (Phase.FORWARD in phases)
-            quarters[written, read] += conversion.backward * (Phase.BACKWARD in phases)
-    quarters.setflags(write=False)
-    return quarters
+            both = convert(names[written], names[read], parts)
+            for quarters, phase in zip(both, (Phase.FORWARD, Phase.BACKWARD), strict=True):
+                moved[written, read] += int(quarters * unit / 4) if phase in phases else 0
+    moved.setflags(write=False)
+    return moved
 
 
 @lru_cache(maxsize=64)

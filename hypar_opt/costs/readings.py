@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -45,13 +46,15 @@ from hypar_opt.sharding.passes import Phase as Phase
 class Conversion(NamedTuple):
     """The exchange of a boundary, forward and backward, in quarters of an element of A."""
 
-    forward: int = 0
-    backward: int = 0
+    forward: int | Fraction = 0
+    backward: int | Fraction = 0
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The factors of one reading, in quarters of an element, so that all are integers.
+    """The factors of one reading, in quarters of an element, between the two halves of a group.
+
+    Between n parts a reduction is charged n - 1 times as much, as both its halves move that.
 
     Parameters
     ----------
@@ -65,8 +68,8 @@ class Reading:
         The same output's error, per element: all-gathered backward, the dual of the
         reduce-scatter.
     conversion
-        Returns what a boundary moves, per element of A, given the layout that it is written in
-        and another that it is read in.
+        Returns what a boundary moves, per element of A, given the layout that it is written in,
+        another that it is read in, and the parts between which it moves.
     input_error
         The error of a layer's input where the choice's axis is not among its own, per element:
         it leaves the layer as partial sums. None if the reading has no such choice.
@@ -78,6 +81,8 @@ class Reading:
     shared_tensors
         Whether a tensor with several readers has a layout of its own, that each of them converts;
         without it each edge is a boundary of Table 2.
+    halves
+        Whether it is said for levels of two parts alone, as the paper's are.
     gathers_last
         Whether a layer's input that is read whole is all-gathered after all other exchanges of
         it, so that its copies repeat none of these.
@@ -85,16 +90,17 @@ class Reading:
 
     gradient: int
     partial_sum: int
-    conversion: Callable[[Layout, Layout], Conversion]
+    conversion: Callable[[Layout, Layout, int], Conversion]
     input_error: int | None = None
     first_input_error: bool = False
     gathered_error: int = 0
     before_pool: bool = False
     shared_tensors: bool = False
     gathers_last: bool = False
+    halves: bool = True
 
 
-def _printed(written: Layout, read: Layout) -> Conversion:
+def _printed(written: Layout, read: Layout, parts: int) -> Conversion:  # noqa: ARG001
     """Return Table 2's charge, and AccPar's for what output parallelism reads and writes."""
     if not is_split(read):
         # d-o and o-o: half of the input is gathered forward.
@@ -105,17 +111,16 @@ def _printed(written: Layout, read: Layout) -> Conversion:
     return Conversion() if written == WHOLE else Conversion(1, 1)
 
 
-def _in_both_directions(written: Layout, read: Layout) -> Conversion:
+def _in_both_directions(written: Layout, read: Layout, parts: int) -> Conversion:  # noqa: ARG001
     """Return an all-to-all's charge: half of the tensor moves each way."""
     return Conversion(2, 2) if is_split(written) and is_split(read) else Conversion()
 
 
-def _of_a_run(written: Layout, read: Layout) -> Conversion:
+def _of_a_run(written: Layout, read: Layout, parts: int) -> Conversion:
     """Return what a conversion moves when it runs, but for reduce-scatters of its sums."""
-    steps = conversion((written,), (read,), (2,))
+    steps = conversion((written,), (read,), (parts,))
     steps = tuple(step for step in steps if step.kind is not StepKind.REDUCE_SCATTER)
-    both = (sum(4 * step.moved(1) for step in way) for way in (steps, backward(steps)))
-    return Conversion(*map(int, both))
+    return Conversion(*(sum(4 * step.moved(1) for step in way) for way in (steps, backward(steps))))
 
 
 READINGS = MappingProxyType(
@@ -135,6 +140,7 @@ READINGS = MappingProxyType(
             before_pool=True,
             shared_tensors=True,
             gathers_last=True,
+            halves=False,
         ),
     }
 )

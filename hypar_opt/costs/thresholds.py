@@ -16,8 +16,9 @@ from hypar_opt.costs.table import CostTable, Integers, exact_dtype, side_by_side
 class ThresholdTable:
     """A joint table by thresholds: whether a layer takes model parallelism at t levels or more.
 
-    A layer with model parallelism at m of H levels is charged ``model * 2^(t-1)`` for each t
-    up to m and ``data * 2^(H-t)`` for each t above, whatever the order of its levels; a
+    A layer with model parallelism at m of H levels, each of n parts, is charged
+    ``model * n^(t-1)`` for each t up to m and ``data * n^(H-t)`` for each t above, whatever the
+    order of its levels; a
     boundary is charged for each t by whether each of its layers reaches it. So thresholds are
     independent, and the optimum over all levels is that of H tables of two choices. An
     assignment says for t = 1 which layers reach it, then for t = 2, and so on.
@@ -34,6 +35,8 @@ class ThresholdTable:
         Each boundary's charges for dp-dp, for dp-mp, for mp-dp and for mp-mp.
     levels
         H, at least 1.
+    parts
+        Of every level.
     unit, resolution
         As in `CostTable`.
     """
@@ -43,15 +46,16 @@ class ThresholdTable:
     ends: Sequence[tuple[int, int]] | NDArray[np.intp]
     pairs: Sequence[Sequence[int] | Integers]
     levels: int
+    parts: int = 2
     unit: str = "bytes"
     resolution: int = 1
 
     @cached_property
     def largest(self) -> int:
         """An upper bound on the cost of an assignment, and on that of any threshold."""
-        # No layer costs more than its full charge at every threshold, times 2^(H-1) at the most.
+        # No layer costs more than its full charge at every threshold: n^H - 1 times, at most.
         columns = (self.data, self.model, *self.pairs)
-        return sum(sum(map(int, column)) for column in columns) << self.levels
+        return sum(sum(map(int, column)) for column in columns) * self.parts**self.levels
 
     def tables(self) -> list[CostTable]:
         """Return the table of each threshold, t = 1 to H."""
@@ -62,8 +66,8 @@ class ThresholdTable:
         tables = []
         for t in range(1, self.levels + 1):
             # Threshold t charges what a level charges below H - t data and t - 1 model choices.
-            halvings = np.array([self.levels - t, t - 1]).astype(dtype)
-            charges: Integers = np.left_shift(node, halvings)
+            copies = [self.parts ** (self.levels - t), self.parts ** (t - 1)]
+            charges: Integers = node * np.array(copies, dtype)
             tables.append(
                 CostTable(charges, edge, ends, unit=self.unit, resolution=self.resolution)
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -148,7 +149,7 @@ class TimeCost(ArrayCost):
             slowest = max(slowest, 1 / min(self.rings.interconnect.capacities))
             latency = self.rings.interconnect.latency_upper_bound
             # Around a ring of 2^levels accelerators it takes less than twice as many messages.
-            rounds = 2 * 2**levels
+            rounds = 2 * math.prod(self.communication.sizes)
         messages = len(self.communication.phases) * (len(workload.nodes) + len(workload.boundaries))
         seconds = rounds * messages * latency
         for level in range(levels):

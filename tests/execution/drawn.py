@@ -16,7 +16,6 @@ from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.strategies.drawn_networks import _Drawing
 
-
 HALVES = ((2,), (2, 2), (2, 2, 2))
 
 

@@ -21,7 +21,7 @@ from hypar_opt.execution.result import TOLERANCE
 from hypar_opt.execution.run import run_program
 from hypar_opt.execution.scale_down import scaled_down
 from hypar_opt.execution.virtual import checks
-from hypar_opt.execution.virtual.fabric import Blocks, Fabric, Purpose, Source
+from hypar_opt.execution.virtual.fabric import Fabric, Purpose, Source
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.conversions import StepKind, all_reduce
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL
@@ -299,7 +299,7 @@ def test_the_command_ends_with_one_where_a_byte_differs(
 
     def wasting(self: Fabric, message: Any, purpose: Purpose) -> Any:
         self.received[purpose] += 1
-        return swap(self, messages, purpose)
+        return exchange(self, message, purpose)
 
     monkeypatch.setattr(Fabric, "exchange", wasting)
     assert command(["run", str(plan_file)]) == 1

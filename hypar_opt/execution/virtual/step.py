@@ -206,8 +206,7 @@ class TrainingStep:
             addends = [level for level, layout in enumerate(layouts) if layout == PARTIAL]
             # One replica has the error and the others zeros, so that they add up to it.
             return [
-                tensor.part_of(whole, layouts, device)
-                * (not within(device, addends))
+                tensor.part_of(whole, layouts, device) * (not within(device, addends))
                 for device in self.devices
             ]
         boundary = self.program.workload.boundary_into_shared.get(node)

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import suppress
+from fractions import Fraction
 
+import numpy as np
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.states import of_rows
 from hypar_opt.errors import RefusedError
 from hypar_opt.execution.result import TOLERANCE
 from hypar_opt.execution.run import run_program
 from hypar_opt.sharding.program import Program
 from tests.execution.drawn import drawn_network, drawn_programs
 from tests.slow import slow_after
+
+HIERARCHIES = ((3,), (4,), (6,), (2, 3), (3, 2), (4, 2), (2, 2, 3))
 
 PARTS = 40
 PLANS_A_PART = 50
@@ -29,6 +36,33 @@ def programs(part: int) -> Iterator[tuple[int, ho.Network, Program]]:
         network = drawn_network(seed)
         for program in drawn_programs(network, seed, PLANS_A_NETWORK):
             yield seed, network, program
+
+
+@pytest.mark.parametrize("seed", slow_after(20, range(200)))
+def test_levels_of_other_sizes_move_what_is_charged(seed: int) -> None:
+    """Levels of three, four and six parts: by the steps, by the cost model, and on devices."""
+    network = drawn_network(seed)
+    (program,) = drawn_programs(network, seed, 1, HIERARCHIES)
+    workload, states = program.workload, of_rows(program.rows, len(program.workload.nodes))
+    cost = CommunicationCost("executed", sizes=program.sizes or ())
+    boundaries = np.arange(len(workload.boundaries))
+    ends = ([block[:, nodes] for block in states] for nodes in workload.ends.T)
+    charges = [
+        *cost.node(workload, np.arange(len(workload.nodes)), states),
+        *cost.edge(workload, boundaries, *ends),
+    ]
+    moved = 4 * sum(exchange.elements for exchange in program.exchanges())
+    shapes = [len(workload.nodes)] * len(states[0]) + [len(boundaries)] * len(states[0])
+    charged = sum(
+        int(np.broadcast_to(charge, (size,)).sum())
+        for charge, size in zip(charges, shapes, strict=True)
+    )
+    assert Fraction(charged, cost.resolution) == moved
+    with suppress(RefusedError):  # a split shuffle that moves another number of channels
+        result = run_program(network, program, seed=seed)
+        assert [row for row in result.exchanges if row.modelled != row.counted] == []
+        assert sum(row.counted for row in result.exchanges) == moved
+        assert max(result.values, result.gradients or 0) <= TOLERANCE
 
 
 @pytest.mark.parametrize("part", slow_after(12, range(PARTS)))
