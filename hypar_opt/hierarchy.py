@@ -48,6 +48,30 @@ class Hierarchy:
         """The number of accelerators."""
         return prod(self.sizes)
 
+    @property
+    def of_each(self) -> int:
+        """The parts of every level, where all levels have as many; of none, two.
+
+        Raises
+        ------
+        ValueError
+            If levels differ.
+        """
+        if len({*self.sizes}) > 1:
+            raise ValueError(f"levels of {self.sizes} parts differ")
+        return next(iter(self.sizes), 2)
+
+    def divisions(self, size: int) -> int:
+        """Return at how many levels a size is divided by `of_each` without remainder.
+
+        >>> Hierarchy((2, 2, 2, 2)).divisions(24)
+        3
+        """
+        count = 0
+        while size % self.of_each == 0 and count < self.levels:
+            size, count = size // self.of_each, count + 1
+        return count
+
     def parts(self, levels: Iterable[int]) -> int:
         """Return into how many parts some levels together, 0 being H1, split an axis.
 

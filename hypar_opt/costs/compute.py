@@ -70,8 +70,8 @@ def local_words(
 ) -> tuple[Integers, Integers, Integers]:
     """Return the words of nodes' weights, input and output, in all accelerators together.
 
-    An accelerator has W / 2^(m+o), A / 2^(d+m) of the input and F / 2^(d+o) of the output after
-    pooling, and each pass touches them once. Times 2^(d+m+o) accelerators these are integers.
+    An accelerator has its parts of the weights, of the input and of the output after pooling, and
+    each pass touches them once. Times the number of accelerators these are integers.
 
     Source: docs/simulator.md.
     """
@@ -108,10 +108,10 @@ def local_tensors(
 def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) -> Integers:
     """Return each layer's share of an accelerator's memory, in bytes of all accelerators together.
 
-    An accelerator holds W / 2^(m+o) weights, as many gradients and the optimizer's state for
-    each; A / 2^(d+m) of the input and F' / 2^(d+o) of the output before pooling, feature map
-    and error of both. Inference has no gradients, errors or state. Times 2^levels all these are
-    integers, also for fewer choices than levels.
+    Of levels of n parts an accelerator holds W / n^(m+o) weights, as many gradients and the
+    optimizer's state for each; A / n^(d+m) of the input and F' / n^(d+o) of the output before
+    pooling, feature map and error of both. Inference has no gradients, errors or state. Times
+    n^levels all these are integers, also for fewer choices than levels.
 
     Parameters
     ----------
@@ -122,13 +122,14 @@ def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) ->
     """
     element_bytes = problem.element_bytes
     layouts, choices = workload.layouts, counts.astype(object)
-    # The load is in units of 2^-levels bytes: a level without a choice has not split anything,
-    # which in this unit is a factor of 2.
+    # The load is in all accelerators together: a level without a choice has not split anything, so
+    # that each of its parts has a copy.
     undecided = problem.levels - choices.sum(axis=0)
 
     def held(elements: tuple[int, ...], numbers: NDArray[np.intp]) -> Integers:
         copied: Integers = (choices * (numbers < FIRST_SPLIT)).sum(axis=0) + undecided
-        return np.array(elements, object) << copied
+        load: Integers = np.array(elements, object) * problem.hierarchy.of_each**copied
+        return load
 
     shard = held(workload.stored, layouts.weight)
     maps = held(workload.outputs, layouts.output)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.table import CostTable, Integers
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.workload.tensors import Workload
 
 Rows = Sequence[Sequence[int]]
@@ -41,7 +42,7 @@ def level_tables(
     rows: Rows,
     tensors: Tensors | None = None,
     *,
-    even: bool = False,
+    even: Hierarchy | None = None,
 ) -> Iterator[tuple[CostTable, Sequence[int]]]:
     """Yield each level's table, given the choices above it, and its nodes' choices; H1 first.
 
@@ -53,14 +54,14 @@ def level_tables(
         The layouts of shared tensors; unless given those that cost least over all levels, or
         level by level if these are too many to be compared.
     even
-        Whether shared tensors, too, are split into equal parts only.
+        The hierarchy whose parts are to split shared tensors, too, without remainder; if any.
     """
     if tensors is None and workload.has_replicas:
         few = len(workload.choices) ** len(rows) <= MAX_STATES
         derived = _over_all_levels if few else _level_by_level
         tensors = derived(workload, cost, rows, even=even)
     elif tensors is None and even and workload.shared:
-        tensors = _even_tensors(workload, cost, rows)
+        tensors = _even_tensors(workload, cost, rows, even)
     above: list[Sequence[int]] = []
     for level, row in enumerate(rows):
         table = level_table(cost, workload, above)
@@ -75,7 +76,7 @@ def rows_with_shared(
     rows: Rows,
     tensors: Tensors | None = None,
     *,
-    even: bool = False,
+    even: Hierarchy | None = None,
 ) -> list[Sequence[int]]:
     """Return the choices of all nodes, ``(levels, nodes)``, given those of the layers."""
     if not workload.shared:
@@ -118,7 +119,7 @@ def _costs(workload: Workload, table: CostTable, row: Sequence[int]) -> Integers
 
 
 def _over_all_levels(
-    workload: Workload, cost: CostModel, rows: Rows, *, even: bool
+    workload: Workload, cost: CostModel, rows: Rows, *, even: Hierarchy | None
 ) -> list[dict[int, int]]:
     """Return the layouts of shared tensors that cost least, all levels together.
 
@@ -148,7 +149,7 @@ def _over_all_levels(
     for node in workload.tensor_writers:
         total, kept = totals[node], states
         if even:
-            fits = _into_equal_parts(workload, node, states)
+            fits = _into_equal_parts(workload, node, states, even)
             total, kept = total[fits], states[:, fits]
         for level, column in zip(levels, kept[:, total.argmin()].tolist(), strict=True):
             level[node] = column
@@ -156,13 +157,15 @@ def _over_all_levels(
 
 
 def _level_by_level(
-    workload: Workload, cost: CostModel, rows: Rows, *, even: bool
+    workload: Workload, cost: CostModel, rows: Rows, *, even: Hierarchy | None
 ) -> list[dict[int, int]]:
     """Return the layouts of shared tensors that add least at each level, given those above it."""
     levels: list[dict[int, int]] = []
     left = {
         node: [
-            halvings(workload.nodes[node].sizes[choice.axis]) if even and choice.axis else len(rows)
+            even.divisions(workload.nodes[node].sizes[choice.axis])
+            if even and choice.axis
+            else len(rows)
             for choice in filter(None, workload.choices_of_nodes[node])
         ]
         for node in workload.tensor_writers
@@ -181,19 +184,23 @@ def _level_by_level(
     return levels
 
 
-def _into_equal_parts(workload: Workload, node: int, states: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _into_equal_parts(
+    workload: Workload, node: int, states: NDArray[np.intp], even: Hierarchy
+) -> NDArray[np.bool_]:
     """Return which states, ``(levels, states)``, split a tensor without remainder."""
     equal, sizes = np.ones(states.shape[1], bool), workload.nodes[node].sizes
     for column, choice in enumerate(workload.choices_of_nodes[node]):
         if choice and choice.axis:
-            equal &= (states == column).sum(axis=0) <= halvings(sizes[choice.axis])
+            equal &= (states == column).sum(axis=0) <= even.divisions(sizes[choice.axis])
     return equal
 
 
-def _even_tensors(workload: Workload, cost: CostModel, rows: Rows) -> list[dict[int, int]]:
+def _even_tensors(
+    workload: Workload, cost: CostModel, rows: Rows, even: Hierarchy
+) -> list[dict[int, int]]:
     """Return the layouts of shared tensors at each level, all of them into equal parts.
 
-    A tensor is split by batch at as many levels as halve the batch evenly, at most, and so by
+    A tensor is split by batch at as many levels as divide the batch evenly, at most, and so by
     channel. What it costs at a level does not depend on its layouts above, so the levels that
     change sides are those at which it costs least.
     """
@@ -207,7 +214,7 @@ def _even_tensors(workload: Workload, cost: CostModel, rows: Rows) -> list[dict[
     for node in workload.tensor_writers:
         sizes = workload.nodes[node].sizes
         splits = workload.nodes[node].operator.splits
-        batch, channel = (halvings(sizes[splits[word].axis]) for word in PAPERS_CHOICES)
+        batch, channel = (even.divisions(sizes[splits[word].axis]) for word in PAPERS_CHOICES)
         # By what the batch saves over the channels: those that save most, or nothing, first.
         order = sorted(
             range(len(rows)), key=lambda level: costs[level][node][0] - costs[level][node][1]
@@ -217,8 +224,3 @@ def _even_tensors(workload: Workload, cost: CostModel, rows: Rows) -> list[dict[
         for rank, level in enumerate(order):
             levels[level][node] = int(rank >= count)
     return levels
-
-
-def halvings(size: int) -> int:
-    """Return how often a size is halved without remainder."""
-    return (size & -size).bit_length() - 1

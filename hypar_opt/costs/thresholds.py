@@ -55,7 +55,7 @@ class ThresholdTable:
         """An upper bound on the cost of an assignment, and on that of any threshold."""
         # No layer costs more than its full charge at every threshold: n^H - 1 times, at most.
         columns = (self.data, self.model, *self.pairs)
-        return sum(sum(map(int, column)) for column in columns) * self.parts**self.levels
+        return sum(sum(map(int, column)) for column in columns) * int(self.parts**self.levels)
 
     def tables(self) -> list[CostTable]:
         """Return the table of each threshold, t = 1 to H."""

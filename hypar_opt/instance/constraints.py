@@ -24,7 +24,7 @@ from hypar_opt.costs.states import counts_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument
-from hypar_opt.instance.halvings import axes_of
+from hypar_opt.instance.divisions import axes_of
 from hypar_opt.instance.least_loads import Counts, LeastLoads, one_more
 from hypar_opt.instance.pins import Pin
 from hypar_opt.sharding.weights import with_users
@@ -320,7 +320,7 @@ class ConstraintSet:
         if self._constraints.even:
             tensors = list(self._workload.tensor_writers)
             made = np.array(counts[: len(self._choices)])[:, None]
-            allowed[tensors] = (made <= self._loads.halvings[:, tensors]).all(axis=0)
+            allowed[tensors] = (made <= self._loads.divisions[:, tensors]).all(axis=0)
         return allowed
 
     def _raise_if_infeasible(self) -> None:

@@ -17,6 +17,7 @@ from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Constraints, Problem
     from hypar_opt.workload.network import Network
@@ -88,6 +89,11 @@ class Instance:
             while names.count(names[shared]) > 1:
                 names[shared] += "'"
         return names, workload.words
+
+    @property
+    def even(self) -> Hierarchy | None:
+        """The hierarchy, if its levels are to split shared tensors without remainder too."""
+        return self.problem.hierarchy if self.problem.constraints.even else None
 
     @cached_property
     def cost(self) -> CostModel:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.compute import memory_load
-from hypar_opt.instance.halvings import halvings_of
+from hypar_opt.instance.divisions import divisions_of
 from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.sharding.weights import replicated
 
@@ -93,15 +93,16 @@ class LeastLoads:
             # what is left of them below depends on no layer.
             shared = self._workload.shared
             # The axis is split once more than above; other choices split other axes.
-            allowed[shared:] &= self.halvings[choice, shared:] > count
+            allowed[shared:] &= self.divisions[choice, shared:] > count
         for (weights, users), own in zip(self._workload.weight_users.items(), stored, strict=False):
             allowed[weights] &= own == choice
             allowed[list(users)] &= own in (replicated(self._workload, weights), choice)
         return allowed
 
     @cached_property
-    def halvings(self) -> NDArray[np.intp]:
-        return halvings_of(self._workload, self._levels)
+    def divisions(self) -> NDArray[np.intp]:
+        """At how many levels each choice splits each node into equal parts: (choices, nodes)."""
+        return divisions_of(self._workload, self._problem.hierarchy)
 
     def load(self, counts: Counts) -> Integers:
         """Return each layer's load on memory, in bytes of all accelerators together.

@@ -30,6 +30,7 @@ from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable, Integers
+    from hypar_opt.hierarchy import Hierarchy
 
 
 def price_table(table: CostTable, assignment: Sequence[int]) -> int:
@@ -47,7 +48,7 @@ def price_levels(
     rows: Rows,
     tensors: Tensors | None = None,
     *,
-    even: bool = False,
+    even: Hierarchy | None = None,
 ) -> tuple[Fraction, ...]:
     """Return the cost of each level, H1 first, in the cost's unit.
 
@@ -58,7 +59,7 @@ def price_levels(
     tensors
         The layouts of shared tensors; unless given those that then cost least.
     even
-        Whether shared tensors, too, are split into equal parts only.
+        The hierarchy whose parts are to split shared tensors, too, without remainder; if any.
     """
     (priced,) = price_plans(workload, cost, [rows], [tensors], even=even)
     return priced
@@ -66,7 +67,7 @@ def price_levels(
 
 def total_cost(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Fraction:
     """Return what a plan of a problem, ``(levels, layers)``, costs, in the cost's unit."""
-    even = instance.problem.constraints.even
+    even = instance.even
     levels = price_levels(instance.workload, instance.cost, rows, tensors, even=even)
     return sum(levels, Fraction())
 
@@ -77,7 +78,7 @@ def price_plans(
     plans: Sequence[Rows],
     tensors: Sequence[Tensors | None],
     *,
-    even: bool = False,
+    even: Hierarchy | None = None,
 ) -> list[tuple[Fraction, ...]]:
     """Return the cost of each level of several plans of as many levels.
 
@@ -125,7 +126,12 @@ def _summed(charges: Sequence[Integers], plans: int, charged: int) -> Integers:
 
 
 def _nodes(
-    workload: Workload, cost: CostModel, rows: Rows, tensors: Tensors | None, *, even: bool
+    workload: Workload,
+    cost: CostModel,
+    rows: Rows,
+    tensors: Tensors | None,
+    *,
+    even: Hierarchy | None,
 ) -> Rows:
     """Return the choices of all nodes, ``(levels, nodes)``."""
     if workload.shared and tensors is not None:
@@ -145,7 +151,7 @@ def tensors_of(instance: Instance, rows: Rows) -> Tensors:
     """
     workload = instance.executed_workload
     cost = instance.cost if instance.workload is workload else instance.executed
-    nodes = rows_with_shared(workload, cost, rows, even=instance.problem.constraints.even)
+    nodes = rows_with_shared(workload, cost, rows, even=instance.even)
     return tuple({node: row[node] for node in workload.tensor_writers} for row in nodes)
 
 
@@ -178,7 +184,7 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
         The layouts of a run's shared tensors; unless given those that then cost least.
     """
     problem, workload, own = instance.problem, instance.workload, instance.cost
-    even = problem.constraints.even
+    even = instance.even
     all_data, all_model = (
         [workload.baselines[name][workload.shared :]] * problem.levels for name in PAPERS_CHOICES
     )
@@ -292,7 +298,7 @@ def check_plan(plan: Plan, *, file: str) -> None:
 def oversplit_warnings(plan: Plan) -> list[str]:
     """Return a warning for each axis that a plan splits below one image or one channel.
 
-    The model halves exactly, also below one image or channel; a program cannot.
+    The model splits exactly, also below one image or channel; a program cannot.
     """
     workload = workload_of(plan.network.description, plan.batch, plan.choices)
     rows = np.array(plan.assignments(), np.intp).reshape(plan.levels, len(workload.layers))
@@ -302,18 +308,18 @@ def oversplit_warnings(plan: Plan) -> list[str]:
         for column, choice in enumerate(own[position]):
             if choice is None or not choice.axis:
                 continue
-            size, count = layer.sizes[choice.axis], int((rows[:, position] == column).sum())
-            parts = split.setdefault(choice.part, [])
-            if 2**count > size:
+            size, levels = layer.sizes[choice.axis], np.flatnonzero(rows[:, position] == column)
+            parts, count = split.setdefault(choice.part, []), plan.hierarchy.parts(levels)
+            if count > size:
                 parts.append((layer.name, size, count))
     sentences = []
     for part, too_many_parts in split.items():
         if too_many_parts:
             # The layer with the smallest fraction of an index to a part is the example.
-            name, size, count = max(too_many_parts, key=lambda row: Fraction(2 ** row[2], row[1]))
+            name, size, count = max(too_many_parts, key=lambda row: Fraction(row[2], row[1]))
             layers = f"{len(too_many_parts)} layers" if len(too_many_parts) > 1 else "1 layer"
             available = f"{size} {part}s" if size > 1 else f"1 {part}"
             sentences.append(
-                f"splits {layers} below one {part}: {name} has {available} for 2^{count} parts"
+                f"splits {layers} below one {part}: {name} has {available} for {count:,} parts"
             )
     return sentences

@@ -40,8 +40,8 @@ COSTS = (
     Mutant(
         "levels of unequal weights separate",
         _BYTES,
-        "if len(workload.choices) > 2 or len(set(self.level_weights)) > 1:",
-        "if len(workload.choices) > 2:",
+        "len(workload.choices) > 2 or len(set(self.level_weights)) > 1 or len(set(sizes)) > 1",
+        "len(workload.choices) > 2 or len(set(sizes)) > 1",
         ("search/test_joint",),
     ),
     Mutant(

@@ -12,7 +12,7 @@ EXECUTION = (
     Mutant(
         "error of replicas counted twice",
         _STEP,
-        "tensor.part_of(whole, layouts, device) * (not device & partial_levels)",
+        "tensor.part_of(whole, layouts, device) * (not within(device, addends))",
         "tensor.part_of(whole, layouts, device)",
         ("execution/virtual/test_last_layers",),
     ),

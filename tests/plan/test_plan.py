@@ -339,11 +339,11 @@ def test_halves_of_a_byte_are_exact_or_refused() -> None:
 def test_a_plan_past_the_last_image_or_channel_says_so() -> None:
     plan = ho.solve("lenet-c", solver="model", batch=3, levels=2)
     assert oversplit_warnings(plan) == [
-        "splits 1 layer below one input channel: conv1 has 1 input channel for 2^2 parts"
+        "splits 1 layer below one input channel: conv1 has 1 input channel for 4 parts"
     ]
     plan = ho.solve("lenet-c", solver="data", batch=3, levels=2)
     assert oversplit_warnings(plan) == [
-        "splits 4 layers below one image: conv1 has 3 images for 2^2 parts"
+        "splits 4 layers below one image: conv1 has 3 images for 4 parts"
     ]
     assert oversplit_warnings(ho.solve("lenet-c", solver="data", batch=4, levels=2)) == []
 

@@ -90,7 +90,7 @@ def priced_graph_plans(network: ho.Network, asked: Asked) -> list[tuple[Fraction
         constraints = instance.constraints
     except ho.HyparError:
         return []
-    even = instance.problem.constraints.even
+    even = instance.even
     problem = instance.problem
     plans = every_plan_of(network, problem.levels, len(problem.choices), problem.reading)
     kept = (rows for rows in plans if constraints.allow(rows))

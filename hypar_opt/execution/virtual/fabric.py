@@ -143,8 +143,10 @@ class Fabric:
                 for device, of in enumerate(arrived)
             ]
         for level in levels:
-            purpose, own = Purpose(whose, StepKind.ALL_REDUCE, level), blocks
-            arrived = self.exchange(lambda peer, _, own=own: own[peer], purpose)
+            own = blocks
+            arrived = self.exchange(
+                partial(_all_of, own), Purpose(whose, StepKind.ALL_REDUCE, level)
+            )
             blocks = [
                 np.concatenate(
                     [
@@ -161,3 +163,8 @@ class Fabric:
     ) -> Array:
         """Return what a device has of the chunk that another reduces at a level."""
         return chunks[source][self._hierarchy.digit(device, level)]
+
+
+def _all_of(blocks: Blocks, source: int, device: int) -> Array:  # noqa: ARG001
+    """Return all that a device has."""
+    return blocks[source]

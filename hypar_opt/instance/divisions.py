@@ -1,4 +1,4 @@
-"""The axes that a layer's choices halve, and how often they can without a remainder."""
+"""The axes that a layer's choices split, and how often they can without a remainder."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
 
 
-def halvings_of(workload: Workload, levels: int) -> NDArray[np.intp]:
-    """Return how often each choice can split each node into equal parts: ``(choices, nodes)``.
+def divisions_of(workload: Workload, hierarchy: Hierarchy) -> NDArray[np.intp]:
+    """Return at how many levels each choice can split each node into equal parts.
 
     All levels, where a choice splits no axis.
+
+    Returns
+    -------
+    (choices, nodes)
     """
-    halvings = np.full((len(workload.choices), len(workload.nodes)), levels)
+    divisions = np.full((len(workload.choices), len(workload.nodes)), hierarchy.levels)
     for position, node in enumerate(workload.nodes):
         for column, choice in enumerate(workload.choices_of_nodes[position]):
             if choice and choice.axis:
-                size = node.sizes[choice.axis]
-                # The lowest bit that is set: the largest power of two that divides it.
-                halvings[column, position] = (size & -size).bit_length() - 1
-    return halvings
+                divisions[column, position] = hierarchy.divisions(node.sizes[choice.axis])
+    return divisions
 
 
 def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
