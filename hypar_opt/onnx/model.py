@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hypar_opt.documents.files import record_read
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.onnx.functions import inlined, line_of
-from hypar_opt.onnx.table import HOPELESS
+from hypar_opt.onnx.table import HOPELESS, OPERATORS
 from hypar_opt.onnx.weightless import (
     MAX_STRUCTURE,
     BrokenError,
@@ -70,6 +70,15 @@ class OnnxNode(NamedTuple):
     @property
     def label(self) -> str:
         return self.name or (self.outputs[0] if self.outputs else "")
+
+    def input(self, index: int) -> str:
+        """Return an input's name, empty where it is omitted."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
+    @property
+    def word(self) -> str:
+        """Its operator's word in the table."""
+        return OPERATORS[self.op].word
 
 
 def _attribute(a: Any) -> Any:

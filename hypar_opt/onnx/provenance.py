@@ -95,7 +95,7 @@ def _views(
         starts = [0, *accumulate(sizes)]
         return [taken(region, axis, start, n) for start, n in zip(starts, sizes, strict=False)]
     if op == "Slice":
-        arrays = [None if constant is None else constant.value for constant in inputs]
+        arrays = [None if constant is None else constant.value for constant in inputs[1:]]
         for axis, cut in enumerate(slice_cuts(region.shape, arrays, attributes)):
             start, stop, step = cut.indices(region.shape[axis])
             region = taken(region, axis, start, len(range(start, stop, step)), step)
