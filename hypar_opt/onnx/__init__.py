@@ -49,9 +49,8 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
     from hypar_opt.workload.network import Network
 
     file = str(path)
-    model = load(path)
     try:
-        graph = graph_of(model, dims)
+        graph = graph_of(load(path), dims)
         state = read_graph(graph, Path(path).parent)
         layers = layers_of(state)
         source = f"ONNX model {_printable(Path(file).name)}"
