@@ -82,13 +82,13 @@ def fused_weights_and_biases(g: GraphWriter) -> str:
     return g.linear(attention(g, *made), "o", E, E, bias=True)
 
 
-@pattern(SEQUENCE)
+@pattern(SEQUENCE, kinds="fc attention", keys={"attention": [{"heads": H}]})
 def a_projection_divided_after_the_product(g: GraphWriter) -> str:
     qkv = g.linear("x", "qkv", E, 3 * E, bias=True)
     return attention(g, *g("Split", qkv, axis=2, num_outputs=3, outputs=3))
 
 
-@pattern(SEQUENCE)
+@pattern(SEQUENCE, kinds="fc fc mul fc")
 def a_gate_divided_after_the_product(g: GraphWriter) -> str:
     gate, up = g("Split", g.linear("x", "up", E, 80, bias=True), outputs=2, axis=-1, num_outputs=2)
     return g.linear(g("Mul", g("Sigmoid", gate), up), "down", 40, E)
@@ -128,7 +128,7 @@ def a_weight_of_which_a_part_is_read(g: GraphWriter) -> str:
     return head_of(g, g("MatMul", "x", cut(g, g.weight("w", E, 3 * E), 0, E, 1)))
 
 
-@pattern(SEQUENCE)
+@pattern(SEQUENCE, keys={"attention": [{"heads": H, "kv_heads": 2}]})
 def one_weight_for_queries_of_many_heads_and_keys_of_few(g: GraphWriter) -> str:
     sizes = g.value([E, 2 * D, 2 * D])
     wq, wk, wv = g("Split", g.weight("qkv", E, E + 4 * D), sizes, axis=1, outputs=3)

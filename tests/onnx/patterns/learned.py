@@ -61,7 +61,7 @@ def a_batch_norm_with_running_statistics(g: GraphWriter) -> str:
     return str(g("Conv", g("BatchNormalization", x, *learned), g.weight("v", 8, 8, 1, 1)))
 
 
-@pattern(IMAGE)
+@pattern(IMAGE, said=("a norm's statistics of each channel",))
 def an_instance_norm(g: GraphWriter) -> str:
     x = g("Conv", "x", g.weight("w", 8, 8, 3, 3))
     x = g("InstanceNormalization", x, g.weight("scale", 8), g.weight("shift", 8))
@@ -107,7 +107,7 @@ def a_scale_of_each_channel(g: GraphWriter) -> str:
     )
 
 
-@pattern(IMAGE)
+@pattern(IMAGE, said=("PRelu of what it reads",))
 def a_slope_of_each_channel(g: GraphWriter) -> str:
     x = g("Conv", "x", g.weight("w", 8, 8, 3, 3), g.weight("b", 8))
     return str(g("Conv", g("PRelu", x, g.weight("slope", 8, 1, 1)), g.weight("v", 8, 8, 1, 1)))
@@ -118,7 +118,14 @@ def _biased(g: GraphWriter, bias: str) -> str:
     return attention(g, q, k, v, bias)
 
 
-@pattern(SEQUENCE, left_out=H * T * T, said=("tensors that no layer has: 'bias' (1,024)",))
+@pattern(
+    SEQUENCE,
+    left_out=H * T * T,
+    said=(
+        "attention's mask: ",
+        "tensors that no layer has: 'bias' (1,024)",
+    ),
+)
 def a_learned_bias_of_attention(g: GraphWriter) -> str:
     return _biased(g, g.weight("bias", 1, H, T, T))
 
@@ -127,7 +134,10 @@ def a_learned_bias_of_attention(g: GraphWriter) -> str:
     SEQUENCE,
     read=3 * E * E + 8 * H,
     left_out=8 * H,
-    said=("tensors that no layer has: 'table' (32)",),
+    said=(
+        "attention's mask: ",
+        "tensors that no layer has: 'table' (32)",
+    ),
 )
 def relative_positions_of_a_table(g: GraphWriter) -> str:
     distance = np.clip(np.arange(T)[:, None] - np.arange(T), 0, 7)
@@ -157,7 +167,14 @@ def a_norm_of_each_head(g: GraphWriter) -> str:
     return g.together(g.core(q, k, v), B, T, E)
 
 
-@pattern(IMAGE, left_out=8, said=("tensors that no layer has: 'mean' (8)",))
+@pattern(
+    IMAGE,
+    left_out=8,
+    said=(
+        "constant of each place",
+        "tensors that no layer has: 'mean' (8)",
+    ),
+)
 def a_mean_subtracted_from_the_input(g: GraphWriter) -> str:
     x = g("Sub", "x", g.weight("mean", 8, 1, 1))
     return str(g("Conv", x, g.weight("w", 8, 8, 3, 3)))

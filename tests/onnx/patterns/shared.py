@@ -203,7 +203,7 @@ def positions_that_are_read_whole(g: GraphWriter) -> str:
     return head_of(g, g("Add", words, g.weight("wpe", T, E)))
 
 
-@pattern(IDS, added=(64 - T) * E)
+@pattern(IDS, added=(64 - T) * E, said=("by which a table is read",))
 def positions_of_a_longer_table_by_gather(g: GraphWriter) -> str:
     """All rows of the table are learned, as long as another sequence may be."""
     words = g("Gather", g.weight("wte", WORDS, E), "ids")
@@ -211,7 +211,7 @@ def positions_of_a_longer_table_by_gather(g: GraphWriter) -> str:
     return head_of(g, g("Add", words, places))
 
 
-@pattern(IDS, added=(64 - T) * E)
+@pattern(IDS, added=(64 - T) * E, said=("by which a table is read",))
 def positions_of_a_longer_table_by_slice(g: GraphWriter) -> str:
     words = g("Gather", g.weight("wte", WORDS, E), "ids")
     return head_of(g, g("Add", words, cut(g, g.weight("wpe", 64, E), 0, T)))
@@ -224,7 +224,7 @@ def positions_that_are_added_twice(g: GraphWriter) -> str:
     return head_of(g, g("Add", x, places))
 
 
-@pattern(IDS, read=(WORDS + T + 2) * E + 10 * E, added=0)
+@pattern(IDS, read=(WORDS + T + 2) * E + 10 * E, added=0, said=("by which a table is read",))
 def positions_and_types_added_to_each_other_first(g: GraphWriter) -> str:
     words = g("Gather", g.weight("wte", WORDS, E), "ids")
     kinds = g("Gather", g.weight("types", 2, E), g.value([[0, 1] * (T // 2)]))
@@ -238,7 +238,11 @@ def positions_that_are_computed(g: GraphWriter) -> str:
     return head_of(g, g("Add", words, g("Sin", angles)))
 
 
-@pattern(("x", [B, 3, 8, 8]))
+@pattern(
+    ("x", [B, 3, 8, 8]),
+    kinds="conv flatten embedding concat embedding add global_pool fc output",
+    keys={"global_pool": [{"over": "first"}]},
+)
 def a_vision_transformer(g: GraphWriter) -> str:
     patches = g("Conv", "x", g.weight("patch", E, 3, 2, 2), g.weight("bias", E), strides=[2, 2])
     tokens = g("Transpose", g("Reshape", patches, g.value([B, E, 16])), perm=[0, 2, 1])
