@@ -4,7 +4,8 @@ Each graph is one way in which frameworks write weights that are fused, sliced, 
 or tied. The tests have an account of their own: every element of every weight is numbered, ONNX's
 reference evaluator computes the constants of the graph with these numbers, and those that reach a
 node that reads a feature map are what the graph learns. Import counts as many, but for what it
-says that it leaves out, and says nothing else; or it refuses the graph, naming the operators that read the weights.
+says that it leaves out, and says nothing else; or it refuses the graph, naming the operators that
+read the weights.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ def test_what_a_network_cannot_say_is_refused(name: str, tmp_path: Path) -> None
     pattern = PATTERNS[name]
     with pytest.raises(InputError) as caught:
         imported(pattern.model(), tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}/model.onnx: ")
     assert "\n" not in str(caught.value)
     assert pattern.refused in str(caught.value)
 
