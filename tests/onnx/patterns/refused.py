@@ -24,6 +24,13 @@ for _op, _said in {
     )
 
 
+# What no size of a dimension would help is refused before any is asked for.
+for _op, _why in (("LSTM", "control flow and recurrences"), ("TopK", "chooses by values")):
+    PATTERNS[f"{_op} of a dynamic sequence"] = Pattern(
+        _alone(_op), (("x", ["batch", "sequence", E]),), refused=f"({_op}): {_why}"
+    )
+
+
 @pattern(SEQUENCE, refused="'odd' (MatMul): multiplies the tokens of a sequence")
 def a_product_with_the_tokens(g: GraphWriter) -> str:
     across = g("Transpose", g.linear("x", "first", E, E), perm=[0, 2, 1])
