@@ -62,7 +62,7 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
         statements: dict[str, Any] = {
             "element_type": state.element_type,
             "not_kept": [
-                *state.omitted.phrases(),
+                *state.omitted(),
                 *biases(biased),
                 *left_out(state, layers),
             ],

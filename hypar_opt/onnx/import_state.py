@@ -29,9 +29,11 @@ from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.inputs import InputAxes
 from hypar_opt.onnx.mask_values import MaskValues
 from hypar_opt.onnx.model import FLOATS, MAX_RANK, OnnxGraph, OnnxNode
-from hypar_opt.onnx.omitted import Omitted
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.table import activation
+
+MAX_LETTERS = 400
+"""Longer phrases on what is left out are cut."""
 
 MAX_DIGITS = 64
 """A tensor's dimensions divide axes into at most this many digits."""
@@ -48,7 +50,7 @@ class ImportState:
         self.layers: list[Layer] = []
         self.tensors: dict[str, Features] = self.input.tensors()
         self.notes = list(graph.notes)
-        self.omitted = Omitted()
+        self._omitted: dict[str, dict[str, None]] = {}
         self.remarks: list[str] = []
         # How often each tensor is read, including as an output of the graph.
         self.uses = Counter(name for node in graph.nodes for name in node.inputs)
@@ -128,12 +130,24 @@ class ImportState:
         self.layers[source].dims = layer.dims
         return Features(source, layer.dims, only=True)
 
-    def note(self, node: OnnxNode, sentence: str) -> None:
-        """Record a phrase on what the network leaves out of the model.
+    def note(self, node: OnnxNode | None, phrase: str) -> None:
+        """Record what the network leaves out of the model, as ``rotary positions``, and its node.
 
         Sentences on how the model was read, where nothing is missing, go into ``remarks``.
         """
-        self.omitted.add(sentence, node)
+        nodes = self._omitted.setdefault(phrase, {})
+        if node is not None:
+            nodes[f"node {node.label!r} ({node.op})"] = None
+
+    def omitted(self) -> list[str]:
+        """Return each phrase noted with its first node and the number of others."""
+        out = []
+        for phrase, nodes in self._omitted.items():
+            more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+            text = f"{phrase} ({next(iter(nodes))}{more})" if nodes else phrase
+            # Names of nodes may be any text; a network file holds only printable characters.
+            out.append("".join(c if c.isprintable() else "?" for c in text)[:MAX_LETTERS])
+        return out
 
     # Settling and reading.
 
