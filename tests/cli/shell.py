@@ -41,7 +41,7 @@ class Shell:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch, self._capsys = monkeypatch, capsys
 
-    def __call__(self, *call: str | Path, piped: str | bytes = "") -> tuple[int, str, str]:
+    def __call__(self, *call: object, piped: str | bytes = "") -> tuple[int, str, str]:
         """Return the exit status, and what was written to the two streams."""
         data = piped.encode() if isinstance(piped, str) else piped
         self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
@@ -49,23 +49,23 @@ class Shell:
         said = self._capsys.readouterr()
         return status, said.out, said.err
 
-    def output(self, *call: str | Path, piped: str = "") -> str:
+    def output(self, *call: object, piped: str = "") -> str:
         """Return what a command prints that has nothing to say beside it."""
         status, out, err = self(*call, piped=piped)
         assert (status, err) == (0, "")
         return out
 
-    def told(self, *call: str | Path) -> tuple[Any, list[str]]:
+    def told(self, *call: object) -> tuple[Any, list[str]]:
         """Return the document that a command prints, and the lines on standard error."""
         status, out, err = self(*call, "--json")
         assert status == 0, err
         return json.loads(out), err.splitlines()
 
-    def document(self, *call: str | Path) -> Any:
+    def document(self, *call: object) -> Any:
         """Return the document that a command prints."""
         return self.told(*call)[0]
 
-    def refused(self, *call: str | Path, status: int = 2, piped: str | bytes = "") -> str:
+    def refused(self, *call: object, status: int = 2, piped: str | bytes = "") -> str:
         """Return the one line, without the program's name, that refuses a call."""
         ended, out, err = self(*call, piped=piped)
         assert (ended, out) == (status, "")
