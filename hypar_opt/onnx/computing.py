@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hypar_opt.onnx.budget import MAX_ELEMENT_BYTES
-from hypar_opt.onnx.constant import Array, of_tensor
+from hypar_opt.onnx.constant import MAX_ELEMENT_BYTES, Array, of_tensor
 
 Attributes = dict[str, Any]
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable
 from functools import cached_property
 
-from hypar_opt.onnx.budget import Budget
 from hypar_opt.onnx.constant import Array, Constant, of_tensor, placeholder
-from hypar_opt.onnx.folding import fold
+from hypar_opt.onnx.folding import Budget, fold
 from hypar_opt.onnx.inference import concrete_shapes, inferred
 from hypar_opt.onnx.model import MAX_DIMENSION, MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.provenance import regions_of

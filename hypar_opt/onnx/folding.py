@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hypar_opt.onnx.budget import MAX_ELEMENT_BYTES, MAX_ELEMENTS, Budget
 from hypar_opt.onnx.computing import (
     BROADCAST,
     OMITS,
@@ -18,7 +17,14 @@ from hypar_opt.onnx.computing import (
     steps,
     triangle,
 )
-from hypar_opt.onnx.constant import Array, Constant, of_tensor, placeholder
+from hypar_opt.onnx.constant import (
+    MAX_ELEMENT_BYTES,
+    MAX_ELEMENTS,
+    Array,
+    Constant,
+    of_tensor,
+    placeholder,
+)
 from hypar_opt.onnx.model import MAX_RANK, OnnxNode
 
 # Left to ONNX's reference evaluator: outputs are no larger than all inputs together.
@@ -35,6 +41,28 @@ _BY_ELEMENT = dict.fromkeys(("GatherElements", "GatherND", "ScatterElements", "S
 
 _REFERENCE = 2**13
 """Cost of a call of the reference evaluator: time, counted as bytes."""
+
+
+MAX_BYTES = 2**28
+"""All computed constants together take at most this many bytes."""
+
+
+class Budget:
+    """Bytes left for constants; work that takes time counts as bytes too."""
+
+    def __init__(self, left: int = MAX_BYTES) -> None:
+        self._left = left
+
+    def take(self, count: int) -> bool:
+        """Take ``count`` bytes, and return whether they were left."""
+        if count > self._left:
+            return False
+        self._left -= count
+        return True
+
+    def give_back(self, count: int) -> None:
+        """Return bytes that were not needed after all."""
+        self._left += count
 
 
 class Folded(NamedTuple):

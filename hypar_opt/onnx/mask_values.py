@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.onnx.budget import MAX_ELEMENT_BYTES, MAX_ELEMENTS, Budget
 from hypar_opt.onnx.computing import BROADCAST
-from hypar_opt.onnx.constant import Array, Constant, of_tensor
-from hypar_opt.onnx.folding import fold
+from hypar_opt.onnx.constant import MAX_ELEMENT_BYTES, MAX_ELEMENTS, Array, Constant, of_tensor
+from hypar_opt.onnx.folding import Budget, fold
 from hypar_opt.onnx.model import OnnxGraph, OnnxNode
 
 if TYPE_CHECKING:

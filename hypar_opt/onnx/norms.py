@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypar_opt.onnx.axes import axes_of, is_whole
-from hypar_opt.onnx.budget import MAX_ELEMENTS
+from hypar_opt.onnx.constant import MAX_ELEMENTS
 from hypar_opt.onnx.features import Features, PendingNorm
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.joins import join, layer_of

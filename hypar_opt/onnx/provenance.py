@@ -12,9 +12,8 @@ from itertools import accumulate
 import numpy as np
 
 from hypar_opt.onnx.axes import Digit, Dim, UnalignedError, extent, reshaped
-from hypar_opt.onnx.budget import MAX_ELEMENTS
 from hypar_opt.onnx.computing import slice_cuts
-from hypar_opt.onnx.constant import Constant
+from hypar_opt.onnx.constant import MAX_ELEMENTS, Constant
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import Region, Regions, Shape, taken, whole
 
