@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hypar_opt.cli import inputs, options, output, request, targets
+from hypar_opt.cli import inputs, options, output, request
 from hypar_opt.cli.groups import CostOptions, RunningOptions
 from hypar_opt.cli.options import several
 from hypar_opt.cli.signatures import takes_groups
@@ -55,14 +56,14 @@ def compare(
 ) -> None:
     """Compare Model and Data Parallelism, the Trick, HyPar, the optima and Megatron-LM's plans."""
     from hypar_opt.documents.files import recorded_reads
-    from hypar_opt.models import find_network
+    from hypar_opt.models import find_network, named
     from hypar_opt.studies import comparison
 
     sizes = None if levels is None else request.whole_numbers("--levels", levels, "32,256")
     with recorded_reads() as read:
-        described = [find_network(name) for name in _names(networks)]
+        described = [find_network(name) for typed in networks for name in named(typed)]
         arrays = _arrays(array, sizes)
-    targets.check_outputs(read, csv_file, picture=picture)
+    output.check_outputs(read, csv_file, picture=picture)
     # The default arrays are made for the levels; named arrays have fixed levels.
     if array is not None and sizes:
         _check_levels(arrays, sizes, typed=levels)
@@ -83,20 +84,12 @@ def compare(
     compared = replace(compared, entries=tuple(rows))
     if csv_file is not None:
         output.write_csv(compared.rows(), csv_file)
-    if picture is not None:
-        _draw(rows, picture)
+    output.draw(picture, partial(_bars, rows))
     if as_json:
         means, notes = comparison.geometric_means(rows), comparison.disagreements(rows)
         output.print_json({"rows": compared.rows(), "gmean": means, "notes": notes})
     else:
         output.print_view(compared)
-
-
-def _names(networks: list[str]) -> list[str]:
-    """Return the networks named, with ``all`` and ``paper`` expanded."""
-    from hypar_opt import models
-
-    return [name for typed in networks for name in models.named(typed)]
 
 
 def _arrays(names: str | None, sizes: tuple[int, ...] | None) -> list[Array]:
@@ -119,10 +112,8 @@ def _check_levels(arrays: list[Array], sizes: tuple[int, ...], *, typed: str | N
     )
 
 
-def _draw(rows: list[ComparisonRow], picture: Path) -> None:
-    """Draw the speed-up of each plan over Data Parallelism, with one group of bars per case."""
-    from hypar_opt.report import pictures
-
+def _bars(rows: list[ComparisonRow], pictures: Any) -> Any:
+    """Return the speed-up of each plan over Data Parallelism, with one group of bars per case."""
     several_batches = len({row.batch for row in rows}) > 1
     several_arrays = len({row.array for row in rows}) > 1
     speedups: dict[str, dict[str, float | None]] = {}
@@ -143,11 +134,10 @@ def _draw(rows: list[ComparisonRow], picture: Path) -> None:
         for plan, by_case in speedups.items()
     }
     reading = " and ".join(dict.fromkeys(row.reading for row in rows))
-    drawn = pictures.bars(
+    return pictures.bars(
         list(cases),
         series,
         ylabel="times Data Parallelism",
         title=f"performance over Data Parallelism, reading {reading}",
         baseline=1.0,
     )
-    pictures.save(drawn, picture)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hypar_opt.cli import completion, inputs, options, output, request, targets
+from hypar_opt.cli import completion, inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions, SolvingOptions
 from hypar_opt.cli.signatures import takes_groups
 
@@ -72,7 +72,7 @@ def explore(
     with recorded_reads() as read:
         plan, network = inputs.plan_or_network(context, source, problem.reading)
         array: Array | str | None = inputs.array_named(problem.array)
-    targets.check_outputs(read, csv_file, page_file, picture=picture)
+    output.check_outputs(read, csv_file, page_file, picture=picture)
     if page_file is not None:
         check_installed()
     if plan is None:
@@ -88,10 +88,7 @@ def explore(
         output.warn(sentence)
     # Made before anything is written: it may be refused.
     page = page_file and exploration_page(explored, request.command_line(context, source))
-    if picture is not None:
-        from hypar_opt.report import pictures
-
-        pictures.save(pictures.exploration_map(explored), picture)
+    output.draw(picture, lambda pictures: pictures.exploration_map(explored))
     if csv_file is not None:
         write_whole(csv_file, plans_csv(explored))
     if page_file is not None and page:

@@ -137,8 +137,10 @@ def solvers(as_json: options.JSON = False) -> None:
     from hypar_opt.solvers.backends.catalogue import installed_backends
     from hypar_opt.solvers.base import flags
 
-    # A plug-in solver that cannot be loaded has a row too, with the reason.
-    rows = [_solver_row(name) for name in SOLVERS]
+    def takes(solver: Any) -> dict[str, Any]:
+        return {"takes": flags(solver.supported_options)}
+
+    rows = [{**row, "takes": row["takes"] or []} for row in _rows(SOLVERS, takes)]
     available = [
         {
             "backend": backend.name,
@@ -153,14 +155,3 @@ def solvers(as_json: options.JSON = False) -> None:
     for table in (rows, available):
         lines = [{**row, "takes": " ".join(row["takes"]) or "-"} for row in table]
         output.print_rows(lines, as_json=False)
-
-
-def _solver_row(name: str) -> dict[str, Any]:
-    from hypar_opt.solvers import SOLVERS
-    from hypar_opt.solvers.base import flags
-
-    try:
-        solver = SOLVERS[name]
-        return {"name": name, "summary": solver.summary, "takes": flags(solver.supported_options)}
-    except HyparError as error:  # a plug-in that cannot be loaded
-        return {"name": name, "summary": error.for_shell, "takes": []}

@@ -13,7 +13,7 @@ import typer
 from hypar_opt.errors import printable, shell_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
@@ -53,6 +53,48 @@ def write_csv(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
     from hypar_opt.documents.files import csv_text, write_whole
 
     write_whole(file, csv_text(rows[0], (row.values() for row in rows)))
+
+
+def check_outputs(read: Iterable[str], *outputs: Path | None, picture: Path | None = None) -> None:
+    """Refuse, before any work, an output that cannot be written or that is also an input.
+
+    Parameters
+    ----------
+    read
+        The files that the command read.
+    """
+    from hypar_opt.documents.files import check_outputs
+
+    check_outputs(read, *outputs, picture)
+    if picture is not None:
+        from hypar_opt.report.pictures.canvas import checked_format
+
+        checked_format(picture.suffix, str(picture))
+
+
+def exported_models(model: Path | None) -> list[Path]:
+    """Return the files that ``--export-model`` may write: one per level in a levelwise search."""
+    from hypar_opt.plan.problem import MAX_LEVELS
+
+    if model is None or not model.name:
+        return [] if model is None else [model]
+    # The number of levels is not known before the array is, so all possible names are checked.
+    names = [f"{model.stem}-H{level}" for level in range(1, MAX_LEVELS + 1)]
+    return [model, *map(model.with_stem, names)]
+
+
+def draw(picture: Path | None, drawn: Callable[[Any], Any]) -> None:
+    """Draw a picture if one is wanted.
+
+    Parameters
+    ----------
+    drawn
+        Makes the figure with the module of pictures, which is imported only then.
+    """
+    if picture is not None:
+        from hypar_opt.report import pictures
+
+        pictures.save(drawn(pictures), picture)
 
 
 def print_view(view: RenderableType, *, folds: bool = False) -> None:

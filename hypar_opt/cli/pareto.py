@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hypar_opt.cli import completion, inputs, options, output, request, targets
+from hypar_opt.cli import completion, inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions
 from hypar_opt.cli.options import problem_option, solving_option
 from hypar_opt.cli.signatures import takes_groups
@@ -72,7 +72,7 @@ def pareto(
         described = find_network(network)
         name = problem.array or inputs.default_array(request.stated_levels(problem))
         arguments["array"] = inputs.array_named(name)
-    targets.check_outputs(read, csv_file, picture=picture)
+    output.check_outputs(read, csv_file, picture=picture)
     with output.progress_bar("memory") as progress:
         fronts = pareto.pareto(
             described,
@@ -93,26 +93,23 @@ def pareto(
             f"when run, the plans of {fronts.moving_more} of {len(fronts.rows())} points move more"
             " than Data Parallelism"
         )
-    _write(fronts, csv_file, picture)
+    if csv_file is not None:
+        output.write_csv(fronts.rows(), csv_file)
+    output.draw(picture, partial(_lines, fronts))
     if as_json:
         output.print_json(fronts.document())
     else:
         output.print_view(fronts)
 
 
-def _write(fronts: ParetoFronts, csv_file: Path | None, picture: Path | None) -> None:
-    """Write the points as CSV, and draw the fronts."""
-    if csv_file is not None:
-        output.write_csv(fronts.rows(), csv_file)
-    if picture is not None:
-        from hypar_opt.report import pictures
-
-        # A front whose minimum is 0 has no other point.
-        series = {
-            front.objective: [(point.memory, front.ratio(point) or 1.0) for point in front]
-            for front in fronts
-        }
-        problem = fronts.problem
-        where = f" on {problem.array.name}" if problem.array else ""
-        title = f"{fronts.network.name}{where}, batch {problem.batch}, reading {problem.reading}"
-        pictures.save(pictures.fronts(series, title=title), picture)
+def _lines(fronts: ParetoFronts, pictures: Any) -> Any:
+    """Return the fronts, each as a line of points."""
+    # A front whose minimum is 0 has no other point.
+    series = {
+        front.objective: [(point.memory, front.ratio(point) or 1.0) for point in front]
+        for front in fronts
+    }
+    problem = fronts.problem
+    where = f" on {problem.array.name}" if problem.array else ""
+    title = f"{fronts.network.name}{where}, batch {problem.batch}, reading {problem.reading}"
+    return pictures.fronts(series, title=title)

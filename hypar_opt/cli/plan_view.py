@@ -42,8 +42,16 @@ def print_plan(
     regrets: Regrets | None = None
     try:
         # The best plans first: a refusal of them is immediate, while regrets may take long.
-        plans = None if best is None else _best_plans(plan, best, deadline)
-        regrets = _regrets(plan, deadline) if regret else None
+        if best is not None:
+            from hypar_opt.studies.alternatives import best_plans
+
+            plans = best_plans(plan, best, deadline)
+        if regret:
+            from hypar_opt.studies.alternatives import regrets as regrets_of
+
+            with output.progress_bar("choices") as bar:
+                # The solver's parameters, if any, were typed in this command: they are trusted.
+                regrets = regrets_of(plan, bar, parameters=True, deadline=deadline)
     except NoAnswerError as error:
         late = error
     for sentence in (*advice.warnings(plan, deadline), *advice.warnings_of_cost(plan)):
@@ -64,17 +72,3 @@ def print_plan(
         output.print_view(view, folds=True)
     if late is not None:
         raise late
-
-
-def _best_plans(plan: Plan, number: int, deadline: Deadline) -> BestPlans:
-    from hypar_opt.studies import alternatives
-
-    return alternatives.best_plans(plan, number, deadline)
-
-
-def _regrets(plan: Plan, deadline: Deadline) -> Regrets:
-    from hypar_opt.studies import alternatives
-
-    with output.progress_bar("choices") as progress:
-        # The solver's parameters, if any, were typed in this command, so they are trusted.
-        return alternatives.regrets(plan, progress, parameters=True, deadline=deadline)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hypar_opt.cli import inputs, options, output, request, targets
+from hypar_opt.cli import inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions, RunningOptions, SolvingOptions
 from hypar_opt.cli.signatures import takes_groups
 
@@ -44,7 +44,7 @@ def report(
         proof = None if certificate is None else read_certificate(certificate)
         plan, network = inputs.plan_or_network(context, source, problem.reading)
         array = inputs.array_named(problem.array)
-    targets.check_outputs(read, page_file)
+    output.check_outputs(read, page_file)
     from_file = plan is not None
     # The array is None from here on: the new plan has it, with its placement.
     if plan is None:

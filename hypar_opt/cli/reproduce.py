@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hypar_opt.cli import completion, options, output, targets
+from hypar_opt.cli import completion, options, output
 from hypar_opt.errors import CheckFailedError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def reproduce(
     """Compare the paper's numbers with ours; exits with status 1 if any is no longer as listed."""
     from hypar_opt import paper
 
-    targets.check_outputs((), csv_file)
+    output.check_outputs((), csv_file)
     if folder is not None:
         _draw({}, folder, formats)  # refuses what cannot be drawn before the work
     with output.progress_bar("rows") as progress:

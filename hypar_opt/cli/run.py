@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hypar_opt.cli import options, output, targets
+from hypar_opt.cli import options, output
 from hypar_opt.errors import CheckFailedError
 
 EPILOG = (
@@ -55,7 +55,7 @@ def run(
 
     with recorded_reads() as read:
         planned = read_plan(plan)
-    targets.check_outputs(read, target)
+    output.check_outputs(read, target)
     with output.progress_bar("layers") as progress:
         result = virtual_run.run(
             planned,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hypar_opt.cli import completion, inputs, options, output, targets
+from hypar_opt.cli import completion, inputs, options, output
 from hypar_opt.cli.plan_view import print_plan
 from hypar_opt.errors import CheckFailedError, HyparError, UnknownNameError
 
@@ -73,7 +73,9 @@ def show(
         flags = (rerun, plan_options, unfolded, layouts, toml)
         if any(value is not None for value in typed) or any(flags):
             raise HyparError("--schema takes no NETWORK, PLAN, ARRAY or other option")
-        _show_schema()
+        from hypar_opt.workload.network import json_schema
+
+        output.print_json(json_schema())
         return
     if plan_options and not rerun:
         raise HyparError("--plan-options goes with --rerun")
@@ -88,9 +90,8 @@ def show(
             raise HyparError(f"--unfolded takes a network, and {source!r} is a plan")
         with recorded_reads() as read:
             plan = _plan(source, batch, reading, rerun=rerun, plan_options=plan_options)
-        targets.check_outputs(read, picture=picture)
-        if picture is not None:
-            _draw_plan(plan, picture, layouts=layouts)
+        output.check_outputs(read, picture=picture)
+        output.draw(picture, lambda pictures: pictures.plan_dots(plan, layouts=layouts))
         print_plan(plan, layouts=layouts, as_json=as_json)
     elif inputs.is_array(source):
         elsewhere = {
@@ -106,16 +107,9 @@ def show(
             raise HyparError(f"--toml takes an array (list arrays), got {source!r}")
         with recorded_reads() as read:
             network = _network(source, reading, rerun=rerun, layouts=layouts)
-        targets.check_outputs(read, picture=picture)
-        if picture is not None:
-            _draw_network(network, picture, unfolded=unfolded)
+        output.check_outputs(read, picture=picture)
+        output.draw(picture, lambda pictures: pictures.network_graph(network, unfolded=unfolded))
         _show_network(network, batch, as_json=as_json)
-
-
-def _show_schema() -> None:
-    from hypar_opt.workload.network import json_schema
-
-    output.print_json(json_schema())
 
 
 def _show_array(
@@ -136,11 +130,8 @@ def _show_array(
     if toml:
         output.print_text(file_text(name))
         return
-    targets.check_outputs(read, picture=picture)
-    if picture is not None:
-        from hypar_opt.report import pictures
-
-        pictures.save(pictures.topology(array), picture)
+    output.check_outputs(read, picture=picture)
+    output.draw(picture, lambda pictures: pictures.topology(array))
     if as_json:
         output.print_json(described(array))
     else:
@@ -194,18 +185,6 @@ def _network(name: str, reading: str | None, *, rerun: bool, layouts: bool) -> N
         if typed:
             raise HyparError(f"{option} takes a plan file, and {name!r} is a network")
     return network
-
-
-def _draw_network(network: Network, picture: Path, *, unfolded: bool) -> None:
-    from hypar_opt.report import pictures
-
-    pictures.save(pictures.network_graph(network, unfolded=unfolded), picture)
-
-
-def _draw_plan(plan: Plan, picture: Path, *, layouts: bool) -> None:
-    from hypar_opt.report import pictures
-
-    pictures.save(pictures.plan_dots(plan, layouts=layouts), picture)
 
 
 def _show_network(network: Network, batch: int | None, *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hypar_opt.cli import inputs, options, output, request, targets
+from hypar_opt.cli import inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions, RunningOptions, SolvingOptions
 from hypar_opt.cli.options import running_option
 from hypar_opt.cli.signatures import takes_groups
@@ -49,8 +49,9 @@ def simulate(
     as_json: options.JSON = False,
 ) -> None:
     """Simulate a training step on an array, and break down its time and energy."""
-    from hypar_opt.documents.files import recorded_reads
+    from hypar_opt.documents.files import recorded_reads, write_whole
     from hypar_opt.hardware.profile import read_profile
+    from hypar_opt.simulator.trace import chrome_trace
     from hypar_opt.studies import simulation
 
     with recorded_reads() as read:
@@ -58,7 +59,7 @@ def simulate(
         measured = None if profile is None else read_profile(profile)
         plan, network = inputs.plan_or_network(context, source, problem.reading)
         array = inputs.array_named(problem.array)
-    targets.check_outputs(read, trace, result_file, picture=picture)
+    output.check_outputs(read, trace, result_file, picture=picture)
     run: RunArguments = {
         "collective": running.collective,
         "overlap": running.overlap,
@@ -74,7 +75,10 @@ def simulate(
         plan, array = request.solved(network, problem, solving, array=default), None
     step = simulation.simulate(plan, array, other_array=other_array, **run)
     array = array or simulation.own_array(plan)
-    _write(plan, array, step, trace, picture)
+    if trace is not None and step.trace is not None:
+        write_whole(trace, json.dumps(chrome_trace(step.trace), allow_nan=False) + "\n")
+    title = f"{plan.network.name} on {array.name}, a step in time"
+    output.draw(picture, lambda pictures: pictures.timeline(step.trace, title=title))
     document = _document(plan, array, run, step)
     if result_file is not None:
         output.write_json(document, result_file)
@@ -83,22 +87,6 @@ def simulate(
         output.print_json(document)
     else:
         output.print_view(step)
-
-
-def _write(
-    plan: Plan, array: Array, step: StepResult, trace: Path | None, picture: Path | None
-) -> None:
-    """Write the step's events as a trace, and draw them."""
-    from hypar_opt.documents.files import write_whole
-    from hypar_opt.simulator.trace import chrome_trace
-
-    if trace is not None and step.trace is not None:
-        write_whole(trace, json.dumps(chrome_trace(step.trace), allow_nan=False) + "\n")
-    if picture is not None and step.trace is not None:
-        from hypar_opt.report import pictures
-
-        title = f"{plan.network.name} on {array.name}, a step in time"
-        pictures.save(pictures.timeline(step.trace, title=title), picture)
 
 
 def _warn(

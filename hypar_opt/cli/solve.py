@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hypar_opt.cli import inputs, options, output, request, targets
+from hypar_opt.cli import inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions, SolvingOptions
 from hypar_opt.cli.options import file_option, solving_option, what_if_option
 from hypar_opt.cli.plan_view import print_plan
@@ -70,6 +70,7 @@ def solve(
     """Find a plan: the parallelism of each layer at each level, and its communication."""
     from hypar_opt.documents.files import record_read, recorded_reads
     from hypar_opt.models import find_network
+    from hypar_opt.plan.plan import write_plan
     from hypar_opt.search.plan_file import read_plan
 
     deadline = Deadline.after(solving.time_limit)
@@ -83,8 +84,8 @@ def solve(
         start = None if warm_start is None else read_plan(warm_start)
         described, array = find_network(network), inputs.array_named(problem.array)
     # Checked before the search, which may take hours.
-    models = targets.exported_models(export_model)
-    targets.check_outputs(read, plan_file, certificate, solver_log, *models, picture=picture)
+    models = output.exported_models(export_model)
+    output.check_outputs(read, plan_file, certificate, solver_log, *models, picture=picture)
     plan = request.solved(
         described,
         problem,
@@ -98,23 +99,14 @@ def solve(
     if simulate is not None:
         # From here on, the fastest plan is the one that is written, drawn and certified.
         plan = _fastest(plan, simulate, deadline)
-    _write(plan, plan_file, picture)
+    if plan_file is not None:
+        write_plan(plan, plan_file)
+    output.draw(picture, lambda pictures: pictures.plan_dots(plan))
     print_plan(plan, regret=regret, best=best, as_json=as_json, deadline=deadline)
     if certificate is not None:  # last: it may be refused, which does not affect the plan
         from hypar_opt.proofs.certificate import certify, write_certificate
 
         write_certificate(certify(plan), certificate)
-
-
-def _write(plan: Plan, plan_file: Path | None, picture: Path | None) -> None:
-    if plan_file is not None:
-        from hypar_opt.plan.plan import write_plan
-
-        write_plan(plan, plan_file)
-    if picture is not None:
-        from hypar_opt.report import pictures
-
-        pictures.save(pictures.plan_dots(plan), picture)
 
 
 def _fastest(plan: Plan, number: int, deadline: Deadline) -> Plan:

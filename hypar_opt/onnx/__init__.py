@@ -49,9 +49,8 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
     from hypar_opt.workload.network import Network
 
     file = str(path)
-    model = load(path)
     try:
-        graph = graph_of(model, dims)
+        graph = graph_of(load(path), dims)
         state = read_graph(graph, Path(path).parent)
         layers = layers_of(state)
         source = f"ONNX model {_printable(Path(file).name)}"
@@ -63,7 +62,7 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
         statements: dict[str, Any] = {
             "element_type": state.element_type,
             "not_kept": [
-                *state.omitted.phrases(),
+                *state.omitted(),
                 *biases(biased),
                 *left_out(state, layers),
             ],

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.onnx.budget import MAX_ELEMENTS
-from hypar_opt.onnx.constant import Constant
+from hypar_opt.onnx.constant import MAX_ELEMENTS, Constant
 from hypar_opt.onnx.features import Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.model import FLOATS

@@ -7,7 +7,7 @@ layer. Heads are those digits of the channels that lie in a product's batch dime
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hypar_opt.onnx.axes import (
@@ -21,7 +21,7 @@ from hypar_opt.onnx.axes import (
     whole_dim,
 )
 from hypar_opt.onnx.exact import MAP, SELF, left_out
-from hypar_opt.onnx.features import Features
+from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import OnnxNode
 
@@ -36,7 +36,7 @@ def product_of_maps(state: ImportState, node: OnnxNode, a: Features, b: Features
     InputError
         Where it is not part of attention.
     """
-    a, b = state.settle(a, node), state.settle(b, node)
+    a, b = (state.settle(features, node) for features in (a, b))
     if len(a.dims) < 3 or len(b.dims) < 3 or a.shape[-1] != b.shape[-2]:
         raise shape_error(node, a.shape, b.shape)
     if state.layer(b.source).is_scores:
@@ -78,24 +78,17 @@ def _scores(state: ImportState, node: OnnxNode, queries: Features, keys: Feature
     keys, length = _sequence(state, node, keys)
     sizes = {"c": state.layer(queries.source).channels, "t": count, "s": length}
     inputs = [queries.source, keys.source]
-    source = state.emit(node, "scores", {}, inputs, sizes)
-    state.layer(source).operands = (queries, keys)
-    leading = _leading(node, queries, keys)
-    rows = whole_dim("t", count)
-    columns = whole_dim("s", length)
-    return state.whole_output(source, (*leading, rows, columns))
+    dims = (*_leading(node, queries, keys), whole_dim("t", count), whole_dim("s", length))
+    scores = Layer("scores", {}, inputs, sizes, node, dims=dims, operands=(queries, keys))
+    return state.emit(scores)
 
 
 def _leading(node: OnnxNode, a: Features, b: Features) -> list[Dim]:
     """Return the batch dimensions of a product: batch and heads."""
     rank = max(len(a.dims), len(b.dims)) - 2
+    rows = ([()] * (rank + 2 - len(x.dims)) + list(x.dims[:-2]) for x in (a, b))
     out = []
-    for axis in range(rank):
-        dims = []
-        for features in (a, b):
-            index = axis - rank + len(features.dims) - 2
-            dims.append(features.dims[index] if index >= 0 else ())
-        first, second = dims
+    for first, second in zip(*rows, strict=True):
         if extent(first) > 1 and extent(second) > 1 and extent(first) != extent(second):
             raise shape_error(node, a.shape, b.shape)
         out.append(first if extent(first) >= extent(second) and first else second)
@@ -117,22 +110,16 @@ def _weighted_values(
     if "zeroed" in layer.keys and not layer.keys.get("causal"):
         state.note(node, "a multiplication of attention's scores")
     leading = _leading(node, scores, values)
-    heads = _heads(scores.dims[:-2])
-    kv_heads = max(_heads(values.dims[:-2]), 1)
-    width = extent(values.dims[-1])
-    size = extent(queries.dims[-1])
-    source = _attention(
-        state,
-        node,
-        (queries, keys, values),
-        heads=heads,
-        kv_heads=kv_heads,
-        causal=bool(layer.keys.get("causal")),
-        width=width,
-    )
-    dims = [_scaled(dim, size, width) for dim in leading]
-    last = whole_dim("c", width)
-    return state.whole_output(source, (*dims, scores.dims[-2], last))
+    heads, kv_heads = _heads(scores.dims[:-2]), max(_heads(values.dims[:-2]), 1)
+    width, size = extent(values.dims[-1]), extent(queries.dims[-1])
+    # Operators on queries and keys have been checked, so both are read as they are.
+    plain = (one._replace(operators=frozenset()) for one in (queries, keys))
+    inputs = _inputs(state, node, (*plain, values))
+    heads_apart = [_scaled(dim, size, width) for dim in leading]
+    dims = (*heads_apart, scores.dims[-2], whole_dim("c", width))
+    sizes = {"t": state.layer(queries.source).sizes.get("t", 1), "c": heads * width}
+    words = attention_keys(heads, kv_heads, causal="causal" in layer.keys)
+    return state.emit(Layer("attention", words, inputs, sizes, node, dims=dims))
 
 
 def _heads(dims: tuple[Dim, ...]) -> int:
@@ -151,47 +138,28 @@ def _scaled(dim: Dim, before: int, after: int) -> Dim:
     )
 
 
-def _attention(
-    state: ImportState,
-    node: OnnxNode,
-    operands: tuple[Features, Features, Features],
-    *,
-    heads: int,
-    kv_heads: int,
-    causal: bool,
-    width: int,
-) -> int:
-    """Add the layer: of three feature maps, or of one that holds all three."""
+def attention_keys(heads: int, kv_heads: int, *, causal: bool) -> dict[str, Any]:
+    """Return the keys of a layer of attention."""
     keys: dict[str, Any] = {"heads": heads}
     if kv_heads != heads:
         keys["kv_heads"] = kv_heads
     if causal:
         keys["causal"] = True
-    # Operators on queries and keys have been checked, so both are read as they are.
-    queries, key_maps, values = operands
-    plain: frozenset[str] = frozenset()
-    operands = queries._replace(operators=plain), key_maps._replace(operators=plain), values
+    return keys
+
+
+def _inputs(state: ImportState, node: OnnxNode, operands: Sequence[Features]) -> list[int]:
+    """Return the layers that hold queries, keys and values: three, or one that holds all."""
     sources = {operand.source for operand in operands}
-    count = state.layer(operands[0].source).sizes.get("t", 1)
-    sizes = {"t": count, "c": heads * width}
-    if len(sources) == 1 and _are_parts(state, operands):
+    taken = {operand.taken for operand in operands}
+    if len(sources) == 1 and len(taken) == 3 and all(taken):
         (source,) = sources
-        state.layer(source).read_as.add(None)
-        return state.emit(node, "attention", keys, [source], sizes)
+        # Together they are the whole map, each element once.
+        if sum(_heads(operand.dims) for operand in operands) == state.layer(source).channels:
+            state.layer(source).read_as.add(None)
+            return [source]
     # A group's query heads read copies of keys and values.
-    inputs = [state.read(state.sliced(f.without_copies(), node), node) for f in operands]
-    return state.emit(node, "attention", keys, inputs, sizes)
-
-
-def _are_parts(state: ImportState, operands: tuple[Features, Features, Features]) -> bool:
-    """Whether queries, keys and values together are one map, each element once."""
-    taken = [operand.taken for operand in operands]
-    if len(set(taken)) < 3 or not all(taken):
-        return False
-    return (
-        sum(_heads(operand.dims) for operand in operands)
-        == state.layer(operands[0].source).channels
-    )
+    return [state.read(state.sliced(f.without_copies(), node), node) for f in operands]
 
 
 def _check_scores(

@@ -59,8 +59,9 @@ def extent(dim: Dim) -> int:
     return math.prod(digit.size for digit in dim)
 
 
-def without_copies(dim: Dim) -> Dim:
-    return tuple(digit for digit in dim if digit.axis != "r")
+def without(dim: Dim, axis: str) -> Dim:
+    """Return a dimension without the digits of an axis, such as copies (``r``)."""
+    return tuple(digit for digit in dim if digit.axis != axis)
 
 
 def merged(digits: Iterable[Digit]) -> Dim:

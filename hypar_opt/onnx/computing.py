@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
-from hypar_opt.onnx.budget import MAX_ELEMENT_BYTES
-from hypar_opt.onnx.constant import Array, of_tensor
+from hypar_opt.onnx.constant import MAX_ELEMENT_BYTES, Array, of_tensor
 
 Attributes = dict[str, Any]
+
+Compute = Callable[..., Array]
+"""Computes an operator from its attributes and its inputs, None for those that are omitted."""
 
 
 def _ints(array: Array | None, attributes: Attributes, name: str) -> list[int] | None:
@@ -75,24 +77,17 @@ def slice_bounds(size: int, start: int, end: int, step: int) -> tuple[int, int]:
     return start, max(0, -(-(end - start) // step))
 
 
-def _reshape(inputs: list[Array | None], attributes: Attributes) -> Array:
-    data, target = inputs[0], _ints(inputs[1] if len(inputs) > 1 else None, attributes, "shape")
-    assert data is not None
+def _reshape(attributes: Attributes, data: Array, shape: Array | None = None) -> Array:
+    target = _ints(shape, attributes, "shape") or []
     allow_zero = bool(attributes.get("allowzero"))
-    return data.reshape(reshape_target(data.shape, target or [], allow_zero=allow_zero))
+    return data.reshape(reshape_target(data.shape, target, allow_zero=allow_zero))
 
 
-def _squeeze(op: str) -> Callable[[list[Array | None], Attributes], Array]:
-    def fold_squeeze(inputs: list[Array | None], attributes: Attributes) -> Array:
-        data = inputs[0]
-        assert data is not None
-        axes = _ints(inputs[1] if len(inputs) > 1 else None, attributes, "axes")
-        return data.reshape(squeezed_shape(op, data.shape, axes))
-
-    return fold_squeeze
+def _squeeze(op: str, attributes: Attributes, data: Array, axes: Array | None = None) -> Array:
+    return data.reshape(squeezed_shape(op, data.shape, _ints(axes, attributes, "axes")))
 
 
-def _constant(_: list[Array | None], attributes: Attributes) -> Array:
+def _constant(attributes: Attributes) -> Array:
     for name, value in attributes.items():
         if name == "value":
             return of_tensor(value).value
@@ -103,33 +98,26 @@ def _constant(_: list[Array | None], attributes: Attributes) -> Array:
     raise ValueError("has no value")
 
 
-def _filled(inputs: list[Array | None], attributes: Attributes) -> Array:
-    shape = inputs[0]
-    assert shape is not None
+def _filled(attributes: Attributes, shape: Array) -> Array:
     value = of_tensor(attributes["value"]).value.flat[0] if "value" in attributes else 0.0
     # Broadcast, so that the weights of a model without weights take no memory.
     return np.broadcast_to(value, tuple(int(size) for size in shape.ravel()))
 
 
-def _expand(inputs: list[Array | None], _: Attributes) -> Array:
-    data, shape = inputs
-    assert data is not None
-    assert shape is not None
+def _expand(_: Attributes, data: Array, shape: Array) -> Array:
     target = np.broadcast_shapes(data.shape, tuple(int(size) for size in shape.ravel()))
     return np.broadcast_to(data, target)
 
 
-def _slice(inputs: list[Array | None], attributes: Attributes) -> Array:
-    data = inputs[0]
-    assert data is not None
-    return data[tuple(slice_cuts(data.shape, inputs, attributes))]
+def _slice(attributes: Attributes, data: Array, *bounds: Array | None) -> Array:
+    return data[tuple(slice_cuts(data.shape, bounds, attributes))]
 
 
 def slice_cuts(
-    shape: Sequence[int], inputs: Sequence[Array | None], attributes: Attributes
+    shape: Sequence[int], bounds: Sequence[Array | None], attributes: Attributes
 ) -> list[slice]:
-    """Return the range of each dimension that Slice reads, by its inputs or attributes."""
-    arrays = [*inputs[1:], None, None, None, None][:4]
+    """Return the range of each dimension that Slice reads, by its other inputs or attributes."""
+    arrays = [*bounds, None, None, None, None][:4]
     names = ("starts", "ends", "axes", "steps")
     starts, ends, axes, steps = (
         _ints(array, attributes, name) for array, name in zip(arrays, names, strict=True)
@@ -144,22 +132,20 @@ def slice_cuts(
     return cuts
 
 
-def split(inputs: list[Array | None], attributes: Attributes, parts: int) -> list[Array]:
-    data = inputs[0]
-    assert data is not None
+def split(
+    parts: int, attributes: Attributes, data: Array, lengths: Array | None = None
+) -> list[Array]:
+    """Return the ranges of a dimension."""
     axis = attributes.get("axis", 0)
-    size = data.shape[axis]
-    sizes = _ints(inputs[1] if len(inputs) > 1 else None, attributes, "split")
-    step = -(-size // parts)
+    sizes = _ints(lengths, attributes, "split")
+    step = -(-data.shape[axis] // parts)
     starts = [n * step for n in range(1, parts)] if sizes is None else np.cumsum(sizes)[:-1]
     return np.split(data, starts, axis)
 
 
-def _cast(inputs: list[Array | None], attributes: Attributes) -> Array:
+def _cast(attributes: Attributes, data: Array) -> Array:
     from onnx import helper
 
-    data = inputs[0]
-    assert data is not None
     dtype = helper.tensor_dtype_to_np_dtype(attributes["to"])
     if dtype.itemsize > MAX_ELEMENT_BYTES or dtype.kind in "OSU":
         raise ValueError("is not a number")
@@ -167,13 +153,14 @@ def _cast(inputs: list[Array | None], attributes: Attributes) -> Array:
     return result
 
 
-def _range(inputs: list[Array | None], _: Attributes) -> Array:
-    bounds: list[Any] = [array.reshape(())[()] for array in inputs if array is not None]
-    result: Array = np.arange(*bounds)
+def _range(_: Attributes, *bounds: Array) -> Array:
+    numbers: list[Any] = [bound.reshape(())[()] for bound in bounds]
+    result: Array = np.arange(*numbers)
     return result
 
 
 def steps(start: Any, limit: Any, delta: Any) -> float:
+    """Return how many numbers Range makes."""
     return max(0.0, math.ceil((float(limit) - float(start)) / float(delta)))
 
 
@@ -204,7 +191,8 @@ _BINARY: dict[str, Callable[..., Array]] = {
 }
 
 _UNARY: dict[str, Callable[..., Array]] = {
-    "Identity": lambda a: a,
+    "Identity": np.asarray,
+    "Dropout": np.asarray,
     "Neg": np.negative,
     "Not": np.logical_not,
     "Abs": np.abs,
@@ -216,68 +204,80 @@ _UNARY: dict[str, Callable[..., Array]] = {
     "Exp": np.exp,
     "Reciprocal": np.reciprocal,
     "IsNaN": np.isnan,
-    "Dropout": lambda a: a,
 }
 
 
-def _unary(function: Callable[..., Array]) -> Callable[[list[Array | None], Attributes], Array]:
-    return lambda inputs, _: np.asarray(function(not_none(inputs[0])))
+def _unary(function: Callable[..., Array], _: Attributes, data: Array, *__: Array) -> Array:
+    return np.asarray(function(data))
 
 
-def _binary(function: Callable[..., Array]) -> Callable[[list[Array | None], Attributes], Array]:
-    def fold_binary(inputs: list[Array | None], _: Attributes) -> Array:
-        return np.asarray(reduce(function, [not_none(array) for array in inputs]))
-
-    return fold_binary
+def _binary(function: Callable[..., Array], _: Attributes, *inputs: Array) -> Array:
+    return np.asarray(reduce(function, inputs))
 
 
-def concatenated(inputs: list[Array | None], attributes: Attributes) -> Array:
-    return np.concatenate([not_none(x) for x in inputs], axis=attributes["axis"])
+def _clip(
+    attributes: Attributes, data: Array, low: Array | None = None, high: Array | None = None
+) -> Array:
+    least = attributes.get("min") if low is None else low
+    most = attributes.get("max") if high is None else high
+    return np.asarray(np.clip(data, least, most))
 
 
-def not_none(array: Array | None) -> Array:
-    assert array is not None
-    return array
+def _modulo(attributes: Attributes, a: Array, b: Array) -> Array:
+    return np.asarray(np.fmod(a, b) if attributes.get("fmod") else np.mod(a, b))
 
 
-# Operators that only view their input in another way, so that a placeholder stays one.
-VIEWS: dict[str, Callable[[list[Array | None], Attributes], Array]] = {
+def _where(_: Attributes, condition: Array, a: Array, b: Array) -> Array:
+    return np.where(condition, a, b)
+
+
+def _shape(attributes: Attributes, data: Array) -> Array:
+    return np.asarray(data.shape[attributes.get("start", 0) : attributes.get("end")], np.int64)
+
+
+def _size(_: Attributes, data: Array) -> Array:
+    return np.asarray(data.size, np.int64)
+
+
+def _transpose(attributes: Attributes, data: Array) -> Array:
+    return np.transpose(data, attributes.get("perm"))
+
+
+def concatenated(attributes: Attributes, *inputs: Array) -> Array:
+    """Return the inputs of Concat, joined."""
+    return np.concatenate(inputs, axis=attributes["axis"])
+
+
+def triangle(attributes: Attributes, data: Array, offset: Array | None = None) -> Array:
+    """Return what Trilu leaves of its input."""
+    part = np.triu if attributes.get("upper", 1) else np.tril
+    return part(data, 0 if offset is None else int(offset.reshape(())))
+
+
+VIEWS: dict[str, Compute] = {
     "Constant": _constant,
     "ConstantOfShape": _filled,
-    "Shape": lambda i, a: np.asarray(
-        not_none(i[0]).shape[a.get("start", 0) : a.get("end")], np.int64
-    ),
-    "Size": lambda i, a: np.asarray(not_none(i[0]).size, np.int64),
+    "Shape": _shape,
+    "Size": _size,
     "Reshape": _reshape,
-    "Squeeze": _squeeze("Squeeze"),
-    "Unsqueeze": _squeeze("Unsqueeze"),
-    "Transpose": lambda i, a: np.transpose(not_none(i[0]), a.get("perm")),
+    "Squeeze": partial(_squeeze, "Squeeze"),
+    "Unsqueeze": partial(_squeeze, "Unsqueeze"),
+    "Transpose": _transpose,
     "Expand": _expand,
     "Slice": _slice,
     "Range": _range,
 }
+"""Operators that only view their input in another way, so that a placeholder stays one."""
 
-
-def _clip(inputs: list[Array | None], attributes: Attributes) -> Array:
-    data, low, high = [*inputs, None, None][:3]
-    low = attributes.get("min") if low is None else low
-    high = attributes.get("max") if high is None else high
-    return np.asarray(np.clip(not_none(data), low, high))
-
-
-def triangle(inputs: list[Array | None], attributes: Attributes) -> Array:
-    data, offset = [*inputs, None][:2]
-    shift = 0 if offset is None else int(offset.reshape(()))
-    part = np.triu if attributes.get("upper", 1) else np.tril
-    return part(not_none(data), shift)
-
-
-# Operators that write a result as large as their broadcast inputs.
-BROADCAST: dict[str, Callable[[list[Array | None], Attributes], Array]] = {
-    **{op: _unary(function) for op, function in _UNARY.items()},
-    **{op: _binary(function) for op, function in _BINARY.items()},
+BROADCAST: dict[str, Compute] = {
+    **{op: partial(_unary, function) for op, function in _UNARY.items()},
+    **{op: partial(_binary, function) for op, function in _BINARY.items()},
     "Cast": _cast,
     "Clip": _clip,
-    "Mod": lambda i, a: (np.fmod if a.get("fmod") else np.mod)(not_none(i[0]), not_none(i[1])),
-    "Where": lambda i, a: np.where(not_none(i[0]), not_none(i[1]), not_none(i[2])),
+    "Mod": _modulo,
+    "Where": _where,
 }
+"""Operators that write a result as large as their broadcast inputs."""
+
+OMITS = frozenset({"Clip", "Dropout"})
+"""Those of which an input may be omitted."""

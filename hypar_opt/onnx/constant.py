@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from hypar_opt.errors import InputError
 from hypar_opt.onnx.axes import merged
-from hypar_opt.onnx.budget import MAX_ELEMENTS
 from hypar_opt.onnx.model import MAX_RANK
 from hypar_opt.onnx.regions import Regions, taken, whole
 
@@ -25,6 +24,12 @@ if TYPE_CHECKING:
     from onnx import TensorProto
 
 Array = NDArray[Any]
+
+MAX_ELEMENTS = 2**22
+"""Larger constants are not computed: this is a mask of 2,048 by 2,048 tokens."""
+
+MAX_ELEMENT_BYTES = 8
+"""Numbers of more bytes are not computed with."""
 
 INT64 = 7
 """ONNX's type of shapes."""

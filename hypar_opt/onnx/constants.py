@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable
 from functools import cached_property
 
-from hypar_opt.onnx.budget import Budget
-from hypar_opt.onnx.constant import INT64, Array, Constant, of_tensor, placeholder
-from hypar_opt.onnx.folding import fold
+from hypar_opt.onnx.constant import Array, Constant, of_tensor, placeholder
+from hypar_opt.onnx.folding import Budget, fold
 from hypar_opt.onnx.inference import concrete_shapes, inferred
 from hypar_opt.onnx.model import MAX_DIMENSION, MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.provenance import regions_of
-from hypar_opt.onnx.regions import whole
 
 MAX_INTEGERS = 2**16
 """Longer lists of integers, as shapes or indices, are not read."""
@@ -77,8 +74,6 @@ class Constants:
                 self._made[wanted] = of_tensor(self._graph.initialisers[wanted])
             else:
                 node = self._nodes[wanted]
-                if node.op == "ConstantOfShape" and self._fill(node):
-                    continue
                 before = [n for n in node.inputs if n and n not in self._made]
                 waiting += before
                 if not before:
@@ -93,26 +88,6 @@ class Constants:
         if not self._budget.take(_LISTED * constant.elements):
             return None
         return [int(value) for value in constant.value.ravel().tolist()]
-
-    def _fill(self, node: OnnxNode) -> bool:
-        """Make the weights of a model without weights: only their shape is read."""
-        tensor = self._graph.initialisers.get(node.inputs[0])
-        if tensor is None or tensor.data_type != INT64 or len(tensor.raw_data) % 8:
-            return False
-        data = tensor.raw_data
-        shape = struct.unpack(f"<{len(data) // 8}q", data)
-        if not 0 < len(shape) == math.prod(tensor.dims) <= MAX_RANK or min(shape) < 0:
-            return False
-        name = node.outputs[0]
-        self._made[name] = Constant(
-            shape, lambda: self._filled(node, shape), regions=(whole(name, shape),)
-        )
-        return True
-
-    def _filled(self, node: OnnxNode, shape: tuple[int, ...]) -> Array:
-        shapes: list[Constant | None] = [of_tensor(self._graph.initialisers[node.inputs[0]])]
-        folded = fold(node, shapes, self._budget)
-        return folded.arrays[0] if folded else placeholder(shape)
 
     def _compute(self, node: OnnxNode) -> None:
         inputs = [self._made[name] if name else None for name in node.inputs]

@@ -12,10 +12,11 @@ from hypar_opt.onnx.axes import (
     digits_of,
     is_whole,
     whole_dim,
+    without,
 )
 from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.exact import GELU_BY_ERF, of_itself, with_constant
-from hypar_opt.onnx.features import INPUT, Features, PendingNorm
+from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.joins import fit, join, layer_of
 from hypar_opt.onnx.masks import read_mask, read_mask_of_tokens, shown_by
@@ -31,33 +32,32 @@ _SHIFTS = frozenset({"Add", "Sum", "BiasAdd", "BiasGelu", "BiasDropout"})
 _SCALES = frozenset({"Mul", "PRelu"})
 
 
-# For each activation: an attribute, its default in ONNX, and its value in a step.
-_ATTRIBUTES: dict[str, tuple[str, object, object]] = {
-    "Celu": ("alpha", 1.0, 1.0),
-    "Elu": ("alpha", 1.0, 1.0),
-    "HardSigmoid": ("alpha", 0.2, 1 / 6),
-    "LeakyRelu": ("alpha", 0.01, 0.01),
-    "Swish": ("alpha", 1.0, 1.0),
+# Alpha of activations: its default in ONNX, and its value in a step.
+_ALPHAS = {
+    "Celu": (1.0, 1.0),
+    "Elu": (1.0, 1.0),
+    "HardSigmoid": (0.2, 1 / 6),
+    "LeakyRelu": (0.01, 0.01),
+    "Swish": (1.0, 1.0),
 }
 
 
-def elementwise(state: ImportState, node: OnnxNode, word: str) -> None:
+def elementwise(state: ImportState, node: OnnxNode) -> Features:
     """An operator that does the same to every element, whatever the layout.
 
     Its word may be a kind of layer of one input; attributes with the names of keys are these.
     """
+    word = node.word
     if word in OPERATORS.built_in_names() and OPERATORS[word].reads == (1, 1):
         keys = OPERATORS[word].model_fields.keys() & node.attributes().keys()
         given = {key: node.attributes()[key] for key in sorted(keys)}
-        state.put(node, layer_of(state, node, word, given, state.settled(node.inputs[0], node)))
-        return
+        return layer_of(state, node, word, given, state.settled(node.inputs[0], node))
     _check_attributes(state, node)
     if len(node.inputs) == 1:
         features = state.features(node.inputs[0])
         if features.norm and word:
             features = state.settled(node.inputs[0], node)
-        state.put(node, features._replace(operators=features.operators | {node.op}))
-        return
+        return features.after(node.op)
     names = [name for name in node.inputs if name]
     maps = [name for name in names if not state.is_constant(name)]
     constants = [name for name in names if state.is_constant(name)]
@@ -70,47 +70,39 @@ def elementwise(state: ImportState, node: OnnxNode, word: str) -> None:
     sources = {state.features(name).source for name in maps}
     result = _together(state, node, word, maps)
     # A node that joins maps is a layer, not an operator on one.
-    operators = frozenset({node.op} if result.source in sources else ())
+    joins = result.source not in sources
     for name in constants:
         result = _with_constant(state, node, result, name)
-    state.put(node, result._replace(operators=result.operators | operators))
+    return result if joins else result.after(node.op)
 
 
 def _check_attributes(state: ImportState, node: OnnxNode) -> None:
     """Note activations of a form that a step does not compute."""
     attributes = node.attributes()
-    name, default, kept = _ATTRIBUTES.get(node.op, ("", None, None))
-    value = attributes.get(name, default)
-    same = value == kept
-    if isinstance(value, float) and isinstance(kept, float):
-        same = math.isclose(value, kept, rel_tol=1e-3)
-    if name and not same:
-        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-        form = f"{kept:.4g}" if isinstance(kept, float) else str(kept)
-        state.note(node, f"{name} {shown} of {node.op}, which is taken with {form}")
+    default, kept = _ALPHAS.get(node.op, (0.0, 0.0))
+    alpha = attributes.get("alpha", default) if kept else kept
+    is_number = isinstance(alpha, int | float)
+    if not is_number or not math.isclose(alpha, kept, rel_tol=1e-3):
+        shown = f"{alpha:.4g}" if isinstance(alpha, float) else str(alpha)
+        state.note(node, f"alpha {shown} of {node.op}, which is taken with {kept:.4g}")
     if node.op == "Gelu" and attributes.get("approximate", "none") == "none":
         state.note(node, GELU_BY_ERF)
     if node.op == "Clip" and (attributes.get("min", 0.0), attributes.get("max", 6.0)) != (0.0, 6.0):
         state.note(node, "bounds of a clip, which are taken as 0 and 6")
-    training = node.inputs[2] if node.op == "Dropout" and len(node.inputs) > 2 else ""
-    if training and not _is_off(state.constant(training)):
-        state.note(node, "dropout")
-
-
-def _is_off(switch: Constant) -> bool:
-    """Return whether a switch, a single number, is known to be zero."""
-    return switch.known and switch.elements == 1 and not switch.value.any()
+    if node.op == "Dropout" and (training := node.input(2)):
+        switch = state.constant(training)
+        is_off = switch.known and switch.elements == 1 and not switch.value.any()
+        if not is_off:
+            state.note(node, "dropout")
 
 
 def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -> Features:
     """Return the maps of a node as one, joined by a layer if they are of several."""
     groups = _groups(node, [state.features(name) for name in names])
-    if len(groups) == 1:
-        return groups[0]
-    groups = _groups(node, [state.settle(features, node) for features in groups])
-    if len(groups) == 1:
-        return groups[0]
-    groups = _without_masks(state, node, groups)
+    if len(groups) > 1:
+        groups = _groups(node, [state.settle(features, node) for features in groups])
+    if len(groups) > 1:
+        groups = _without_masks(state, node, groups)
     if len(groups) == 1:
         return groups[0]
     if node.op not in EXACT:
@@ -158,8 +150,7 @@ def _merged(node: OnnxNode, a: Features, b: Features) -> Features:
     operators = a.operators | b.operators | of_itself(node, a, b)
     common = a._replace(dims=dims, operators=operators, only=False)
     if a.pooled == b.pooled:
-        norm = _one_norm(a.norm, b.norm)
-        return common._replace(norm=norm)
+        return common._replace(norm=_one_norm(a.norm, b.norm))
     # A map and statistics of it: a norm, written out.
     whole, number = (b, a) if a.pooled else (a, b)
     if whole.pooled:
@@ -187,7 +178,7 @@ def _with_constant(state: ImportState, node: OnnxNode, features: Features, name:
         read_mask(state, node, features, name)
         number = constant.elements == 1 and node.op in ("Mul", "Div")
         done = with_constant(node, constant, absorbed=not number)
-        return features._replace(dims=dims, operators=features.operators | done)
+        return features._replace(dims=dims).after(*done)
     places = len(dims) - len(constant.shape)
     held = tuple(dims[places + place] for place, size in enumerate(constant.shape) if size > 1)
     axes = axes_of(held) - {"b"}
@@ -195,34 +186,28 @@ def _with_constant(state: ImportState, node: OnnxNode, features: Features, name:
     done = with_constant(
         node, constant, absorbed=features.source == INPUT and state.input.is_tokens
     )
-    widened = features._replace(dims=dims, operators=features.operators | done)
     bare = features._replace(dims=dims)
+    widened = bare.after(*done)
     if constant.is_input and "c" in axes:
         raise node.refuse(f"reads a further input of the model, through {name!r}")
     if constant.is_input or not axes or features.pooled:
         return widened
     if features.source == INPUT and state.input.is_tokens:
         shown = shown_by(state, node, name, layer.sizes.get("t", 1))
-        return widened._replace(
-            operators=widened.operators | {shown} if shown else widened.operators
-        )
+        return widened.after(shown) if shown else widened
     # On the network's input alone, constants are the scaling of its pixels.
     is_learned = is_channels and (features.source != INPUT or features.norm is not None)
     is_learned = is_learned and constant.is_stored
     if node.op in _SCALES and is_learned:
-        return _scaled(state, node, bare, name)
+        norm = bare.norm or PendingNorm()
+        if norm.scale or norm.shift:
+            bare, norm = state.settle(bare, node), PendingNorm()
+        return bare._replace(norm=replace(norm, scale=name))
     if node.op in _SHIFTS and is_learned:
         return _shifted(state, node, bare, name)
     if node.op in _SHIFTS and _is_table(state, features, constant, held):
         return _with_tables(state, node, bare, constant)
     return widened
-
-
-def _scaled(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
-    norm = features.norm or PendingNorm()
-    if norm.scale or norm.shift:
-        features, norm = state.settle(features, node), PendingNorm()
-    return features._replace(norm=replace(norm, scale=name))
 
 
 def _shifted(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
@@ -244,7 +229,7 @@ def _is_table(
 ) -> bool:
     """Whether a constant has a value for each feature of each token: a table of positions."""
     if features.source == INPUT:
-        features = state.input.renamed(state.input.settle(features))
+        features = state.input.settled(features)
     sizes = state.layer(features.source).sizes
     axes = axes_of(held)
     if axes & {f"i{n}" for n in range(4)}:
@@ -284,16 +269,13 @@ def _with_tables(
         inputs = [INPUT] if by_index else []
         sizes = {"t": tokens, "c": channels}
         weights = LayerWeights(region.name, table.stored if by_index else (region,))
-        source = state.emit_once(node, "embedding", keys, inputs, sizes, weights)
-        tables[source] = state.whole_output(source, _without_batch(features.dims))
+        dims = tuple(without(dim, "b") for dim in features.dims)
+        made = state.emit_once(Layer("embedding", keys, inputs, sizes, node, weights, dims=dims))
+        tables[made.source] = made
     return join(state, node, "add", [features, *tables.values()])
 
 
-def _without_batch(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    return tuple(tuple(digit for digit in dim if digit.axis != "b") for dim in dims)
-
-
-def softmax(state: ImportState, node: OnnxNode) -> None:
+def softmax(state: ImportState, node: OnnxNode) -> Features:
     """A softmax: part of attention, the network's end, or elementwise in between."""
     features = state.features(node.inputs[0])
     if state.layer(features.source).is_scores:
@@ -301,13 +283,10 @@ def softmax(state: ImportState, node: OnnxNode) -> None:
         keys = state.layer(features.source).sizes["s"]
         if digits_of("s", [features.dims[axis]]) != whole_dim("s", keys):
             raise node.refuse("should be over the keys of attention")
-        state.put(node, features._replace(operators=features.operators | {node.op}))
-        return
+        return features.after(node.op)
     output = node.outputs[0]
-    if output in state.graph.outputs and state.uses[output] == 1:
-        features = state.ordered(state.settled(node.inputs[0], node), node)
-        sizes = state.layer(features.source).sizes
-        source = state.emit(node, "output", {}, [state.read(features, node)], sizes)
-        state.put(node, state.whole_output(source, features.dims))
-        return
-    state.put(node, features._replace(operators=features.operators | {node.op}))
+    if output not in state.graph.outputs or state.uses[output] > 1:
+        return features.after(node.op)
+    features = state.ordered(state.settled(node.inputs[0], node), node)
+    source, sizes = state.read(features, node), state.layer(features.source).sizes
+    return state.emit(Layer("output", {}, [source], sizes, node, dims=features.dims))

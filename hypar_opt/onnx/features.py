@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from hypar_opt.onnx.axes import DigitRange, Dim, extent, without_copies
+from hypar_opt.onnx.axes import DigitRange, Dim, extent, without
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights, Regions
 from hypar_opt.workload.operators import OPERATORS
@@ -80,8 +80,12 @@ class Features(NamedTuple):
     def shape(self) -> tuple[int, ...]:
         return tuple(extent(dim) for dim in self.dims)
 
+    def after(self, *operators: str) -> Features:
+        """Return the tensor after elementwise operators."""
+        return self._replace(operators=self.operators.union(operators))
+
     def without_copies(self) -> Features:
-        return self._replace(dims=tuple(map(without_copies, self.dims)))
+        return self._replace(dims=tuple(without(dim, "r") for dim in self.dims))
 
     def same_map(self, other: Features) -> bool:
         """Whether two tensors hold the same elements of one map."""

@@ -7,20 +7,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hypar_opt.onnx.budget import MAX_ELEMENT_BYTES, MAX_ELEMENTS, Budget
 from hypar_opt.onnx.computing import (
     BROADCAST,
+    OMITS,
     VIEWS,
+    Attributes,
     concatenated,
-    not_none,
     split,
     steps,
     triangle,
 )
-from hypar_opt.onnx.constant import Array, Constant, of_tensor, placeholder
+from hypar_opt.onnx.constant import (
+    MAX_ELEMENT_BYTES,
+    MAX_ELEMENTS,
+    Array,
+    Constant,
+    of_tensor,
+    placeholder,
+)
 from hypar_opt.onnx.model import MAX_RANK, OnnxNode
-
-Attributes = dict[str, Any]
 
 # Left to ONNX's reference evaluator: outputs are no larger than all inputs together.
 _BY_REFERENCE = frozenset(
@@ -36,6 +41,28 @@ _BY_ELEMENT = dict.fromkeys(("GatherElements", "GatherND", "ScatterElements", "S
 
 _REFERENCE = 2**13
 """Cost of a call of the reference evaluator: time, counted as bytes."""
+
+
+MAX_BYTES = 2**28
+"""All computed constants together take at most this many bytes."""
+
+
+class Budget:
+    """Bytes left for constants; work that takes time counts as bytes too."""
+
+    def __init__(self, left: int = MAX_BYTES) -> None:
+        self._left = left
+
+    def take(self, count: int) -> bool:
+        """Take ``count`` bytes, and return whether they were left."""
+        if count > self._left:
+            return False
+        self._left -= count
+        return True
+
+    def give_back(self, count: int) -> None:
+        """Return bytes that were not needed after all."""
+        self._left += count
 
 
 class Folded(NamedTuple):
@@ -68,7 +95,9 @@ def _fold(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Fold
         known = all(constant.known or constant.is_input for constant in read)
         if not known or not _may_write(work, budget):
             return Folded([placeholder(shape)], known=False)
-        return _written(BROADCAST[op]([_value(c) for c in inputs], attributes), budget)
+        if len(read) < len(inputs) and op not in OMITS:
+            return None
+        return _written(BROADCAST[op](attributes, *map(_value, inputs)), budget)
     if op == "Gather":
         return _gathered(inputs, attributes, budget)
     if op in VIEWS or op == "Split":
@@ -79,10 +108,10 @@ def _fold(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Fold
             return None
         values = [_value(constant) for constant in inputs]
         if op == "Split":
-            return Folded(split(values, attributes, len(node.outputs)))
+            return Folded(split(len(node.outputs), attributes, *values))
         if not _may_write(_copied(op, values), budget):
             return None
-        result = VIEWS[op](values, attributes)
+        result = VIEWS[op](attributes, *values)
         tensor = attributes.get("value")
         known = tensor is None or of_tensor(tensor).known
         return Folded([result], known) if result.ndim <= MAX_RANK else None
@@ -92,11 +121,12 @@ def _fold(node: OnnxNode, inputs: list[Constant | None], budget: Budget) -> Fold
         if not known or not _may_write(total, budget):
             return Folded([placeholder(_joined(read, attributes))], known=False)
         compute = triangle if op == "Trilu" else concatenated
-        return _written(compute([_value(c) for c in inputs], attributes), budget)
+        return _written(compute(attributes, *map(_value, inputs)), budget)
     return _by_reference(node, inputs, budget) if known and total <= MAX_ELEMENTS else None
 
 
-def _value(constant: Constant | None) -> Array | None:
+def _value(constant: Constant | None) -> Any:
+    """Return an input's value, None if it is omitted."""
     return None if constant is None else constant.value
 
 
@@ -110,14 +140,13 @@ def _written(array: Array, budget: Budget) -> Folded:
     return Folded([np.asarray(array)])
 
 
-def _copied(op: str, values: list[Array | None]) -> int:
+def _copied(op: str, values: list[Any]) -> int:
     """Return how many elements a view has to copy."""
     if op == "Range":
-        return max(1, math.ceil(steps(*(not_none(x).reshape(())[()] for x in values))))
-    data = values[0] if op == "Reshape" else None
-    if data is None or data.flags.c_contiguous or not any(data.strides):
+        return max(1, math.ceil(steps(*(number.reshape(())[()] for number in values))))
+    if op != "Reshape" or values[0].flags.c_contiguous or not any(values[0].strides):
         return 0
-    return data.size
+    return int(values[0].size)
 
 
 def _joined(parts: list[Constant], attributes: Attributes) -> tuple[int, ...]:
@@ -128,12 +157,8 @@ def _joined(parts: list[Constant], attributes: Attributes) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _gathered(
-    inputs: list[Constant | None], attributes: Attributes, budget: Budget
-) -> Folded | None:
+def _gathered(inputs: list[Any], attributes: Attributes, budget: Budget) -> Folded | None:
     data, indices = inputs
-    assert data is not None
-    assert indices is not None
     axis = attributes.get("axis", 0) % len(data.shape)
     shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
     if len(shape) > MAX_RANK:
@@ -165,11 +190,8 @@ def _by_reference(node: OnnxNode, inputs: list[Constant | None], budget: Budget)
     return Folded([np.asarray(output) for output in outputs])
 
 
-def _gathered_parts(inputs: list[Constant | None], attributes: Attributes) -> int:
+def _gathered_parts(inputs: list[Any], attributes: Attributes) -> int:
     """Return how many elements GatherND writes: per index, the dimensions that it leaves."""
     data, indices = inputs
-    assert data is not None
-    assert indices is not None
     *places, depth = indices.shape
-    rest = data.shape[attributes.get("batch_dims", 0) + depth :]
-    return math.prod(places) * math.prod(rest)
+    return math.prod((*places, *data.shape[attributes.get("batch_dims", 0) + depth :]))

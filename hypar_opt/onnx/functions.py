@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.errors import InputError
@@ -65,28 +66,20 @@ def line_of(error: Exception) -> str:
 
 def _check(model: ModelProto) -> None:
     """Refuse functions whose expansion is too large, before any is inlined."""
-    functions = {_name(f): f for f in model.functions}
+    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+    calls = {
+        name: {_call(node) for node in _nodes(function.node)} & functions.keys()
+        for name, function in functions.items()
+    }
     known: dict[_Name, _Expansion] = {}
-    open_: dict[_Name, None] = {}
-    waiting = list(functions)
-    while waiting:
-        name = waiting[-1]
-        if name in known:
-            waiting.pop()
-            continue
-        calls = {_call(n) for n in _nodes(functions[name].node)} & functions.keys()
-        missing = [call for call in calls if call not in known]
-        if any(call in open_ or call == name for call in missing):
-            raise InputError(f"its function {name[1]!r} calls itself")
-        open_[name] = None
-        if missing:
-            waiting += missing
-            continue
-        function = functions[name]
-        defaults = sum(a.ByteSize() for a in function.attribute_proto)
-        known[name] = _expanded(function.node, known, defaults)
-        del open_[name]
-        waiting.pop()
+    try:
+        for name in TopologicalSorter(calls).static_order():
+            function = functions[name]
+            defaults = sum(a.ByteSize() for a in function.attribute_proto)
+            known[name] = _expanded(function.node, known, defaults)
+    except CycleError as error:
+        (_, name, _), *_ = error.args[1]
+        raise InputError(f"its function {name!r} calls itself") from None
     whole = _expanded(model.graph.node, known, 0)
     if whole.size > MAX_STRUCTURE:
         raise InputError(
@@ -98,10 +91,6 @@ def _check(model: ModelProto) -> None:
             f"its functions should call one another {MAX_CALL_DEPTH} deep at most,"
             f" got {whole.depth:,}"
         )
-
-
-def _name(function: Any) -> _Name:
-    return function.domain, function.name, function.overload
 
 
 def _call(node: Any) -> _Name:

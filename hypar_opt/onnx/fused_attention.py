@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from hypar_opt.onnx.attention import check_scale
-from hypar_opt.onnx.axes import Dim, whole_dim
+from hypar_opt.onnx.attention import attention_keys, check_scale
+from hypar_opt.onnx.axes import whole_dim
 from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.masks import read_attention_mask
@@ -18,62 +16,50 @@ _MASK = {"Attention": 3, "MultiHeadAttention": 5, "com.microsoft.Attention": 5}
 _MASK |= {"GroupQueryAttention": 10}
 
 
-def attention(state: ImportState, node: OnnxNode) -> None:
+def attention(state: ImportState, node: OnnxNode) -> Features:
     """Attention without projections: queries, keys and values are its inputs."""
     attributes = node.attributes()
     names = [name for name in node.inputs[:3] if name]
     if any(state.is_constant(name) for name in names) or not names:
         raise node.refuse("should read queries, keys and values of the network")
     # Inputs of 4 dimensions have heads apart; from here on their channels are together.
-    maps = [_flat(state, node, state.settled(name, node)) for name in names]
-    heads = attributes.get("num_heads") or attributes.get("q_num_heads") or _fourth(state, node)
-    kv_heads = attributes.get("kv_num_heads") or heads
+    tokens = [state.as_tokens(state.settled(name, node), node) for name in names]
+    maps = [state.sliced(features, node) for features in tokens]
+    first = state.features(node.inputs[0])
+    heads = attributes.get("num_heads") or attributes.get("q_num_heads")
+    if not heads and len(first.dims) == 4:
+        heads = first.shape[1]
     if not isinstance(heads, int) or heads < 1:
         raise node.refuse("should state its number of heads")
-    causal = bool(attributes.get("is_causal") or attributes.get("unidirectional"))
-    if node.op == "GroupQueryAttention":
-        causal = True
+    kv_heads: int = attributes.get("kv_num_heads") or heads
     if len(names) == 3 and len(state.features(names[1]).dims) == 4:
         kv_heads = state.features(names[1]).shape[1]
-    keys: dict[str, Any] = {"heads": heads}
-    if kv_heads != heads:
-        keys["kv_heads"] = kv_heads
-    if causal:
-        keys["causal"] = True
     inputs = [state.read(features, node) for features in maps]
     count = state.layer(maps[0].source).sizes.get("t", 1)
     if len(maps) == 3:
         channels = state.layer(inputs[2]).channels // kv_heads * heads
+        query = state.layer(inputs[0]).channels
     else:
-        channels = state.layer(inputs[0]).channels // (heads + 2 * kv_heads) * heads
-    source = state.emit(node, "attention", keys, inputs, {"t": count, "c": channels})
-    query = state.layer(inputs[0]).channels if len(maps) == 3 else channels
-    _check_fused(state, node, state.layer(source), query // heads)
-    first = state.features(names[0])
+        query = channels = state.layer(inputs[0]).channels // (heads + 2 * kv_heads) * heads
+    rest = [whole_dim("t", count), whole_dim("c", channels)]
     if len(first.dims) == 4:
         width = channels // heads
-        rest: tuple[Dim, ...] = (
-            whole_dim("c", heads, width),
-            whole_dim("t", count),
-            whole_dim("c", width),
-        )
-    else:
-        rest = (whole_dim("t", count), whole_dim("c", channels))
-    state.put(node, state.whole_output(source, (first.dims[0], *rest)))
+        rest = [whole_dim("c", heads, width), whole_dim("t", count), whole_dim("c", width)]
+    keys = attention_keys(heads, kv_heads, causal=_is_causal(node))
+    sizes, dims = {"t": count, "c": channels}, (first.dims[0], *rest)
+    layer = Layer("attention", keys, inputs, sizes, node, dims=dims)
+    _check_fused(state, node, layer, query // heads)
+    return state.emit(layer)
 
 
-def _fourth(state: ImportState, node: OnnxNode) -> int:
-    features = state.features(node.inputs[0])
-    return features.shape[1] if len(features.dims) == 4 else 0
-
-
-def _flat(state: ImportState, node: OnnxNode, features: Features) -> Features:
-    return state.sliced(state.as_tokens(features, node), node)
-
-
-def fused_projection(state: ImportState, node: OnnxNode) -> None:
-    """com.microsoft.Attention: a projection to queries, keys and values, and attention."""
+def _is_causal(node: OnnxNode) -> bool:
     attributes = node.attributes()
+    causal = attributes.get("is_causal") or attributes.get("unidirectional")
+    return bool(causal or node.op == "GroupQueryAttention")
+
+
+def fused_projection(state: ImportState, node: OnnxNode) -> Features:
+    """com.microsoft.Attention: a projection to queries, keys and values, and attention."""
     if state.is_constant(node.inputs[0]) or not state.is_constant(node.inputs[1]):
         raise node.refuse("should read a feature map and weights")
     weight = state.constant(node.inputs[1])
@@ -82,17 +68,16 @@ def fused_projection(state: ImportState, node: OnnxNode) -> None:
         raise shape_error(node, features.shape, weight.shape)
     held = LayerWeights((weight.weights or node.inputs[1:])[0], weight.matrix((0,), (1,)))
     projected = linear(state, node, features, (2,), weight.shape[1:], held, place=2)
-    layer = state.layer(projected.source)
-    if len(node.inputs) > 2 and node.inputs[2]:
-        layer.add_bias(state.constant(node.inputs[2]).stored)
-    keys: dict[str, Any] = {"heads": attributes["num_heads"]}
-    if attributes.get("unidirectional"):
-        keys["causal"] = True
-    width = layer.channels // 3
-    sizes = {"t": layer.sizes.get("t", 1), "c": width}
-    source = state.emit(node, "attention", keys, [state.read(projected, node)], sizes)
-    _check_fused(state, node, state.layer(source), width // attributes["num_heads"])
-    state.put(node, state.whole_output(source, (*features.dims[:2], whole_dim("c", width))))
+    projection = state.layer(projected.source)
+    if bias := node.input(2):
+        projection.add_bias(state.constant(bias).stored)
+    heads, width = node.attributes()["num_heads"], projection.channels // 3
+    keys = attention_keys(heads, heads, causal=_is_causal(node))
+    sizes = {"t": projection.sizes.get("t", 1), "c": width}
+    dims = (*features.dims[:2], whole_dim("c", width))
+    layer = Layer("attention", keys, [state.read(projected, node)], sizes, node, dims=dims)
+    _check_fused(state, node, layer, width // heads)
+    return state.emit(layer)
 
 
 def _check_fused(state: ImportState, node: OnnxNode, layer: Layer, size: int) -> None:
@@ -104,11 +89,9 @@ def _check_fused(state: ImportState, node: OnnxNode, layer: Layer, size: int) ->
         Features of a query head.
     """
     attributes = node.attributes()
-    index = _MASK.get(node.op, len(node.inputs))
-    mask = node.inputs[index] if index < len(node.inputs) else ""
-    if mask:
+    if mask := node.input(_MASK.get(node.op, len(node.inputs))):
         read_attention_mask(state, node, layer, mask)
-    if node.op == "MultiHeadAttention" and len(node.inputs) > 3 and node.inputs[3]:
+    if node.op == "MultiHeadAttention" and node.input(3):
         state.note(node, "the biases of queries, keys and values")
     if attributes.get("do_rotary"):
         state.note(node, "rotary positions")

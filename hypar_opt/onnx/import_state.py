@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,11 @@ from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.inputs import InputAxes
 from hypar_opt.onnx.mask_values import MaskValues
 from hypar_opt.onnx.model import FLOATS, MAX_RANK, OnnxGraph, OnnxNode
-from hypar_opt.onnx.omitted import Omitted
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.table import activation
 
-_NONE = LayerWeights()
+MAX_LETTERS = 400
+"""Longer phrases on what is left out are cut."""
 
 MAX_DIGITS = 64
 """A tensor's dimensions divide axes into at most this many digits."""
@@ -50,7 +50,7 @@ class ImportState:
         self.layers: list[Layer] = []
         self.tensors: dict[str, Features] = self.input.tensors()
         self.notes = list(graph.notes)
-        self.omitted = Omitted()
+        self._omitted: dict[str, dict[str, None]] = {}
         self.remarks: list[str] = []
         # How often each tensor is read, including as an output of the graph.
         self.uses = Counter(name for node in graph.nodes for name in node.inputs)
@@ -113,49 +113,41 @@ class ImportState:
                 features = features._replace(only=only)
             self.tensors[name] = features
 
-    def whole_output(self, source: int, dims: Sequence[Dim]) -> Features:
-        """Return the whole output of a new layer, which writes it in these dimensions."""
-        layer = self.layer(source)
-        layer.dims = tuple(dims)
-        return Features(source, layer.dims, only=True)
-
     # Layers.
 
-    def emit(
-        self,
-        node: OnnxNode | None,
-        kind: str,
-        keys: dict[str, Any],
-        inputs: Sequence[int],
-        sizes: Mapping[str, int],
-        weights: LayerWeights = _NONE,
-    ) -> int:
-        """Add a layer and return its position."""
-        self.layers.append(Layer(kind, keys, list(inputs), sizes, node, weights))
-        return len(self.layers) - 1
+    def emit(self, layer: Layer) -> Features:
+        """Add a layer and return its whole output."""
+        self.layers.append(layer)
+        return Features(len(self.layers) - 1, layer.dims, only=True)
 
-    def emit_once(
-        self,
-        node: OnnxNode | None,
-        kind: str,
-        keys: dict[str, Any],
-        inputs: Sequence[int],
-        sizes: Mapping[str, int],
-        weights: LayerWeights = _NONE,
-        of: str = "",
-    ) -> int:
-        """Add a layer, or return an equal one of the same tensor."""
-        key = (kind, tuple(sorted(keys.items())), tuple(inputs), weights, of)
+    def emit_once(self, layer: Layer, of: str = "") -> Features:
+        """Return a layer's output; an equal layer of the same tensor is not added again."""
+        keys = tuple(sorted(layer.keys.items()))
+        key = (layer.kind, keys, tuple(layer.inputs), layer.weights, of)
         if key not in self._emitted:
-            self._emitted[key] = self.emit(node, kind, keys, inputs, sizes, weights)
-        return self._emitted[key]
+            self._emitted[key] = self.emit(layer).source
+        source = self._emitted[key]
+        self.layers[source].dims = layer.dims
+        return Features(source, layer.dims, only=True)
 
-    def note(self, node: OnnxNode, sentence: str) -> None:
-        """Record a phrase on what the network leaves out of the model.
+    def note(self, node: OnnxNode | None, phrase: str) -> None:
+        """Record what the network leaves out of the model, as ``rotary positions``, and its node.
 
         Sentences on how the model was read, where nothing is missing, go into ``remarks``.
         """
-        self.omitted.add(sentence, node)
+        nodes = self._omitted.setdefault(phrase, {})
+        if node is not None:
+            nodes[f"node {node.label!r} ({node.op})"] = None
+
+    def omitted(self) -> list[str]:
+        """Return each phrase noted with its first node and the number of others."""
+        out = []
+        for phrase, nodes in self._omitted.items():
+            more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+            text = f"{phrase} ({next(iter(nodes))}{more})" if nodes else phrase
+            # Names of nodes may be any text; a network file holds only printable characters.
+            out.append("".join(c if c.isprintable() else "?" for c in text)[:MAX_LETTERS])
+        return out
 
     # Settling and reading.
 
@@ -170,7 +162,7 @@ class ImportState:
         if features.border and not border:
             raise node.refuse("reads zeros that Pad adds; only convolutions and pools may")
         if features.source == INPUT:
-            features = self.input.renamed(self.input.settle(features))
+            features = self.input.settled(features)
         if features.norm:
             features = self._settle_norm(features, node, features.norm)
         if features.pooled:
@@ -203,9 +195,8 @@ class ImportState:
         weights = LayerWeights(
             name, vectors=vectors, added=0 if norm.scale else self.layer(source).channels
         )
-        sizes = self.layer(source).sizes
-        layer = self.emit_once(node, "norm", keys, [source], sizes, weights)
-        return Features(layer, ordered.dims, only=features.only)
+        layer = Layer("norm", keys, [source], self.layer(source).sizes, node, weights)
+        return Features(self.emit_once(layer).source, ordered.dims, only=features.only)
 
     def _settle_pool(self, features: Features, node: OnnxNode) -> Features:
         layer = self.layer(features.source)
@@ -236,8 +227,8 @@ class ImportState:
         layer = self.layer(features.source)
         layer.read_as.add(self.activation_of(features, node))
         keys = {} if over == "average" else {"over": over}
-        sizes = {"c": layer.channels}
-        return self.emit_once(node, "global_pool", keys, [features.source], sizes)
+        made = Layer("global_pool", keys, [features.source], {"c": layer.channels}, node)
+        return self.emit_once(made).source
 
     def ordered(self, features: Features, node: OnnxNode) -> Features:
         """Return features whose channels are in order, after a shuffle layer if need be.
@@ -259,10 +250,10 @@ class ImportState:
             raise node.refuse(f"permutes channels, as {_shown(digits)} of {channels}")
         source = self.read(features, node)
         keys = {"groups": outer.size}
-        shuffle = self.emit_once(node, "shuffle", keys, [source], self.layer(source).sizes)
+        shuffle = Layer("shuffle", keys, [source], self.layer(source).sizes, node)
         new = {inner: Digit("c", inner.size, outer.size), outer: Digit("c", outer.size)}
         dims = tuple(merged(new.get(digit, digit) for digit in dim) for dim in features.dims)
-        return Features(shuffle, dims, only=features.only)
+        return Features(self.emit_once(shuffle).source, dims, only=features.only)
 
     def as_tokens(self, features: Features, node: OnnxNode) -> Features:
         """Return an image as tokens if its rows and columns are one dimension; else unchanged."""
@@ -280,9 +271,9 @@ class ImportState:
             return features
         sizes = {"t": height * width, "c": layer.channels}
         source = self.read(features, node)
-        tokens = self.emit_once(node, "flatten", {"to": "tokens"}, [source], sizes)
+        tokens = Layer("flatten", {"to": "tokens"}, [source], sizes, node)
         dims = tuple(merged(_token(digit, width) for digit in dim) for dim in features.dims)
-        return Features(tokens, dims, only=features.only)
+        return Features(self.emit_once(tokens).source, dims, only=features.only)
 
     def read(self, features: Features, node: OnnxNode) -> int:
         """Return the layer whose whole map a node reads, and record the activation.
@@ -326,7 +317,7 @@ class ImportState:
             if axis == "c" and part.step == 1 and size * stride == channels:
                 keys = {"start": part.start * stride, "size": part.size * stride}
                 sizes = {**self.layer(features.source).sizes, "c": part.size * stride}
-                return self.emit_once(node, "slice", keys, [features.source], sizes)
+                return self.emit_once(Layer("slice", keys, [features.source], sizes, node)).source
         raise node.refuse("reads a part of a feature map that is not a range of its channels")
 
     def sliced(self, features: Features, node: OnnxNode) -> Features:

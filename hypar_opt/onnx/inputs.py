@@ -64,24 +64,19 @@ class InputAxes:
         names = self._names
         if names is None:
             return features
-        # Only names change; sizes and strides stay.
-        dims = tuple(
-            tuple(
-                digit._replace(axis=names.get(digit.axis, digit.axis))
-                if isinstance(digit.axis, str)
-                else digit
-                for digit in dim
-            )
-            for dim in features.dims
-        )
-        return features._replace(dims=dims)
 
-    def settle(self, features: Features) -> Features:
-        """Name the input's axes by its rank, unless a layer has named them."""
+        def named(digit: Digit) -> Digit:
+            axis = digit.axis
+            return digit._replace(axis=names.get(axis, axis)) if isinstance(axis, str) else digit
+
+        return features._replace(dims=tuple(tuple(map(named, dim)) for dim in features.dims))
+
+    def settled(self, features: Features) -> Features:
+        """Return features of the input with the axes' names, by its rank unless a layer said."""
         if self._names is None:
             names = _BY_RANK[len(self._shape)]
             self._name({f"i{n}": axis for n, axis in enumerate(names, start=1)})
-        return features
+        return self.renamed(features)
 
     def name_image(self, dims: tuple[Dim, ...]) -> None:
         """Name the axes as a convolution reads them: channels, rows, columns."""
@@ -107,9 +102,6 @@ class InputAxes:
         if "w" in sizes:
             sizes.setdefault("h", 1)
         self.layer.sizes = sizes
-
-    def label(self) -> str:
-        return self._main[0].name
 
 
 def _token_inputs(graph: OnnxGraph) -> tuple[Input, ...]:

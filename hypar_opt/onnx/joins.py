@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hypar_opt.onnx.axes import Dim, extent, without_copies
-from hypar_opt.onnx.features import Features
+from hypar_opt.onnx.axes import Dim, extent, without
+from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
@@ -21,7 +21,7 @@ def fit(rows: Sequence[Sequence[Dim]]) -> tuple[Dim, ...] | None:
     out = []
     for axis in range(rank):
         columns = (dims[axis - rank] if axis - rank + len(dims) >= 0 else () for dims in rows)
-        held = [dim for dim in map(without_copies, columns) if dim]
+        held = [dim for column in columns if (dim := without(column, "r"))]
         if len(set(held)) > 1:
             # A batch of one image is a digit of size 1, which a learned tensor lacks.
             held = [dim for dim in held if extent(dim) > 1]
@@ -52,8 +52,8 @@ def layer_of(
     """Return the output of a new layer of a kind that writes a map as it reads it."""
     features = state.sliced(state.ordered(features, node), node)
     source = state.read(features, node)
-    made = state.emit(node, kind, keys, [source], state.layer(source).sizes, weights)
-    return state.whole_output(made, features.dims)
+    sizes = state.layer(source).sizes
+    return state.emit(Layer(kind, keys, [source], sizes, node, weights, dims=features.dims))
 
 
 def join(state: ImportState, node: OnnxNode, kind: str, maps: Sequence[Features]) -> Features:
@@ -77,5 +77,4 @@ def join(state: ImportState, node: OnnxNode, kind: str, maps: Sequence[Features]
         raise node.refuse(f"its inputs should have equally many channels, got {sizes}")
     largest = max((features.source for features in maps), key=positions_of(state))
     inputs = [state.read(features.without_copies(), node) for features in maps]
-    source = state.emit(node, kind, {}, inputs, state.layer(largest).sizes)
-    return state.whole_output(source, dims)
+    return state.emit(Layer(kind, {}, inputs, state.layer(largest).sizes, node, dims=dims))

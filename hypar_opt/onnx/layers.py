@@ -136,4 +136,4 @@ def _activate(state: ImportState, layer: Layer) -> None:
     for word in sorted(filter(None, words)):
         why = f", which not all that read a layer of kind {layer.kind!r} see"
         why = why if takes_one else f" after a layer of kind {layer.kind!r}"
-        state.omitted.add(f"the activation {word!r}{why}", layer.node)
+        state.note(layer.node, f"the activation {word!r}{why}")

@@ -25,7 +25,7 @@ def end_in_a_loss(state: ImportState, layers: list[Layer]) -> None:
     if not layers or layers[-1].operator.ends:
         if layers and is_chain(layers[:-1]) and layers[-1].inputs == [len(layers) - 2]:
             layers.pop()
-            state.omitted.add(CHAIN)
+            state.note(None, CHAIN)
         return
     read = {source for layer in layers for source in layer.inputs}
     ends = [place for place in range(len(layers)) if place not in read]
@@ -33,7 +33,7 @@ def end_in_a_loss(state: ImportState, layers: list[Layer]) -> None:
     if what is None:
         return
     if is_chain(layers):
-        state.omitted.add(CHAIN)
+        state.note(None, CHAIN)
         return
     (end,) = ends
     units = layers[end].channels

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.onnx.budget import MAX_ELEMENT_BYTES, MAX_ELEMENTS, Budget
-from hypar_opt.onnx.constant import Array, Constant, of_tensor
-from hypar_opt.onnx.folding import fold
+from hypar_opt.onnx.computing import BROADCAST
+from hypar_opt.onnx.constant import MAX_ELEMENT_BYTES, MAX_ELEMENTS, Array, Constant, of_tensor
+from hypar_opt.onnx.folding import Budget, fold
 from hypar_opt.onnx.model import OnnxGraph, OnnxNode
 
 if TYPE_CHECKING:
@@ -168,20 +168,9 @@ def _too_large(shape: Sequence[int]) -> str:
 
 
 # Operators that are computed for masks larger than other constants may be.
-_LARGE: dict[str, Any] = {
-    "Add": np.add,
-    "And": np.logical_and,
-    "Equal": np.equal,
-    "Greater": np.greater,
-    "GreaterOrEqual": np.greater_equal,
-    "Less": np.less,
-    "LessOrEqual": np.less_equal,
-    "Mul": np.multiply,
-    "Not": np.logical_not,
-    "Or": np.logical_or,
-    "Sub": np.subtract,
-    "Where": np.where,
-}
+_LARGE = frozenset(
+    ("Add", "And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mul", "Not", "Or")
+).union(("Sub", "Where"))
 
 _PICKS = frozenset({"Gather", "GatherElements", "GatherND"})
 
@@ -223,7 +212,7 @@ def _computed(node: OnnxNode, inputs: Sequence[Known | None], room: int) -> list
             sizes = np.broadcast_shapes(*(array.shape for array in arrays))
             if math.prod(sizes) > min(MAX_MASK_ELEMENTS, room // MAX_ELEMENT_BYTES):
                 return [Unknown(_too_large(sizes), sizes)]
-            return [np.asarray(_LARGE[node.op](*arrays))]
+            return [BROADCAST[node.op](node.attributes(), *arrays)]
         constants = [None if value is None else _constant(value) for value in inputs]
         folded = fold(node, constants, Budget(room))
     except (ValueError, TypeError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import os
 import stat
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hypar_opt.documents.files import record_read
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.onnx.functions import inlined, line_of
-from hypar_opt.onnx.table import HOPELESS
+from hypar_opt.onnx.table import HOPELESS, OPERATORS
 from hypar_opt.onnx.weightless import (
     MAX_STRUCTURE,
     BrokenError,
@@ -42,9 +41,6 @@ BATCH = 7
 
 Any size would do; a prime is unlikely to be mistaken for another dimension."""
 
-_FLOAT, _INT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 4, 6, 7, 8
-
-
 FLOATS = frozenset({1, 10, 11, 16})
 """The types FLOAT, FLOAT16, DOUBLE and BFLOAT16."""
 
@@ -71,22 +67,33 @@ class OnnxNode(NamedTuple):
     def label(self) -> str:
         return self.name or (self.outputs[0] if self.outputs else "")
 
+    def input(self, index: int) -> str:
+        """Return an input's name, empty where it is omitted."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
+    @property
+    def word(self) -> str:
+        """Its operator's word in the table."""
+        return OPERATORS[self.op].word
+
 
 def _attribute(a: Any) -> Any:
-    kind = a.type
-    if kind == _INTS:
-        return list(a.ints)
-    if kind == _INT:
-        return a.i
-    if kind == _FLOAT:
-        return a.f
-    if kind == _STRING:
-        return a.s.decode(errors="replace")
-    if kind == _TENSOR:
-        return a.t
-    if kind == _FLOATS:
-        return list(a.floats)
-    return [text.decode(errors="replace") for text in a.strings] if kind == _STRINGS else None
+    match a.type:  # onnx.AttributeProto.AttributeType
+        case 1:
+            return a.f
+        case 2:
+            return a.i
+        case 3:
+            return a.s.decode(errors="replace")
+        case 4:
+            return a.t
+        case 6:
+            return list(a.floats)
+        case 7:
+            return list(a.ints)
+        case 8:
+            return [text.decode(errors="replace") for text in a.strings]
+    return None
 
 
 class Input(NamedTuple):
@@ -118,57 +125,50 @@ def load(path: str | Path) -> ModelProto:
     Raises
     ------
     InputError
-        Names the file, and says what is wrong with it.
+        Says what is wrong with the file.
     HyparError
         Where the package onnx is not installed.
     """
-    file = str(path)
     try:
         import onnx
     except ImportError:
-        raise HyparError(f"{file}: ONNX files need: pip install 'hypar-opt[onnx]'") from None
+        raise HyparError(f"{path}: ONNX files need: pip install 'hypar-opt[onnx]'") from None
     data = _bytes_of(path)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
     except Exception as error:
         # An error of protobuf, which onnx imports and this package does not.
-        raise InputError(f"should be an ONNX model: {line_of(error)}", file=file) from None
+        raise InputError(f"should be an ONNX model: {line_of(error)}") from None
     if not model.HasField("graph") or not model.graph.node:
-        raise InputError("should be an ONNX model with a graph of nodes", file=file)
-    try:
-        model = inlined(model)
-    except InputError as error:
-        raise InputError(error.problem, where=error.where, file=file) from None
+        raise InputError("should be an ONNX model with a graph of nodes")
+    model = inlined(model)
     if len(model.graph.node) > MAX_NODES:
         count = len(model.graph.node)
-        raise InputError(f"should have at most {MAX_NODES:,} nodes, got {count:,}", file=file)
+        raise InputError(f"should have at most {MAX_NODES:,} nodes, got {count:,}")
     return model
 
 
 def _bytes_of(path: str | Path) -> bytes:
     record_read(path)
-    file = str(path)
     try:
         with Path(path).open("rb") as stream:
             # A device such as /dev/zero never ends, and models are not piped.
             state = os.fstat(stream.fileno())
             if not stat.S_ISREG(state.st_mode):
-                raise InputError("should be a file", file=file)
+                raise InputError("should be a file")
             if state.st_size > MAX_BYTES:
-                raise InputError(f"should have at most {MAX_BYTES // 2**30} GiB", file=file)
+                raise InputError(f"should have at most {MAX_BYTES // 2**30} GiB")
             return weightless(stream, state.st_size)
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=file) from None
+        raise InputError(f"cannot be read: {error.strerror}") from None
     except ValueError as error:  # a null byte in the path
-        raise InputError(f"should be a file name: {error}", file=file) from None
+        raise InputError(f"should be a file name: {error}") from None
     except BrokenError:
-        raise InputError(
-            "should be an ONNX model: its bytes are not a protobuf message", file=file
-        ) from None
+        raise InputError("should be an ONNX model: its bytes are not a protobuf message") from None
     except TooLargeError:
         most = MAX_STRUCTURE // 2**20
-        raise InputError(f"should have at most {most} MiB besides its weights", file=file) from None
+        raise InputError(f"should have at most {most} MiB besides its weights") from None
 
 
 def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
@@ -195,16 +195,13 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
         )
     inputs = [value for value in graph.input if value.name not in initialisers]
     known = {"", *initialisers, *(value.name for value in inputs)}
+    producer = model.producer_name, model.producer_version
     return OnnxGraph(
         nodes=_sorted(nodes, known),
         inputs=_inputs(inputs, dims),
         outputs=tuple(value.name for value in graph.output),
         initialisers=initialisers,
-        producer=" ".join(
-            text
-            for text in (model.producer_name, model.producer_version)
-            if text and isinstance(text, str)
-        ),
+        producer=" ".join(text for text in producer if text and isinstance(text, str)),
         proto=model,
         notes=_batch_notes(inputs, dims),
         open_batch=_batch_of(inputs) == 0,
@@ -245,51 +242,37 @@ def _node(proto: NodeProto) -> OnnxNode:
 
 def _sorted(nodes: list[OnnxNode], known: set[str]) -> tuple[OnnxNode, ...]:
     """Return nodes in topological order: the file's order, if it is one."""
-    held = set(known)
-    written: set[str] = set()
-    for node in nodes:
-        for name in node.outputs:
-            if name and (name in written or name in known):
-                raise node.refuse(f"writes {name!r}, which is written already")
-            written.add(name)
-    for node in nodes:
-        if not held.issuperset(node.inputs):
-            return _reordered(nodes, known, written)
-        held.update(node.outputs)
-    return tuple(nodes)
-
-
-def _reordered(nodes: list[OnnxNode], known: set[str], written: set[str]) -> tuple[OnnxNode, ...]:
-    """Return nodes in topological order, ties broken by their order in the file."""
-    readers: dict[str, list[int]] = {}
-    missing = []
+    writers: dict[str, int] = {}
+    in_order = True
     for position, node in enumerate(nodes):
-        needed = set(node.inputs) - known
-        missing.append(len(needed))
-        for name in needed:
-            readers.setdefault(name, []).append(position)
-    ready = [position for position, count in enumerate(missing) if not count]
-    order = []
-    while ready:
-        position = heapq.heappop(ready)
-        order.append(nodes[position])
-        for name in nodes[position].outputs:
-            for reader in readers.pop(name, ()):
-                missing[reader] -= 1
-                if not missing[reader]:
-                    heapq.heappush(ready, reader)
-    for name, (first, *_) in readers.items():
-        if name not in written:
-            raise nodes[first].refuse(f"reads {name!r}, which nothing writes")
-    if readers:
-        # Each remaining reader waits for another's output, so that following these finds a cycle.
-        writer = {name: index for index, node in enumerate(nodes) for name in node.outputs}
-        name, seen = next(iter(readers)), set()
-        while name not in seen:
-            seen.add(name)
-            name = next(read for read in nodes[writer[name]].inputs if read in readers)
-        raise nodes[writer[name]].refuse(f"is in a cycle, through {name!r}")
-    return tuple(order)
+        in_order = in_order and all(name in known or name in writers for name in node.inputs)
+        for name in filter(None, node.outputs):
+            if name in writers or name in known:
+                raise node.refuse(f"writes {name!r}, which is written already")
+            writers[name] = position
+    return tuple(nodes) if in_order else _reordered(nodes, known, writers)
+
+
+def _reordered(
+    nodes: list[OnnxNode], known: set[str], writers: Mapping[str, int]
+) -> tuple[OnnxNode, ...]:
+    """Return nodes in topological order, ties broken by their order in the file."""
+    import networkx as nx
+
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(range(len(nodes)))
+    for position, node in enumerate(nodes):
+        for name in node.inputs:
+            if name not in writers and name not in known:
+                raise node.refuse(f"reads {name!r}, which nothing writes")
+            if name in writers:
+                graph.add_edge(writers[name], position, name=name)
+    try:
+        return tuple(nodes[position] for position in nx.lexicographical_topological_sort(graph))
+    except nx.NetworkXUnfeasible:
+        (writer, reader), *_ = nx.find_cycle(graph)
+        name = graph.edges[writer, reader]["name"]
+        raise nodes[writer].refuse(f"is in a cycle, through {name!r}") from None
 
 
 def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Input, ...]:
@@ -299,22 +282,20 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Inpu
     batch = _batch_of(values) or BATCH
     inputs = []
     for value in values:
-        tensor = value.type.tensor_type
+        tensor, where = value.type.tensor_type, f"input {value.name!r}"
         if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
-            raise InputError("has no shape; an input needs one", where=f"input {value.name!r}")
-        if len(tensor.shape.dim) > MAX_RANK:
-            rank = len(tensor.shape.dim)
+            raise InputError("has no shape; an input needs one", where=where)
+        rank = len(tensor.shape.dim)
+        if rank > MAX_RANK:
             problem = f"should have at most {MAX_RANK} dimensions, got {rank:,}"
-            raise InputError(problem, where=f"input {value.name!r}")
+            raise InputError(problem, where=where)
         shape = []
         for axis, dim in enumerate(tensor.shape.dim):
             size = dim.dim_value if dim.HasField("dim_value") else 0
             name = dim.dim_param or f"{value.name}:{axis}"
-            if size < 0 or size > MAX_DIMENSION:
-                raise InputError(
-                    f"dimension {axis} should be from 1 to {MAX_DIMENSION}, got {size}",
-                    where=f"input {value.name!r}",
-                )
+            if not 0 <= size <= MAX_DIMENSION:
+                problem = f"dimension {axis} should be from 1 to {MAX_DIMENSION}, got {size}"
+                raise InputError(problem, where=where)
             if axis == 0:
                 # The batch is not a dimension of a network, and sizes for it are ignored.
                 unread -= {name, "batch"}
@@ -328,10 +309,8 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Inpu
         inputs.append(Input(value.name, tuple(shape), tensor.elem_type in FLOATS))
     if missing:
         names = ", ".join(map(repr, missing))
-        raise InputError(
-            f"has dynamic dimensions: {names}; import it with"
-            f" {' '.join(f'--dim {name}=N' for name in missing)}"
-        )
+        call = " ".join(f"--dim {name}=N" for name in missing)
+        raise InputError(f"has dynamic dimensions: {names}; import it with {call}")
     if unread:
         raise InputError(f"has no dynamic dimension {min(unread)!r}: --dim {min(unread)}=N")
     return tuple(inputs)

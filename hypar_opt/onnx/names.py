@@ -47,16 +47,10 @@ def proposals(layers: Sequence[Layer]) -> list[str]:
 
 def _name(layer: Layer, weight: str) -> str:
     node = layer.node
-    candidates = []
-    if weight:
-        candidates.append(_WEIGHTS.sub("", weight))
+    candidates = [_WEIGHTS.sub("", weight)]
     if node is not None and layer.kind not in _NAMELESS:
-        candidates += [node.name, node.outputs[0] if node.outputs else ""]
-    for candidate in candidates:
-        name = _legal(candidate)
-        if name:
-            return name
-    return ""
+        candidates += [node.name, *node.outputs[:1]]
+    return next(filter(None, map(_legal, candidates)), "")
 
 
 def _legal(text: str) -> str:
@@ -70,23 +64,19 @@ def _legal(text: str) -> str:
     return "" if name == "input" or name.isdecimal() else name[:80]
 
 
-def unique(names: Sequence[str], layers: Sequence[Layer], taken: Sequence[str] = ()) -> list[str]:
+def unique(names: Sequence[str], layers: Sequence[Layer]) -> list[str]:
     """Return unique names: repeated ones get numbers, empty ones become the layer's kind."""
     wanted = [name or layer.kind for name, layer in zip(names, layers, strict=True)]
-    count = Counter(wanted)
+    count = Counter([*wanted, "input", "input"])
     # A name that occurs once is kept.
-    used = {name for name, times in count.items() if times == 1} | set(taken) | {"input"}
+    used = {name for name, times in count.items() if times == 1} | {"input"}
     out: list[str] = []
     numbers: Counter[str] = Counter()
     for name in wanted:
-        if count[name] == 1 and name not in taken and name != "input":
-            out.append(name)
-            continue
-        while True:
+        candidate = name
+        while count[name] > 1 and (candidate == name or candidate in used):
             numbers[name] += 1
             candidate = f"{name}_{numbers[name]}"
-            if candidate not in used:
-                break
         used.add(candidate)
         out.append(candidate)
     return out

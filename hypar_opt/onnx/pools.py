@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypar_opt.onnx.axes import POSITIONS, axes_of, is_whole
-from hypar_opt.onnx.features import INPUT, Features
+from hypar_opt.onnx.features import INPUT, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.views import integers
-from hypar_opt.onnx.windows import (
-    Image,
-    image_of,
-    numbers,
-    window_padding,
-    window_size,
-)
+from hypar_opt.onnx.windows import image_of, numbers, window_padding, window_size
 
 
-def pool(state: ImportState, node: OnnxNode, word: str) -> None:
+def pool(state: ImportState, node: OnnxNode) -> Features:
     """A pool: part of the convolution that it alone reads, or a separate layer."""
     attributes = node.attributes()
     kernel = attributes["kernel_shape"]
@@ -28,47 +23,18 @@ def pool(state: ImportState, node: OnnxNode, word: str) -> None:
     dilation = image.pair(attributes.get("dilations"), 1)
     if dilation != (1, 1):
         raise node.refuse("is a pool with dilation, which a network has no layer for")
-    if len(node.outputs) > 1 and node.outputs[1] and state.uses[node.outputs[1]]:
-        raise node.refuse(
-            f"its indices {node.outputs[1]!r} are read, which pools of a network do not have"
-        )
+    for indices in node.outputs[1:2]:
+        if indices and state.uses[indices]:
+            raise node.refuse(
+                f"its indices {indices!r} are read, which pools of a network do not have"
+            )
     padding = window_padding(node, image, attributes, window, stride, dilation)
     features = image.features._replace(border=None)
     layer = state.layer(features.source)
     joins = features.only and "pool" in layer.operator.model_fields and "pool" not in layer.keys
-    if not joins and not any(padding[:2]) and _is_whole(image, window):
-        axes = list(range(2, len(features.dims)))
-        _reduce(state, node, features, axes, keep=True, word=word)
-        return
-    keys, sizes = _windows(node, image, word, window, stride, padding, attributes)
-    dims = image.dims(image.channels, *sizes)
-    new = {"c": image.channels, "h": sizes[0], "w": sizes[1]}
-    if joins:
-        layer.keys["pool"] = keys
-        layer.sizes = new
-        state.put(node, features._replace(dims=dims))
-        return
-    if not layer.is_image:
-        raise node.refuse("is a pool, but its input is not an image")
-    source = state.emit(node, "pool", {"pool": keys}, [state.read(features, node)], new)
-    state.put(node, state.whole_output(source, dims))
-
-
-def _is_whole(image: Image, window: tuple[int, int]) -> bool:
-    """Whether one window covers all rows and columns."""
-    return all(size >= extent for size, extent in zip(window, image.extents, strict=True))
-
-
-def _windows(
-    node: OnnxNode,
-    image: Image,
-    kind: str,
-    window: tuple[int, int],
-    stride: tuple[int, int],
-    padding: tuple[int, int, int, int],
-    attributes: dict[str, Any],
-) -> tuple[dict[str, Any], tuple[int, int]]:
-    """Return the table ``pool`` of a network file, and the size of the pooled map."""
+    is_global = all(size >= extent for size, extent in zip(window, image.extents, strict=True))
+    if not joins and not any(padding[:2]) and is_global:
+        return _reduced(state, node, features, range(2, len(features.dims)))
     up = bool(attributes.get("ceil_mode"))
     height, width = (
         _count(node, extent, size, step, before, after, up)
@@ -76,14 +42,23 @@ def _windows(
             image.extents, window, stride, padding[:2], padding[2:], strict=True
         )
     )
-    keys: dict[str, Any] = {"kind": kind, "size": numbers(window)}
+    keys: dict[str, Any] = {"kind": node.word, "size": numbers(window)}
     if stride != window:
         keys["stride"] = numbers(stride)
     if any(padding):
         keys["padding"] = numbers(padding)
     if up:
         keys["rounding"] = "up"
-    return keys, (height, width)
+    dims = image.dims(image.channels, height, width)
+    new = {"c": image.channels, "h": height, "w": width}
+    if joins:
+        layer.keys["pool"] = keys
+        layer.sizes = new
+        return features._replace(dims=dims)
+    if not layer.is_image:
+        raise node.refuse("is a pool, but its input is not an image")
+    source = state.read(features, node)
+    return state.emit(Layer("pool", {"pool": keys}, [source], new, node, dims=dims))
 
 
 def _count(
@@ -97,44 +72,41 @@ def _count(
     return count
 
 
-def global_pool(state: ImportState, node: OnnxNode, word: str) -> None:
+def global_pool(state: ImportState, node: OnnxNode) -> Features:
     """One number per channel, over all rows and columns."""
     features = state.seen(node.inputs[0])
     if features.source == INPUT:
         state.input.name_image(features.dims)
     features = state.settled(node.inputs[0], node)
-    axes = list(range(2, len(features.dims)))
-    _reduce(state, node, features, axes, keep=True, word=word)
+    return _reduced(state, node, features, range(2, len(features.dims)))
 
 
-def reduction(state: ImportState, node: OnnxNode, word: str) -> None:
+def reduction(state: ImportState, node: OnnxNode) -> Features:
     """A mean or a maximum over some dimensions: a global pool, or a norm's statistics."""
     axes = integers(state, node, 1, "axes")
     features = state.features(node.inputs[0])
     attributes = node.attributes()
     if not axes:
         if attributes.get("noop_with_empty_axes"):
-            state.put(node, features)
-            return
+            return features
         axes = list(range(len(features.dims)))
     if any(not -len(features.dims) <= axis < len(features.dims) for axis in axes):
         raise node.refuse(f"has no dimensions {axes} of {len(features.dims)}")
     axes = [axis % len(features.dims) for axis in axes]
-    keep = bool(attributes.get("keepdims", 1))
-    _reduce(state, node, features, axes, keep=keep, word=word)
+    return _reduced(state, node, features, axes, keep=bool(attributes.get("keepdims", 1)))
 
 
-def _reduce(
+def _reduced(
     state: ImportState,
     node: OnnxNode,
     features: Features,
-    axes: list[int],
+    axes: Sequence[int],
     *,
-    keep: bool,
-    word: str,
-) -> None:
+    keep: bool = True,
+) -> Features:
+    """Return features without some dimensions, which are of size 1 if ``keep``."""
     if features.source == INPUT:
-        features = state.input.renamed(state.input.settle(features))
+        features = state.input.settled(features)
     if features.norm and (features.norm.scale or features.norm.shift):
         features = state.settle(features, node)
     layer = state.layer(features.source)
@@ -150,14 +122,13 @@ def _reduce(
     if layer.is_scores:
         raise node.refuse("reduces the scores of attention")
     exact = node.op.removeprefix("Global") in ("ReduceMean", "ReduceMax", "AveragePool", "MaxPool")
-    operators = features.operators | (frozenset() if exact else {node.op})
-    reduced = features._replace(dims=dims, pool=word, operators=operators)
+    reduced = features._replace(dims=dims, pool=node.word).after(*([] if exact else [node.op]))
     if over & (POSITIONS | {"c", "b", "part of c"}):
         reduced = reduced._replace(pooled=features.pooled | over)
-    state.put(node, reduced)
+    return reduced
 
 
-def pad(state: ImportState, node: OnnxNode) -> None:
+def pad(state: ImportState, node: OnnxNode) -> Features:
     """Zeros round an image, which become padding of the next window."""
     features = state.features(node.inputs[0])
     pads = integers(state, node, 1, "pads") or []
@@ -167,8 +138,7 @@ def pad(state: ImportState, node: OnnxNode) -> None:
     for index, axis in enumerate(axes):
         before[axis], after[axis] = pads[index], pads[index + len(axes)]
     if not any(before + after):
-        state.put(node, features)
-        return
+        return features
     if min(before + after) < 0 or any(before[:2] + after[:2]) or rank not in (3, 4):
         raise node.refuse(f"should add zeros round rows and columns, got {pads}")
     if features.norm or features.pooled:
@@ -177,4 +147,4 @@ def pad(state: ImportState, node: OnnxNode) -> None:
     border = (rows[0], before[-1], rows[1], after[-1])
     if features.border:
         border = tuple(a + b for a, b in zip(border, features.border, strict=True))  # type: ignore[assignment]
-    state.put(node, features._replace(border=border))
+    return features._replace(border=border)

@@ -7,18 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from hypar_opt.onnx.attention import product_of_maps
-from hypar_opt.onnx.axes import POSITIONS, Digit, Dim, axes_of, is_whole, reshaped, whole_dim
+from hypar_opt.onnx.axes import POSITIONS, Digit, axes_of, is_whole, reshaped, whole_dim
 from hypar_opt.onnx.constant import Constant
-from hypar_opt.onnx.features import Features
+from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights, whole
-from hypar_opt.onnx.windows import (
-    image_of,
-    numbers,
-    window_padding,
-    window_size,
-)
+from hypar_opt.onnx.windows import image_of, numbers, window_padding, window_size
 
 
 def _weight(state: ImportState, node: OnnxNode, index: int) -> Constant:
@@ -31,11 +26,7 @@ def _weight(state: ImportState, node: OnnxNode, index: int) -> Constant:
     return constant
 
 
-def _has_input(node: OnnxNode, index: int) -> bool:
-    return len(node.inputs) > index and bool(node.inputs[index])
-
-
-def convolution(state: ImportState, node: OnnxNode) -> None:
+def convolution(state: ImportState, node: OnnxNode) -> Features:
     """A convolution; one of a single position is a fully-connected layer."""
     if state.is_constant(node.inputs[0]):
         raise node.refuse("reads a further input of the model")
@@ -49,17 +40,13 @@ def convolution(state: ImportState, node: OnnxNode) -> None:
             f"should have weights for {image.channels} channels in {groups} groups,"
             f" got {list(weight.shape)}"
         )
-    bias = _has_input(node, 2)
     features = image.features
     if not state.layer(features.source).is_image:
         if math.prod(kernel) > 1 or groups > 1:
             raise node.refuse("is a convolution, but its input is not an image")
         held = _matrix_of(node, weight, 1, (1,), (0,))
         made = linear(state, node, features, (1,), (filters,), held, place=1)
-        if bias:
-            _add_bias(state, made, node.inputs[2])
-        state.put(node, made)
-        return
+        return _biased(state, made, node.input(2))
     stride = image.pair(attributes.get("strides"), 1)
     dilation = image.pair(attributes.get("dilations"), 1)
     window = image.pair(kernel, 1)
@@ -70,28 +57,18 @@ def convolution(state: ImportState, node: OnnxNode) -> None:
             image.extents, window, stride, dilation, padding[:2], padding[2:], strict=True
         )
     )
-    keys = {
-        "filters": filters,
-        "kernel": numbers(window),
-        **_unless("stride", numbers(stride), 1),
-        **_unless("padding", numbers(padding), 0),
-        **_unless("groups", groups, 1),
-        **_unless("dilation", numbers(dilation), 1),
-    }
+    defaults = {"stride": 1, "padding": 0, "groups": 1, "dilation": 1}
+    given = (numbers(stride), numbers(padding), groups, numbers(dilation))
+    keys = {"filters": filters, "kernel": numbers(window)}
+    keys |= {key: n for key, n in zip(defaults, given, strict=True) if n != defaults[key]}
     sizes = {"c": filters, "h": height, "w": width}
     inputs = [state.read(features._replace(border=None), node)]
     held = _matrix_of(node, weight, 1, range(1, len(weight.shape)), (0,))
-    source = state.emit(node, "conv", keys, inputs, sizes, held)
-    made = state.whole_output(source, image.dims(filters, height, width))
-    if bias:
-        _add_bias(state, made, node.inputs[2])
-    if "activation" in attributes:  # com.microsoft.FusedConv
-        made = made._replace(operators=frozenset({attributes["activation"]}))
-    state.put(node, made)
-
-
-def _unless(key: str, value: Any, default: Any) -> dict[str, Any]:
-    return {} if value == default else {key: value}
+    dims = image.dims(filters, height, width)
+    made = state.emit(Layer("conv", keys, inputs, sizes, node, held, dims=dims))
+    made = _biased(state, made, node.input(2))
+    # com.microsoft.FusedConv
+    return made.after(attributes["activation"]) if "activation" in attributes else made
 
 
 def _matrix_of(
@@ -102,58 +79,66 @@ def _matrix_of(
     return LayerWeights(name, weight.matrix(rows, columns))
 
 
-def _add_bias(state: ImportState, made: Features, name: str) -> None:
-    """Give a layer its bias; broadcast copies of fewer numbers are not counted as one."""
-    bias, layer = state.constant(name), state.layer(made.source)
-    if bias.elements == layer.channels and bias.is_stored:
-        layer.add_bias(bias.stored)
+def _biased(state: ImportState, made: Features, name: str) -> Features:
+    """Return a layer's output with its bias; copies of fewer numbers are not counted as one."""
+    if name:
+        bias, layer = state.constant(name), state.layer(made.source)
+        if bias.elements == layer.channels and bias.is_stored:
+            layer.add_bias(bias.stored)
+    return made
 
 
-def product(state: ImportState, node: OnnxNode) -> None:
+def product(state: ImportState, node: OnnxNode) -> Features:
     """A matrix product: of a map and weights, or of two maps in attention."""
     a, b = node.inputs[:2]
     if state.is_constant(b):
         weight = _weight(state, node, 1)
         features = state.features(a)
-        shape, axes = _matrix(node, weight.shape)
-        if node.attributes().get("transB"):
-            shape, axes = shape[::-1], axes[::-1]
+        axes = _matrix(node, weight)
         features = state.settle(features, node)
-        _fits(node, features, (-1,), shape[0], weight)
-        rank = len(features.dims) - 1
-        held = _matrix_of(node, weight, 1, axes[:1], axes[1:])
-        made = linear(state, node, features, (rank,), shape[1:], held, place=rank)
-    elif state.is_constant(a):
+        return _last_product(state, node, features, weight, axes)
+    if state.is_constant(a):
         weight = _weight(state, node, 0)
         features = state.settle(state.features(b), node)
-        shape, axes = _matrix(node, weight.shape)
+        axes = _matrix(node, weight)
         place = max(0, len(features.dims) - 2)
-        _fits(node, features, (place,), shape[-1], weight)
+        _fits(node, features, place, weight.shape[axes[-1]], weight)
         held = _matrix_of(node, weight, 0, axes[-1:], axes[:-1])
-        made = linear(state, node, features, (place,), shape[:-1], held, place=place)
-    else:
-        made = product_of_maps(state, node, state.features(a), state.features(b))
-    state.put(node, made)
+        units = tuple(weight.shape[axis] for axis in axes[:-1])
+        return linear(state, node, features, (place,), units, held, place=place)
+    return product_of_maps(state, node, state.features(a), state.features(b))
 
 
-def _matrix(node: OnnxNode, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return a weight matrix's sizes and dimensions, leading ones of size 1 dropped."""
+def _matrix(node: OnnxNode, weight: Constant) -> tuple[int, ...]:
+    """Return the dimensions of a weight matrix, leading ones of size 1 dropped."""
+    shape = weight.shape
     axes = tuple(range(len(shape)))
     while len(axes) > 2 and shape[axes[0]] == 1:
         axes = axes[1:]
     if not 1 <= len(axes) <= 2:
         raise node.refuse(f"should have a matrix of weights, got {list(shape)}")
-    return tuple(shape[axis] for axis in axes), axes
+    return axes
 
 
-def _fits(
-    node: OnnxNode, features: Features, places: Sequence[int], size: int, weight: Constant
-) -> None:
-    if math.prod(features.shape[place] for place in places) != size:
+def _fits(node: OnnxNode, features: Features, place: int, size: int, weight: Constant) -> None:
+    if features.shape[place] != size:
         raise shape_error(node, features.shape, weight.shape)
 
 
-def general_product(state: ImportState, node: OnnxNode) -> None:
+def _last_product(
+    state: ImportState, node: OnnxNode, features: Features, weight: Constant, axes: tuple[int, ...]
+) -> Features:
+    """Return a product of a map's last dimension with a matrix of weights."""
+    rank = len(features.dims) - 1
+    if node.attributes().get("transB"):
+        axes = axes[::-1]
+    _fits(node, features, -1, weight.shape[axes[0]], weight)
+    held = _matrix_of(node, weight, 1, axes[:1], axes[1:])
+    units = tuple(weight.shape[axis] for axis in axes[1:])
+    return linear(state, node, features, (rank,), units, held, place=rank)
+
+
+def general_product(state: ImportState, node: OnnxNode) -> Features:
     """Gemm: a fully-connected layer with its bias."""
     attributes = node.attributes()
     if state.is_constant(node.inputs[0]) or not state.is_constant(node.inputs[1]):
@@ -161,34 +146,29 @@ def general_product(state: ImportState, node: OnnxNode) -> None:
     if attributes.get("transA"):
         raise node.refuse("reads its input transposed, which mixes the images of a batch")
     weight = _weight(state, node, 1)
-    shape, axes = _matrix(node, weight.shape)
-    if attributes.get("transB"):
-        shape, axes = shape[::-1], axes[::-1]
+    axes = _matrix(node, weight)
     features = state.settled(node.inputs[0], node)
-    if len(features.dims) != 2 or len(shape) != 2:
+    if len(features.dims) != 2 or len(axes) != 2:
         raise shape_error(node, features.shape, weight.shape)
-    _fits(node, features, (1,), shape[0], weight)
-    held = _matrix_of(node, weight, 1, axes[:1], axes[1:])
-    made = linear(state, node, features, (1,), shape[1:], held, place=1)
-    if _has_input(node, 2):
-        if not state.is_constant(node.inputs[2]):
-            raise node.refuse("adds a feature map to its product; its third input should be a bias")
-        _add_bias(state, made, node.inputs[2])
-    state.put(node, made)
+    made = _last_product(state, node, features, weight, axes)
+    bias = node.input(2)
+    if bias and not state.is_constant(bias):
+        raise node.refuse("adds a feature map to its product; its third input should be a bias")
+    return _biased(state, made, bias)
 
 
-def quantised_product(state: ImportState, node: OnnxNode) -> None:
+def quantised_product(state: ImportState, node: OnnxNode) -> Features:
     """com.microsoft.MatMulNBits: weights packed in a few bits, whose sizes are attributes."""
     attributes = node.attributes()
     features = state.settled(node.inputs[0], node)
     weight = _weight(state, node, 1)
-    _fits(node, features, (-1,), attributes["K"], weight)
+    _fits(node, features, -1, attributes["K"], weight)
     rank = len(features.dims) - 1
     units = (attributes["N"],)
     # The tensor is packed: its elements are not the weights.
     name = (weight.weights or node.inputs[1:])[0]
     held = LayerWeights(name, (whole(name, (attributes["K"], *units)),))
-    state.put(node, linear(state, node, features, (rank,), units, held, place=rank))
+    return linear(state, node, features, (rank,), units, held, place=rank)
 
 
 def linear(
@@ -209,7 +189,8 @@ def linear(
     """
     features = state.sliced(state.as_tokens(features, node), node)
     layer = state.layer(features.source)
-    summed = [_without_batch_of_one(features.dims[place]) for place in places]
+    batch_of_one = Digit("b", 1)
+    summed = [tuple(x for x in features.dims[n] if x != batch_of_one) for n in places]
     kept = [dim for axis, dim in enumerate(features.dims) if axis not in places]
     axes = axes_of(summed)
     if any(not is_whole(axis, layer.sizes.get(axis, 1), summed) for axis in axes) or not (
@@ -223,27 +204,18 @@ def linear(
     kind, source = "fc", state.read(features, node)
     if layer.is_tokens and "t" in axes:
         flat = {"c": math.prod(layer.sizes.values())}
-        source = state.emit_once(node, "flatten", {}, [source], flat)
+        source = state.emit_once(Layer("flatten", {}, [source], flat, node)).source
     elif layer.is_tokens:
         sizes["t"] = layer.sizes["t"]
-    elif layer.is_image and not axes & POSITIONS and _has_positions(layer.sizes):
+    elif layer.is_image and not axes & POSITIONS and layer.sizes["h"] * layer.sizes["w"] > 1:
         kind, keys = "conv", {"filters": width, "kernel": 1}
         sizes |= {axis: layer.sizes[axis] for axis in ("h", "w")}
-    made = state.emit(node, kind, keys, [source], sizes, weights)
     new = reshaped([whole_dim("c", width)], units)
     dims = (*kept[:place], *new, *kept[place:])
-    return state.whole_output(made, dims)
+    return state.emit(Layer(kind, keys, [source], sizes, node, weights, dims=dims))
 
 
-def _has_positions(sizes: Any) -> bool:
-    return bool(sizes["h"] * sizes["w"] > 1)
-
-
-def _without_batch_of_one(dim: Dim) -> Dim:
-    return tuple(digit for digit in dim if digit != Digit("b", 1))
-
-
-def einsum(state: ImportState, node: OnnxNode) -> None:
+def einsum(state: ImportState, node: OnnxNode) -> Features:
     """A product of two tensors in Einstein's notation."""
     equation = str(node.attributes().get("equation", "")).replace(" ", "")
     terms, arrow, out = equation.partition("->")
@@ -256,8 +228,7 @@ def einsum(state: ImportState, node: OnnxNode) -> None:
         raise node.refuse(f"repeats an index, in {equation!r}")
     constants = [state.is_constant(name) for name in node.inputs]
     if not any(constants):
-        state.put(node, _einsum_of_maps(state, node, labels, out))
-        return
+        return _einsum_of_maps(state, node, labels, out)
     index = constants.index(True)
     weight = _weight(state, node, index)
     features = state.settled(node.inputs[1 - index], node)
@@ -272,13 +243,17 @@ def einsum(state: ImportState, node: OnnxNode) -> None:
     places = tuple(mine.index(label) for label in summed)
     units = tuple(sizes[label] for label in new)
     for label in summed:
-        _fits(node, features, (mine.index(label),), sizes[label], weight)
+        _fits(node, features, mine.index(label), sizes[label], weight)
     rest = [label for label in mine if label not in summed]
     rows, columns = ([theirs.index(label) for label in of] for of in (summed, new))
     held = _matrix_of(node, weight, index, rows, columns)
     made = linear(state, node, features, places, units, held, place=len(rest))
-    written = [*rest, *new]
-    state.put(node, made._replace(dims=tuple(made.dims[written.index(label)] for label in out)))
+    return _in_order(made, [*rest, *new], out)
+
+
+def _in_order(made: Features, written: list[str], out: str) -> Features:
+    """Return a product whose dimensions are labelled, in the order of the equation's output."""
+    return made._replace(dims=tuple(made.dims[written.index(label)] for label in out))
 
 
 def _einsum_of_maps(state: ImportState, node: OnnxNode, labels: list[str], out: str) -> Features:
@@ -297,5 +272,4 @@ def _einsum_of_maps(state: ImportState, node: OnnxNode, labels: list[str], out: 
     made = product_of_maps(
         state, node, left._replace(dims=tuple(first)), right._replace(dims=tuple(second))
     )
-    written = [*both, *rows, *columns]
-    return made._replace(dims=tuple(made.dims[written.index(label)] for label in out))
+    return _in_order(made, [*both, *rows, *columns], out)

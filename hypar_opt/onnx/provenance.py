@@ -12,9 +12,8 @@ from itertools import accumulate
 import numpy as np
 
 from hypar_opt.onnx.axes import Digit, Dim, UnalignedError, extent, reshaped
-from hypar_opt.onnx.budget import MAX_ELEMENTS
 from hypar_opt.onnx.computing import slice_cuts
-from hypar_opt.onnx.constant import Constant
+from hypar_opt.onnx.constant import MAX_ELEMENTS, Constant
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import Region, Regions, Shape, taken, whole
 
@@ -95,7 +94,7 @@ def _views(
         starts = [0, *accumulate(sizes)]
         return [taken(region, axis, start, n) for start, n in zip(starts, sizes, strict=False)]
     if op == "Slice":
-        arrays = [None if constant is None else constant.value for constant in inputs]
+        arrays = [None if constant is None else constant.value for constant in inputs[1:]]
         for axis, cut in enumerate(slice_cuts(region.shape, arrays, attributes)):
             start, stop, step = cut.indices(region.shape[axis])
             region = taken(region, axis, start, len(range(start, stop, step)), step)

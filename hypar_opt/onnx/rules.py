@@ -9,40 +9,26 @@ from pathlib import Path
 from hypar_opt.errors import InputError
 from hypar_opt.onnx import elementwise, fused_attention, norms, pools, products, views
 from hypar_opt.onnx.axes import UnalignedError
+from hypar_opt.onnx.features import Features
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.model import OnnxGraph, OnnxNode
 from hypar_opt.onnx.table import CONTROL_FLOW, OPERATORS, UNSUPPORTED
 
-RULES: dict[str, Callable[[ImportState, OnnxNode], None]] = {
-    "attention": fused_attention.attention,
-    "concat": views.concat,
-    "convolution": products.convolution,
-    "einsum": products.einsum,
-    "expand": views.expand,
-    "fused_projection": fused_attention.fused_projection,
-    "gather": views.gather,
-    "general_product": products.general_product,
-    "pad": pools.pad,
-    "product": products.product,
-    "quantised_product": products.quantised_product,
-    "reshape": views.reshape,
-    "shape": views.shape,
-    "slice_": views.slice_,
-    "softmax": elementwise.softmax,
-    "split": views.split,
-    "transpose": views.transpose,
-}
+Rule = Callable[[ImportState, OnnxNode], Features | None]
+"""Reads a node; returns its first output, or None where it has set what the node writes."""
 
-# Rules that also take the operator's word in the table.
-WORDED_RULES: dict[str, Callable[[ImportState, OnnxNode, str], None]] = {
-    "batch_norm": norms.batch_norm,
-    "channel_norm": norms.channel_norm,
-    "elementwise": elementwise.elementwise,
-    "global_pool": pools.global_pool,
-    "last_norm": norms.last_norm,
-    "pool": pools.pool,
-    "reduction": pools.reduction,
-    "sum_and_norm": norms.sum_and_norm,
+RULES: dict[str, Rule] = {
+    rule.__name__: rule
+    for rule in (
+        *(elementwise.elementwise, elementwise.softmax),
+        *(fused_attention.attention, fused_attention.fused_projection),
+        *(norms.batch_norm, norms.channel_norm, norms.last_norm, norms.sum_and_norm),
+        *(pools.global_pool, pools.pad, pools.pool, pools.reduction),
+        *(products.convolution, products.einsum, products.general_product, products.product),
+        products.quantised_product,
+        *(views.concat, views.expand, views.gather, views.reshape, views.shape, views.slice_),
+        *(views.split, views.transpose),
+    )
 }
 
 
@@ -63,27 +49,14 @@ def read_graph(graph: OnnxGraph, folder: Path | None = None) -> ImportState:
     for node in graph.nodes:
         if state.tensors.keys().isdisjoint(node.inputs):
             state.constants.defer(node)
-        else:
-            _read_node(state, node)
+            continue
+        if node.op not in OPERATORS:
+            raise _unknown(node)
+        with refusals(node):
+            features = RULES[OPERATORS[node.op].rule](state, node)
+            if features is not None:
+                state.put(node, features)
     return state
-
-
-def _read_node(state: ImportState, node: OnnxNode) -> None:
-    """Read one node that depends on the network's input.
-
-    Raises
-    ------
-    InputError
-        Where the operator is unknown, or does not fit the node.
-    """
-    row = OPERATORS.get(node.op)
-    if row is None:
-        raise _unknown(node)
-    with refusals(node):
-        if row.rule in RULES:
-            RULES[row.rule](state, node)
-        else:
-            WORDED_RULES[row.rule](state, node, row.word)
 
 
 @contextmanager

@@ -29,108 +29,74 @@ class Row(NamedTuple):
     word: str = ""
 
 
-def _rows(rule: str, **words: str) -> dict[str, Row]:
-    return {operator: Row(rule, word) for operator, word in words.items()}
+def _rows(rule: str, operators: str) -> dict[str, Row]:
+    """Return the rows of a rule, of operators each with its word after a colon, if it has one."""
+    entries = (entry.partition(":") for entry in operators.split())
+    return {operator: Row(rule, word) for operator, _, word in entries}
 
-
-_WEIGHTED = (
-    _rows("convolution", Conv="", FusedConv="")
-    | _rows("product", MatMul="", FusedMatMul="", MatMulInteger="", TransposeMatMul="")
-    | _rows("general_product", Gemm="")
-    | _rows("gather", Gather="")
-    | _rows("quantised_product", MatMulNBits="")
-    | _rows("einsum", Einsum="")
-)
-
-_ATTENTION = (
-    _rows("attention", Attention="causal by attribute")
-    | _rows("fused_projection", **{"com.microsoft.Attention": ""})
-    | _rows("attention", MultiHeadAttention="unidirectional", GroupQueryAttention="always causal")
-)
-
-_NORMS = (
-    _rows("batch_norm", BatchNormalization="batch")
-    # An instance norm's statistics are of one channel of one image. Under every choice they are
-    # local, so that only its scale and shift count.
-    | _rows("channel_norm", InstanceNormalization="affine", GroupNormalization="layer")
-    | _rows("last_norm", LayerNormalization="layer", RMSNormalization="rms")
-    | _rows("last_norm", SimplifiedLayerNormalization="rms")
-    | _rows("sum_and_norm", SkipLayerNormalization="layer", SkipSimplifiedLayerNormalization="rms")
-)
-
-_POOLS = (
-    _rows("pool", MaxPool="max", AveragePool="average", LpPool="average")
-    | _rows("global_pool", GlobalAveragePool="average", GlobalMaxPool="max")
-    | _rows("global_pool", GlobalLpPool="average")
-    | _rows("reduction", ReduceMean="average", ReduceMax="max", ReduceSum="average")
-    | _rows("reduction", ReduceL1="average", ReduceL2="average", ReduceMin="max")
-    | _rows("reduction", ReduceSumSquare="average", ReduceLogSumExp="average")
-)
-
-_VIEWS = (
-    _rows("reshape", Reshape="", Flatten="", Squeeze="", Unsqueeze="")
-    | _rows("transpose", Transpose="")
-    | _rows("split", Split="")
-    | _rows("slice_", Slice="")
-    | _rows("expand", Expand="", Tile="")
-    | _rows("pad", Pad="")
-    | _rows("concat", Concat="")
-    | _rows("shape", Shape="", Size="")
-)
-
-_ENDS = _rows("softmax", Softmax="softmax", LogSoftmax="softmax")
-
-# Operators on several feature maps, and the kind of the layer that joins these.
-_TWO = (
-    _rows("elementwise", Add="add", Sub="add", Sum="add", Mean="add", Max="add", Min="add")
-    | _rows("elementwise", Mul="mul", Div="mul", Pow="mul", Mod="mul", Where="add", BiasGelu="add")
-    | _rows("elementwise", And="add", Or="add", Xor="add", Equal="add", BitShift="mul")
-    | _rows("elementwise", Greater="add", GreaterOrEqual="add", Less="add", LessOrEqual="add")
-    | _rows("elementwise", PRelu="mul", BiasAdd="add")
-)
 
 EXACT = frozenset({"Add", "BiasGelu", "Mul", "Sum"})
-"""Those which the layer does too; the others are taken as it, with a note."""
+"""Operators on several maps which a layer does too; others are taken as it, with a note."""
 
 ELEMENTWISE = _rows(
     "elementwise",
-    Abs="abs",
-    Celu="celu",
-    Clip="clip",
-    Elu="elu",
-    Erf="erf",
-    Exp="exp",
-    FastGelu="gelu",
-    Gelu="gelu",
-    HardSigmoid="hardsigmoid",
-    HardSwish="hardswish",
-    LeakyRelu="leaky_relu",
-    Log="log",
-    Mish="mish",
-    QuickGelu="gelu",
-    Relu="relu",
-    Selu="selu",
-    Shrink="shrink",
-    Sigmoid="sigmoid",
-    Softplus="softplus",
-    Softsign="softsign",
-    Swish="silu",
-    Tanh="tanh",
-    ThresholdedRelu="thresholded_relu",
+    "Abs:abs Celu:celu Clip:clip Elu:elu Erf:erf Exp:exp FastGelu:gelu Gelu:gelu"
+    " HardSigmoid:hardsigmoid HardSwish:hardswish LeakyRelu:leaky_relu Log:log Mish:mish"
+    " QuickGelu:gelu Relu:relu Selu:selu Shrink:shrink Sigmoid:sigmoid Softplus:softplus"
+    " Softsign:softsign Swish:silu Tanh:tanh ThresholdedRelu:thresholded_relu",
 )
+"""Activations."""
 
-# Elementwise too, but not activations: parts of norms, casts, operators of inference. That a local
-# response norm reads neighbouring channels is ignored, as in the paper.
-_PLAIN = dict.fromkeys(
-    (
-        *("Cast", "CastLike", "Identity", "Dropout", "LRN", "Neg", "Not", "Reciprocal", "Sqrt"),
-        *("Ceil", "Floor", "Round", "Sign", "IsNaN", "IsInf", "Cos", "Sin", "CumSum", "Trilu"),
-        *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "LpNormalization"),
-        *("MeanVarianceNormalization", "RotaryEmbedding", "SimplifiedDropout", "BitwiseNot"),
-        *("Acos", "Asin", "Atan", "Cosh", "Sinh", "Tan", "Hardmax"),
+OPERATORS: dict[str, Row] = {
+    **_rows("convolution", "Conv FusedConv"),
+    **_rows("product", "MatMul FusedMatMul MatMulInteger TransposeMatMul"),
+    **_rows("general_product", "Gemm"),
+    **_rows("gather", "Gather"),
+    **_rows("quantised_product", "MatMulNBits"),
+    **_rows("einsum", "Einsum"),
+    **_rows("attention", "Attention MultiHeadAttention GroupQueryAttention"),
+    **_rows("fused_projection", "com.microsoft.Attention"),
+    **_rows("batch_norm", "BatchNormalization:batch"),
+    # An instance norm's statistics are of one channel of one image. Under every choice they are
+    # local, so that only its scale and shift count.
+    **_rows("channel_norm", "InstanceNormalization:affine GroupNormalization:layer"),
+    **_rows("last_norm", "LayerNormalization:layer RMSNormalization:rms"),
+    **_rows("last_norm", "SimplifiedLayerNormalization:rms"),
+    **_rows("sum_and_norm", "SkipLayerNormalization:layer SkipSimplifiedLayerNormalization:rms"),
+    **_rows("pool", "MaxPool:max AveragePool:average LpPool:average"),
+    **_rows("global_pool", "GlobalAveragePool:average GlobalMaxPool:max GlobalLpPool:average"),
+    **_rows(
+        "reduction",
+        "ReduceMean:average ReduceMax:max ReduceSum:average ReduceL1:average ReduceL2:average"
+        " ReduceMin:max ReduceSumSquare:average ReduceLogSumExp:average",
     ),
-    Row("elementwise"),
-)
+    **_rows("reshape", "Reshape Flatten Squeeze Unsqueeze"),
+    **_rows("transpose", "Transpose"),
+    **_rows("split", "Split"),
+    **_rows("slice_", "Slice"),
+    **_rows("expand", "Expand Tile"),
+    **_rows("pad", "Pad"),
+    **_rows("concat", "Concat"),
+    **_rows("shape", "Shape Size"),
+    **_rows("softmax", "Softmax LogSoftmax"),
+    # On several feature maps, with the kind of the layer that joins these.
+    **_rows(
+        "elementwise",
+        "Add:add Sub:add Sum:add Mean:add Max:add Min:add Mul:mul Div:mul Pow:mul Mod:mul Where:add"
+        " BiasGelu:add And:add Or:add Xor:add Equal:add BitShift:mul Greater:add GreaterOrEqual:add"
+        " Less:add LessOrEqual:add PRelu:mul BiasAdd:add",
+    ),
+    **ELEMENTWISE,
+    # Not activations: parts of norms, casts, operators of inference. That a local response norm
+    # reads neighbouring channels is ignored, as in the paper.
+    **_rows(
+        "elementwise",
+        "Cast CastLike Identity Dropout LRN Neg Not Reciprocal Sqrt Ceil Floor Round Sign IsNaN"
+        " IsInf Cos Sin CumSum Trilu QuantizeLinear DequantizeLinear DynamicQuantizeLinear"
+        " LpNormalization MeanVarianceNormalization RotaryEmbedding SimplifiedDropout BitwiseNot"
+        " Acos Asin Atan Cosh Sinh Tan Hardmax",
+    ),
+}
 
 # Refused by name.
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -139,18 +105,6 @@ UNSUPPORTED = "control flow and recurrences are not supported"
 HOPELESS = {
     **dict.fromkeys(("GRU", "LSTM", "RNN"), UNSUPPORTED),
     "TopK": "chooses by values, which a network has no layer for",
-}
-
-OPERATORS: dict[str, Row] = {
-    **_WEIGHTED,
-    **_ATTENTION,
-    **_NORMS,
-    **_POOLS,
-    **_VIEWS,
-    **_ENDS,
-    **_TWO,
-    **ELEMENTWISE,
-    **_PLAIN,
 }
 
 # Activations written out in several operators: some of these, and the activation.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,10 +21,11 @@ from hypar_opt.onnx.axes import (
     sliced,
     tiles,
     whole_dim,
+    without,
 )
 from hypar_opt.onnx.computing import reshape_target, slice_bounds, squeezed_shape
 from hypar_opt.onnx.constant import Array, Constant
-from hypar_opt.onnx.features import INPUT, Features
+from hypar_opt.onnx.features import INPUT, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.joins import fit, positions_of
 from hypar_opt.onnx.model import OnnxNode
@@ -51,22 +53,20 @@ def integers(state: ImportState, node: OnnxNode, index: int, name: str) -> list[
     return values
 
 
-def reshape(state: ImportState, node: OnnxNode) -> None:
+def reshape(state: ImportState, node: OnnxNode) -> Features:
     """Reshape, Flatten, Squeeze and Unsqueeze: digits stay in order."""
-    if not state.is_constant(node.inputs[0]):
-        features = state.features(node.inputs[0])
-        shape = _new_shape(state, node, features.shape)
-        dims = reshaped(features.dims, shape)
-        state.put(node, features._replace(dims=dims))
-        return
-    raise node.refuse("its shape depends on the network's input")
+    if state.is_constant(node.inputs[0]):
+        raise node.refuse("its shape depends on the network's input")
+    features = state.features(node.inputs[0])
+    shape = _new_shape(state, node, features.shape)
+    return features._replace(dims=reshaped(features.dims, shape))
 
 
 def _new_shape(state: ImportState, node: OnnxNode, shape: tuple[int, ...]) -> Sequence[int]:
     if node.op == "Flatten":
         axis = node.attributes().get("axis", 1)
         axis = axis + len(shape) if axis < 0 else axis
-        return [int(np.prod(shape[:axis])), int(np.prod(shape[axis:]))]
+        return [math.prod(shape[:axis]), math.prod(shape[axis:])]
     if node.op == "Reshape":
         target = integers(state, node, 1, "shape") or []
         allow_zero = bool(node.attributes().get("allowzero"))
@@ -74,13 +74,13 @@ def _new_shape(state: ImportState, node: OnnxNode, shape: tuple[int, ...]) -> Se
     return squeezed_shape(node.op, shape, integers(state, node, 1, "axes"))
 
 
-def transpose(state: ImportState, node: OnnxNode) -> None:
+def transpose(state: ImportState, node: OnnxNode) -> Features:
     """Dimensions in another order."""
     features = state.features(node.inputs[0])
     order = node.attributes().get("perm", list(reversed(range(len(features.dims)))))
     if sorted(order) != list(range(len(features.dims))):
         raise node.refuse(f"perm should permute {len(features.dims)} dimensions, got {order}")
-    state.put(node, features._replace(dims=tuple(features.dims[axis] for axis in order)))
+    return features._replace(dims=tuple(features.dims[axis] for axis in order))
 
 
 def shape(state: ImportState, node: OnnxNode) -> None:
@@ -89,9 +89,7 @@ def shape(state: ImportState, node: OnnxNode) -> None:
     value = _sizes(node, features.shape)
     one = None
     if state.graph.open_batch:
-        one = _sizes(
-            node, [extent(tuple(d for d in dim if d.axis != "b")) for dim in features.dims]
-        )
+        one = _sizes(node, [extent(without(dim, "b")) for dim in features.dims])
     state.constants.add(node.outputs[0], Constant(value.shape, lambda: value, one_image=one))
 
 
@@ -121,7 +119,7 @@ def split(state: ImportState, node: OnnxNode) -> None:
         start += part
 
 
-def slice_(state: ImportState, node: OnnxNode) -> None:
+def slice_(state: ImportState, node: OnnxNode) -> Features:
     """A range of some dimensions."""
     features = state.features(node.inputs[0])
     starts = integers(state, node, 1, "starts") or []
@@ -134,7 +132,7 @@ def slice_(state: ImportState, node: OnnxNode) -> None:
             raise node.refuse("reads a dimension backwards, which is not supported")
         first, count = slice_bounds(features.shape[index], start, end, step)
         features = _take(node, features, index, first, count, step)
-    state.put(node, features)
+    return features
 
 
 def _axis(node: OnnxNode, axis: int, features: Features) -> int:
@@ -161,7 +159,7 @@ def _take(
     return features._replace(dims=dims, taken=features.taken | {part}, only=False)
 
 
-def expand(state: ImportState, node: OnnxNode) -> None:
+def expand(state: ImportState, node: OnnxNode) -> Features:
     """Copies along dimensions of size 1, such as the key heads of a group of query heads."""
     features = state.features(node.inputs[0])
     sizes = integers(state, node, 1, "shape") or []
@@ -170,9 +168,8 @@ def expand(state: ImportState, node: OnnxNode) -> None:
             merged((*whole_dim("r", times), *dim))
             for dim, times in zip(features.dims, sizes, strict=True)
         )
-        state.put(node, features._replace(dims=dims))
-        return
-    state.put(node, features._replace(dims=broadcast(features, sizes, state.input.batch)))
+        return features._replace(dims=dims)
+    return features._replace(dims=broadcast(features, sizes, state.input.batch))
 
 
 def broadcast(features: Features, shape: Sequence[int], batch: int) -> tuple[Dim, ...]:
@@ -193,13 +190,12 @@ def broadcast(features: Features, shape: Sequence[int], batch: int) -> tuple[Dim
     return tuple(out)
 
 
-def gather(state: ImportState, node: OnnxNode) -> None:
+def gather(state: ImportState, node: OnnxNode) -> Features:
     """Rows of a table by token ids, an embedding, or constant indices of a dimension."""
     data, indices = node.inputs[:2]
     axis = node.attributes().get("axis", 0)
     if state.is_constant(data):
-        _embedding(state, node, axis)
-        return
+        return _embedding(state, node, axis)
     if not state.is_constant(indices):
         raise node.refuse("reads indices that depend on the network's input")
     features = state.features(data)
@@ -214,7 +210,7 @@ def gather(state: ImportState, node: OnnxNode) -> None:
     features = _chosen(node, features, axis, values)
     if not chosen.shape:
         features = features._replace(dims=(*features.dims[:axis], *features.dims[axis + 1 :]))
-    state.put(node, features)
+    return features
 
 
 def _chosen(node: OnnxNode, features: Features, axis: int, values: list[int]) -> Features:
@@ -234,12 +230,11 @@ def _chosen(node: OnnxNode, features: Features, axis: int, values: list[int]) ->
     return features._replace(dims=(*features.dims[:axis], new, *features.dims[axis + 1 :]))
 
 
-def _embedding(state: ImportState, node: OnnxNode, axis: int) -> None:
+def _embedding(state: ImportState, node: OnnxNode, axis: int) -> Features:
     table = state.constant(node.inputs[0])
     ids = state.features(node.inputs[1])
     if len(table.shape) < 2:
-        state.put(node, ids._replace(operators=ids.operators | {"Gather"}))
-        return
+        return ids.after("Gather")
     if axis != 0 or len(table.shape) > 2:
         raise node.refuse(f"reads a table of {len(table.shape)} dimensions along dimension {axis}")
     if ids.source != INPUT or not state.input.is_tokens:
@@ -251,21 +246,21 @@ def _embedding(state: ImportState, node: OnnxNode, axis: int) -> None:
     sizes = {"t": state.input.layer.sizes.get("t", 1), "c": features}
     name = (table.weights or node.inputs)[0]
     weights = LayerWeights(name, table.matrix((0,), (1,)))
+    dims = (*ids.dims, (Digit("c", features),))
+    layer = Layer("embedding", keys, [INPUT], sizes, node, weights, dims=dims)
     # Two lookups of the same ids are one layer.
-    source = state.emit_once(node, "embedding", keys, [INPUT], sizes, weights, node.inputs[1])
-    state.put(node, state.whole_output(source, (*ids.dims, (Digit("c", features),))))
+    return state.emit_once(layer, of=node.inputs[1])
 
 
-def concat(state: ImportState, node: OnnxNode) -> None:
+def concat(state: ImportState, node: OnnxNode) -> Features:
     """Feature maps side by side, or the parts of one map rejoined."""
     maps = [state.features(n) for n in node.inputs if not state.is_constant(n)]
     axis = _axis(node, node.attributes()["axis"], maps[0])
     if len(maps) == len(node.inputs):
         rejoined = _rejoined(maps, axis)
         if rejoined is not None:
-            state.put(node, rejoined)
-            return
-    _concat_maps(state, node, axis)
+            return rejoined
+    return _concat_maps(state, node, axis)
 
 
 def _rejoined(parts: list[Features], axis: int) -> Features | None:
@@ -290,7 +285,7 @@ def _rejoined(parts: list[Features], axis: int) -> Features | None:
     return first._replace(dims=dims, taken=common, operators=operators, only=False)
 
 
-def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> None:
+def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:
     settled = {
         name: state.sliced(state.as_tokens(state.settled(name, node), node), node)
         for name in node.inputs
@@ -318,9 +313,9 @@ def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> None:
     sizes = dict(state.layer(max((p.source for p in parts), key=positions_of(state))).sizes)
     sizes[letter] = sum(extent(part.dims[axis]) for part in parts)
     keys = {} if over == "channels" else {"axis": over}
-    source = state.emit(node, "concat", keys, [state.read(p, node) for p in parts], sizes)
+    inputs = [state.read(part, node) for part in parts]
     dims = (*rest[:axis], (Digit(letter, sizes[letter]),), *rest[axis:])
-    state.put(node, state.whole_output(source, dims))
+    return state.emit(Layer("concat", keys, inputs, sizes, node, dims=dims))
 
 
 def _learned_tokens(
@@ -338,11 +333,12 @@ def _learned_tokens(
     # Exporters that fold constants repeat it for each image of the batch.
     regions = constant.first() if len(constant.shape) > 2 else constant.stored
     weights = LayerWeights((constant.weights or (name,))[0], regions)
-    source = state.emit_once(node, "embedding", keys, [], {"t": tokens, "c": channels}, weights)
+    sizes = {"t": tokens, "c": channels}
     dims: list[Dim] = [() for _ in neighbour.dims]
     for axis, dim in enumerate(neighbour.dims):
         if "c" in axes_of([dim]):
             dims[axis] = dim
         elif axes_of([dim]) & POSITIONS:
             dims[axis] = whole_dim("t", tokens)
-    return state.whole_output(source, dims)
+    layer = Layer("embedding", keys, [], sizes, node, weights, dims=tuple(dims))
+    return state.emit_once(layer)

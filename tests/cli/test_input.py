@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -15,10 +13,10 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.hardware.arrays import find_array
+from tests.cli.shell import Shell, hypar
 from tests.fuzz.calls import ARRAY, GRAPH, NETWORK, PROFILE, SWEEP, TOPOLOGIES
 from tests.fuzz.mutations import to_json, to_toml
 
-COMMAND = Path(sys.executable).with_name("hypar-opt")
 NINES = "9" * 5000
 GIANT = 16**5000
 
@@ -46,16 +44,6 @@ def changed(document: Any, where: str, value: Any) -> Any:
     return copy
 
 
-def refused(*call: str, capsys: pytest.CaptureFixture[str]) -> str:
-    assert run([*call]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("hypar-opt: ")
-    assert said.err.endswith("\n")
-    assert said.err[:-1].isprintable()
-    return said.err
-
-
 def brief(value: object) -> str:
     """A name for a test: Python does not print the longest numbers."""
     return "giant" if isinstance(value, int) and value > 10**30 else ascii(value)[:40]
@@ -81,11 +69,9 @@ def brief(value: object) -> str:
     ids=brief,
 )
 @pytest.mark.parametrize("command", ["show", "report"])
-def test_a_plan(
-    where: str, value: Any, complaint: str, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan(where: str, value: Any, complaint: str, command: str, shell: Shell) -> None:
     plan = changed(ho.solve("net.toml", array="array.toml").document(), where, value)
-    assert complaint in refused(command, write("plan.json", plan), capsys=capsys)
+    assert complaint in shell.refused(command, write("plan.json", plan))
 
 
 @pytest.mark.parametrize(
@@ -99,70 +85,66 @@ def test_a_plan(
     ],
     ids=brief,
 )
-def test_an_array(
-    where: str, value: Any, complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_array(where: str, value: Any, complaint: str, shell: Shell) -> None:
     write("array.toml", changed(ARRAY | {"topology": TOPOLOGIES[0]}, where, value))
     for command in ("solve", "simulate", "report", "compare"):
-        said = refused(command, "net.toml", "--array", "array.toml", capsys=capsys)
-        assert said.startswith("hypar-opt: array.toml: ")
+        said = shell.refused(command, "net.toml", "--array", "array.toml")
+        assert said.startswith("array.toml: ")
         assert complaint in said
 
 
 @pytest.mark.parametrize("growth", [1e-300, 5e-324, 0.0, 1e300])
-def test_a_trees_growth(growth: float, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trees_growth(growth: float, shell: Shell) -> None:
     write("array.toml", ARRAY | {"topology": changed(TOPOLOGIES[3], "growth", growth)})
-    assert "growth: should be " in refused(
-        "simulate", "net.toml", "--array", "array.toml", capsys=capsys
-    )
+    assert "growth: should be " in shell.refused("simulate", "net.toml", "--array", "array.toml")
 
 
 @pytest.mark.parametrize("name", ["\x1b[31ms", "\x00", "a\nb", "\u202es", "\ud800"])
-def test_a_graphs_identifiers(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_graphs_identifiers(name: str, shell: Shell) -> None:
     for ident in (name, [0, name]):
         graph = json.loads(json.dumps(GRAPH).replace('"s"', json.dumps(ident)))
         write("graph.json", graph)
         write("array.toml", ARRAY | {"topology": TOPOLOGIES[5]})
-        said = refused("simulate", "net.toml", "--array", "array.toml", capsys=capsys)
+        said = shell.refused("simulate", "net.toml", "--array", "array.toml")
         assert "should be in printable characters" in said or "should be Unicode text" in said
 
 
 @pytest.mark.parametrize("depth", [65, 980, 100_000])
-def test_a_nest(depth: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_nest(depth: int, shell: Shell) -> None:
     Path("plan.json").write_text('{"schema": ' + "[" * depth + "]" * depth + "}")
     Path("net.toml").write_text("schema = " + "[" * depth + "]" * depth)
     for name in ("plan.json", "net.toml"):
-        said = refused("show", name, capsys=capsys)
+        said = shell.refused("show", name)
         assert "should be at most 64 tables or arrays deep" in said or "recursion" in said
 
 
-def test_a_network(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network(shell: Shell) -> None:
     write("net.toml", changed(NETWORK, "layer.1.kind", GIANT))
-    assert "kind: should have at most 1,000 digits" in refused("show", "net.toml", capsys=capsys)
+    assert "kind: should have at most 1,000 digits" in shell.refused("show", "net.toml")
 
 
-def test_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_profile(shell: Shell) -> None:
     write("profile.toml", changed(PROFILE, "batch", GIANT))
     call = ("simulate", "net.toml", "--array", "array.toml", "--profile", "profile.toml")
-    assert "batch: should have at most 1,000 digits" in refused(*call, capsys=capsys)
+    assert "batch: should have at most 1,000 digits" in shell.refused(*call)
 
 
-def test_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep(shell: Shell) -> None:
     write("sweep.toml", changed(SWEEP, "batches", [GIANT]))
-    said = refused("sweep", "sweep.toml", "-o", "t.csv", capsys=capsys)
+    said = shell.refused("sweep", "sweep.toml", "-o", "t.csv")
     assert "batches: should have at most 1,000 digits" in said
     for name in ("", ".", "/"):
-        assert "should be a sweep file" in refused("sweep", name, capsys=capsys)
+        assert "should be a sweep file" in shell.refused("sweep", name)
 
 
-def test_a_journals_row(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_journals_row(shell: Shell) -> None:
     write("sweep.toml", SWEEP)
     Path("t.csv.journal").write_text('{"key": "\\ud800", "row": {}}\n')
-    assert "should be Unicode text" in refused("sweep", "sweep.toml", "-o", "t.csv", capsys=capsys)
+    assert "should be Unicode text" in shell.refused("sweep", "sweep.toml", "-o", "t.csv")
 
 
-def test_a_pin_of_thousands_of_digits(capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused("solve", "net.toml", "--fix", f"fc1@H{NINES}=data", capsys=capsys)
+def test_a_pin_of_thousands_of_digits(shell: Shell) -> None:
+    said = shell.refused("solve", "net.toml", "--fix", f"fc1@H{NINES}=data")
     assert "--fix should be LAYER[@LEVEL]=CHOICE" in said
     assert len(said) < 200
 
@@ -170,29 +152,27 @@ def test_a_pin_of_thousands_of_digits(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     "option", ["--optimizer", "--memory", "--reading", "--cost", "--fix", "--solver", "--array"]
 )
-def test_an_option_that_is_no_utf_8(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "a\\udcff" in refused("solve", "net.toml", option, "a\udcff", capsys=capsys)
+def test_an_option_that_is_no_utf_8(option: str, shell: Shell) -> None:
+    assert "a\\udcff" in shell.refused("solve", "net.toml", option, "a\udcff")
 
 
-def test_a_line_on_standard_error_has_an_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_on_standard_error_has_an_end(shell: Shell) -> None:
     write("net.toml", NETWORK | {"x" * 100_000: 1})
-    assert len(refused("show", "net.toml", capsys=capsys)) < 2100
+    assert len(shell.refused("show", "net.toml")) < 2100
 
 
 def test_a_page_may_have_a_name_that_is_no_utf_8() -> None:
     name = os.fsdecode(b"page\xff.html")
-    call = [str(COMMAND), "report", "net.toml", "--array", "array.toml", "-o", name]
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    done = hypar("report", "net.toml", "--array", "array.toml", "-o", name)
     assert (done.returncode, done.stderr) == (0, "")
     assert "page?.html" in Path(name).read_text()
 
 
-def test_names_in_any_script_are_drawn_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_in_any_script_are_drawn_without_a_word(shell: Shell) -> None:
     name = "畳み込み層"
     write("net.toml", changed(NETWORK, "name", name))
     for picture in ("p.svg", "p.png"):
-        assert run(["solve", "net.toml", "--picture", picture]) == 0
-    assert capsys.readouterr().err == ""
+        shell.output("solve", "net.toml", "--picture", picture)
     assert name in Path("p.svg").read_text()
 
 
@@ -205,7 +185,7 @@ def test_a_picture_of_any_names_is_xml() -> None:
     ET.parse("p.svg")
 
 
-def test_the_slowest_array_that_is_taken_can_be_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_slowest_array_that_is_taken_can_be_told(shell: Shell) -> None:
     slowest = changed(ARRAY, "accelerator.operations", "1e-30 OPS")
     slowest["accelerator"] = {k: v for k, v in slowest["accelerator"].items() if k != "pe_array"}
     slowest["accelerator"]["utilisation"] = 1e-9
@@ -213,6 +193,6 @@ def test_the_slowest_array_that_is_taken_can_be_told(capsys: pytest.CaptureFixtu
     tree = {"kind": "htree", "accelerators": 4, "link": link, "growth": 1 / 1024}
     write("array.toml", slowest | {"topology": tree})
     assert find_array("array.toml").levels == 2
-    call = ["net.toml", "--array", "array.toml"]
-    assert [run([command, *call]) for command in ("simulate", "compare")] == [0, 0]
-    assert "nan" not in capsys.readouterr().out
+    for command in ("simulate", "compare"):
+        status, out, _ = shell(command, "net.toml", "--array", "array.toml")
+        assert (status, "nan" in out) == (0, False)

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -171,14 +170,19 @@ def test_a_temporary_directory_without_room_is_named(
         ho.solve("sfc", solver="ilp", options=options)
 
 
+def cbc_that_writes(said: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace cbc by a program that writes a solution of its own."""
+    program = folder / "cbc"
+    program.write_text(f'#!/bin/sh\nfor last; do :; done\nprintf "{said}" > "$last"\n')
+    program.chmod(0o700)
+    monkeypatch.setattr(cbc, "cbc_program", lambda: str(program))
+
+
 @pytest.mark.parametrize("left", ["", "Optimal - objective value 3\n      0 x", "\n"])
 def test_a_solution_that_cbc_could_not_write_whole_is_no_answer(
     left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "cbc"
-    program.write_text(f'#!/bin/sh\nfor last; do :; done\nprintf "{left}" > "$last"\n')
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr(cbc, "cbc_program", lambda: str(program))
+    cbc_that_writes(left, tmp_path, monkeypatch)
     with pytest.raises(HyparError, match="cbc could not write its solution there; set TMPDIR"):
         ho.solve("sfc", solver="ilp")
 
@@ -186,11 +190,7 @@ def test_a_solution_that_cbc_could_not_write_whole_is_no_answer(
 def test_without_a_time_limit_none_is_blamed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "cbc"
-    said = "Stopped on difficulties - objective value 0"
-    program.write_text(f'#!/bin/sh\nfor last; do :; done\necho "{said}" > "$last"\n')
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr(cbc, "cbc_program", lambda: str(program))
+    cbc_that_writes("Stopped on difficulties - objective value 0\\n", tmp_path, monkeypatch)
     plan = ho.solve("sfc", solver="ilp")
     assert plan.solver.stopped_by == "difficulties"
     assert plan.solver.found_by is not None
@@ -200,11 +200,7 @@ def test_a_simplex_that_the_time_limit_ends_is_ended_by_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CBC then blames iterations."""
-    program = tmp_path / "cbc"
-    said = "Stopped on iterations - objective value 0"
-    program.write_text(f'#!/bin/sh\nfor last; do :; done\necho "{said}" > "$last"\n')
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr(cbc, "cbc_program", lambda: str(program))
+    cbc_that_writes("Stopped on iterations - objective value 0\\n", tmp_path, monkeypatch)
     now, run_program = 0.0, SolverProcess.run
     monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: now))
 

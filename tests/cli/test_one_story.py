@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.cli.app import run
 from hypar_opt.units import format_bytes, format_seconds
+from tests.cli.shell import Shell
 
 # Partial sums before conv3's pool are 64 times the map behind it: the text charges the latter.
 NETWORK = """
@@ -47,8 +45,6 @@ dram = "640 pJ"
 remote = "1920 pJ"
 """
 
-Capture = pytest.CaptureFixture[str]
-
 
 @pytest.fixture
 def call(tmp_path: Path) -> list[str]:
@@ -58,16 +54,10 @@ def call(tmp_path: Path) -> list[str]:
     return [str(network), "--array", str(array), "--batch", "32"]
 
 
-def document(args: list[str], capsys: Capture) -> tuple[Any, list[str]]:
-    assert run([*args, "--json"]) == 0
-    out, err = capsys.readouterr()
-    return json.loads(out), err.splitlines()
-
-
 def test_compare_simulate_report_and_solve_tell_one_story_and_the_fastest_is(
-    call: list[str], tmp_path: Path, capsys: Capture
+    call: list[str], tmp_path: Path, shell: Shell
 ) -> None:
-    compared, warned = document(["compare", *call], capsys)
+    compared, warned = shell.told("compare", *call)
     assert warned == []
     rows = {row["plan"]: row for row in compared["rows"]}
     assert {row["reading"] for row in rows.values()} == {"executed"}
@@ -79,25 +69,24 @@ def test_compare_simulate_report_and_solve_tell_one_story_and_the_fastest_is(
 
     # No plan of all 2^15 takes less.
     args = ["explore", *call, "--free", "all", "--objective", "time", "--cost", "time"]
-    explored, warned = document(args, capsys)
+    explored, warned = shell.told(*args)
     assert warned == []
     assert explored["plans"] == 2**15
     assert explored["best"]["value"] == pytest.approx(fastest["seconds"])
 
     file, page = str(tmp_path / "plan.json"), tmp_path / "page.html"
-    solved, warned = document(["solve", *call, "--cost", "time", "--output", file], capsys)
+    solved, warned = shell.told("solve", *call, "--cost", "time", "--output", file)
     assert warned == []
     assert solved["cost"]["total"] / 1e15 == pytest.approx(fastest["seconds"])
-    step, warned = document(["simulate", file], capsys)
+    step, warned = shell.told("simulate", file)
     assert warned == []
     assert (step["reading"], step["seconds"]) == ("executed", fastest["seconds"])
     assert step["executed_bytes"] == fastest["bytes"]
     assert step["data_parallel_bytes"] == rows["data"]["bytes"]
-    own, _ = document(["simulate", *call], capsys)
+    own, _ = shell.told("simulate", *call)
     assert own["seconds"] == rows["hypar"]["seconds"]
 
-    assert run(["report", file, "-o", str(page)]) == 0
-    capsys.readouterr()
+    assert shell("report", file, "-o", str(page))[0] == 0
     shown, faster = figures(page)["step"]
     assert shown == format_seconds(fastest["seconds"])
     assert faster == f"{fastest['speedup']:.3g}× faster than Data Parallelism"
@@ -114,23 +103,23 @@ def figures(page: Path) -> dict[str, tuple[str, str]]:
 
 
 def test_by_the_papers_text_every_command_says_what_a_run_takes(
-    call: list[str], tmp_path: Path, capsys: Capture
+    call: list[str], tmp_path: Path, shell: Shell
 ) -> None:
     """The text's plan moves more than Data Parallelism when run, and takes longer."""
     network, array = call[0], call[2]
     file, page = str(tmp_path / "plan.json"), tmp_path / "page.html"
     text = [*call, "--reading", "text"]
-    solved, warned = document(["solve", *text, "--output", file], capsys)
+    solved, warned = shell.told("solve", *text, "--output", file)
     moved, data = (solved["cost"][key] for key in ("executed_bytes", "data_parallel_bytes"))
     assert solved["cost"]["total"] < data < moved
     assert warned[0].startswith("hypar-opt: warning: when run, this plan moves ")
     assert "--reading executed moves" in warned[0]
 
     # By the text it is faster than Data Parallelism; the same choices, run, are slower.
-    by_text, warned = document(["simulate", file], capsys)
+    by_text, warned = shell.told("simulate", file)
     assert any("when run, this plan moves" in line for line in warned)
     assert any("the time of this plan, but when run 0." in line for line in warned)
-    when_run, warned = document(["simulate", file, "--reading", "executed"], capsys)
+    when_run, warned = shell.told("simulate", file, "--reading", "executed")
     assert warned == [
         f"hypar-opt: warning: when run, this plan moves {format_bytes(moved)},"
         f" Data Parallelism {format_bytes(data)}"
@@ -139,7 +128,7 @@ def test_by_the_papers_text_every_command_says_what_a_run_takes(
     baseline = ho.simulate(ho.solve(network, solver="data", array=array, batch=32)).seconds
     assert by_text["seconds"] < baseline < when_run["seconds"]
 
-    compared, warned = document(["compare", *text], capsys)
+    compared, warned = shell.told("compare", *text)
     row = next(row for row in compared["rows"] if row["plan"] == "hypar")
     assert row["seconds"] == by_text["seconds"]
     assert row["executed_bytes"] == moved
@@ -147,29 +136,27 @@ def test_by_the_papers_text_every_command_says_what_a_run_takes(
     assert any(line.startswith("hypar-opt: warning: when run, Data Par") for line in warned)
     assert any("takes more time than 'hypar'" in line for line in warned)
 
-    explored, warned = document(["explore", file, "--free", "H1", "--objective", "time"], capsys)
+    explored, warned = shell.told("explore", file, "--free", "H1", "--objective", "time")
     assert explored["plan"]["executed_bytes"] == moved
     assert explored["plan"]["executed_ratio"] == pytest.approx(row["executed_speedup"])
     assert any("the time of this plan, but when run 0." in line for line in warned)
 
-    assert run(["report", file, "-o", str(page)]) == 0
-    capsys.readouterr()
+    assert shell("report", file, "-o", str(page))[0] == 0
     for _, against in figures(page).values():
         assert re.search("(faster|fewer bytes|less energy) .* by the reading text; when", against)
         assert re.search("when run, .* (slower|more bytes|more energy) than Data", against)
     assert "When run, this plan moves" in page.read_text()
-    assert run(["report", file, "--reading", "executed", "-o", str(page)]) == 0
-    capsys.readouterr()
+    assert shell("report", file, "--reading", "executed", "-o", str(page))[0] == 0
     assert figures(page)["step"][1].endswith(" slower than Data Parallelism")
 
 
 def test_a_plan_is_shown_by_another_reading_with_the_same_choices(
-    call: list[str], tmp_path: Path, capsys: Capture
+    call: list[str], tmp_path: Path, shell: Shell
 ) -> None:
     file = str(tmp_path / "plan.json")
     ho.write_plan(ho.solve(call[0], array=call[2], batch=32, reading="text", search="joint"), file)
-    own, _ = document(["show", file], capsys)
-    other, _ = document(["show", file, "--reading", "executed"], capsys)
+    own, _ = shell.told("show", file)
+    other, _ = shell.told("show", file, "--reading", "executed")
     assert other["cost"]["total"] == other["cost"]["executed_bytes"]
     assert other["cost"]["executed_bytes"] == own["cost"]["executed_bytes"]
     assert own["solver"]["status"] == "optimal"
@@ -177,9 +164,11 @@ def test_a_plan_is_shown_by_another_reading_with_the_same_choices(
     assert other["solver"] == own["solver"] | claims
     for key in own.keys() - {"cost", "solver"}:
         assert other[key] == own[key]
-    assert run(["show", file, "--reading", "executed"]) == 0
-    assert "reading executed, dp joint (not proved optimal)" in capsys.readouterr().out
-    assert run(["show", file, "--reading", "executed", "--rerun"]) == 2
-    assert "leave --reading out" in capsys.readouterr().err
-    assert run(["show", call[0], "--reading", "executed"]) == 2
-    assert "--reading takes a plan file" in capsys.readouterr().err
+    assert (
+        "reading executed, dp joint (not proved optimal)"
+        in shell("show", file, "--reading", "executed")[1]
+    )
+    assert "leave --reading out" in shell.refused("show", file, "--reading", "executed", "--rerun")
+    assert "--reading takes a plan file" in shell.refused(
+        *["show", call[0], "--reading", "executed"]
+    )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,34 +13,10 @@ import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.hardware import arrays
 from hypar_opt.models import __file__ as models_file
+from tests.cli.shell import Shell, piped
 
-COMMAND = Path(sys.executable).with_name("hypar-opt")
 LENET = (Path(models_file).parent / "lenet-c.toml").read_text()
 ARRAY = (Path(arrays.__file__).parent / "hmc-torus-4.toml").read_text()
-
-
-class Shell:
-    """Runs commands in this process, with a text on standard input."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-
-    def __call__(self, *call: str, piped: str | bytes = "") -> tuple[int, str, str]:
-        data = piped.encode() if isinstance(piped, str) else piped
-        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        status = run([*call])
-        said = self._capsys.readouterr()
-        return status, said.out, said.err
-
-    def output(self, *call: str, piped: str = "") -> str:
-        status, out, err = self(*call, piped=piped)
-        assert (status, err) == (0, "")
-        return out
-
-
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -51,10 +25,7 @@ def plan(shell: Shell) -> str:
 
 
 def test_a_real_pipe_takes_a_plan_from_solve_to_simulate() -> None:
-    line = (
-        f"{COMMAND} solve sfc --levels 2 --json | {COMMAND} simulate - --array hmc-torus-4 --json"
-    )
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=True)
+    done = piped("hypar solve sfc --levels 2 --json | hypar simulate - --array hmc-torus-4 --json")
     plan = ho.solve("sfc", levels=2)
     simulated = json.loads(done.stdout)
     assert simulated["array"] == "hmc-torus-4"
@@ -109,7 +80,7 @@ def test_output_dash_prints_the_file_that_a_plan_has(shell: Shell, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("call", "piped", "said"),
+    ("call", "document", "said"),
     [
         (["solve", "-"], "plan", "should be a file of hypar-opt/network, and is one of plan"),
         (["solve", "-"], ARRAY, "should be a file of hypar-opt/network, and is one of array"),
@@ -124,12 +95,9 @@ def test_output_dash_prints_the_file_that_a_plan_has(shell: Shell, tmp_path: Pat
     ],
 )
 def test_the_wrong_document_is_refused_by_name(
-    call: list[str], piped: str | bytes, said: str, shell: Shell, plan: str
+    call: list[str], document: str | bytes, said: str, shell: Shell, plan: str
 ) -> None:
-    status, out, err = shell(*call, piped=plan if piped == "plan" else piped)
-    assert (status, out) == (2, "")
-    assert said in err
-    assert err.count("\n") == 1
+    assert said in shell.refused(*call, piped=plan if document == "plan" else document)
 
 
 def test_a_closed_standard_input_is_refused(

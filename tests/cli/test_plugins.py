@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.cli.shell import hypar, written
+
 MODULE = """
 from hypar_opt.costs.base import CostModel
 from hypar_opt.hardware.topologies.base import Topology
-from hypar_opt.solvers.base import Solver
+from hypar_opt.solvers.base import Solver, SolveResult, Status
 from hypar_opt.workload.operators.base import Operator
 
 anything = 3
@@ -26,6 +25,14 @@ class Raising(Solver):
     summary = "raises"
     def solve(self, table, options):
         raise KeyError("two\\nlines \\x1b[31m")
+class Zeros(Solver):
+    summary = "all zeros"
+    searches = False
+    def solve(self, table, options):
+        return SolveResult((0,) * table.layers, None, Status.FEASIBLE)
+class Liar(Zeros):
+    def solve(self, table, options):
+        return SolveResult((0,) * table.layers, 0, Status.OPTIMAL, 0)
 """
 
 KINDS = {
@@ -48,29 +55,23 @@ KINDS = {
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """An environment in which packages are installed that fail in every way."""
-    (tmp_path / "theirs.py").write_text(MODULE)
-    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(0)\n")
-    (tmp_path / "shouts.py").write_text("raise ValueError('\\x1b[31mred\\nof two lines')\n")
-    info = tmp_path / "theirs-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    """An environment in which packages are installed that fail in every way, and two solvers."""
     lines = []
     for group, (_, _, half, _) in KINDS.items():
         lines += [
             f"[hypar_opt.{group}]",
             *("leaves = leaves:X", "shouts = shouts:X", "number = theirs:anything"),
             *("none = theirs:NoSolver", f"half = theirs:{half}"),
-            *(["raising = theirs:Raising"] if group == "solvers" else []),
         ]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path}
-
-
-def hypar(*args: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hypar_opt", *args]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        if group == "solvers":
+            lines += ["raising = theirs:Raising", "zeros = theirs:Zeros", "liar = theirs:Liar"]
+            lines += ["dp = theirs:Liar"]
+    modules = {
+        "theirs": MODULE,
+        "leaves": "import sys\nsys.exit(0)\n",
+        "shouts": "raise ValueError('\\x1b[31mred\\nof two lines')\n",
+    }
+    return written(tmp_path, modules, lines)
 
 
 @pytest.mark.parametrize("group", KINDS)
@@ -119,5 +120,14 @@ def test_a_solver_that_fails_at_work_is_named(env: dict[str, str]) -> None:
     assert done.stderr == f"hypar-opt: solver 'raising' on SFC: failed: {reason}" + "\n"
 
 
-def test_ours_work_beside_what_fails(env: dict[str, str]) -> None:
-    assert hypar("solve", "sfc", env=env).returncode == 0
+def test_a_solver_of_theirs_takes_part_and_is_checked(env: dict[str, str]) -> None:
+    zeros = hypar("solve", "sfc", "--solver", "zeros", "--json", env=env)
+    assert json.loads(zeros.stdout)["parallelism"] == [["data"] * 4] * 4
+    liar = hypar("solve", "sfc", "--solver", "liar", env=env)
+    assert liar.returncode == 1
+    assert "solver 'liar' on SFC: claims 0, its assignment costs" in liar.stderr
+
+
+def test_ours_work_beside_theirs(env: dict[str, str]) -> None:
+    own = hypar("solve", "sfc", "--solver", "dp", "--json", env=env)
+    assert json.loads(own.stdout)["solver"]["status"] == "optimal"

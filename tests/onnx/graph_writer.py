@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import hypar_opt as ho
-from hypar_opt.onnx import read_onnx
+from hypar_opt.onnx import read_model
+from hypar_opt.workload.description import describe
 
 LIGHT = Path(os.path.dirname(onnx.__file__)) / "backend/test/data/light"  # noqa: PTH120
 EXPORTED = Path(__file__).parents[1] / "data/onnx"
@@ -67,18 +67,14 @@ class GraphWriter:
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
 
-    def network(self, folder: Path, *outputs: str, **dims: int) -> ho.Network:
-        """Write the model, and read it as a network; its last map is as large as ONNX says."""
+    def content(self, folder: Path, *outputs: str, **dims: int) -> dict[str, Any]:
+        """Write the model, and read it as the content of a network file."""
         path = folder / "model.onnx"
-        model = self.model(*outputs)
-        onnx.save(model, path)
-        network = read_onnx(path, dims)
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True, strict_mode=True)
-        sizes = [dim.dim_value for dim in inferred.graph.output[0].type.tensor_type.shape.dim]
-        if all(sizes) and len(outputs) == 1:
-            *_, last = network.maps()
-            assert last.pooled.elements == math.prod(sizes[1:])
-        return network
+        onnx.save(self.model(*outputs), path)
+        return read_model(path, dims)[0]
+
+    def network(self, folder: Path, *outputs: str, **dims: int) -> ho.Network:
+        return ho.Network.model_validate(self.content(folder, *outputs, **dims))
 
     # What several graphs have in common.
 
@@ -91,10 +87,10 @@ class GraphWriter:
         out: str = self("Transpose", apart, perm=[0, 2, 1, 3])
         return out
 
-    def core(self, q: str, k: str, v: str, mask: str | None = None) -> str:
+    def core(self, q: str, k: str, v: str, mask: str | None = None, *, size: int = 6) -> str:
         """Attention of three tensors [batch, heads, tokens, size]."""
         scores = self("MatMul", q, self("Transpose", k, perm=[0, 1, 3, 2]))
-        scores = self("Div", scores, self.value(np.float32(8.0)))
+        scores = self("Div", scores, self.value(np.float32(size**0.5)))
         if mask is not None:
             scores = self("Add", scores, mask)
         out: str = self("MatMul", self("Softmax", scores, axis=-1), v)
@@ -111,8 +107,6 @@ def kinds(network: ho.Network) -> list[str]:
 
 
 def parameters(network: ho.Network) -> int:
-    from hypar_opt.workload.description import describe
-
     total: int = describe(network, 1)["total"]["parameters"]
     return total
 
@@ -122,15 +116,5 @@ def attributes(network: Any, kind: str) -> list[dict[str, Any]]:
     return [
         layer.model_dump(exclude_none=True, exclude={"name", "kind", "inputs"})
         for layer in network.layers
-        if layer.kind == kind
-    ]
-
-
-def sources(network: Any, kind: str) -> list[list[str]]:
-    """The kinds that the layers of a kind read."""
-    names = [layer.kind for layer in network.layers]
-    return [
-        [names[source] if source >= 0 else "input" for source in reads]
-        for layer, reads in zip(network.layers, network.sources, strict=True)
         if layer.kind == kind
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -115,21 +114,6 @@ def test_a_channel_shuffle_is_one_layer() -> None:
     assert {layer.groups for layer in shuffles} == {4}  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("batch", [1, 32])
-def test_a_channel_shuffle_is_never_gained_from(batch: int) -> None:
-    """Its channels go from each side to both: a network without it moves no more."""
-    content = copy.deepcopy(content_of("shufflenet"))
-    for tables in (content["layer"], *(block["layer"] for block in content["block"])):
-        # A shuffle reads the layer before it, and the one after it reads the shuffle.
-        tables[:] = [table for table in tables if table["kind"] != "shuffle"]
-    plain = Network.model_validate(content)
-    assert len(plain.layers) == len(network_of("shufflenet").layers) - 16
-    assert (
-        ho.solve(plain, batch=batch, levels=2).cost.total
-        <= ho.solve(network_of("shufflenet"), batch=batch, levels=2).cost.total
-    )
-
-
 def test_gpt_2_counts_its_tied_head_once() -> None:
     network = network_of("gpt2")
     (head,) = [layer for layer in network.layers if layer.shares_weights_with]
@@ -139,30 +123,28 @@ def test_gpt_2_counts_its_tied_head_once() -> None:
     assert total_of("gpt2")["parameters"] == (50_257 + 1024 + 2) * width + 2 * block
 
 
-def test_blocks_of_transformers_are_found() -> None:
-    for name in EXPORTED_NAMES:
-        (block,) = content_of(name)["block"]
-        assert block["repeat"] == 2
-    (repeat,) = network_of("gpt2").repeats
-    assert repeat.name == "transformer.h"
-
-
-@pytest.mark.parametrize(("name", "heads"), [("gpt2", (12, None)), ("bert", (12, None))])
-def test_heads_are_found_by_the_axes(name: str, heads: tuple[int, int | None]) -> None:
-    found = {
+@pytest.mark.parametrize(
+    ("name", "heads", "block"),
+    [
+        ("gpt2", (12, None), "transformer.h"),
+        ("bert", (12, None), "block"),
+        ("llama-gqa", (8, 2), "block"),  # behind rotary embeddings
+    ],
+)
+def test_blocks_and_heads_of_transformers_are_found(
+    name: str, heads: tuple[int, int | None], block: str
+) -> None:
+    network = network_of(name)
+    found = [
         (layer.heads, layer.kv_heads)  # type: ignore[attr-defined]
-        for layer in network_of(name).layers
+        for layer in network.layers
         if layer.kind == "attention"
-    }
-    assert found == {heads}
-
-
-def test_grouped_query_heads_are_found_behind_rotary_embeddings() -> None:
-    network = network_of("llama-gqa")
-    layers = [layer for layer in network.layers if layer.kind == "attention"]
-    assert [(layer.heads, layer.kv_heads) for layer in layers] == [(8, 2)] * 2  # type: ignore[attr-defined]
-    assert kinds(network).count("mul") == 2  # the gate of each MLP alone
-    assert kinds(network).count("norm") == 5
+    ]
+    assert found == [heads] * 2
+    assert [(run.name, run.count) for run in network.repeats] == [(block, 2)]
+    if name == "llama-gqa":
+        assert kinds(network).count("mul") == 2  # the gate of each MLP alone
+        assert kinds(network).count("norm") == 5
 
 
 def test_a_models_weights_need_not_be_there() -> None:

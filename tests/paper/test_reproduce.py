@@ -24,7 +24,7 @@ from hypar_opt.paper.rows import Measure, published
 from hypar_opt.paper.surfaces import lenet_surface, vgg_a_surface
 from hypar_opt.paper.verdicts import is_unexpected, judge, rule_of, rules
 from hypar_opt.pipeline import solve
-from tests.cli.test_cli import hypar
+from tests.cli.shell import hypar
 
 Capture = pytest.CaptureFixture[str]
 Rows = dict[str, list[PaperRow]]

@@ -65,30 +65,13 @@ def heads_interleaved_in_a_fused_projection(g: GraphWriter) -> str:
     return attention(g, *(g("MatMul", "x", part) for part in flat))
 
 
-@pattern(SEQUENCE)
-def keys_and_values_fused(g: GraphWriter) -> str:
-    k, v = g("Split", g.weight("kv", 2 * E, E), axis=0, num_outputs=2, outputs=2)
-    q = g.linear("x", "q", E, E)
-    return attention(g, q, *(g("MatMul", "x", turned(g, part)) for part in (k, v)))
-
-
-@pattern(SEQUENCE)
-def fused_weights_and_biases(g: GraphWriter) -> str:
-    weights = parts_of(g, g.weight("in_proj_weight", 3 * E, E), "Split")
-    biases = parts_of(g, g.weight("in_proj_bias", 3 * E), "Split")
-    made = [
-        g("Add", g("MatMul", "x", turned(g, w)), b) for w, b in zip(weights, biases, strict=True)
-    ]
-    return g.linear(attention(g, *made), "o", E, E, bias=True)
-
-
-@pattern(SEQUENCE)
+@pattern(SEQUENCE, kinds="fc attention", keys={"attention": [{"heads": H}]})
 def a_projection_divided_after_the_product(g: GraphWriter) -> str:
     qkv = g.linear("x", "qkv", E, 3 * E, bias=True)
     return attention(g, *g("Split", qkv, axis=2, num_outputs=3, outputs=3))
 
 
-@pattern(SEQUENCE)
+@pattern(SEQUENCE, kinds="fc fc mul fc")
 def a_gate_divided_after_the_product(g: GraphWriter) -> str:
     gate, up = g("Split", g.linear("x", "up", E, 80, bias=True), outputs=2, axis=-1, num_outputs=2)
     return g.linear(g("Mul", g("Sigmoid", gate), up), "down", 40, E)
@@ -128,7 +111,7 @@ def a_weight_of_which_a_part_is_read(g: GraphWriter) -> str:
     return head_of(g, g("MatMul", "x", cut(g, g.weight("w", E, 3 * E), 0, E, 1)))
 
 
-@pattern(SEQUENCE)
+@pattern(SEQUENCE, keys={"attention": [{"heads": H, "kv_heads": 2}]})
 def one_weight_for_queries_of_many_heads_and_keys_of_few(g: GraphWriter) -> str:
     sizes = g.value([E, 2 * D, 2 * D])
     wq, wk, wv = g("Split", g.weight("qkv", E, E + 4 * D), sizes, axis=1, outputs=3)
@@ -214,44 +197,6 @@ def weights_through_operators_that_change_nothing(g: GraphWriter) -> str:
 def a_weight_that_is_scaled(g: GraphWriter) -> str:
     """Equalised learning rates."""
     return head_of(g, g("MatMul", "x", g("Mul", g.weight("w", E, E), g.value(np.float32(0.5)))))
-
-
-@pattern(
-    SEQUENCE,
-    read=E * E + E + 10 * E,
-    left_out=E,
-    said=("tensors that no layer has: 'g' (24)",),
-)
-def weight_normalisation(g: GraphWriter) -> str:
-    v = g.weight("v", E, E)
-    unit = g("Div", v, g("ReduceL2", v, g.value([1]), keepdims=1))
-    return head_of(g, g("MatMul", "x", turned(g, g("Mul", unit, g.weight("g", E, 1)))))
-
-
-@pattern(SEQUENCE, read=E * E + 8 * E + 10 * E, left_out=8 * E, said=("'a' (96), 'b' (96)",))
-def an_adapter_added_to_the_weight(g: GraphWriter) -> str:
-    low = g("MatMul", g.weight("a", E, 4), g.weight("b", 4, E))
-    return head_of(g, g("MatMul", "x", g("Add", g.weight("w", E, E), low)))
-
-
-@pattern(SEQUENCE)
-def an_adapter_beside_the_layer(g: GraphWriter) -> str:
-    low = g.linear(g.linear("x", "a", E, 4), "b", 4, E)
-    return head_of(g, g("Add", g.linear("x", "w", E, E), low))
-
-
-@pattern(
-    SEQUENCE,
-    refused="makes a layer of 576 parameters, where the file has 'a' (96), 'b' (96), 192 elements",
-)
-def low_rank_factors_multiplied_first(g: GraphWriter) -> str:
-    low = g("MatMul", g.weight("a", E, 4), g.weight("b", 4, E))
-    return head_of(g, g("MatMul", "x", low))
-
-
-@pattern(SEQUENCE)
-def low_rank_factors_one_after_the_other(g: GraphWriter) -> str:
-    return head_of(g, g.linear(g.linear("x", "a", E, 4), "b", 4, E))
 
 
 @pattern(

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from tests.onnx.graph_writer import GraphWriter
 from tests.onnx.patterns.registry import (
     IMAGE,
-    PATTERNS,
     SEQUENCE,
     B,
     D,
     E,
     H,
-    Pattern,
     T,
     attention,
     cut,
@@ -54,14 +49,7 @@ def a_bias_that_is_a_part_of_another(g: GraphWriter) -> str:
     return str(g("Add", g("MatMul", x, g.weight("w", E, E)), cut(g, zeros, E, 2 * E)))
 
 
-@pattern(IMAGE, left_out=16)
-def a_batch_norm_with_running_statistics(g: GraphWriter) -> str:
-    x = g("Conv", "x", g.weight("w", 8, 8, 3, 3))
-    learned = (g.weight(f"bn.{name}", 8) for name in ("weight", "bias", "mean", "var"))
-    return str(g("Conv", g("BatchNormalization", x, *learned), g.weight("v", 8, 8, 1, 1)))
-
-
-@pattern(IMAGE)
+@pattern(IMAGE, said=("a norm's statistics of each channel",))
 def an_instance_norm(g: GraphWriter) -> str:
     x = g("Conv", "x", g.weight("w", 8, 8, 3, 3))
     x = g("InstanceNormalization", x, g.weight("scale", 8), g.weight("shift", 8))
@@ -79,11 +67,6 @@ def _grouped(g: GraphWriter, scale: str, shift: str) -> str:
 
 
 _GROUPS = "a norm's groups of channels: its statistics are of all of them"
-
-
-@pattern(IMAGE, said=(_GROUPS,))
-def a_group_norm_by_an_instance_norm(g: GraphWriter) -> str:
-    return _grouped(g, g.value(np.ones(4)), g.value(np.zeros(4)))
 
 
 @pattern(IMAGE, left_out=8, said=(_GROUPS, "'scale' (4), 'shift' (4), 8 elements"))
@@ -107,7 +90,7 @@ def a_scale_of_each_channel(g: GraphWriter) -> str:
     )
 
 
-@pattern(IMAGE)
+@pattern(IMAGE, said=("PRelu of what it reads",))
 def a_slope_of_each_channel(g: GraphWriter) -> str:
     x = g("Conv", "x", g.weight("w", 8, 8, 3, 3), g.weight("b", 8))
     return str(g("Conv", g("PRelu", x, g.weight("slope", 8, 1, 1)), g.weight("v", 8, 8, 1, 1)))
@@ -116,23 +99,6 @@ def a_slope_of_each_channel(g: GraphWriter) -> str:
 def _biased(g: GraphWriter, bias: str) -> str:
     q, k, v = (g.linear("x", name, E, E) for name in "qkv")
     return attention(g, q, k, v, bias)
-
-
-@pattern(SEQUENCE, left_out=H * T * T, said=("tensors that no layer has: 'bias' (1,024)",))
-def a_learned_bias_of_attention(g: GraphWriter) -> str:
-    return _biased(g, g.weight("bias", 1, H, T, T))
-
-
-@pattern(
-    SEQUENCE,
-    read=3 * E * E + 8 * H,
-    left_out=8 * H,
-    said=("tensors that no layer has: 'table' (32)",),
-)
-def relative_positions_of_a_table(g: GraphWriter) -> str:
-    distance = np.clip(np.arange(T)[:, None] - np.arange(T), 0, 7)
-    rows = g("Gather", g.weight("table", 8, H), g.value(distance))
-    return _biased(g, g("Unsqueeze", g("Transpose", rows, perm=[2, 0, 1]), g.value([0])))
 
 
 @pattern(SEQUENCE)
@@ -157,7 +123,14 @@ def a_norm_of_each_head(g: GraphWriter) -> str:
     return g.together(g.core(q, k, v), B, T, E)
 
 
-@pattern(IMAGE, left_out=8, said=("tensors that no layer has: 'mean' (8)",))
+@pattern(
+    IMAGE,
+    left_out=8,
+    said=(
+        "constant of each place",
+        "tensors that no layer has: 'mean' (8)",
+    ),
+)
 def a_mean_subtracted_from_the_input(g: GraphWriter) -> str:
     x = g("Sub", "x", g.weight("mean", 8, 1, 1))
     return str(g("Conv", x, g.weight("w", 8, 8, 3, 3)))
@@ -212,24 +185,3 @@ def a_bias_of_one_number_for_all_channels(g: GraphWriter) -> str:
     """As exporters write that there is none."""
     bias = g("Expand", g.value([0.0]), g.value([4]))
     return str(g("Conv", "x", g.weight("w", 4, 8, 3, 3), bias))
-
-
-# What no size of a dimension would help is refused before any is asked for.
-
-
-def _hopeless(op: str, **attributes: Any) -> Callable[[GraphWriter], str]:
-    def build(g: GraphWriter) -> str:
-        x = g.linear("x", "a", E, E)
-        if op == "TopK":
-            return str(g("TopK", x, g.value([2]), outputs=2)[0])
-        gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
-        return str(g(op, x, g.weight("w", 1, gates * D, E), g.weight("r", 1, gates * D, D)))
-
-    return build
-
-
-for _op in ("LSTM", "GRU", "RNN", "TopK"):
-    _why = "chooses by values" if _op == "TopK" else "control flow and recurrences"
-    PATTERNS[f"{_op} of a dynamic sequence"] = Pattern(
-        _hopeless(_op), (("x", ["batch", "sequence", E]),), refused=f"({_op}): {_why}"
-    )

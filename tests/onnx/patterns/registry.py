@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -39,6 +40,10 @@ class Pattern(NamedTuple):
         What the import says, in parts.
     refused
         What the refusal says instead.
+    kinds
+        The kinds of the network's layers, in order; none to leave them open.
+    keys
+        The keys of all layers of some kinds, without names and inputs.
     """
 
     build: Build
@@ -48,6 +53,8 @@ class Pattern(NamedTuple):
     added: int = 0
     said: tuple[str, ...] = ()
     refused: str = ""
+    kinds: str = ""
+    keys: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({})
 
     def model(self) -> Any:
         g = GraphWriter(*self.inputs, ids=self.inputs[0][0] == "ids")

@@ -1,0 +1,112 @@
+"""What no network has a layer for, or no file may hold: refused by node and operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from onnx import numpy_helper
+
+from tests.onnx.graph_writer import GraphWriter
+from tests.onnx.patterns.registry import IMAGE, PATTERNS, SEQUENCE, B, E, Pattern, T, pattern
+
+
+def _alone(op: str) -> Callable[[GraphWriter], str]:
+    return lambda g: str(g(op, g.linear("x", "first", E, E), name="odd"))
+
+
+for _op, _said in {
+    **dict.fromkeys(("If", "Loop", "Scan"), "control flow and recurrences are not supported"),
+    "Transpos": "is not an operator that can be imported; the nearest known is 'Transpose'",
+}.items():
+    PATTERNS[f"an {_op}"] = Pattern(
+        _alone(_op), (SEQUENCE,), refused=f"node 'odd' ({_op}): {_said}"
+    )
+
+
+# What no size of a dimension would help is refused before any is asked for.
+for _op, _why in (("LSTM", "control flow and recurrences"), ("TopK", "chooses by values")):
+    PATTERNS[f"{_op} of a dynamic sequence"] = Pattern(
+        _alone(_op), (("x", ["batch", "sequence", E]),), refused=f"({_op}): {_why}"
+    )
+
+
+@pattern(SEQUENCE, refused="'odd' (MatMul): multiplies the tokens of a sequence")
+def a_product_with_the_tokens(g: GraphWriter) -> str:
+    across = g("Transpose", g.linear("x", "first", E, E), perm=[0, 2, 1])
+    return str(g("MatMul", across, g.weight("mix", T, T), name="odd"))
+
+
+@pattern(SEQUENCE, refused="'odd' (MatMul): multiplies two feature maps, but is not attention")
+def two_maps_multiplied_that_are_no_attention(g: GraphWriter) -> tuple[str, str]:
+    a, b = g.linear("x", "a", E, E), g.linear("x", "b", E, E)
+    return g("MatMul", a, g("Transpose", b, perm=[0, 2, 1]), name="odd"), a
+
+
+@pattern(
+    SEQUENCE,
+    refused="node 'gate' (Mul): reads a part of what a layer of kind 'add' writes; only fc and conv"
+    " can be divided, where each channel is read in one part",
+)
+def a_part_of_a_sum(g: GraphWriter) -> str:
+    total = g("Add", g.linear("x", "a", E, E), g.linear("x", "b", E, E))
+    return str(g("Mul", *g("Split", total, outputs=2, axis=2, num_outputs=2), name="gate"))
+
+
+@pattern(IMAGE, refused="should have weights for 8 channels in 1 groups, got [8, 5, 3, 3]")
+def a_convolution_of_other_channels(g: GraphWriter) -> str:
+    return str(g("Conv", "x", g.weight("a", 8, 5, 3, 3)))
+
+
+@pattern(SEQUENCE, refused="its inputs do not fit one another: 2x16x24 and 25x24")
+def a_product_of_other_features(g: GraphWriter) -> str:
+    return g.linear("x", "first", E + 1, E)
+
+
+@pattern(IMAGE, refused="'odd' (MaxPool): its window of 9 does not fit 8 and a padding of 0")
+def a_window_that_does_not_fit(g: GraphWriter) -> str:
+    x = g("Conv", "x", g.weight("a", 4, 8, 1, 1))
+    return str(g("MaxPool", x, name="odd", kernel_shape=[9, 2]))
+
+
+@pattern(IMAGE, refused="(Reshape): is not as its operator requires: the elements do not fit")
+def a_reshape_across_the_axes(g: GraphWriter) -> str:
+    return str(g("Reshape", "x", g.value([1, 3, -1])))
+
+
+@pattern(IMAGE, refused="(Reshape): its shape 'target' is not in the file")
+def a_shape_in_another_file(g: GraphWriter) -> str:
+    return str(g("Reshape", "x", g.weight("target", 2)))
+
+
+def _complex(through: str) -> Callable[[GraphWriter], str]:
+    def build(g: GraphWriter) -> str:
+        numbers = np.array([B, T, E], np.complex64)
+        shape = g.value(numbers)
+        if through != "initializer":
+            shape = g("Constant", value=numpy_helper.from_array(numbers))
+        if through == "computed":
+            shape = g("Cast", shape, to=7)
+        return str(g("Reshape", "x", shape))
+
+    return build
+
+
+for _by in ("initializer", "constant", "computed"):
+    PATTERNS[f"complex numbers as a shape, {_by}"] = Pattern(
+        _complex(_by), (SEQUENCE,), refused=" (Reshape): its shape "
+    )
+
+
+@pattern(
+    SEQUENCE,
+    ("past", [B, 4, E]),
+    refused="joins a further input of the model, through 'past'",
+)
+def a_further_input_that_joins(g: GraphWriter) -> str:
+    return str(g("Concat", "past", g.linear("x", "a", E, E), axis=1))
+
+
+@pattern(SEQUENCE, refused="node 'odd' (Relu): reads 'nowhere', which nothing writes")
+def what_nothing_writes(g: GraphWriter) -> str:
+    return str(g("Relu", "nowhere", name="odd"))
