@@ -73,8 +73,7 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
         export_named(clauses, labels, path)
     except ImportError as error:  # as beside highspy: see `hypar_opt.solvers.apart`
         raise HyparError(f"OR-Tools, which writes the model, cannot be loaded: {error}") from None
-    size = clauses.statistics()
-    return ModelSize(int(size["columns"]), int(size["rows"]))
+    return ModelSize(len(clauses.weights), len(clauses.program.constraints))
 
 
 def read_solution(path: str | Path) -> SolutionFile:

@@ -24,18 +24,21 @@ def to_cp_model(clauses: ClauseModel) -> Any:
     model = cp_model.CpModel()
     # Protobuf fields, since a Python object for each of 250,000 variables would take long to make.
     proto = model.proto
-    for _ in clauses.weights:
-        proto.variables.add().domain.extend([0, 1])
-    for literals in clauses.at_least_one:
-        proto.constraints.add().bool_or.literals.extend(literals)
-    for literals in clauses.exactly_one:
-        proto.constraints.add().exactly_one.literals.extend(literals)
-    if clauses.loads:
-        linear = proto.constraints.add().linear
-        linear.vars.extend(range(len(clauses.loads)))
-        linear.coeffs.extend(clauses.loads)
-        # An upper bound only; negated literals make loads negative.
-        linear.domain.extend([-(2**63), clauses.capacity])
+    program, binary = clauses.program, clauses.program.binary
+    for column in program.costs:
+        low, high, _ = program.domain(column, binary)
+        # A threshold or a flow is at most 1 at any optimum.
+        proto.variables.add().domain.extend([low, 1 if high is None else high])
+    for row in program.constraints:
+        constraint, literals = proto.constraints.add(), clauses.literals(row)
+        if literals is None:
+            constraint.linear.vars.extend([clauses.numbers[column] for column in row.terms])
+            constraint.linear.coeffs.extend(row.terms.values())
+            constraint.linear.domain.extend([-(2**63), row.bound])
+        elif row.sense == "=":
+            constraint.exactly_one.literals.extend(literals)
+        else:
+            constraint.bool_or.literals.extend(literals)
     # Scale and offset are doubles, for the log and the exported file alone.
     set_objective(model, clauses.weights)
     proto.objective.scaling_factor = clauses.unit

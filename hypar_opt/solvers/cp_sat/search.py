@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
-from hypar_opt.solvers.cp_sat.clauses import clause_model
+from hypar_opt.solvers.cp_sat.clauses import MAX_SUM, clause_model
 from hypar_opt.solvers.cp_sat.interruptible import solve_interruptibly
 from hypar_opt.solvers.cp_sat.parameters import configured, demand_optimum
 from hypar_opt.solvers.cp_sat.proto import (
@@ -26,13 +26,6 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.table import CostTable
     from hypar_opt.solvers.cp_sat.clauses import ClauseModel
-
-MAX_SUM = 2**56
-"""Upper bound on the sum of an objective's, or a capacity's, terms.
-
-CP-SAT accepts up to 2^62, but its presolve moves costs from literal to literal, and so may turn
-such a model into one that it rejects as invalid.
-"""
 
 
 class CpSatSearch:

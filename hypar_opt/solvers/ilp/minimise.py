@@ -171,11 +171,7 @@ def _to_result(
     bound = _proven_bound(answer, relative)
     optimal = bound == relative
     stopped_by = answer.stopped_by or ("gap" if session.options.gap else None)
-    statistics: dict[str, float] = {
-        "rows": len(program.constraints),
-        "columns": len(program.costs),
-        "nonzeros": sum(len(constraint.terms) for constraint in program.constraints),
-    }
+    statistics = program.statistics()
     if answer.root_bound is not None:
         root = answer.root_bound
         if program.tie_weight > 1:  # less what the ones add
