@@ -46,17 +46,6 @@ def to_cp_model(clauses: ClauseModel) -> Any:
     return model
 
 
-def name_variables(model: Any, clauses: ClauseModel, labels: RowNames) -> None:
-    """Name the variables of the choices, as ``x[conv1,H2,model]``; the others have numbers."""
-    variables = model.proto.variables
-    for row, literals in enumerate(clauses.choice_literals):
-        for column, x in enumerate(literals):
-            # With two choices one variable serves both, and is true for the second.
-            if x is not None and x >= 0:
-                fields = labels.layer(row), labels.level(row), labels.choice(row, column)
-                variables[x].name = plain_name("x", *fields)
-
-
 def set_objective(model: Any, weights: Sequence[int]) -> None:
     """Replace the model's objective: minimise the weighted sum of its variables."""
     model.clear_objective()
@@ -72,21 +61,10 @@ def set_hint(model: Any, variables: Sequence[int], values: Sequence[int]) -> Non
     model.proto.solution_hint.values.extend(values)
 
 
-def export_named(clauses: ClauseModel, labels: RowNames, path: Path) -> None:
-    """Write clauses as CP-SAT's model, with names, completely or not at all.
-
-    Raises
-    ------
-    InputError
-        As `export_model`.
-    """
-    model = to_cp_model(clauses)
-    name_variables(model, clauses, labels)
-    export_model(model, path)
-
-
-def export_model(model: Any, path: Path) -> None:
+def export_model(clauses: ClauseModel, model: Any, labels: RowNames | None, path: Path) -> None:
     """Write the model completely or not at all: binary as ``.pb``, text as ``.pbtxt``.
+
+    Labels name the variables of the choices, as ``x[conv1,H2,model]``; the others have numbers.
 
     Raises
     ------
@@ -95,6 +73,12 @@ def export_model(model: Any, path: Path) -> None:
     """
     if path.suffix not in (".pb", ".pbtxt"):
         raise InputError("cpsat writes a model as .pb, or as .pbtxt for text", file=str(path))
+    for row, literals in enumerate(clauses.choice_literals):
+        for column, x in enumerate(literals):
+            # With two choices one variable serves both, and is true for the second.
+            if labels is not None and x is not None and x >= 0:
+                fields = labels.layer(row), labels.level(row), labels.choice(row, column)
+                model.proto.variables[x].name = plain_name("x", *fields)
     # CP-SAT writes to a path only, and would leave half a file where the disk is full.
     with tempfile.TemporaryDirectory() as directory:
         draft = Path(directory, "model").with_suffix(path.suffix)

@@ -14,7 +14,6 @@ from hypar_opt.solvers.cp_sat.interruptible import solve_interruptibly
 from hypar_opt.solvers.cp_sat.parameters import configured, demand_optimum
 from hypar_opt.solvers.cp_sat.proto import (
     export_model,
-    name_variables,
     set_hint,
     set_objective,
     to_cp_model,
@@ -54,9 +53,7 @@ class CpSatSearch:
         self._deadline.check()
         self.model = to_cp_model(self.clauses)
         if options.export is not None:
-            if options.labels is not None:
-                name_variables(self.model, self.clauses, options.labels)
-            export_model(self.model, options.export)
+            export_model(self.clauses, self.model, options.labels, options.export)
         initial = _values(self.clauses, _start(table, options, self._deadline))
         set_hint(self.model, list(initial), list(initial.values()))
 
