@@ -131,24 +131,6 @@ def test_level_by_level_keeps_to_the_constraints_and_never_beats_joint(
     assert joint.cost.total <= level.cost.total
 
 
-@given(networks(longest=4), st.integers(1, 9), st.integers(1, 4), readings)
-def test_independent_chains_and_product_states_find_the_same_plan(
-    network: ho.Network, batch: int, levels: int, reading: str
-) -> None:
-    """MODEL facts 3 and 6, which share no code: thresholds, and Viterbi over 2^H states."""
-    plan = ho.solve(network, search="joint", batch=batch, levels=levels, reading=reading)
-    workload, cost = workload_of(network, batch), CommunicationCost(reading)
-    table = factored(cost, workload, levels)
-    assert table is not None
-    states = canonical_states(levels, 2)
-    columns = in_mixed_radix(states, 2)
-    least, found = cheapest_states(table, np.argsort(columns))
-    of_column = dict(zip(columns.tolist(), states, strict=True))
-    rows = tuple(zip(*(of_column[column] for column in found), strict=True))
-    assert least == plan.cost.total
-    assert rows == plan.assignments()
-
-
 @settings(max_examples=40)
 @given(networks(longest=4), st.integers(1, 9), st.integers(1, 4), readings, st.data())
 def test_pins_for_all_levels_and_even_splits_are_answers_to_the_thresholds(
@@ -225,21 +207,6 @@ def test_a_threshold_is_a_level_of_uniform_splits(
             assert price_table(table, answers) == price_table(level, answers)
 
 
-def test_a_threshold_table_is_a_level_below_so_many_choices() -> None:
-    workload = workload_of(ho.load("vgg-a"), 256)
-    cost = CommunicationCost("figures")
-    thresholds = cost.thresholds(workload, 3)
-    assert thresholds is not None
-    tables = thresholds.tables()
-    w, f = workload.weights[-1], workload.pooled[-1]
-    assert [table.node[-1].tolist() for table in tables] == [
-        [8 * w * 4, 8 * f * 1],
-        [8 * w * 2, 8 * f * 2],
-        [8 * w * 1, 8 * f * 4],
-    ]
-    assert all((table.edge == tables[0].edge).all() for table in tables)
-
-
 @pytest.mark.parametrize("reading", READINGS)
 @pytest.mark.parametrize("name", ho.models.PAPER_NETWORKS)
 def test_the_ten_networks_lose_nothing_level_by_level_but_cifar_c_under_text(
@@ -275,17 +242,6 @@ def test_more_states_than_memory_holds_are_refused_by_name() -> None:
     weights = tuple(range(1, 31))
     with pytest.raises(ho.HyparError, match=r"2\^30 states a layer, more than memory allows"):
         ho.solve("vgg-e", levels=30, search="joint", level_weights=weights)
-
-
-def test_unequal_weights_move_the_communication_down() -> None:
-    """A byte at H1 that costs eight: the joint optimum exchanges more at the levels below."""
-    weights = (8, 4, 2, 1)
-    plain = ho.solve("vgg-a", search="joint")
-    plan = ho.solve("vgg-a", search="joint", level_weights=weights)
-    assert plan.cost.unit == "weighted bytes"
-    workload, cost = workload_of(ho.load("vgg-a"), 256), CommunicationCost(level_weights=weights)
-    weighted = sum(price_levels(workload, cost, plain.assignments()), Fraction())
-    assert plan.cost.total <= weighted
 
 
 @pytest.mark.parametrize("solver", ["dp", "brute"])
