@@ -185,10 +185,17 @@ def test_what_could_pass_64_bits_is_refused_with_what_would_do() -> None:
     assert "64 bits, and these costs" in (solver.accepts(table) or "")
     assert "dp" in (solver.accepts(table) or "")
     assert solver.accepts(replace(table, node=table.node // 8)) is None
-    load = np.array([[0, MAX_SUM], [0, MAX_SUM]])
-    heavy = replace(table, node=table.node // 8, load=load, capacity=MAX_SUM)
-    assert_canonical_optimum(heavy, solve(heavy))  # in digits
     assert "columns" in (solver.accepts(random_table(20, 200, 1)) or "")
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_loads_that_pass_64_bits_together_are_counted_in_digits_that_carry(beyond: int) -> None:
+    loads = (10**18 + 60_001, 10**18 + 160_000)
+    node = np.array([[1, 0], [1, 0]])
+    load = np.array([[0, loads[0]], [0, loads[1]]])
+    table = CostTable(node, np.zeros((1, 2, 2), int), chain_ends(2), load=load)
+    limited = replace(table, capacity=sum(loads) - beyond)
+    assert_canonical_optimum(limited, solve(limited))
 
 
 PROCESS = """
