@@ -56,16 +56,9 @@ class ClauseModel:
         return self.program.factor
 
     @cached_property
-    def choice_literals(self) -> Sequence[Sequence[Literal | None]]:
-        """The literal that is true if the layer has the choice; None if it is forbidden."""
-        fixed = self.program.fixed
-        return [
-            [
-                self._literal(column, value) if fixed.get(column, value) == value else None
-                for column, value in layer
-            ]
-            for layer in self.program.literals
-        ]
+    def choice_literals(self) -> Sequence[Sequence[Literal]]:
+        """The literal that is true if the layer has the choice."""
+        return [[self._literal(*literal) for literal in layer] for layer in self.program.literals]
 
     def _literal(self, column: str, value: int) -> Literal:
         number = self.numbers[column]

@@ -76,7 +76,7 @@ def export_model(clauses: ClauseModel, model: Any, labels: RowNames | None, path
     for row, literals in enumerate(clauses.choice_literals):
         for column, x in enumerate(literals):
             # With two choices one variable serves both, and is true for the second.
-            if labels is not None and x is not None and x >= 0:
+            if labels is not None and x >= 0:
                 fields = labels.layer(row), labels.level(row), labels.choice(row, column)
                 model.proto.variables[x].name = plain_name("x", *fields)
     # CP-SAT writes to a path only, and would leave half a file where the disk is full.

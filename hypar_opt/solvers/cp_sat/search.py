@@ -19,6 +19,7 @@ from hypar_opt.solvers.cp_sat.proto import (
     to_cp_model,
 )
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
+from hypar_opt.solvers.feasibility import allowed_choices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,10 +119,8 @@ class CpSatSearch:
 
     def _may_be_earlier(self, block: range, assignment: Sequence[int]) -> bool:
         """Whether a layer of the block is allowed a choice before the one that it has."""
-        earlier_literals = (
-            self.clauses.choice_literals[layer][: assignment[layer]] for layer in block
-        )
-        return any(literal is not None for literals in earlier_literals for literal in literals)
+        allowed = allowed_choices(self._table)
+        return any(allowed[layer, : assignment[layer]].any() for layer in block)
 
     def _weights_with_digits(self, block: range) -> list[int]:
         """Return the weights of the cost as high digits and of the block's choices as low ones."""
@@ -130,7 +129,7 @@ class CpSatSearch:
         for digit, layer in enumerate(block):
             for choice, x in enumerate(self.clauses.choice_literals[layer]):
                 # The first choice adds 0; of two, it is the only one whose literal is negated.
-                if choice and x is not None:
+                if choice:
                     weights[x] += choice * choices**digit
         return weights
 
@@ -178,7 +177,7 @@ def _values(clauses: ClauseModel, assignment: Sequence[int]) -> dict[int, int]:
         x: choice == chosen
         for literals, chosen in zip(clauses.choice_literals, assignment, strict=False)
         for choice, x in enumerate(literals)
-        if x is not None and x >= 0
+        if x >= 0
     }
 
 
@@ -187,9 +186,7 @@ def _assignment(clauses: ClauseModel, response: Any) -> tuple[int, ...]:
     values = list(response.solution)
     return tuple(
         next(
-            choice
-            for choice, x in enumerate(literals)
-            if x is not None and (values[x] if x >= 0 else not values[~x])
+            choice for choice, x in enumerate(literals) if (values[x] if x >= 0 else not values[~x])
         )
         for literals in clauses.choice_literals
     )
