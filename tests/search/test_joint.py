@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,8 @@ from hypar_opt.search.prefix_costs import chain_table
 from hypar_opt.search.reductions import thresholds_of
 from hypar_opt.solvers.product_states import cheapest_states
 from tests.strategies.networks import networks
-from tests.strategies.problems import keeps
+from tests.strategies.problems import keeps, priced_plans, random_problem
 
-Rows = tuple[tuple[int, ...], ...]
 readings = st.sampled_from(list(READINGS))
 
 
@@ -41,94 +40,17 @@ def workload_of(network: ho.Network, batch: int) -> ho.Workload:
     return ho.Workload.of(ho.layer_graph(network), batch)
 
 
-def all_plans(layers: int, levels: int, choices: int) -> Iterator[Rows]:
-    """Every plan, in canonical order from the last layer back within equal costs."""
-    states = canonical_states(levels, choices)
-    for columns in itertools.product(states, repeat=layers):
-        yield tuple(zip(*columns[::-1], strict=True)) if levels else ()
-
-
-def brute_force(workload: ho.Workload, problem: ho.Problem) -> tuple[Fraction, Rows] | None:
-    """The cheapest plan that keeps to the constraints, the first of equals."""
-    cost = CommunicationCost.from_problem(problem, workload)
-    best: tuple[Fraction, Rows] | None = None
-    for rows in all_plans(len(workload.layers), problem.levels, len(problem.choices)):
-        if keeps(workload, problem, rows):
-            total = sum(price_levels(workload, cost, rows), Fraction())
-            if best is None or total < best[0]:
-                best = total, rows
-    return best
-
-
-@st.composite
-def problems(draw: st.DrawFn, network: ho.Network, most: int = 2**9) -> ho.Problem:
-    """A problem small enough to price every plan, with any constraints."""
-    layers = len(network.layers)
-    third = draw(st.booleans())
-    choices = 3 if third else 2
-    levels = draw(st.integers(0, 3))
-    while choices ** (layers * levels) > most:
-        levels -= 1
-    batch = draw(st.integers(1, 9))
-    fix = []
-    for layer in network.layers:
-        if levels and draw(st.integers(0, 3)) == 0:
-            at = draw(st.sampled_from(["", *(f"@H{h}" for h in range(1, levels + 1))]))
-            choice = draw(st.sampled_from(list(ho.Parallelism)[:choices]))
-            fix.append(f"{layer.name}{at}={choice}")
-    weighted = draw(st.booleans())
-    weights = draw(st.lists(st.integers(1, 5), min_size=levels, max_size=levels))
-    whole = 16 * workload_of(network, batch).elements
-    memory = draw(st.one_of(st.none(), st.integers(1, whole)))
-    return ho.Problem(
-        batch=batch,
-        levels=levels,
-        element_bytes=draw(st.sampled_from([1, 2, 4, 8])),
-        inference=draw(st.booleans()),
-        reading=draw(st.sampled_from(["text", "tables"] if third else list(READINGS))),
-        choices=tuple(ho.Parallelism)[:choices],
-        level_weights=tuple(weights) if weighted else (),
-        constraints=ho.Constraints(
-            fix=tuple(fix), even=draw(st.booleans()), memory=memory, optimizer="momentum"
-        ),
-    )
-
-
-@settings(max_examples=100)
-@given(st.data())
-def test_joint_is_brute_force_over_every_plan(data: st.DataObject) -> None:
-    network = data.draw(networks(longest=3))
-    problem = data.draw(problems(network))
-    workload = workload_of(network, problem.batch)
-    expected = brute_force(workload, problem)
-    if expected is None:
-        with pytest.raises(ho.HyparError, match=r"constraints\.(fix|even|memory)"):
-            ho.solve(network, search="joint", **dict(problem))
-        return
-    plan = ho.solve(network, search="joint", **dict(problem))
-    assert plan.cost.total == plan.solver.bound == expected[0]
-    assert (plan.solver.status, plan.solver.scope) == ("optimal", "joint")
-    assert keeps(workload, problem, plan.assignments())
-    if problem.levels:
-        assert plan.assignments() == expected[1]
-
-
-@settings(max_examples=100)
-@given(st.data())
-def test_level_by_level_keeps_to_the_constraints_and_never_beats_joint(
-    data: st.DataObject,
-) -> None:
-    network = data.draw(networks(longest=3))
-    problem = data.draw(problems(network))
-    workload = workload_of(network, problem.batch)
-    try:
-        level = ho.solve(network, **dict(problem))
-    except ho.HyparError:
-        assert brute_force(workload, problem) is None
-        return
-    joint = ho.solve(network, search="joint", **dict(problem))
-    assert keeps(workload, problem, level.assignments())
-    assert joint.cost.total <= level.cost.total
+@pytest.mark.parametrize("seed", range(150))
+def test_joint_is_brute_force_over_every_plan_and_level_by_level_never_beats_it(seed: int) -> None:
+    network, asked = random_problem(Random(seed), longest=3, most_plans=2**9)
+    total, rows = priced_plans(network, asked)[0]
+    joint = ho.solve(network, search="joint", **asked)
+    assert joint.cost.total == joint.solver.bound == total
+    assert joint.assignments() == rows
+    assert (joint.solver.status, joint.solver.scope) == ("optimal", "joint")
+    level = ho.solve(network, **asked)
+    assert keeps(workload_of(network, level.batch), level.problem, level.assignments())
+    assert level.cost.total >= total
 
 
 @settings(max_examples=40)

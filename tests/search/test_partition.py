@@ -50,17 +50,6 @@ def test_levels_far_past_the_last_image_are_priced_exactly(levels: int, batch: i
     assert plan.cost.total <= min(plan.cost.baselines.data, plan.cost.baselines.model)
 
 
-def test_a_network_of_one_layer_takes_what_moves_less() -> None:
-    layer = {"name": "fc", "kind": "fc", "units": 100}
-    network = ho.Network.model_validate(
-        {"name": "one", "input": {"features": 70}, "layer": [layer]}
-    )
-    # 56 KB against 25.6 KB, then 28 KB against 25.6 KB, then 14 KB against 25.6 KB.
-    plan = ho.solve(network, batch=32, levels=3)
-    assert [row[0].value for row in plan.parallelism] == ["model", "model", "data"]
-    assert plan.cost.per_level == (25_600, 2 * 25_600, 4 * 14_000)
-
-
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
