@@ -10,12 +10,12 @@ from typing import Any
 import networkx as nx
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
+from tests.simulator import random_interconnects
 
 LINK = {"bandwidth": "1.6 Gb/s", "latency": "1 us"}
 HALF = {**LINK, "duplex": "half"}
@@ -182,28 +182,9 @@ def test_the_slower_of_a_fabric_and_its_links_decides_by_hand() -> None:
     assert [interconnect.bisection(bit).hops for bit in (1, 0)] == [4, 2]
 
 
-@st.composite
-def wired(draw: st.DrawFn) -> nx.Graph[Any]:
-    """Connected graphs of 2 to 8 accelerators and a few switches, no two links alike."""
-    accelerators = draw(st.sampled_from([2, 4, 8]))
-    nodes: list[Any] = [*range(accelerators), *(f"s{n}" for n in range(draw(st.integers(0, 3))))]
-    nodes = draw(st.permutations(nodes))
-    graph: nx.Graph[Any] = nx.Graph()
-    tree = [(nodes[draw(st.integers(0, at - 1))], nodes[at]) for at in range(1, len(nodes))]
-    more = draw(st.lists(st.sampled_from(list(itertools.combinations(nodes, 2))), max_size=12))
-    for ends in (*tree, *more):
-        graph.add_edge(
-            *ends,
-            bytes_per_second=Fraction(draw(st.integers(1, 9))),
-            latency=Fraction(draw(st.integers(0, 9))),
-            full_duplex=draw(st.booleans()),
-        )
-    return graph
-
-
-@given(wired())
-def test_traffic_is_spread_evenly_over_all_shortest_paths(graph: nx.Graph[Any]) -> None:
-    interconnect = Interconnect(graph)
+@given(random_interconnects(latencies=range(10)))
+def test_traffic_is_spread_evenly_over_all_shortest_paths(interconnect: Interconnect) -> None:
+    graph = interconnect.graph
     ways = directions(interconnect)
     for source, target in itertools.permutations(range(interconnect.accelerators), 2):
         paths = list(nx.all_shortest_paths(graph, source, target))
@@ -225,9 +206,9 @@ def test_traffic_is_spread_evenly_over_all_shortest_paths(graph: nx.Graph[Any]) 
         assert route.hops == len(paths[0]) - 1
 
 
-@given(wired())
-def test_no_exchange_beats_its_most_loaded_channel(graph: nx.Graph[Any]) -> None:
-    interconnect = Interconnect(graph)
+@given(random_interconnects())
+def test_no_exchange_beats_its_most_loaded_channel(interconnect: Interconnect) -> None:
+    graph = interconnect.graph
     for bit in range(interconnect.levels):
         loads: dict[Any, Fraction] = defaultdict(Fraction)
         for number in range(interconnect.accelerators):

@@ -13,6 +13,7 @@ from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import ComputeTask, ExchangeKind, Task
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.tensors import workload_of
+from tests.simulator.plans import array
 
 ALPHA, BETA = Fraction(1, 250), Fraction(1, 64)
 """Seconds of a message, and of a byte."""
@@ -23,32 +24,11 @@ FEATURES, UNITS, BATCH = 24, 40, 8
 def switch(accelerators: int, collective: str = "pairwise") -> Array:
     """Accelerators around one switch, which never limits: whoever sends has all of its link."""
     link = {"bandwidth": "64 B/s", "latency": "2 ms"}
-    return Array.model_validate(
-        {
-            "name": "switch",
-            "collective": collective,
-            "accelerator": {
-                "units": 1,
-                "operations": "1e30 op/s",
-                "utilisation": 1.0,
-                "dram_bandwidth": "1e30 B/s",
-                "dram_capacity": "1 GB",
-            },
-            "topology": {
-                "kind": "graph",
-                "graph": {
-                    "nodes": [
-                        *({"id": n, "accelerator": n} for n in range(accelerators)),
-                        {"id": "switch"},
-                    ],
-                    "edges": [
-                        {"source": n, "target": "switch", **link} for n in range(accelerators)
-                    ],
-                },
-            },
-            "energy": {"mac": "0 J", "dram": "0 J", "remote": "0 J"},
-        }
-    )
+    nodes = [{"id": n, "accelerator": n} for n in range(accelerators)]
+    edges = [{"source": n, "target": "switch"} | link for n in range(accelerators)]
+    wired = {"kind": "graph", "graph": {"nodes": [*nodes, {"id": "switch"}], "edges": edges}}
+    found = array(wired, operations="1e30 op/s", dram_bandwidth="1e30 B/s")
+    return found.model_copy(update={"collective": collective})
 
 
 def one_layer() -> ho.Network:
