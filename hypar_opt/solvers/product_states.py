@@ -17,7 +17,6 @@ import numpy as np
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
-from hypar_opt.solvers.base import NO_CHAIN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -151,7 +150,7 @@ def charges_of_pairs(table: FactoredTable, boundary: int) -> Integers:
 
 def _check_chain(table: FactoredTable) -> None:
     if not np.array_equal(table.ends, chain_ends(len(table.node))):
-        raise RefusedError(NO_CHAIN)
+        raise RefusedError("solves chains only; this graph is not a chain")
 
 
 def _first(is_candidate: NDArray[np.bool_], rank: NDArray[np.intp]) -> int:

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from hypar_opt.deadline import TIME_LIMIT, with_grace
@@ -63,27 +62,8 @@ def run_cbc(call: BackendCall) -> BackendAnswer:
         return BackendAnswer(None, stopped_by=TIME_LIMIT)
     if status != 0 or not solution.exists():
         raise HyparError(f"cbc ended with status {status}: {log.strip().splitlines()[-1:]}")
-    claims = _read_solution(solution, call.costs)
-    return _to_answer(claims, log, gap=call.options.gap, limit=limit, in_time=in_time)
-
-
-@dataclass(frozen=True)
-class _Solution:
-    """CBC's solution file.
-
-    Parameters
-    ----------
-    outcome
-        Its first line, ``Stopped on time - objective value 42.00000000``.
-    values
-        The columns' values; None without a solution.
-    optimal
-        CBC's claim, which it also makes if the solution is only within the gap.
-    """
-
-    outcome: str
-    values: Mapping[str, float] | None
-    optimal: bool
+    outcome, values = _read_solution(solution, call.costs)
+    return _to_answer(outcome, values, log, gap=call.options.gap, limit=limit, in_time=in_time)
 
 
 def _settings(options: SolverOptions, limit: float | None) -> list[str]:
@@ -116,8 +96,8 @@ def _raise_if_parameter_refused(log: str) -> None:
         raise RefusedError(f"with the backend cbc takes no such parameter: {refused}")
 
 
-def _read_solution(file: Path, columns: Iterable[str]) -> _Solution:
-    """Read CBC's solution, from which columns that are 0 are left out.
+def _read_solution(file: Path, columns: Iterable[str]) -> tuple[str, Mapping[str, float] | None]:
+    """Return a solution file's first line, and the columns' values; None without a solution.
 
     Raises
     ------
@@ -131,32 +111,40 @@ def _read_solution(file: Path, columns: Iterable[str]) -> _Solution:
             f"{file.parent}: cbc could not write its solution there; set TMPDIR to a directory with"
             " room"
         )
-    optimal = outcome.startswith("Optimal")
     # At a limit too it may have one: an incumbent.
-    if not optimal and not re.match(r"Stopped on \w+ - objective", outcome):
-        return _Solution(outcome, None, optimal)
-    values = dict.fromkeys(columns, 0.0) | {name: float(value) for _, name, value, _ in rows}
-    return _Solution(outcome, values, optimal)
+    if not re.match(r"Optimal|Stopped on \w+ - objective", outcome):
+        return outcome, None
+    # Columns that are 0 are left out.
+    values = {name: float(value) for _, name, value, _ in rows}
+    return outcome, dict.fromkeys(columns, 0.0) | values
 
 
 def _to_answer(
-    solution: _Solution, log: str, *, gap: float, limit: float | None, in_time: bool
+    outcome: str,
+    values: Mapping[str, float] | None,
+    log: str,
+    *,
+    gap: float,
+    limit: float | None,
+    in_time: bool,
 ) -> BackendAnswer:
     """Return the claims of a solution and the log, without those known to be unreliable.
 
     Parameters
     ----------
+    outcome
+        As ``Stopped on time - objective value 42.00000000``; CBC says ``Optimal`` also if the
+        solution is only within the gap.
     limit
         Seconds that CBC had; None without a limit.
     in_time
         Whether it ended well before the limit.
     """
-    outcome = solution.outcome
     stopped = _search_log(r"^Stopped on (\w+)", outcome)
     # As its time runs out CBC may report "proven infeasible" of a problem it had no time for.
     infeasible = "nfeasible" in outcome and in_time
     # No solution, not infeasible, not stopped: a failure, unless the time had run out.
-    if solution.values is None and not infeasible and stopped is None:
+    if values is None and not infeasible and stopped is None:
         if limit is None:
             raise HyparError(f"CBC returned no solution: {outcome.strip()}")
         stopped = "time"
@@ -164,9 +152,9 @@ def _to_answer(
     if stopped == "iterations" and limit is not None and not in_time:
         stopped = "time"
     return BackendAnswer(
-        values=solution.values,
-        objective=None if solution.values is None else float(outcome.split()[-1]),
-        proven=(solution.optimal and not gap) or infeasible,
+        values=values,
+        objective=None if values is None else float(outcome.split()[-1]),
+        proven=(outcome.startswith("Optimal") and not gap) or infeasible,
         bound=_search_number(r"^Lower bound: +(\S+)", log),
         root_bound=_search_number(r"^Optimal objective (\S+) - ", log),
         stopped_by=TIME_LIMIT if stopped == "time" else stopped,

@@ -32,8 +32,8 @@ such a model into one that it rejects as invalid.
 class ClauseModel:
     """A 0-1 program whose columns are variables by number.
 
-    Minimise ``constant + unit * sum(weights * variables)``, in the largest unit that leaves the
-    weights integers: the smaller they are, the more fits into 64 bits, costs and ties below them.
+    The weights are in the program's largest unit: the smaller they are, the more fits into 64 bits,
+    costs and ties below them.
     """
 
     program: ZeroOneProgram
@@ -46,14 +46,6 @@ class ClauseModel:
     @cached_property
     def weights(self) -> Sequence[int]:
         return list(self.program.backend_costs().values())
-
-    @property
-    def constant(self) -> int:
-        return self.program.constant
-
-    @cached_property
-    def unit(self) -> int:
-        return self.program.factor
 
     @cached_property
     def choice_literals(self) -> Sequence[Sequence[Literal]]:

@@ -41,8 +41,8 @@ def to_cp_model(clauses: ClauseModel) -> Any:
             constraint.bool_or.literals.extend(literals)
     # Scale and offset are doubles, for the log and the exported file alone.
     set_objective(model, clauses.weights)
-    proto.objective.scaling_factor = clauses.unit
-    proto.objective.offset = clauses.constant / clauses.unit
+    proto.objective.scaling_factor = program.factor
+    proto.objective.offset = program.constant / program.factor
     return model
 
 

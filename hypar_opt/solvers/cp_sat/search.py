@@ -70,7 +70,7 @@ class CpSatSearch:
         assignment = _assignment(self.clauses, response)
         objective = self._table.price(assignment)
         # In integers: the response's other bound, `best_objective_bound`, is a double.
-        bound = self.clauses.constant + self.clauses.unit * response.inner_objective_lower_bound
+        bound = self.clauses.program.bound(response.inner_objective_lower_bound)
         # CP-SAT's claim of an optimum counts only if its bound equals the exact price.
         if response.status == cp_model.OPTIMAL and bound == objective:
             return SolveResult(assignment, objective, Status.OPTIMAL, bound)
