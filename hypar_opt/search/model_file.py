@@ -66,15 +66,14 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
         program = export_program(table, path, labels)
         return ModelSize(len(program_columns(program)), len(program.constraints))
     from hypar_opt.solvers.cp_sat.clauses import clause_model
-    from hypar_opt.solvers.cp_sat.proto import export_named
+    from hypar_opt.solvers.cp_sat.proto import export_model, to_cp_model
 
     clauses = clause_model(table)
     try:
-        export_named(clauses, labels, path)
+        export_model(clauses, to_cp_model(clauses), labels, path)
     except ImportError as error:  # as beside highspy: see `hypar_opt.solvers.apart`
         raise HyparError(f"OR-Tools, which writes the model, cannot be loaded: {error}") from None
-    size = clauses.statistics()
-    return ModelSize(int(size["columns"]), int(size["rows"]))
+    return ModelSize(len(clauses.weights), len(clauses.program.constraints))
 
 
 def read_solution(path: str | Path) -> SolutionFile:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -32,10 +31,8 @@ MAX_PLANS = 2**27
 
 _RESOLUTION = 10**30
 """Units per second: finer than any cost table's, so that no charge is rounded."""
-_BLOCK = 2**15
+_BLOCK = 2**13
 """Plans per block: their sums, and the codes of their states, fit in a processor's cache."""
-_MAX_ENTRIES = 2**16
-"""Entries of a table over three layers' states, which should fit in the cache too."""
 
 
 def charges_of_states(
@@ -114,33 +111,22 @@ class ClosedForm:
             If there are not as many rows as layers, or a state is out of range.
         """
         layers, plans = states.shape
-        if states.size and states.max() >= self.node.shape[1]:
-            raise ValueError(f"a state should be below {self.node.shape[1]}, got {states.max()}")
+        size = self.node.shape[1]
+        if states.size and states.max() >= size:
+            raise ValueError(f"a state should be below {size}, got {states.max()}")
         if layers != len(self.node):
             raise ValueError(f"should have a row for each of {len(self.node)} layers, got {layers}")
+        # What a layer adds after the one before it, by both states as one number.
+        steps = (self.edge + self.node[1:, None]).reshape(layers - 1, size**2)
         total = np.zeros(plans)
         # A block at a time, so that the intermediate arrays stay in the processor's cache.
         for start in range(0, plans, _BLOCK):
-            self._add_up(states[:, start : start + _BLOCK], total[start : start + _BLOCK])
+            codes = states[:, start : start + _BLOCK].astype(np.intp)
+            out = total[start : start + _BLOCK]
+            out += self.node[0].take(codes[0])
+            for layer, step in enumerate(steps):
+                out += step.take(codes[layer] * size + codes[layer + 1])
         return total
-
-    def _add_up(self, states: NDArray[np.unsignedinteger], out: Seconds) -> None:
-        """Add the seconds of all runs of layers to ``out``, for one block of plans."""
-        span, tables = self._tables
-        size, layers = self.node.shape[1], len(states)
-        code_type = np.min_scalar_type(size ** (span + 1) - 1)  # the smaller, the faster
-        code, index = np.empty(len(out), code_type), np.empty(len(out), np.intp)
-        seconds = np.empty(len(out))
-        states = states.astype(code_type)
-        for first, table in zip(range(0, max(layers - 1, 1), span), tables, strict=True):
-            code[:] = states[first]
-            for layer in range(first + 1, min(first + span + 1, layers)):
-                # In place: a new array for every layer would cost more than the arithmetic.
-                code *= code_type.type(size)
-                code += states[layer]
-            index[:] = code
-            # States were checked to be in range, and mode="raise" would copy.
-            out += table.take(index, out=seconds, mode="wrap")
 
     def of_all(self, states: Sequence[Sequence[int] | NDArray[np.intp]] | None = None) -> Seconds:
         """Return the seconds of every combination of the layers' states, an axis per layer.
@@ -168,38 +154,10 @@ class ClosedForm:
             self.edge[layer - 1][np.ix_(*allowed[layer - 1 : layer + 1])] + nodes[layer]
             for layer in layers[1:]
         ]
-        # NumPy adds long rows fastest: in the last sum a row has all states after the middle layer.
-        middle = (len(layers) - 1) // 2
-        seconds_up_to_middle = nodes[0][None]
-        for layer in layers[1 : middle + 1]:
-            seconds_up_to_middle = (seconds_up_to_middle[:, :, None] + steps[layer - 1]).reshape(
-                -1, shape[layer]
-            )
-        seconds_after_middle = np.zeros((shape[-1], 1))
-        for layer in layers[:middle:-1]:
-            seconds_after_middle = (steps[layer - 1][:, :, None] + seconds_after_middle).reshape(
-                shape[layer - 1], -1
-            )
-        seconds: Seconds = (seconds_up_to_middle[:, :, None] + seconds_after_middle).reshape(shape)
-        return seconds
-
-    @cached_property
-    def _tables(self) -> tuple[int, list[Seconds]]:
-        """The number of boundaries in a run of layers, and a table of seconds for every run.
-
-        A table is indexed by the states of all layers of its run, so that one look-up replaces
-        those of its layers and boundaries. The last layer of a run is the first of the next; the
-        last run may be shorter.
-        """
-        layers, states = self.node.shape
-        # The longer a run, the fewer look-ups per plan, as long as its table fits in the cache.
-        span = 2 if states**3 <= _MAX_ENTRIES else 1
-        tables = []
-        table = self.node[0]
-        for layer in range(1, layers):
-            table = table[..., None] + self.edge[layer - 1] + self.node[layer]
-            if layer % span == 0 and layer < layers - 1:
-                tables.append(table.reshape(-1))
-                # This layer's own seconds are in the table before, so the next starts at zero.
-                table = np.zeros(states)
-        return span, [*tables, table.reshape(-1)]
+        # From the last layer, so that rows are long, which numpy adds fastest.
+        seconds = np.zeros((shape[-1], 1))
+        for layer in layers[:0:-1]:
+            seconds = steps[layer - 1][:, :, None] + seconds
+            seconds = seconds.reshape(shape[layer - 1], -1)
+        total: Seconds = (nodes[0][:, None] + seconds).reshape(shape)
+        return total

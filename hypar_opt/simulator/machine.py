@@ -11,7 +11,7 @@ from simpy import Environment, Event
 from simpy.events import ProcessGenerator
 
 from hypar_opt.simulator.flows import FlowNetwork
-from hypar_opt.simulator.rounds import MessageRounds, Patterns
+from hypar_opt.simulator.rounds import MessageRounds, in_rounds
 from hypar_opt.simulator.routes import RouteTable
 from hypar_opt.simulator.tasks import ComputeTask, Task, predecessors, stream_count
 
@@ -62,12 +62,8 @@ class Machine:
         self.accelerators = routes.accelerators
         self.env = Environment()
         streams = stream_count(tasks)
-        patterns = Patterns(routes, streams)
-        self._steps: list[ComputeTask | MessageRounds] = [
-            task if isinstance(task, ComputeTask) else patterns.rounds(number, task)
-            for number, task in enumerate(tasks)
-        ]
-        # After the patterns, whose routes decide which links are alike.
+        self._steps = in_rounds(tasks, routes, streams)
+        # After the rounds, whose routes decide which links are alike.
         self.network = FlowNetwork(self.env, routes, self._deliver, record=record)
         # The number of accelerator 0's stream: those of the others follow it.
         self._first_stream = [task.stream * self.accelerators for task in tasks]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hypar_opt.simulator.tasks import ExchangeTask, Task
+from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
@@ -49,35 +49,26 @@ class MessageRounds:
     pattern: TrafficPattern
 
 
-class Patterns:
-    """The traffic patterns of a step's exchanges, each computed once.
-
-    Parameters
-    ----------
-    streams
-        The streams of each accelerator.
-    """
-
-    def __init__(self, routes: RouteTable, streams: int) -> None:
-        self._routes = routes
-        self._streams = streams
-        self._patterns: dict[tuple[bool, tuple[int, ...]], TrafficPattern] = {}
-
-    def rounds(self, number: int, exchange: ExchangeTask) -> MessageRounds:
-        """Return an exchange, task ``number`` of the step, as rounds."""
-        key = exchange.ring, exchange.bits
-        if key not in self._patterns:
-            self._patterns[key] = self._pattern(exchange)
-        message = message_bytes(exchange, self._routes.interconnect)
-        return MessageRounds(number, exchange.messages, message, self._patterns[key])
-
-    def _pattern(self, exchange: ExchangeTask) -> TrafficPattern:
-        """Return who sends to whom in a round of an exchange, and over which route."""
-        receivers, routes = self._routes.pattern(exchange.bits, ring=exchange.ring)
-        # A stream sends to the same stream of another accelerator.
-        streams, count = range(self._streams), self._routes.accelerators
-        to = [stream * count + receiver for stream in streams for receiver in receivers]
-        return TrafficPattern(to, routes * self._streams)
+def in_rounds(
+    tasks: Sequence[Task], routes: RouteTable, streams: int
+) -> list[ComputeTask | MessageRounds]:
+    """Return a step's tasks, exchanges as rounds; `streams` are those of each accelerator."""
+    patterns: dict[tuple[bool, tuple[int, ...]], TrafficPattern] = {}
+    steps: list[ComputeTask | MessageRounds] = []
+    for number, task in enumerate(tasks):
+        if isinstance(task, ComputeTask):
+            steps.append(task)
+            continue
+        key = task.ring, task.bits
+        if key not in patterns:
+            receivers, of_receivers = routes.pattern(task.bits, ring=task.ring)
+            # A stream sends to the same stream of another accelerator.
+            firsts = range(0, streams * routes.accelerators, routes.accelerators)
+            to = [first + receiver for first in firsts for receiver in receivers]
+            patterns[key] = TrafficPattern(to, of_receivers * streams)
+        moved = message_bytes(task, routes.interconnect)
+        steps.append(MessageRounds(number, task.messages, moved, patterns[key]))
+    return steps
 
 
 def level_bytes(tasks: Sequence[Task], interconnect: Interconnect) -> list[float]:

@@ -97,9 +97,6 @@ class SolverOptions(Frozen):
         return {name for name in named if getattr(self, name) != getattr(default, name)}
 
 
-NO_CHAIN = "solves chains only; this graph is not a chain"
-
-
 def flags(names: Iterable[str]) -> list[str]:
     """Return the names of solver options as a command line spells them."""
     spelled = {"parameters": "solver-option", "log": "solver-log", "export": "export-model"}

@@ -18,7 +18,7 @@ from hypar_opt.solvers.capacity import within_capacity
 from hypar_opt.solvers.product_states import cheapest_states
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -71,7 +71,8 @@ class DynamicProgramming(Solver):
                 return solve(table, deadline)
             match table:
                 case ThresholdTable():
-                    return _by_thresholds(table, deadline)
+                    objective, assignment = _by_thresholds(table, deadline)
+                    return SolveResult(assignment, objective, Status.OPTIMAL, bound=objective)
                 case FactoredTable():
                     return _factored(table, deadline)
                 case CostTable():
@@ -81,16 +82,18 @@ class DynamicProgramming(Solver):
 
 
 def _is_chain(table: Table) -> bool:
+    """Whether the layers are one chain or, but for a `FactoredTable`, several independent ones."""
     match table:
         case ThresholdTable():
-            if len(table.ends) >= len(table.data):
-                return False
-            sources, targets = np.reshape(table.ends, (-1, 2)).T
-            return bool((targets == sources + 1).all() and (np.diff(sources) > 0).all())
+            layers, fewest = len(table.data), 0
         case FactoredTable():
-            return np.array_equal(table.ends, chain_ends(len(table.node)))
+            layers, fewest = len(table.node), len(table.node) - 1
         case CostTable():
-            return table.is_chain
+            layers, fewest = table.layers, 0
+    if not fewest <= len(table.ends) < layers:
+        return False
+    sources, targets = np.reshape(table.ends, (-1, 2)).T
+    return bool((targets == sources + 1).all() and (np.diff(sources) > 0).all())
 
 
 def _table(table: CostTable, deadline: Deadline) -> SolveResult:
@@ -100,10 +103,10 @@ def _table(table: CostTable, deadline: Deadline) -> SolveResult:
     if table.capacity is not None:
         objective, assignment = within_capacity(table, deadline)
     elif table.choices == 2:
-        path = ChainDP()
-        path.extend(_rows(unconstrained, deadline))
-        objective, answers = path.best()
-        assignment = tuple(answers)
+        data, model = unconstrained.node.T
+        pairs = unconstrained.edge.reshape(-1, 4).T
+        alone = ThresholdTable(data, model, table.ends, tuple(pairs), levels=1)
+        objective, assignment = _by_thresholds(alone, deadline)
     else:
         objective, assignment = _any_choices(unconstrained, deadline)
     if objective is None or objective >= penalty:
@@ -111,7 +114,7 @@ def _table(table: CostTable, deadline: Deadline) -> SolveResult:
     return SolveResult(assignment, objective, Status.OPTIMAL, bound=objective)
 
 
-def _by_thresholds(table: ThresholdTable, deadline: Deadline) -> SolveResult:
+def _by_thresholds(table: ThresholdTable, deadline: Deadline) -> tuple[int, tuple[int, ...]]:
     """Solve all levels together as independent chains, without building their tables.
 
     Chain t decides for every layer whether at least t of its levels are model parallel. In
@@ -139,7 +142,7 @@ def _by_thresholds(table: ThresholdTable, deadline: Deadline) -> SolveResult:
         cost, answers = chain.best()
         objective += cost
         assignment += answers
-    return SolveResult(tuple(assignment), objective, Status.OPTIMAL, bound=objective)
+    return objective, tuple(assignment)
 
 
 def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
@@ -207,18 +210,6 @@ class ChainDP:
             assignment.append(choice)
         assignment.reverse()
         return objective, bytes(assignment)
-
-
-def _rows(table: CostTable, deadline: Deadline) -> Iterator[Charges]:
-    """Yield the charges of every layer of a chain of two choices, as Python integers."""
-    edges = table.chain_edges()
-    yield (*table.node[0].tolist(), 0, 0, 0, 0)
-    for start in range(1, table.layers, _BLOCK):
-        deadline.check()
-        stop = min(start + _BLOCK, table.layers)
-        edge = edges[start - 1 : stop - 1].reshape(-1, 4)
-        columns = np.concatenate([table.node[start:stop], edge], axis=1).T
-        yield from zip(*(column.tolist() for column in columns), strict=True)
 
 
 def _any_choices(table: CostTable, deadline: Deadline) -> tuple[int, tuple[int, ...]]:

@@ -82,6 +82,7 @@ def column_namer(table: CostTable, labels: RowNames | None) -> Callable[[str], s
         "x": lambda row, c: (layer(row), level(row), choice(row, c)),
         "one": lambda row: (layer(row), level(row)),
         "z": edge,
+        "both": edge,
         "over": lambda e, row: (*edge(e), layer(row)),
         "y": lambda e, c, d: (*edge(e), choice(ends[e][0], c), choice(ends[e][1], d)),
         "out": lambda e, c: (*edge(e), choice(ends[e][0], c)),

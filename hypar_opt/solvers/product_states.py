@@ -17,7 +17,6 @@ import numpy as np
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
-from hypar_opt.solvers.base import NO_CHAIN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,45 +97,32 @@ def costs_to_go(table: FactoredTable, deadline: Deadline = NEVER) -> list[Intege
     costs: list[Integers] = [np.zeros_like(table.node[-1])]
     for boundary in range(len(table.ends) - 1, -1, -1):
         deadline.check()
-        costs.append(transition_back(table, boundary, costs[-1] + table.node[boundary + 1]))
+        after = costs[-1] + table.node[boundary + 1]
+        costs.append(transition(table, boundary, after, back=True))
     return costs[::-1]
 
 
-def transition(table: FactoredTable, boundary: int, costs: Integers) -> Integers:
+def transition(
+    table: FactoredTable, boundary: int, costs: Integers, *, back: bool = False
+) -> Integers:
     """Return the minimum over sources of ``costs[source] + charge[source, target]``, ``(states,)``.
 
-    At each level the array's axes are the target's digits above, the source's digit at the
-    level, and the source's digits below.
+    Back, it is the minimum over targets of ``charge[source, target] + costs[target]``.
+
+    At each level the array's axes are the target's digits above, the digit at the level that is
+    replaced, and the source's digits below.
     """
-    choices = table.choices
-    prefixes = 1
-    for pairs in table.pairs:
-        charge = pairs[boundary]  # (prefixes or 1, source digit, target digit)
-        # Topmost first: a charge may depend on the target's digits above, which by now are in.
-        view = costs.reshape(prefixes, choices, 1, -1)
-        step = view[:, 0] + charge[:, 0, :, None]
-        for digit in range(1, choices):
-            np.minimum(step, view[:, digit] + charge[:, digit, :, None], out=step)
-        costs = step
-        prefixes *= choices
-    return costs.reshape(-1)
-
-
-def transition_back(table: FactoredTable, boundary: int, costs: Integers) -> Integers:
-    """Return the minimum over targets of ``charge[source, target] + costs[target]``, ``(states,)``.
-
-    At each level the array's axes are the target's digits above, the target's digit at the level,
-    and the source's digits below.
-    """
-    choices = table.choices
-    # Deepest first: a charge may depend on the target's digits above, which are not yet replaced.
-    for level in range(table.levels - 1, -1, -1):
+    # A charge may depend on the target's digits above: forward the topmost level is first, so that
+    # they are in by then; back it is last, so that they are not yet replaced.
+    levels = range(table.levels)
+    for level in reversed(levels) if back else levels:
         charge = table.pairs[level][boundary]  # (prefixes or 1, source digit, target digit)
-        view = costs.reshape(choices**level, choices, 1, -1)
-        step = view[:, 0] + charge[:, :, 0, None]
-        for digit in range(1, choices):
-            np.minimum(step, view[:, digit] + charge[:, :, digit, None], out=step)
-        costs = step
+        if back:
+            charge = charge.swapaxes(1, 2)
+        view = costs.reshape(table.choices**level, table.choices, 1, -1)
+        costs = view[:, 0] + charge[:, 0, :, None]
+        for digit in range(1, table.choices):
+            np.minimum(costs, view[:, digit] + charge[:, digit, :, None], out=costs)
     return costs.reshape(-1)
 
 
@@ -164,7 +150,7 @@ def charges_of_pairs(table: FactoredTable, boundary: int) -> Integers:
 
 def _check_chain(table: FactoredTable) -> None:
     if not np.array_equal(table.ends, chain_ends(len(table.node))):
-        raise RefusedError(NO_CHAIN)
+        raise RefusedError("solves chains only; this graph is not a chain")
 
 
 def _first(is_candidate: NDArray[np.bool_], rank: NDArray[np.intp]) -> int:

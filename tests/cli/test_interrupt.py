@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,6 @@ from hypar_opt import deadline
 from hypar_opt.cli import app
 from hypar_opt.errors import HyparError
 from hypar_opt.solvers.backends import cbc, supervisor
-from hypar_opt.solvers.backends.base import load_pulp
 from hypar_opt.solvers.backends.process import SolverProcess
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -154,7 +154,8 @@ def test_a_supervisor_serves_one_process_after_another_and_removes_what_they_lea
     assert not second.directory.exists()
 
 
-def no_room(*_: object, **__: object) -> NoReturn:
+def no_room(*_: object) -> Iterator[str]:
+    yield "NAME"
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -164,7 +165,7 @@ def test_a_temporary_directory_without_room_is_named(
 ) -> None:
     if backend == "highs" and find_spec("highspy") is None:
         pytest.skip("needs highspy, which this process must not load")
-    monkeypatch.setattr(load_pulp().LpProblem, "writeMPS", no_room)
+    monkeypatch.setattr("hypar_opt.solvers.ilp.minimise.mps_lines", no_room)
     options = ho.SolverOptions(backend=backend)
     with pytest.raises(HyparError, match=r"hypar-opt-\w+: No space left on device; .* set TMPDIR"):
         ho.solve("sfc", solver="ilp", options=options)

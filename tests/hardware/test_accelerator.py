@@ -35,27 +35,6 @@ def test_alexnet_fills_eyeriss_as_published(
     assert row_stationary(12, 14, kernel_rows, output_rows).active == active
 
 
-@pytest.mark.parametrize(
-    ("kernel_rows", "output_rows", "utilisation"),
-    [
-        (11, 55, Fraction(11 * 55, 4 * 168)),  # strips of 14, 14, 14 and 13 rows, a pass each
-        (5, 27, Fraction(135, 168)),  # both strips of a set in one pass
-        (3, 13, Fraction(156, 168)),  # four sets in each pass
-        (3, 7, Fraction(1)),  # two sets side by side, four on top of each other
-        (1, 1, Fraction(1)),  # fully-connected
-        (
-            13,
-            14,
-            Fraction(13 * 14 * 12, 13 * 168),
-        ),  # a pass of 12 kernel rows; one of 12 sets' 13th
-    ],
-)
-def test_utilisation_is_the_average_over_passes(
-    kernel_rows: int, output_rows: int, utilisation: Fraction
-) -> None:
-    assert row_stationary(12, 14, kernel_rows, output_rows).utilisation == utilisation
-
-
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 14), st.integers(1, 20))
 def test_utilisation_is_that_of_strips_laid_out_one_by_one(
     rows: int, columns: int, kernel_rows: int, output_rows: int
@@ -78,14 +57,6 @@ def test_utilisation_is_that_of_strips_laid_out_one_by_one(
     assert mapping.active == most
     assert mapping.utilisation == work / (passes * rows * columns)
     assert mapping.active <= rows * columns
-
-
-def test_the_papers_cube_does_537_billion_macs_a_second() -> None:
-    cube = validate(Accelerator, HMC)
-    assert cube.macs_per_second(3, 13) == cube.macs_per_second(1, 1) == 16 * 84 * 10**9 * 4 // 10
-    assert cube.utilisation_of(3, 13) == Fraction(4, 5)
-    assert cube.mac_count == "output"
-    assert cube.vaults == 1
 
 
 def test_a_pe_array_stands_in_place_of_a_utilisation() -> None:

@@ -42,8 +42,6 @@ REFUSED: list[tuple[Change, str]] = [
         "unknown key 'nmae': did you mean name? known: schema, name, source, collective, acc",
     ),
     (lambda data: data.pop("name"), "missing key 'name'"),
-    (lambda data: data.pop("topology"), "missing key 'topology'"),
-    (lambda data: data["energy"].pop("remote"), "energy: missing key 'remote'"),
     (lambda data: data["accelerator"].pop("units"), "accelerator: missing key 'units'"),
     (part("energy", "joules", "1 J"), "energy: unknown key 'joules': known: mac, sram, dram"),
     (top("schema", "hypar-opt/array/2"), "schema: 'hypar-opt/array/2' is newer than this"),
@@ -56,12 +54,6 @@ REFUSED: list[tuple[Change, str]] = [
     (top("name", ""), "name: should be a name in printable characters, got ''"),
     (top("source", "a\x1b[2J"), "source: should be in printable characters"),
     (top("collective", "tree"), "collective: should be 'pairwise' or 'ring', got \"tree\""),
-    (part("accelerator", "utilisation", 2.0), "accelerator, utilisation: should be less than"),
-    (
-        part("accelerator", "pe_array", {"rows": 12, "columns": 14}),
-        "accelerator: should have one of utilisation and pe_array, got both",
-    ),
-    (part("energy", "mac", 4.6), "energy, mac: should be an energy, as in"),
     # topologies
     (top("topology", 3), "topology: should be a table, got 3"),
     (wired(shape=[4]), "topology: missing key 'kind'"),
@@ -72,7 +64,6 @@ REFUSED: list[tuple[Change, str]] = [
     (wired(kind=["torus"]), "topology: kind: unknown topology"),
     (part("topology", "size", 4), "topology: unknown key 'size': known: kind, shape, link"),
     (part("topology", "link", {}), "topology, link: missing key 'bandwidth'"),
-    (part("topology", "link", {"bandwidth": "0 B/s"}), "topology, link, bandwidth: should be a b"),
     (
         part("topology", "link", {**LINK, "duplex": "both"}),
         "topology, link, duplex: should be 'full' or 'half', got \"both\"",
@@ -106,14 +97,6 @@ REFUSED: list[tuple[Change, str]] = [
         "topology, accelerators: should be greater than or equal to 1, got 0",
     ),
     (
-        wired(kind="ring", accelerators=8192, link=LINK),
-        "topology, accelerators: should have at most 4,096 accelerators along a dimension",
-    ),
-    (
-        wired(kind="nodes", nodes=3, per_node=8, link=LINK, fabric=LINK),
-        "topology, nodes: should be a power of two, got 3",
-    ),
-    (
         wired(kind="nodes", nodes=2**14, per_node=8, link=LINK, fabric=LINK),
         "topology: should have at most 65,536 accelerators, got 131,072",
     ),
@@ -143,10 +126,6 @@ REFUSED: list[tuple[Change, str]] = [
     (
         drawn(edges=[{"source": "a", "target": "b"}]),
         "topology, graph, edges[0]: missing key 'bandwidth'",
-    ),
-    (
-        drawn(edges=[{**A_TO_B, "bandwidth": 5}]),
-        "topology, graph, edges[0], bandwidth: should be a bandwidth, as in",
     ),
     (
         drawn(edges=[A_TO_B, {**A_TO_B, "target": "c"}]),

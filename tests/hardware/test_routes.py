@@ -17,9 +17,10 @@ from hypar_opt.hardware.grid_paths import GridPaths
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.routing import ShortestPaths
 from hypar_opt.hardware.topologies import TOPOLOGIES
-from hypar_opt.hardware.topologies.torus import Torus
+from hypar_opt.hardware.topologies.grid import Torus
 from hypar_opt.hardware.traffic import Route
 from hypar_opt.hardware.tree_paths import TreePaths
+from tests.simulator import random_interconnects
 
 LINK = {"bandwidth": "1 GB/s", "latency": "1 us"}
 
@@ -68,27 +69,9 @@ def test_routes_by_coordinates_are_those_of_a_search(table: dict[str, Any]) -> N
     assert_equal_routes(found)
 
 
-@st.composite
-def trees(draw: st.DrawFn) -> nx.Graph[Any]:
-    """Draw a tree of 2 to 8 accelerators and up to 4 switches, no two links alike."""
-    nodes: list[Any] = [*range(draw(st.sampled_from([2, 4, 8])))]
-    nodes = draw(st.permutations([*nodes, *(f"s{n}" for n in range(draw(st.integers(0, 4))))]))
-    graph: nx.Graph[Any] = nx.Graph()
-    for number, node in enumerate(nodes[1:]):
-        graph.add_edge(
-            nodes[draw(st.integers(0, number))],
-            node,
-            bytes_per_second=Fraction(draw(st.integers(1, 9))),
-            latency=Fraction(draw(st.integers(0, 9)), draw(st.integers(1, 9))),
-            full_duplex=draw(st.booleans()),
-        )
-    return graph
-
-
-@given(trees())
+@given(random_interconnects(latencies=[0, 0.5, 3], cycles=False))
 @settings(max_examples=20)
-def test_routes_of_a_tree_are_those_of_a_search(tree: nx.Graph[Any]) -> None:
-    found = Interconnect(tree)
+def test_routes_of_a_tree_are_those_of_a_search(found: Interconnect) -> None:
     assert isinstance(found.paths, TreePaths)
     assert_equal_routes(found)
 

@@ -10,13 +10,12 @@ from typing import Any
 import networkx as nx
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from hypar_opt.errors import HyparError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
+from tests.simulator import random_interconnects
 
 LINK = {"bandwidth": "1.6 Gb/s", "latency": "1 us"}
 HALF = {**LINK, "duplex": "half"}
@@ -92,40 +91,6 @@ class TestEveryTopology:
         described = made.model_dump(mode="json", by_alias=True, exclude_none=True)
         assert topology(described) == made
 
-    def test_a_route_is_a_flow_along_shortest_paths(self, example: dict[str, Any]) -> None:
-        """One byte leaves the source, one reaches the target, and no node keeps any."""
-        interconnect = Interconnect(topology(example).graph())
-        ways = directions(interconnect)
-        for source, target in itertools.permutations(range(interconnect.accelerators), 2):
-            route = interconnect.route(source, target)
-            away = nx.single_source_shortest_path_length(interconnect.graph, source)
-            left = nx.single_source_shortest_path_length(interconnect.graph, target)
-            kept: dict[Any, Fraction] = defaultdict(Fraction)
-            for channel, share in zip(route.channels, route.shares, strict=True):
-                (tail, head), *rest = (w for w in ways[channel] if away[w[0]] < away[w[1]])
-                assert not rest
-                assert away[tail] + 1 + left[head] == away[target] == route.hops
-                kept[tail] -= share
-                kept[head] += share
-            assert {node: flow for node, flow in kept.items() if flow} == {source: -1, target: 1}
-            assert sum(route.shares) == route.hops
-
-    def test_an_exchange_takes_as_long_as_its_most_loaded_channel(
-        self, example: dict[str, Any]
-    ) -> None:
-        interconnect = Interconnect(topology(example).graph())
-        for bit in range(interconnect.levels):
-            loads: dict[int, Fraction] = defaultdict(Fraction)
-            for number in range(interconnect.accelerators):
-                route = interconnect.route(number, number ^ 1 << bit)
-                for channel, share in zip(route.channels, route.shares, strict=True):
-                    loads[channel] += share
-            split = interconnect.bisection(bit)
-            assert sum(loads.values()) == split.hops * interconnect.accelerators
-            assert split.seconds_per_byte * interconnect.accelerators == max(
-                load / interconnect.capacities[channel] for channel, load in loads.items()
-            )
-
 
 @pytest.mark.parametrize("levels", range(1, 7))
 def test_the_papers_h_tree_moves_a_levels_bytes_at_its_total_bandwidth(levels: int) -> None:
@@ -138,15 +103,6 @@ def test_the_papers_h_tree_moves_a_levels_bytes_at_its_total_bandwidth(levels: i
         split = interconnect.bisection(bit)
         assert split.seconds_per_byte == Fraction(1, 3_200_000_000)
         assert split.hops == 2 * (bit + 1)
-
-
-def test_the_papers_torus_takes_twice_the_h_trees_time_at_every_level() -> None:
-    tree = Interconnect(topology({"kind": "htree", "accelerators": 16, "link": LINK}).graph())
-    torus = Interconnect(topology({"kind": "torus", "shape": [4, 4], "link": HALF}).graph())
-    full = Interconnect(topology({"kind": "torus", "shape": [4, 4], "link": LINK}).graph())
-    for bit in range(4):
-        assert torus.bisection(bit).seconds_per_byte == 2 * tree.bisection(bit).seconds_per_byte
-        assert full.bisection(bit).seconds_per_byte == tree.bisection(bit).seconds_per_byte
 
 
 @pytest.mark.parametrize(
@@ -209,38 +165,6 @@ def test_nodes_come_before_what_is_in_them() -> None:
     assert set(made.graph()["node1"]) == {2, 3, "fabric"}
 
 
-def test_a_mesh_of_two_rows_and_four_columns_by_hand() -> None:
-    """0-1-2-3 above 4-5-6-7, every link one byte a second each way."""
-    link = {"bandwidth": "1 B/s", "latency": "1 s"}
-    interconnect = Interconnect(topology({"kind": "mesh", "shape": [2, 4], "link": link}).graph())
-    # Bit 2 exchanges the rows, each pair over a link of its own.
-    assert interconnect.bisection(2).seconds_per_byte == Fraction(1, 8)
-    # Bit 1 sends 0 to 2 and 1 to 3, so link 1-2 carries two of the eight bytes each way.
-    assert interconnect.bisection(1).seconds_per_byte == Fraction(2, 8)
-    # Bit 0 exchanges neighbours.
-    assert interconnect.bisection(0).seconds_per_byte == Fraction(1, 8)
-    assert [interconnect.bisection(bit).hops for bit in (2, 1, 0)] == [1, 2, 1]
-    assert [interconnect.bisection(bit).latency for bit in (2, 1, 0)] == [1, 2, 1]
-    # From corner to corner 0 -> 7 there are four paths, one for each place to go down.
-    route = interconnect.route(0, 7)
-    ends = [
-        interconnect.links[interconnect.channel_link[channel]].name for channel in route.channels
-    ]
-    shares = dict(zip(ends, (4 * share for share in route.shares), strict=True))
-    assert shares == {
-        "0-1": 3,
-        "1-2": 2,
-        "2-3": 1,
-        "4-5": 1,
-        "5-6": 2,
-        "6-7": 3,
-        "0-4": 1,
-        "1-5": 1,
-        "2-6": 1,
-        "3-7": 1,
-    }
-
-
 def test_the_slower_of_a_fabric_and_its_links_decides_by_hand() -> None:
     """Two nodes of two: 3 bytes a second from an accelerator, 4 from a node."""
     table = {
@@ -258,28 +182,9 @@ def test_the_slower_of_a_fabric_and_its_links_decides_by_hand() -> None:
     assert [interconnect.bisection(bit).hops for bit in (1, 0)] == [4, 2]
 
 
-@st.composite
-def wired(draw: st.DrawFn) -> nx.Graph[Any]:
-    """Connected graphs of 2 to 8 accelerators and a few switches, no two links alike."""
-    accelerators = draw(st.sampled_from([2, 4, 8]))
-    nodes: list[Any] = [*range(accelerators), *(f"s{n}" for n in range(draw(st.integers(0, 3))))]
-    nodes = draw(st.permutations(nodes))
-    graph: nx.Graph[Any] = nx.Graph()
-    tree = [(nodes[draw(st.integers(0, at - 1))], nodes[at]) for at in range(1, len(nodes))]
-    more = draw(st.lists(st.sampled_from(list(itertools.combinations(nodes, 2))), max_size=12))
-    for ends in (*tree, *more):
-        graph.add_edge(
-            *ends,
-            bytes_per_second=Fraction(draw(st.integers(1, 9))),
-            latency=Fraction(draw(st.integers(0, 9))),
-            full_duplex=draw(st.booleans()),
-        )
-    return graph
-
-
-@given(wired())
-def test_traffic_is_spread_evenly_over_all_shortest_paths(graph: nx.Graph[Any]) -> None:
-    interconnect = Interconnect(graph)
+@given(random_interconnects(latencies=range(10)))
+def test_traffic_is_spread_evenly_over_all_shortest_paths(interconnect: Interconnect) -> None:
+    graph = interconnect.graph
     ways = directions(interconnect)
     for source, target in itertools.permutations(range(interconnect.accelerators), 2):
         paths = list(nx.all_shortest_paths(graph, source, target))
@@ -301,9 +206,9 @@ def test_traffic_is_spread_evenly_over_all_shortest_paths(graph: nx.Graph[Any]) 
         assert route.hops == len(paths[0]) - 1
 
 
-@given(wired())
-def test_no_exchange_beats_its_most_loaded_channel(graph: nx.Graph[Any]) -> None:
-    interconnect = Interconnect(graph)
+@given(random_interconnects())
+def test_no_exchange_beats_its_most_loaded_channel(interconnect: Interconnect) -> None:
+    graph = interconnect.graph
     for bit in range(interconnect.levels):
         loads: dict[Any, Fraction] = defaultdict(Fraction)
         for number in range(interconnect.accelerators):
@@ -314,27 +219,6 @@ def test_no_exchange_beats_its_most_loaded_channel(graph: nx.Graph[Any]) -> None
                 loads[one] += Fraction(1, len(paths)) / data["bytes_per_second"]
         slowest = max(loads.values())
         assert interconnect.bisection(bit).seconds_per_byte == slowest / interconnect.accelerators
-
-
-@pytest.mark.parametrize(
-    ("nodes", "edges", "problem"),
-    [
-        ([], [], "the number of accelerators should be a power of two, got 0"),
-        ([0, 1, 2], [(0, 1), (1, 2)], "should be a power of two, got 3"),
-        ([0, 2], [(0, 2)], "accelerators should be numbered 0, 1, 2"),
-        ([0, 1], [], "accelerators should all be connected; no path from 0 to 1"),
-        ([0, 1, "s"], [(0, "s")], "accelerators should all be connected; no path from 0 to 1"),
-    ],
-)
-def test_a_graph_that_is_no_array_is_refused(
-    nodes: list[Any], edges: list[Any], problem: str
-) -> None:
-    graph: nx.Graph[Any] = nx.Graph()
-    graph.add_nodes_from(nodes)
-    for ends in edges:
-        graph.add_edge(*ends, bytes_per_second=Fraction(1), latency=Fraction(), full_duplex=True)
-    with pytest.raises(HyparError, match=problem):
-        Interconnect(graph)
 
 
 def test_a_switch_that_leads_nowhere_does_no_harm() -> None:

@@ -29,7 +29,7 @@ from tests.strategies.graph_problems import (
     solved,
 )
 from tests.strategies.networks import graph_networks
-from tests.strategies.plans import Asked, Rows
+from tests.strategies.plans import Asked
 
 GPT: dict[str, Any] = {
     "schema": "hypar-opt/network/2",
@@ -232,17 +232,6 @@ def test_a_pin_that_a_layer_cannot_keep_is_refused(pin: str, problem: str) -> No
         ho.solve(gpt(), levels=2, constraints={"fix": (pin,)})
 
 
-@pytest.mark.parametrize("levels", [0, 1, 12])
-@pytest.mark.parametrize("batch", [1, 4096])
-@pytest.mark.parametrize("solver", ["dp", "cut"])
-def test_tied_weights_at_any_number_of_levels(levels: int, batch: int, solver: str) -> None:
-    for search in ("levelwise", "joint"):
-        plan = ho.solve(gpt(), solver=solver, search=search, batch=batch, levels=levels)
-        assert plan.solver.status == "optimal"
-        assert plan.solver.bound == plan.cost.total == price_of(plan)
-        assert len(plan.parallelism) == levels
-
-
 @pytest.mark.parametrize(
     "layers",
     [
@@ -268,17 +257,3 @@ def test_networks_of_one_layer_and_without_weights(layers: list[dict[str, Any]])
             # All by batch: only scales and shifts have gradients to all-reduce.
             (total, _), *_ = found
             assert (total == 0) == all(layer["kind"] != "norm" for layer in layers)
-
-
-def test_a_plan_with_shared_weights_keeps_to_the_memory_or_is_refused() -> None:
-    """Tables count each node's load by itself: the plan found is held against the memory."""
-    for memory in range(500, 9000, 400):
-        asked: Asked = {"batch": 4, "levels": 2, "constraints": {"memory": memory}}
-        for search in ("levelwise", "joint"):
-            plan = solved(gpt(), "cpsat", search, asked)
-            if isinstance(plan, ho.Plan):
-                Instance.of_plan(plan).constraints.check(plan.assignments())
-                rows: Rows = plan.assignments()
-                assert len(rows) == 2
-            else:
-                assert plan in {"InfeasibleError", "RefusedError"}

@@ -294,18 +294,6 @@ def test_regrets_and_best_plans_are_those_of_every_plan(seed: int) -> None:
         assert regret.extra == extra, regret
 
 
-def test_gpt2_within_the_smallest_memory_that_is_said() -> None:
-    """Its embedding is stored split only where the head splits it too."""
-    asked: Asked = {"batch": 8, "levels": 2}
-    with pytest.raises(InfeasibleError, match=r"would do is 8,090,649,600 bytes"):
-        ho.solve("gpt2", constraints={"memory": 8_090_649_599}, **asked)
-    within: Asked = {**asked, "constraints": {"memory": 8_090_649_600}}
-    for search in ("joint", "levelwise"):
-        plan = ho.solve("gpt2", solver="ilp", search=search, **within)
-        assert plan.solver.status == "optimal"
-        assert Instance.of_plan(plan).constraints.memory_of(plan.assignments()) == 8_090_649_600
-
-
 def test_a_front_ends_at_the_smallest_memory_that_fits() -> None:
     for seed in range(12):
         case = Case.of(seed, "bytes")

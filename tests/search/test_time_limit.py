@@ -143,16 +143,6 @@ def test_level_by_level_the_levels_that_were_solved_stay_and_a_baseline_is_below
     assert stopped[-1].solver.status == "optimal"
 
 
-def test_only_what_keeps_to_the_constraints_is_an_answer() -> None:
-    options = SolverOptions(time_limit=1e-9)
-    pinned = ho.Constraints(fix=("conv1=model",))
-    plan = ho.solve("alexnet", search="joint", options=options, constraints=pinned)
-    assert plan.solver.found_by == "Model Parallelism"
-    neither = ho.Constraints(fix=("conv1=model", "conv2=data"))
-    with pytest.raises(NoAnswerError, match="no answer within the time limit"):
-        ho.solve("alexnet", search="joint", options=options, constraints=neither)
-
-
 def test_a_plan_file_says_whose_plan_it_is_and_an_older_one_need_not() -> None:
     plan = ho.solve("sfc", options=SolverOptions(time_limit=1e-9))
     read = parse_plan(plan.to_json(), file="plan.json")

@@ -107,7 +107,9 @@ def all_reduce(
 
 
 @st.composite
-def random_interconnects(draw: st.DrawFn, *, latencies: Sequence[float] = (0,)) -> Interconnect:
+def random_interconnects(
+    draw: st.DrawFn, *, latencies: Sequence[float] = (0,), cycles: bool = True
+) -> Interconnect:
     """Draw a connected graph of 2 to 8 accelerators and up to two switches, links unequal."""
     nodes: list[Any] = [*range(draw(st.sampled_from([2, 4, 8])))]
     nodes += draw(st.sampled_from([[], ["a"], ["a", "b"]]))
@@ -118,7 +120,7 @@ def random_interconnects(draw: st.DrawFn, *, latencies: Sequence[float] = (0,)) 
     }
     pairs |= {
         frozenset(pair)
-        for pair in draw(st.lists(st.tuples(*[st.sampled_from(nodes)] * 2), max_size=8))
+        for pair in draw(st.lists(st.tuples(*[st.sampled_from(nodes)] * 2), max_size=8 * cycles))
         if pair[0] != pair[1]
     }
     graph: nx.Graph[Any] = nx.Graph()

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hypothesis import strategies as st
+
 import hypar_opt as ho
 from hypar_opt.hardware.array import Array
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies import simulation
+from hypar_opt.workload.operators.base import Operator
+from hypar_opt.workload.parallelism import CHOICES
+from tests.strategies.drawn_networks import drawn_networks
+from tests.strategies.networks import networks
 
 LINK = {"bandwidth": "8 B/s"}
 IN_LOCKSTEP: list[dict[str, Any]] = [
@@ -70,3 +76,46 @@ def plan_on(
 
 def run(plan: ho.Plan, **options: Any) -> StepResult:
     return simulation.simulate(plan, **options)
+
+
+@st.composite
+def plans(
+    draw: st.DrawFn,
+    topologies: Sequence[dict[str, Any]],
+    *,
+    chain: bool = False,
+    cost: str = "bytes",
+    readings: Sequence[str] = ("executed", "executed", "text", "figures", "tables"),
+) -> ho.Plan:
+    """A random plan of a random graph or chain, in any of some readings."""
+    if chain:
+        network = draw(networks(longest=4))
+    else:
+        network = ho.Network.model_validate(draw(drawn_networks(most_steps=4)).description)
+    reading = draw(st.sampled_from(readings))
+    three = reading in {"text", "executed"} and draw(st.booleans())
+    choices = CHOICES[: 3 if three else 2]
+    rows = [
+        [
+            draw(st.sampled_from(words_of_reading(layer, len(choices), reading)))
+            for layer in network.layers
+        ]
+        for _ in range(3)
+    ]
+    collective = draw(st.sampled_from(["pairwise", "ring"])) if cost == "time" else "pairwise"
+    return plan_on(
+        network,
+        array(draw(st.sampled_from(topologies))).model_copy(update={"collective": collective}),
+        rows,
+        cost=cost,
+        batch=draw(st.integers(1, 5)),
+        reading=reading,
+        choices=choices,
+        inference=draw(st.booleans()),
+    )
+
+
+def words_of_reading(layer: Operator, choices: int, reading: str) -> list[str]:
+    """The words of a layer's choices; what is whole is a choice of a run alone."""
+    splits = [layer.splits[word] for word in CHOICES[:choices] if word in layer.splits]
+    return [choice.word for choice in splits if choice.axis or reading == "executed"]

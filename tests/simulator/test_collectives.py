@@ -6,16 +6,14 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.hardware.array import Array
 from hypar_opt.simulator.step import program
-from hypar_opt.simulator.tasks import ComputeTask, ExchangeKind, ExchangeTask, Task
+from hypar_opt.simulator.tasks import ComputeTask, ExchangeKind, Task
 from hypar_opt.studies.simulation import per_second
-from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
+from tests.simulator.plans import array
 
 ALPHA, BETA = Fraction(1, 250), Fraction(1, 64)
 """Seconds of a message, and of a byte."""
@@ -26,32 +24,11 @@ FEATURES, UNITS, BATCH = 24, 40, 8
 def switch(accelerators: int, collective: str = "pairwise") -> Array:
     """Accelerators around one switch, which never limits: whoever sends has all of its link."""
     link = {"bandwidth": "64 B/s", "latency": "2 ms"}
-    return Array.model_validate(
-        {
-            "name": "switch",
-            "collective": collective,
-            "accelerator": {
-                "units": 1,
-                "operations": "1e30 op/s",
-                "utilisation": 1.0,
-                "dram_bandwidth": "1e30 B/s",
-                "dram_capacity": "1 GB",
-            },
-            "topology": {
-                "kind": "graph",
-                "graph": {
-                    "nodes": [
-                        *({"id": n, "accelerator": n} for n in range(accelerators)),
-                        {"id": "switch"},
-                    ],
-                    "edges": [
-                        {"source": n, "target": "switch", **link} for n in range(accelerators)
-                    ],
-                },
-            },
-            "energy": {"mac": "0 J", "dram": "0 J", "remote": "0 J"},
-        }
-    )
+    nodes = [{"id": n, "accelerator": n} for n in range(accelerators)]
+    edges = [{"source": n, "target": "switch"} | link for n in range(accelerators)]
+    wired = {"kind": "graph", "graph": {"nodes": [*nodes, {"id": "switch"}], "edges": edges}}
+    found = array(wired, operations="1e30 op/s", dram_bandwidth="1e30 B/s")
+    return found.model_copy(update={"collective": collective})
 
 
 def one_layer() -> ho.Network:
@@ -120,31 +97,6 @@ def test_around_a_ring_an_all_reduce_is_twice_a_reduce_scatter(levels: int) -> N
         assert run.phases[phase][1] == pytest.approx(seconds, rel=1e-9)
 
 
-def test_output_parallelisms_errors_are_all_reduced() -> None:
-    layers = [{"name": f"fc{n}", "kind": "fc", "units": UNITS} for n in (1, 2)]
-    network = ho.Network.model_validate(
-        {"name": "two", "input": {"features": FEATURES}, "layer": layers}
-    )
-    plan = ho.solve(
-        network,
-        array=switch(8),
-        batch=BATCH,
-        cost="time",
-        reading="text",
-        choices=CHOICES,
-        constraints={"fix": ("fc1=model", "fc2=output")},
-    )
-    all_alike(plan)
-    errors = [
-        task
-        for task in tasks_of(plan)
-        if isinstance(task, ExchangeTask) and task.phase == "backward" and task.layer == "fc2"
-    ]
-    assert [task.levels for task in errors] == [(2,), (1,), (0,), (1,), (2,)]
-    assert {task.kind for task in errors} == {ExchangeKind.PARTIAL_SUMS}
-    assert sum(task.bytes for task in errors) == 2 * 4 * BATCH * UNITS * 7
-
-
 def tasks_of(plan: ho.Plan) -> tuple[Task, ...]:
     assert plan.array is not None
     workload = workload_of(plan.network.description, plan.batch, plan.choices)
@@ -171,47 +123,3 @@ def test_a_run_reduces_from_the_deepest_level_up_and_gathers_from_the_topmost_do
         "gradient: compute",
         "backward: compute",
     ]
-
-
-@given(st.integers(1, 4), st.data())
-def test_the_bytes_of_every_message_are_what_a_shard_has_then(
-    levels: int, data: st.DataObject
-) -> None:
-    """Halving leaves half of the shard at each level, doubling brings it back.
-
-    One layer, at each level in data or model parallelism: an exchange at a level moves
-    2^H x the local size at that moment x 1/2, 1/2 and 1 for a reduce-scatter, an exchange of
-    both halves at the topmost level and an all-gather.
-    """
-    row = [data.draw(st.sampled_from(["data", "model"])) for _ in range(levels)]
-    pins = tuple(f"fc@{level}={choice}" for level, choice in enumerate(row, 1))
-    plan = ho.solve(
-        one_layer(),
-        array=switch(2**levels),
-        batch=BATCH,
-        reading="executed",
-        constraints={"fix": pins},
-    )
-    for kind, choice, tensor_bytes in (
-        (ExchangeKind.GRADIENTS, "data", 4 * FEATURES * UNITS),
-        (ExchangeKind.PARTIAL_SUMS, "model", 4 * BATCH * UNITS),
-        (ExchangeKind.ERRORS, "model", 4 * BATCH * UNITS),
-    ):
-        local = Fraction(tensor_bytes, 2 ** (levels - row.count(choice)))
-        if kind is ExchangeKind.ERRORS:
-            local /= 2 ** row.count(choice)
-        crossed = [t for t in tasks_of(plan) if isinstance(t, ExchangeTask) and t.kind is kind]
-        mine = [level for level, other in enumerate(row) if other == choice]
-        halving = len(mine) if kind is not ExchangeKind.ERRORS else 0
-        for step, task in enumerate(crossed):
-            merged = kind is ExchangeKind.GRADIENTS and step == halving - 1
-            if step < halving:
-                local /= 1 if merged else 2
-                assert task.bytes == 2**levels * local
-                assert task.levels == (mine[halving - 1 - step],)
-                continue
-            assert task.bytes == 2**levels * local
-            local *= 2
-        assert len(crossed) == (
-            2 * len(mine) - 1 if kind is ExchangeKind.GRADIENTS else len(mine)
-        ) or (not mine and not crossed)

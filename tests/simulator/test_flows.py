@@ -70,14 +70,6 @@ def test_a_message_takes_its_transfer_and_then_the_latency_of_its_links() -> Non
     assert done.bytes == [100, 100]
 
 
-def test_two_messages_from_one_accelerator_share_its_link_until_one_has_ended() -> None:
-    # 5 bytes a second each; at 20 the first has sent 100, the second has 100 to go at 10.
-    done = sent(star(10, 10, 10, 10), [(0, 0, 1, 100), (0, 0, 2, 200)])
-    assert done.arrivals == [20, 30]
-    assert done.bytes == [300, 100, 200, 0]
-    assert done.busy == [30, 20, 30, 0]
-
-
 @pytest.mark.parametrize(("full_duplex", "seconds"), [(True, 10), (False, 20)])
 def test_opposite_messages_share_a_link_only_if_it_is_half_duplex(
     full_duplex: bool, seconds: float
@@ -87,12 +79,6 @@ def test_opposite_messages_share_a_link_only_if_it_is_half_duplex(
     assert done.arrivals == [seconds, seconds]
     assert done.bytes == [200]
     assert done.busy == [seconds]
-
-
-def test_what_a_message_cannot_use_is_left_to_the_others() -> None:
-    # Accelerator 1 takes 2 bytes a second, so 8 of the 10 are left for the message to 2.
-    done = sent(star(10, 2, 10, 10), [(0, 0, 1, 20), (0, 0, 2, 80)])
-    assert done.arrivals == [10, 10]
 
 
 def test_three_messages_on_a_line() -> None:
@@ -187,13 +173,6 @@ def test_every_message_arrives_no_sooner_than_alone(
     for (start, source, target, size), arrival in zip(messages, done.arrivals, strict=True):
         alone = sent(interconnect, [(0, source, target, size)]).arrivals[0]
         assert arrival >= (start + alone) * (1 - 1e-9)
-
-
-@given(crowds())
-def test_the_same_messages_take_the_same_time_again(
-    crowd: tuple[Interconnect, list[Message]],
-) -> None:
-    assert sent(*crowd) == sent(*crowd)
 
 
 @given(crowds())

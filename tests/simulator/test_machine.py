@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -16,7 +15,7 @@ from hypar_opt.costs.readings import Phase
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.machine import TaskSpan
 from hypar_opt.simulator.run import run
-from hypar_opt.simulator.tasks import FOREGROUND, ComputeTask, ExchangeTask, Task, is_overlapped
+from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task, is_overlapped
 from tests.simulator import (
     all_reduce,
     exchange,
@@ -40,14 +39,6 @@ arrays = pytest.mark.parametrize("interconnect", ARRAYS.values(), ids=ARRAYS)
 
 def compute(seconds: float) -> ComputeTask:
     return ComputeTask("conv1", Phase.FORWARD, seconds)
-
-
-def in_front(tasks: Sequence[Task]) -> list[Task]:
-    """Return the same tasks, with nothing in the background."""
-    return [
-        replace(task, stream=FOREGROUND) if isinstance(task, ExchangeTask) else task
-        for task in tasks
-    ]
 
 
 @st.composite
@@ -94,17 +85,6 @@ def test_an_exchange_takes_at_most_its_slowest_latency_more(
     done = run([exchange(interconnect, level, 1000)], interconnect)
     assert done.seconds <= (transfer + float(split.latency)) * (1 + 1e-12)
     assert done.seconds >= (transfer + 0.5) * (1 - 1e-12)
-
-
-@arrays
-def test_an_exchange_between_equally_distant_pairs_takes_its_latency_more(
-    interconnect: Interconnect,
-) -> None:
-    for level in range(interconnect.levels):
-        split = interconnect.bisection(interconnect.levels - 1 - level)
-        done = run([exchange(interconnect, level, 1000)], interconnect)
-        expected = float(split.seconds_per_byte * 1000 + split.latency)
-        assert done.seconds == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("accelerators", [2, 4, 8, 16])
@@ -157,31 +137,6 @@ def test_an_exchange_in_the_background_hides_behind_computing() -> None:
     assert done.seconds == 3
     assert list(done.task_seconds) == [1, 0.5, 1.5]
     assert done.spans[0] == (TaskSpan(0, 0, 1), TaskSpan(1, 1, 3), TaskSpan(2, 1, 2.5))
-
-
-def test_exchanges_in_the_background_run_one_after_the_other() -> None:
-    # Handed over at 0 and 1, they take 2 seconds each: 0 to 2 and 2 to 4.
-    interconnect = wired([(0, 1, 8)])
-    behind = exchange(interconnect, 0, 32, background=True)
-    done = run([behind, compute(1), behind, compute(0.5)], interconnect, record=True)
-    assert done.spans[1] == (
-        TaskSpan(0, 0, 2),
-        TaskSpan(1, 0, 1),
-        TaskSpan(2, 2, 4),
-        TaskSpan(3, 1, 1.5),
-    )
-    assert list(done.task_seconds) == [0.5, 1, 2, 0.5]
-
-
-def test_background_and_foreground_share_the_links() -> None:
-    # 16 and 8 bytes a message on one channel of 8 a second: the shorter ends at 2, then the
-    # other has 8 to go.
-    interconnect = wired([(0, 1, 8)])
-    tasks = [exchange(interconnect, 0, 32, background=True), exchange(interconnect, 0, 16)]
-    done = run(tasks, interconnect, record=True)
-    assert done.seconds == 3
-    assert list(done.task_seconds) == [1, 2]
-    assert [segment.labels for segment in done.segments[0]] == [(0, 1), (0,)]
 
 
 @given(steps())
@@ -278,55 +233,3 @@ def test_the_same_step_runs_the_same_again(step: tuple[list[Task], Interconnect]
     first = run(tasks, interconnect, record=True)
     assert run(tasks, interconnect, record=True) == first
     assert run(tasks, interconnect) == replace(first, spans=(), segments=())
-
-
-@arrays
-@given(data=st.data())
-def test_overlap_is_never_slower(interconnect: Interconnect, data: st.DataObject) -> None:
-    tasks = data.draw(programs(interconnect.levels))
-    assert run(tasks, interconnect).seconds <= run(in_front(tasks), interconnect).seconds * (
-        1 + 1e-9
-    )
-
-
-@given(steps())
-def test_a_step_is_never_faster_than_its_critical_path(
-    step: tuple[list[Task], Interconnect],
-) -> None:
-    tasks, interconnect = step
-    assert run(tasks, interconnect).seconds >= critical_path(tasks, interconnect) * (1 - 1e-9)
-
-
-def critical_path(tasks: Sequence[Task], interconnect: Interconnect) -> float:
-    """Return the seconds of what is in front, had each message all links to itself."""
-    ready = [0.0] * interconnect.accelerators
-    for task in tasks:
-        if isinstance(task, ComputeTask):
-            ready = [time + task.seconds for time in ready]
-            continue
-        if is_overlapped(task):
-            continue
-        messages = messages_of(task, interconnect)
-        for _ in range(max(messages.values())):
-            begun, size = ready, task.bytes / sum(messages.values())
-            ready = [0.0] * interconnect.accelerators
-            for sender, receiver in messages:
-                arrival = begun[sender] + transfer(interconnect, sender, receiver, size, 1)
-                ready[sender] = max(ready[sender], arrival)
-                ready[receiver] = max(ready[receiver], arrival)
-    return max(ready)
-
-
-@arrays
-@given(data=st.data())
-def test_without_rings_and_background_durations_add_up(
-    interconnect: Interconnect, data: st.DataObject
-) -> None:
-    """Pairs are equally distant here, so that all accelerators remain in lockstep.
-
-    Rings' neighbours are not: who has done one exchange earlier begins the next one earlier.
-    """
-    tasks = data.draw(programs(interconnect.levels))
-    tasks = [task for task in in_front(tasks) if isinstance(task, ComputeTask) or not task.ring]
-    expected = [run([task], interconnect).seconds for task in tasks]
-    assert list(run(tasks, interconnect).task_seconds) == pytest.approx(expected, rel=1e-9)

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import HyparError
-from hypar_opt.hardware.arrays import load
-from hypar_opt.hardware.profile import Profile
 from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.simulator.closed_form import ClosedForm
-from hypar_opt.studies.simulation import contenders, fastest
+from hypar_opt.studies.simulation import contenders, fastest, per_second
 from hypar_opt.workload.tensors import workload_of
-from tests.simulator.plans import IN_LOCKSTEP, LINK, UNEVEN, array, plan_on, run
+from tests.simulator.plans import IN_LOCKSTEP, UNEVEN, array, plan_on, plans, run
 from tests.slow import slow_after
-from tests.strategies.networks import networks
 
 
 def one_layer(features: int, units: int) -> ho.Network:
@@ -34,34 +28,6 @@ def one_layer(features: int, units: int) -> ho.Network:
     return ho.Network.model_validate(
         {"name": "one", "input": {"features": features}, "layer": [layer]}
     )
-
-
-@st.composite
-def plans(draw: st.DrawFn, topologies: Sequence[dict[str, Any]]) -> ho.Plan:
-    """A random plan of a random network on one of some topologies, in any reading."""
-    network = draw(networks(longest=4))
-    reading = draw(st.sampled_from(list(READINGS)))
-    choices = ["data", "model"]
-    if reading != "figures" and draw(st.booleans()):
-        choices.append("output")
-    row = st.lists(
-        st.sampled_from(choices), min_size=len(network.layers), max_size=len(network.layers)
-    )
-    return plan_on(
-        network,
-        array(draw(st.sampled_from(topologies))),
-        [draw(row) for _ in range(3)],
-        batch=draw(st.integers(1, 9)),
-        reading=reading,
-        choices=tuple(choices),
-        inference=draw(st.booleans()),
-    )
-
-
-@given(plan=plans(IN_LOCKSTEP + UNEVEN))
-def test_what_moves_is_what_the_cost_charges_level_by_level(plan: ho.Plan) -> None:
-    step = run(plan)
-    assert [level.bytes for level in step.levels] == pytest.approx(list(plan.cost.per_level))
 
 
 @given(plan=plans(IN_LOCKSTEP + UNEVEN))
@@ -75,15 +41,14 @@ def test_a_links_bytes_are_bytes_times_hops(plan: ho.Plan) -> None:
     assert step.energy.hops == pytest.approx(5 * float(expected) / 4)
 
 
-@given(plan=plans(IN_LOCKSTEP))
-def test_where_accelerators_run_in_lockstep_the_closed_form_is_the_events_to_1e_9(
-    plan: ho.Plan,
-) -> None:
+@settings(max_examples=30)
+@given(plans(IN_LOCKSTEP, cost="time"))
+def test_without_overlap_a_step_takes_what_time_is_charged(plan: ho.Plan) -> None:
     step = run(plan)
-    assert step.seconds == pytest.approx(step.closed_form, rel=1e-9)
-    assert sum(layer.compute + layer.communication for layer in step.layers) == pytest.approx(
-        step.seconds, rel=1e-9
-    )
+    assert step.closed_form == pytest.approx(float(plan.cost.total) / per_second(plan), rel=1e-9)
+    assert plan.array is not None
+    if plan.array.description.collective == "pairwise":  # around rings some hops are longer
+        assert step.seconds == pytest.approx(step.closed_form, rel=1e-9)
 
 
 def test_where_accelerators_fall_out_of_lockstep_both_times_are_told() -> None:
@@ -92,29 +57,6 @@ def test_where_accelerators_fall_out_of_lockstep_both_times_are_told() -> None:
     step = run(plan)
     assert step.seconds > 1.1 * step.closed_form
     assert step.document()["closed_form_seconds"] == step.closed_form
-
-
-@given(plan=plans(IN_LOCKSTEP), collective=st.sampled_from(["pairwise", "ring"]))
-def test_overlap_is_never_slower_and_never_beats_the_critical_path(
-    plan: ho.Plan, collective: str
-) -> None:
-    """A gradient's all-reduce waits for its compute, and for those handed over before it."""
-    none = run(plan, collective=collective)
-    overlapped = run(plan, collective=collective, overlap="gradient")
-    assert overlapped.seconds <= none.seconds * (1 + 1e-9)
-    assert overlapped.closed_form == none.closed_form
-    assert none.lower_bound == none.closed_form or not none.in_lockstep
-    assert overlapped.seconds >= overlapped.lower_bound * (1 - 1e-9)
-    in_front = sum(
-        layer.compute + (layer.phase != "gradient") * layer.communication for layer in none.layers
-    )
-    gradients = sum(layer.communication for layer in none.layers if layer.phase == "gradient")
-    if overlapped.in_lockstep:  # so that tasks take as long as in closed form
-        assert overlapped.lower_bound >= max(in_front, gradients) * (1 - 1e-9)
-        assert overlapped.lower_bound <= (in_front + gradients) * (1 + 1e-9)
-    assert [level.bytes for level in overlapped.levels] == pytest.approx(
-        [level.bytes for level in none.levels]
-    )
 
 
 @given(plan=plans(IN_LOCKSTEP + UNEVEN))
@@ -126,17 +68,7 @@ def test_a_ring_moves_as_many_bytes_as_pairs_do(plan: ho.Plan) -> None:
     )
 
 
-def test_a_ring_of_gradients_takes_what_the_textbook_says() -> None:
-    """2 (N - 1) / N * W / bandwidth + 2 (N - 1) * latency."""
-    ring = array({"kind": "ring", "accelerators": 8, "link": {**LINK, "latency": "1 ms"}})
-    plan = plan_on(one_layer(6, 7), ring, [["data"]] * 3, batch=8)
-    step = run(plan, collective="ring")
-    weights = 6 * 7 * 4
-    expected = 2 * 7 / 8 * weights / 8 + 2 * 7 * 1e-3
-    assert step.communication == pytest.approx(expected, rel=1e-9)
-
-
-@given(plan=plans(IN_LOCKSTEP), data=st.data())
+@given(plan=plans(IN_LOCKSTEP, chain=True), data=st.data())
 def test_the_closed_form_scores_every_plan_as_the_events_do(
     plan: ho.Plan, data: st.DataObject
 ) -> None:
@@ -158,22 +90,6 @@ def test_the_closed_form_scores_every_plan_as_the_events_do(
 
 def closed_form(plan: ho.Plan, workload: ho.Workload) -> ClosedForm:
     return ClosedForm.of(TimeCost.from_problem(plan.problem, workload), workload, plan.levels)
-
-
-def test_all_65536_plans_of_lenet_c_are_scored_at_once_and_hypars_is_among_the_best() -> None:
-    """12 plans tie, HyPar's among them."""
-    problem = problem_of(array="hmc-htree-16", cost="time", reading="figures")
-    workload = workload_of(ho.load("lenet-c"), 256)
-    seconds = ClosedForm.of(TimeCost.from_problem(problem, workload), workload, 4).of_all()
-    assert seconds.shape == (16, 16, 16, 16)
-    plan = ho.solve("lenet-c", reading="figures", array="hmc-htree-16")
-    states = tuple(
-        int("".join(map(str, column)), 2) for column in zip(*plan.assignments(), strict=True)
-    )
-    assert seconds[states] == pytest.approx(seconds.min(), rel=1e-12)
-    assert (seconds < seconds.min() * (1 + 1e-9)).sum() == 12
-    assert seconds[0, 0, 0, 0] / seconds[states] == pytest.approx(3.055, abs=5e-4)
-    assert ho.simulate(plan).seconds == pytest.approx(seconds[states], rel=1e-9)
 
 
 def test_a_million_plans_of_vgg_e_are_scored_as_one_by_one() -> None:
@@ -289,54 +205,9 @@ def test_work_spread_over_vaults_has_the_smallest_tensor_moved_between_them() ->
     assert run(plan_on(network, spread, plan, batch=8)).vault_words == 3 * 15 * smallest
 
 
-def profile(network: ho.Network, **changes: Any) -> Profile:
-    layers = [
-        {"name": layer.name, "forward": "8 ms", "backward": "16 ms", "gradient": "24 ms"}
-        for layer in network.layers
-    ]
-    return Profile.model_validate({"batch": 256, "layer": layers} | changes)
-
-
-def test_measured_seconds_take_the_place_of_computed_ones() -> None:
-    network = ho.load("lenet-c")
-    plan = ho.solve(network, array="hmc-htree-16")
-    step = ho.simulate(plan, profile=profile(network))
-    assert step.compute == pytest.approx(4 * 48e-3 / 16)
-    assert step.communication == pytest.approx(ho.simulate(plan).communication)
-    with pytest.raises(ho.HyparError, match="measured with batch 128, the plan's is 256"):
-        ho.simulate(plan, profile=profile(network, batch=128))
-    with pytest.raises(ho.HyparError, match="has no layer 'conv1'"):
-        ho.simulate(plan, profile=profile(ho.load("sfc")))
-
-
 def test_inference_is_the_forward_pass_alone() -> None:
     plan = ho.solve("vgg-a", array="hmc-htree-16", inference=True, solver="model")
     training = ho.solve("vgg-a", array="hmc-htree-16", solver="model")
     step = ho.simulate(plan)
     assert {layer.phase for layer in step.layers} == {"forward"}
     assert step.phases["forward"] == pytest.approx(ho.simulate(training).phases["forward"])
-
-
-def test_two_runs_give_the_same_trace() -> None:
-    plan = ho.solve("alexnet", array="hmc-torus-16")
-    one, other = (ho.simulate(plan, overlap="gradient", trace=True) for _ in range(2))
-    assert one.trace == other.trace
-    assert one.trace
-
-
-def test_communication_costs_of_passes_add_up_to_the_total() -> None:
-    cost = CommunicationCost("executed")
-    workload = workload_of(ho.load("alexnet"), 256)
-    rows = [[0, 1, 0, 1, 1, 0, 1, 1]] * 2
-    total = price_levels(workload, cost, rows)
-    parts = [price_levels(workload, cost.of(phase), rows) for phase in cost.phases]
-    assert total == tuple(map(sum, zip(*parts, strict=True)))
-
-
-def test_the_presets_levels_hold_for_a_plan_found_without_an_array() -> None:
-    plan = ho.solve("lenet-c")
-    with pytest.raises(ho.HyparError, match="array=NAME"):
-        ho.simulate(plan)
-    assert ho.simulate(plan, "hmc-htree-16").seconds == pytest.approx(
-        ho.simulate(ho.solve("lenet-c", array=load("hmc-htree-16"))).seconds
-    )

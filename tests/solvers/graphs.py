@@ -49,7 +49,7 @@ def canonical_assignments(layers: int, choices: int) -> NDArray[np.intp]:
 
 
 def optimum(table: CostTable) -> tuple[int, tuple[int, ...]] | None:
-    """Return the least cost and the first assignment of that cost; None if none is allowed."""
+    """Return the least cost and the first assignment of that cost; None if none is feasible."""
     assignments = canonical_assignments(table.layers, table.choices)
     costs = table.node[np.arange(table.layers), assignments].sum(axis=1)
     for (u, v), edge in zip(table.ends.tolist(), table.edge, strict=True):
@@ -57,6 +57,9 @@ def optimum(table: CostTable) -> tuple[int, tuple[int, ...]] | None:
     if table.allowed is not None:
         is_allowed = table.allowed[np.arange(table.layers), assignments].all(axis=1)
         assignments, costs = assignments[is_allowed], costs[is_allowed]
+    if table.load is not None:
+        fits = table.load[np.arange(table.layers), assignments].sum(axis=1) <= table.capacity
+        assignments, costs = assignments[fits], costs[fits]
     if not len(costs):
         return None
     best = int(costs.argmin())

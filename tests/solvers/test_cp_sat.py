@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
-from hypar_opt.solvers.cp_sat.clauses import clause_model
-from hypar_opt.solvers.cp_sat.search import MAX_SUM
+from hypar_opt.solvers.cp_sat.clauses import MAX_SUM
 from hypar_opt.solvers.cp_sat.solver import ConstraintProgram
-from tests.solvers.reference import assignments_by_cost, exported_optimum
+from tests.solvers.graphs import optimum
+from tests.solvers.reference import exported_optimum
 from tests.strategies.tables import tables
 
 
@@ -31,14 +31,10 @@ def solve(table: CostTable, **options: Any) -> SolveResult:
 
 
 def assert_canonical_optimum(table: CostTable, result: SolveResult) -> None:
-    priced = assignments_by_cost(table)
-    if not priced:
-        assert (result.status, result.assignment) == (Status.INFEASIBLE, None)
-        return
-    cost, assignment = priced[0]
-    assert result.status is Status.OPTIMAL
-    assert (result.objective, result.bound, result.assignment) == (cost, cost, assignment)
-    assert result.stopped_by is None
+    best = optimum(table)
+    assert (result.assignment and (result.objective, result.assignment)) == best
+    assert result.status is (Status.OPTIMAL if best else Status.INFEASIBLE)
+    assert (result.bound, result.stopped_by) == (result.objective, None)
 
 
 def random_table(
@@ -57,27 +53,10 @@ def dense(layers: int, choices: int = 2) -> CostTable:
     return random_table(layers, choices, 1000, pairs)
 
 
-@settings(max_examples=150)
-@given(table=tables(longest=6))
-def test_the_answer_is_the_canonical_optimum_on_any_graph_mask_and_capacity(
-    table: CostTable,
-) -> None:
-    assert_canonical_optimum(table, solve(table))
-
-
 @settings(max_examples=30)
 @given(table=tables(longest=5, largest=2**44))
 def test_large_costs_are_exact(table: CostTable) -> None:
     assert_canonical_optimum(table, solve(table))
-
-
-@given(table=tables(longest=4))
-def test_costs_beyond_int64_are_exact_where_a_common_factor_leaves_little(
-    table: CostTable,
-) -> None:
-    node, edge = table.node.astype(object) * 2**70 + 2**90, table.edge.astype(object) * 2**70
-    beyond = replace(table, node=node, edge=edge)
-    assert_canonical_optimum(beyond, solve(beyond))
 
 
 @pytest.mark.parametrize("choices", [2, 3])
@@ -86,13 +65,6 @@ def test_ties_of_many_layers_are_settled_from_the_last_layer_back(choices: int) 
     edge = np.broadcast_to(np.eye(choices, dtype=np.int64), (89, choices, choices))
     table = CostTable(np.zeros((90, choices), np.int64), edge, chain_ends(90))
     assert solve(table).assignment == (1, 0) * 45
-
-
-def test_a_triangle_is_solved_with_each_edge_pulling_its_own_way() -> None:
-    for seed in range(8):
-        ends = [(0, 1), (0, 2), (1, 2)]
-        for table in (random_table(3, 2, 9, ends, seed), random_table(3, 3, 9, ends, seed)):
-            assert_canonical_optimum(table, solve(table))
 
 
 def test_a_capacity_of_gigabytes_keeps_the_optimum() -> None:
@@ -105,47 +77,6 @@ def test_a_capacity_of_gigabytes_keeps_the_optimum() -> None:
     ends = np.array([[0, 1], [0, 3], [1, 2]])
     table = CostTable(node, edge, ends, load=load, capacity=3231615314)
     assert_canonical_optimum(table, solve(table))
-
-
-def test_a_layer_that_may_take_nothing_and_a_capacity_below_the_least_are_infeasible() -> None:
-    for choices in (2, 3):
-        table = random_table(3, choices, 5)
-        allowed = np.ones((3, choices), bool)
-        allowed[1] = False
-        assert solve(replace(table, allowed=allowed)).status is Status.INFEASIBLE
-        load = np.full((3, choices), 4)
-        assert solve(replace(table, load=load, capacity=11)).status is Status.INFEASIBLE
-        assert solve(replace(table, load=load, capacity=12)).status is Status.OPTIMAL
-
-
-@pytest.mark.parametrize(
-    ("pair", "columns", "rows", "nonzeros"),
-    [
-        ([[0, 3], [3, 1]], 5 + 4, 2 * 4, 4 * 4),  # two implications of a threshold
-        ([[3, 0], [1, 3]], 5 + 4, 4, 3 * 4),  # one clause of both ends and what they cost
-        ([[0, 2], [3, 5]], 5, 0, 0),  # the ends cost what they cost apart
-    ],
-)
-def test_two_choices_take_a_variable_a_layer_and_one_an_edge_that_interacts(
-    pair: list[list[int]], columns: int, rows: int, nonzeros: int
-) -> None:
-    table = CostTable(np.arange(10).reshape(5, 2), np.array([pair] * 4), chain_ends(5))
-    statistics = solve(table).statistics
-    assert statistics == {"columns": columns, "rows": rows, "nonzeros": nonzeros}
-
-
-def test_three_choices_take_a_variable_a_choice_and_one_a_transition() -> None:
-    table = random_table(5, 3, 100)
-    sizes = {"columns": 5 * 3 + 4 * 9, "rows": 5 + 4 * 6, "nonzeros": 5 * 3 + 4 * 6 * 4}
-    assert solve(table).statistics == sizes
-    allowed = np.ones((5, 3), bool)
-    allowed[0, 1] = False
-    fewer = {"columns": sizes["columns"] - 4, "rows": sizes["rows"] - 1}
-    statistics = solve(replace(table, allowed=allowed)).statistics
-    assert {name: statistics[name] for name in fewer} == fewer
-    load = np.ones((5, 3), np.int64) + np.eye(5, 3, dtype=np.int64)
-    limited = solve(replace(table, load=load, capacity=6)).statistics
-    assert (limited["rows"], limited["nonzeros"]) == (sizes["rows"] + 1, sizes["nonzeros"] + 15)
 
 
 def test_a_second_run_finds_the_same() -> None:
@@ -168,19 +99,6 @@ def test_a_hint_from_dynamic_programming_and_a_warm_start_keep_the_answer() -> N
     for start in ((0,) * 5, (3,) * 6):
         with pytest.raises(HyparError, match="a warm start should have one of the choices"):
             solve(table, warm_start=start)
-
-
-@pytest.mark.parametrize("limit", [0.0, 0.05, 0.6])
-def test_a_time_limit_is_kept_and_told(limit: float) -> None:
-    result = solve(dense(60), time_limit=limit)  # which no machine would finish
-    assert result.stopped_by == "time limit"
-    if result.assignment is None:
-        assert (result.status, result.objective) == (Status.NO_ANSWER, None)
-    else:
-        assert result.status is Status.FEASIBLE
-        assert result.bound is not None
-        assert result.objective is not None
-        assert result.bound < result.objective
 
 
 def test_a_limit_among_the_parameters_is_told_apart() -> None:
@@ -207,13 +125,11 @@ def test_the_exported_model_has_the_same_optimum(suffix: str, choices: int, tmp_
     result = solve(table, export=file)
     assert_canonical_optimum(table, result)
     assert list(tmp_path.iterdir()) == [file]
-    assert exported_optimum(file)[0] == result.objective
+    assert exported_optimum(file) == (result.objective, result.statistics["columns"])
 
 
 def test_an_export_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     table = random_table(4, 2, 9)
-    with pytest.raises(InputError, match=r"model.lp: cpsat writes a model as .pb"):
-        solve(table, export=tmp_path / "model.lp")
     with pytest.raises(InputError, match="nowhere"):
         solve(table, export=tmp_path / "nowhere" / "model.pb")
     (tmp_path / "model.pb").mkdir()
@@ -269,10 +185,17 @@ def test_what_could_pass_64_bits_is_refused_with_what_would_do() -> None:
     assert "64 bits, and these costs" in (solver.accepts(table) or "")
     assert "dp" in (solver.accepts(table) or "")
     assert solver.accepts(replace(table, node=table.node // 8)) is None
-    load = np.array([[0, MAX_SUM], [0, MAX_SUM]])
-    heavy = replace(table, node=table.node // 8, load=load, capacity=MAX_SUM)
-    assert "these loads" in (solver.accepts(heavy) or "")
     assert "columns" in (solver.accepts(random_table(20, 200, 1)) or "")
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_loads_that_pass_64_bits_together_are_counted_in_digits_that_carry(beyond: int) -> None:
+    loads = (10**18 + 60_001, 10**18 + 160_000)
+    node = np.array([[1, 0], [1, 0]])
+    load = np.array([[0, loads[0]], [0, loads[1]]])
+    table = CostTable(node, np.zeros((1, 2, 2), int), chain_ends(2), load=load)
+    limited = replace(table, capacity=sum(loads) - beyond)
+    assert_canonical_optimum(limited, solve(limited))
 
 
 PROCESS = """
@@ -308,13 +231,6 @@ def process(layers: int) -> subprocess.Popen[str]:
     )
 
 
-def test_no_warning_in_a_process_where_warnings_are_errors() -> None:
-    with process(layers=5) as child:
-        out, err = child.communicate()
-        assert out.endswith("\noptimal\n")
-        assert err == ""
-
-
 def test_an_interrupt_ends_a_search_that_would_go_on_for_days() -> None:
     with process(layers=60) as child:
         assert child.stdout is not None
@@ -323,11 +239,3 @@ def test_an_interrupt_ends_a_search_that_would_go_on_for_days() -> None:
         out, _ = child.communicate()
         assert child.returncode == 130
         assert "optimal" not in out
-
-
-def test_the_model_counts_as_the_table_does() -> None:
-    table = random_table(4, 2, 50)
-    clauses = clause_model(table)
-    assert clauses.unit * sum(clauses.weights) > 0
-    doubled = clause_model(replace(table, node=2 * table.node, edge=2 * table.edge))
-    assert (doubled.weights, doubled.unit) == (clauses.weights, 2 * clauses.unit)

@@ -15,9 +15,9 @@ TOPOLOGIES: Registry[type[Topology]] = Registry(
     "hypar_opt.topologies",
     {
         "htree": "hypar_opt.hardware.topologies.htree:HTree",
-        "torus": "hypar_opt.hardware.topologies.torus:Torus",
-        "mesh": "hypar_opt.hardware.topologies.mesh:Mesh",
-        "ring": "hypar_opt.hardware.topologies.ring:Ring",
+        "torus": "hypar_opt.hardware.topologies.grid:Torus",
+        "mesh": "hypar_opt.hardware.topologies.grid:Mesh",
+        "ring": "hypar_opt.hardware.topologies.grid:Ring",
         "nodes": "hypar_opt.hardware.topologies.nodes:NodesTopology",
         "graph": "hypar_opt.hardware.topologies.graph:GraphTopology",
     },

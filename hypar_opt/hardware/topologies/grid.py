@@ -1,11 +1,10 @@
-"""Grids of any number of dimensions, with or without wrap-around links."""
+"""Grids of any number of dimensions, with or without wrap-around links: tori, meshes and rings."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import product
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import networkx as nx
 from pydantic import AfterValidator
@@ -27,25 +26,8 @@ Shape = Annotated[tuple[Length, ...], AfterValidator(_shape)]
 """The number of accelerators along every dimension."""
 
 
-def grid(shape: Sequence[int], link: LinkSpec, *, wrapped: bool) -> nx.Graph[Any]:
-    """Return the graph of a grid: neighbours along every dimension linked, numbers row-major."""
-    graph: nx.Graph[Any] = nx.Graph()
-    numbers = {position: number for number, position in enumerate(product(*map(range, shape)))}
-    graph.add_nodes_from(numbers.values())
-    edge = link.edge()
-    for position, number in numbers.items():
-        for dimension, size in enumerate(shape):
-            next_position = list(position)
-            next_position[dimension] = (position[dimension] + 1) % size
-            neighbour = numbers[tuple(next_position)]
-            # In a dimension of two, the wrap-around link would be the same link again.
-            if neighbour > number or (wrapped and size > 2):
-                graph.add_edge(number, neighbour, **edge)
-    return graph
-
-
 class GridTopology(Topology):
-    """A grid of any number of dimensions, its accelerators numbered row by row."""
+    """A grid, its accelerators numbered row by row."""
 
     wrapped: ClassVar[bool]
     """Whether the two ends of every dimension are linked."""
@@ -54,10 +36,62 @@ class GridTopology(Topology):
     link: LinkSpec
 
     def graph(self) -> nx.Graph[Any]:
-        return grid(self.shape, self.link, wrapped=self.wrapped)
+        """Return the graph of neighbours along every dimension, numbers row-major."""
+        graph: nx.Graph[Any] = nx.Graph()
+        numbers = {
+            position: number for number, position in enumerate(product(*map(range, self.shape)))
+        }
+        graph.add_nodes_from(numbers.values())
+        edge = self.link.edge()
+        for position, number in numbers.items():
+            for dimension, size in enumerate(self.shape):
+                next_position = list(position)
+                next_position[dimension] = (position[dimension] + 1) % size
+                neighbour = numbers[tuple(next_position)]
+                # In a dimension of two, the wrap-around link would be the same link again.
+                if neighbour > number or (self.wrapped and size > 2):
+                    graph.add_edge(number, neighbour, **edge)
+        return graph
 
     def grid(self) -> tuple[int, ...]:
         return self.shape
 
     def dimensions(self) -> tuple[tuple[int, ...], ...]:
         return bits_of(*self.shape)
+
+
+class Torus(GridTopology):
+    """A torus of any number of dimensions, its accelerators numbered row by row."""
+
+    summary: ClassVar[str] = "a grid of any number of dimensions, linked around its ends"
+    wrapped: ClassVar[bool] = True
+
+    kind: Literal["torus"]
+
+
+class Mesh(GridTopology):
+    """A mesh of any number of dimensions, its accelerators numbered row by row."""
+
+    summary: ClassVar[str] = "a grid of any number of dimensions, its ends not linked"
+    wrapped: ClassVar[bool] = False
+
+    kind: Literal["mesh"]
+
+
+class Ring(Topology):
+    """A ring of accelerators, numbered around it: a torus of one dimension."""
+
+    summary: ClassVar[str] = "a ring"
+
+    kind: Literal["ring"]
+    accelerators: Length
+    link: LinkSpec
+
+    def graph(self) -> nx.Graph[Any]:
+        return Torus(kind="torus", shape=self.grid(), link=self.link).graph()
+
+    def grid(self) -> tuple[int, ...]:
+        return (self.accelerators,)
+
+    def dimensions(self) -> tuple[tuple[int, ...], ...]:
+        return bits_of(self.accelerators)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hypar_opt.deadline import Deadline
@@ -42,8 +43,10 @@ class BackendCall:
     ----------
     process
         Runs the backend's program, and has the directory of its files.
-    problem
-        A ``pulp.LpProblem``.
+    lines
+        The problem as a free MPS file.
+    costs
+        The cost of every column.
     options
         Their time limit is not used; ``deadline`` has the time left.
     start
@@ -51,15 +54,21 @@ class BackendCall:
     """
 
     process: SolverProcess
-    problem: Any
+    lines: Iterable[str]
+    costs: Mapping[str, int]
     options: SolverOptions
     start: Mapping[str, int]
     deadline: Deadline
 
+    @property
+    def model(self) -> Path:
+        """The file of the problem."""
+        return self.process.directory / "model.mps"
+
 
 @dataclass(frozen=True)
 class BackendAnswer:
-    """A backend's claims; the objective and the bounds are those of PuLP's problem.
+    """A backend's claims; the objective and the bounds are those of the problem in its file.
 
     Parameters
     ----------

@@ -51,7 +51,11 @@ def find_backend(options: SolverOptions) -> Backend:
         return Backend("cbc", "", frozenset(), CBC_OPTIONS)
     catalogue = _catalogue()
     # PuLP has up to three interfaces to one solver: a library, a program and a DLL.
-    names = [name for name in catalogue if requested in {name.lower(), _stem(name)}]
+    names = [
+        name
+        for name in catalogue
+        if re.fullmatch(f"{re.escape(requested)}(_(cmd|py|dll))?", name.lower())
+    ]
     if not names:
         raise UnknownNameError("backend", requested, list(catalogue))
     backend = next((catalogue[name] for name in names if catalogue[name]), None)
@@ -89,7 +93,3 @@ def _catalogue() -> Mapping[str, Backend | None]:
             supported = DIALECTS.get(name, BackendDialect()).supported_options(arguments)
             catalogue[name] = Backend(name, solver["version"], arguments, supported)
     return catalogue
-
-
-def _stem(name: str) -> str:
-    return re.sub("_(cmd|py|dll)$", "", name.lower())

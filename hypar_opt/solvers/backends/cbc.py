@@ -1,14 +1,12 @@
-"""CBC, run as a program on files that PuLP writes and reads; parses its solution and log."""
+"""CBC, run as a program on files; parses its solution and log."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from hypar_opt.deadline import TIME_LIMIT, with_grace
 from hypar_opt.errors import HyparError, RefusedError
@@ -43,14 +41,17 @@ def run_cbc(call: BackendCall) -> BackendAnswer:
     program = cbc_program()
     if program is None:
         raise RefusedError("needs CBC, and PuLP bundles none for this machine")
-    files = _write_files(program, call)
+    solution, start = (call.process.directory / name for name in ("solution", "start"))
+    solution.unlink(missing_ok=True)  # the previous problem's
     limit = call.deadline.left()
-    command = [program, str(files.model)]
+    command = [program, str(call.model)]
     if call.start:
-        command += ["-mips", str(files.start)]
+        rows = [f"{n} {column} {value} 0" for n, (column, value) in enumerate(call.start.items())]
+        start.write_text("\n".join(["Stopped on time - objective value 0", *rows, ""]))
+        command += ["-mips", str(start)]
     command += _settings(call.options, limit)
     # The relaxation first, since CBC then logs its optimum in more digits than in a search.
-    command += ["-initialSolve", "-solve", "-solution", str(files.solution)]
+    command += ["-initialSolve", "-solve", "-solution", str(solution)]
     status = call.process.run(command, with_grace(limit))
     # With more than half of the time left, no limit can have ended it.
     in_time = limit is None or (call.deadline.left() or 0.0) > limit / 2
@@ -59,56 +60,10 @@ def run_cbc(call: BackendCall) -> BackendAnswer:
     _raise_if_parameter_refused(log)
     if status is None:
         return BackendAnswer(None, stopped_by=TIME_LIMIT)
-    if status != 0 or not files.solution.exists():
+    if status != 0 or not solution.exists():
         raise HyparError(f"cbc ended with status {status}: {log.strip().splitlines()[-1:]}")
-    solution = _read_solution(call.problem, files)
-    return _to_answer(solution, log, gap=call.options.gap, limit=limit, in_time=in_time)
-
-
-@dataclass(frozen=True)
-class _Files:
-    """CBC's files, and what PuLP needs to read its solution: columns, and names in the files."""
-
-    solver: Any
-    model: Path
-    start: Path
-    solution: Path
-    columns: Any
-    column_names: Mapping[str, str]
-    row_names: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class _Solution:
-    """CBC's solution file.
-
-    Parameters
-    ----------
-    outcome
-        Its first line, ``Stopped on time - objective value 42.00000000``.
-    values
-        The columns' values; None without a solution.
-    optimal
-        CBC's claim, which it also makes if the solution is only within the gap.
-    """
-
-    outcome: str
-    values: Mapping[str, float] | None
-    optimal: bool
-
-
-def _write_files(program: str, call: BackendCall) -> _Files:
-    """Write the problem and its warm start with PuLP, and return the paths for CBC."""
-    solver = load_pulp().COIN_CMD(path=program)
-    directory = call.process.directory
-    model, start, solution = (directory / name for name in ("model.mps", "start", "solution"))
-    # Renamed, since names in the fixed MPS format have at most eight characters.
-    columns, column_names, row_names, _ = call.problem.writeMPS(model, rename=1)
-    if call.start:
-        names = {column: column_names[column] for column in call.start}
-        solver.writesol(start, call.problem, columns, names, row_names)
-    solution.unlink(missing_ok=True)  # the previous problem's
-    return _Files(solver, model, start, solution, columns, column_names, row_names)
+    outcome, values = _read_solution(solution, call.costs)
+    return _to_answer(outcome, values, log, gap=call.options.gap, limit=limit, in_time=in_time)
 
 
 def _settings(options: SolverOptions, limit: float | None) -> list[str]:
@@ -141,52 +96,55 @@ def _raise_if_parameter_refused(log: str) -> None:
         raise RefusedError(f"with the backend cbc takes no such parameter: {refused}")
 
 
-def _read_solution(problem: Any, files: _Files) -> _Solution:
-    """Read CBC's solution.
+def _read_solution(file: Path, columns: Iterable[str]) -> tuple[str, Mapping[str, float] | None]:
+    """Return a solution file's first line, and the columns' values; None without a solution.
 
     Raises
     ------
     HyparError
         If it is incomplete, as on a full disk.
     """
-    pulp = load_pulp()
-    try:
-        _, values, *_, state = files.solver.readsol_MPS(
-            files.solution, problem, files.columns, files.column_names, files.row_names
-        )
-        with files.solution.open() as lines:
-            outcome = next(lines)
-        if not outcome.split():
-            raise ValueError("the first line is empty")
-    except (IndexError, StopIteration, ValueError):
+    outcome, *lines = file.read_text(encoding="utf-8").splitlines() or [""]
+    rows = [line.removeprefix("**").split() for line in lines]
+    if not outcome.strip() or any(len(row) < 4 for row in rows):
         raise HyparError(
-            f"{files.solution.parent}: cbc could not write its solution there; set TMPDIR to a"
-            " directory with room"
-        ) from None
-    # PuLP's status says "Optimal" also of an incumbent at the time limit; the solution's does not.
-    optimal = state == pulp.LpSolutionOptimal
-    has_solution = optimal or state == pulp.LpSolutionIntegerFeasible
-    return _Solution(outcome, values if has_solution else None, optimal)
+            f"{file.parent}: cbc could not write its solution there; set TMPDIR to a directory with"
+            " room"
+        )
+    # At a limit too it may have one: an incumbent.
+    if not re.match(r"Optimal|Stopped on \w+ - objective", outcome):
+        return outcome, None
+    # Columns that are 0 are left out.
+    values = {name: float(value) for _, name, value, _ in rows}
+    return outcome, dict.fromkeys(columns, 0.0) | values
 
 
 def _to_answer(
-    solution: _Solution, log: str, *, gap: float, limit: float | None, in_time: bool
+    outcome: str,
+    values: Mapping[str, float] | None,
+    log: str,
+    *,
+    gap: float,
+    limit: float | None,
+    in_time: bool,
 ) -> BackendAnswer:
     """Return the claims of a solution and the log, without those known to be unreliable.
 
     Parameters
     ----------
+    outcome
+        As ``Stopped on time - objective value 42.00000000``; CBC says ``Optimal`` also if the
+        solution is only within the gap.
     limit
         Seconds that CBC had; None without a limit.
     in_time
         Whether it ended well before the limit.
     """
-    outcome = solution.outcome
     stopped = _search_log(r"^Stopped on (\w+)", outcome)
     # As its time runs out CBC may report "proven infeasible" of a problem it had no time for.
     infeasible = "nfeasible" in outcome and in_time
     # No solution, not infeasible, not stopped: a failure, unless the time had run out.
-    if solution.values is None and not infeasible and stopped is None:
+    if values is None and not infeasible and stopped is None:
         if limit is None:
             raise HyparError(f"CBC returned no solution: {outcome.strip()}")
         stopped = "time"
@@ -194,9 +152,9 @@ def _to_answer(
     if stopped == "iterations" and limit is not None and not in_time:
         stopped = "time"
     return BackendAnswer(
-        values=solution.values,
-        objective=None if solution.values is None else float(outcome.split()[-1]),
-        proven=(solution.optimal and not gap) or infeasible,
+        values=values,
+        objective=None if values is None else float(outcome.split()[-1]),
+        proven=(outcome.startswith("Optimal") and not gap) or infeasible,
         bound=_search_number(r"^Lower bound: +(\S+)", log),
         root_bound=_search_number(r"^Optimal objective (\S+) - ", log),
         stopped_by=TIME_LIMIT if stopped == "time" else stopped,

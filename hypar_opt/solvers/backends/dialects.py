@@ -10,11 +10,6 @@ Parameters = Mapping[str, Any]
 """A backend's own parameters by name."""
 
 
-def as_keywords(parameters: Parameters) -> dict[str, Any]:
-    """Return parameters as keyword arguments of the constructor."""
-    return dict(parameters)
-
-
 def as_pairs(parameters: Parameters) -> dict[str, Any]:
     """Return parameters as ``options``, a list of pairs."""
     return {"options": list(parameters.items())}
@@ -71,9 +66,9 @@ class BackendDialect:
 
 DIALECTS: Mapping[str, BackendDialect] = {
     "COIN_CMD": BackendDialect(as_text("{} {}"), seed="randomSeed"),
-    "HiGHS": BackendDialect(as_keywords, seed="random_seed"),
+    "HiGHS": BackendDialect(dict, seed="random_seed"),
     "HiGHS_CMD": BackendDialect(as_text("{}={}"), seed="random_seed"),
-    "GUROBI": BackendDialect(as_keywords, seed="Seed", threads="Threads", gap="MIPGap"),
+    "GUROBI": BackendDialect(dict, seed="Seed", threads="Threads", gap="MIPGap"),
     "GUROBI_CMD": BackendDialect(as_pairs, seed="Seed"),
     "CPLEX_PY": BackendDialect(),
     "CPLEX_CMD": BackendDialect(as_text("set {} {}"), seed="randomseed"),
@@ -81,7 +76,7 @@ DIALECTS: Mapping[str, BackendDialect] = {
     "SCIP_CMD": BackendDialect(as_text("{}={}"), seed="randomization/randomseedshift"),
     "XPRESS_PY": BackendDialect(as_text("{}={}")),
     "XPRESS_CMD": BackendDialect(as_text("{}={}")),
-    "COPT": BackendDialect(as_keywords, threads="Threads", gap="RelGap"),
+    "COPT": BackendDialect(dict, threads="Threads", gap="RelGap"),
     "MOSEK": BackendDialect(as_mapping, gap="MSK_DPAR_MIO_TOL_REL_GAP"),
     "GLPK_CMD": BackendDialect(),
 }

@@ -58,12 +58,10 @@ def run_pulp_solver(backend: Backend, call: BackendCall) -> BackendAnswer:
     HyparError
         If the solver fails.
     """
-    model = call.process.directory / "model.mps"
-    call.problem.writeMPS(model)
     limit = call.deadline.left()
     question = {
         "solver": backend.name,
-        "model": str(model),
+        "model": str(call.model),
         "arguments": _constructor_arguments(backend, call.options, limit),
         "parameters": dict(call.options.parameters),
         "start": call.start,
@@ -80,7 +78,7 @@ def run_pulp_solver(backend: Backend, call: BackendCall) -> BackendAnswer:
     values = answer["values"]
     objective = None
     if values is not None:
-        objective = sum(cost * values[x.name] for x, cost in call.problem.objective.items())
+        objective = sum(cost * values[column] for column, cost in call.costs.items())
     return BackendAnswer(
         values=values,
         objective=objective,

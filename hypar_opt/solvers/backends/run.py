@@ -1,4 +1,4 @@
-"""Minimise a PuLP problem with a backend."""
+"""Minimise a problem with a backend."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypar_opt.solvers.backends.pulp_solvers import run_pulp_solver
 
 
 def run_backend(backend: Backend, call: BackendCall) -> BackendAnswer:
-    """Minimise a problem, from its warm start if it has one.
+    """Write a problem, and minimise it, from its warm start if it has one.
 
     Raises
     ------
@@ -18,12 +18,9 @@ def run_backend(backend: Backend, call: BackendCall) -> BackendAnswer:
     HyparError
         If it fails, or the disk is full.
     """
-    # PuLP writes a warm start from the values that its columns have.
-    if call.start:
-        for column in call.problem.variables():
-            if column.name in call.start:
-                column.setInitialValue(call.start[column.name], check=False)
     try:
+        with call.model.open("w", encoding="ascii") as file:
+            file.writelines(f"{line}\n" for line in call.lines)
         return run_cbc(call) if backend.name == "cbc" else run_pulp_solver(backend, call)
     except OSError as error:
         raise HyparError(

@@ -24,34 +24,26 @@ def to_cp_model(clauses: ClauseModel) -> Any:
     model = cp_model.CpModel()
     # Protobuf fields, since a Python object for each of 250,000 variables would take long to make.
     proto = model.proto
-    for _ in clauses.weights:
-        proto.variables.add().domain.extend([0, 1])
-    for literals in clauses.at_least_one:
-        proto.constraints.add().bool_or.literals.extend(literals)
-    for literals in clauses.exactly_one:
-        proto.constraints.add().exactly_one.literals.extend(literals)
-    if clauses.loads:
-        linear = proto.constraints.add().linear
-        linear.vars.extend(range(len(clauses.loads)))
-        linear.coeffs.extend(clauses.loads)
-        # An upper bound only; negated literals make loads negative.
-        linear.domain.extend([-(2**63), clauses.capacity])
+    program, binary = clauses.program, clauses.program.binary
+    for column in program.costs:
+        low, high, _ = program.domain(column, binary)
+        # A threshold or a flow is at most 1 at any optimum.
+        proto.variables.add().domain.extend([low, 1 if high is None else high])
+    for row in program.constraints:
+        constraint, literals = proto.constraints.add(), clauses.literals(row)
+        if literals is None:
+            constraint.linear.vars.extend([clauses.numbers[column] for column in row.terms])
+            constraint.linear.coeffs.extend(row.terms.values())
+            constraint.linear.domain.extend([-(2**63), row.bound])
+        elif row.sense == "=":
+            constraint.exactly_one.literals.extend(literals)
+        else:
+            constraint.bool_or.literals.extend(literals)
     # Scale and offset are doubles, for the log and the exported file alone.
     set_objective(model, clauses.weights)
-    proto.objective.scaling_factor = clauses.unit
-    proto.objective.offset = clauses.constant / clauses.unit
+    proto.objective.scaling_factor = program.factor
+    proto.objective.offset = program.constant / program.factor
     return model
-
-
-def name_variables(model: Any, clauses: ClauseModel, labels: RowNames) -> None:
-    """Name the variables of the choices, as ``x[conv1,H2,model]``; the others have numbers."""
-    variables = model.proto.variables
-    for row, literals in enumerate(clauses.choice_literals):
-        for column, x in enumerate(literals):
-            # With two choices one variable serves both, and is true for the second.
-            if x is not None and x >= 0:
-                fields = labels.layer(row), labels.level(row), labels.choice(row, column)
-                variables[x].name = plain_name("x", *fields)
 
 
 def set_objective(model: Any, weights: Sequence[int]) -> None:
@@ -69,21 +61,10 @@ def set_hint(model: Any, variables: Sequence[int], values: Sequence[int]) -> Non
     model.proto.solution_hint.values.extend(values)
 
 
-def export_named(clauses: ClauseModel, labels: RowNames, path: Path) -> None:
-    """Write clauses as CP-SAT's model, with names, completely or not at all.
-
-    Raises
-    ------
-    InputError
-        As `export_model`.
-    """
-    model = to_cp_model(clauses)
-    name_variables(model, clauses, labels)
-    export_model(model, path)
-
-
-def export_model(model: Any, path: Path) -> None:
+def export_model(clauses: ClauseModel, model: Any, labels: RowNames | None, path: Path) -> None:
     """Write the model completely or not at all: binary as ``.pb``, text as ``.pbtxt``.
+
+    Labels name the variables of the choices, as ``x[conv1,H2,model]``; the others have numbers.
 
     Raises
     ------
@@ -92,6 +73,12 @@ def export_model(model: Any, path: Path) -> None:
     """
     if path.suffix not in (".pb", ".pbtxt"):
         raise InputError("cpsat writes a model as .pb, or as .pbtxt for text", file=str(path))
+    for row, literals in enumerate(clauses.choice_literals):
+        for column, x in enumerate(literals):
+            # With two choices one variable serves both, and is true for the second.
+            if labels is not None and x >= 0:
+                fields = labels.layer(row), labels.level(row), labels.choice(row, column)
+                model.proto.variables[x].name = plain_name("x", *fields)
     # CP-SAT writes to a path only, and would leave half a file where the disk is full.
     with tempfile.TemporaryDirectory() as directory:
         draft = Path(directory, "model").with_suffix(path.suffix)

@@ -9,30 +9,23 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
-from hypar_opt.solvers.cp_sat.clauses import clause_model
+from hypar_opt.solvers.cp_sat.clauses import MAX_SUM, clause_model
 from hypar_opt.solvers.cp_sat.interruptible import solve_interruptibly
 from hypar_opt.solvers.cp_sat.parameters import configured, demand_optimum
 from hypar_opt.solvers.cp_sat.proto import (
     export_model,
-    name_variables,
     set_hint,
     set_objective,
     to_cp_model,
 )
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
+from hypar_opt.solvers.feasibility import allowed_choices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hypar_opt.costs.table import CostTable
     from hypar_opt.solvers.cp_sat.clauses import ClauseModel
-
-MAX_SUM = 2**56
-"""Upper bound on the sum of an objective's, or a capacity's, terms.
-
-CP-SAT accepts up to 2^62, but its presolve moves costs from literal to literal, and so may turn
-such a model into one that it rejects as invalid.
-"""
 
 
 class CpSatSearch:
@@ -61,9 +54,7 @@ class CpSatSearch:
         self._deadline.check()
         self.model = to_cp_model(self.clauses)
         if options.export is not None:
-            if options.labels is not None:
-                name_variables(self.model, self.clauses, options.labels)
-            export_model(self.model, options.export)
+            export_model(self.clauses, self.model, options.labels, options.export)
         initial = _values(self.clauses, _start(table, options, self._deadline))
         set_hint(self.model, list(initial), list(initial.values()))
 
@@ -79,7 +70,7 @@ class CpSatSearch:
         assignment = _assignment(self.clauses, response)
         objective = self._table.price(assignment)
         # In integers: the response's other bound, `best_objective_bound`, is a double.
-        bound = self.clauses.constant + self.clauses.unit * response.inner_objective_lower_bound
+        bound = self.clauses.program.bound(response.inner_objective_lower_bound)
         # CP-SAT's claim of an optimum counts only if its bound equals the exact price.
         if response.status == cp_model.OPTIMAL and bound == objective:
             return SolveResult(assignment, objective, Status.OPTIMAL, bound)
@@ -128,10 +119,8 @@ class CpSatSearch:
 
     def _may_be_earlier(self, block: range, assignment: Sequence[int]) -> bool:
         """Whether a layer of the block is allowed a choice before the one that it has."""
-        earlier_literals = (
-            self.clauses.choice_literals[layer][: assignment[layer]] for layer in block
-        )
-        return any(literal is not None for literals in earlier_literals for literal in literals)
+        allowed = allowed_choices(self._table)
+        return any(allowed[layer, : assignment[layer]].any() for layer in block)
 
     def _weights_with_digits(self, block: range) -> list[int]:
         """Return the weights of the cost as high digits and of the block's choices as low ones."""
@@ -140,7 +129,7 @@ class CpSatSearch:
         for digit, layer in enumerate(block):
             for choice, x in enumerate(self.clauses.choice_literals[layer]):
                 # The first choice adds 0; of two, it is the only one whose literal is negated.
-                if choice and x is not None:
+                if choice:
                     weights[x] += choice * choices**digit
         return weights
 
@@ -188,7 +177,7 @@ def _values(clauses: ClauseModel, assignment: Sequence[int]) -> dict[int, int]:
         x: choice == chosen
         for literals, chosen in zip(clauses.choice_literals, assignment, strict=False)
         for choice, x in enumerate(literals)
-        if x is not None and x >= 0
+        if x >= 0
     }
 
 
@@ -197,9 +186,7 @@ def _assignment(clauses: ClauseModel, response: Any) -> tuple[int, ...]:
     values = list(response.solution)
     return tuple(
         next(
-            choice
-            for choice, x in enumerate(literals)
-            if x is not None and (values[x] if x >= 0 else not values[~x])
+            choice for choice, x in enumerate(literals) if (values[x] if x >= 0 else not values[~x])
         )
         for literals in clauses.choice_literals
     )

@@ -9,8 +9,9 @@ from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.documents.document import check_writable, write_whole
 from hypar_opt.errors import NoAnswerError
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
-from hypar_opt.solvers.cp_sat.clauses import clause_model
-from hypar_opt.solvers.cp_sat.search import MAX_SUM, CpSatSearch
+from hypar_opt.solvers.cp_sat.clauses import MAX_SUM, clause_model
+from hypar_opt.solvers.cp_sat.search import CpSatSearch
+from hypar_opt.solvers.feasibility import trivially_infeasible
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
@@ -33,18 +34,20 @@ class ConstraintProgram(Solver):
         refusal = too_large(self.max_columns, table.layers, len(table.ends), table.choices)
         if refusal:
             return refusal
+        if trivially_infeasible(table):
+            return None
         # Checked on the model, whose weights are smaller: common charges and factors are removed.
         clauses = clause_model(table)
         # At least one layer's choices have to fit as a digit below the costs, to break ties.
         if (sum(map(abs, clauses.weights)) + table.choices) * table.choices > MAX_SUM:
             return "counts in 64 bits, and these costs could add up to more; try dp"
-        if sum(map(abs, clauses.loads)) > MAX_SUM:
-            return "counts in 64 bits, and these loads could add up to more; try dp"
         return None
 
     def solve(self, table: CostTable, options: SolverOptions) -> SolveResult:
         import ortools
 
+        if trivially_infeasible(table):
+            return SolveResult(None, None, Status.INFEASIBLE)
         try:
             search = CpSatSearch(table, options)
         except NoAnswerError:
@@ -61,4 +64,4 @@ class ConstraintProgram(Solver):
             if options.log is not None:
                 write_whole(options.log, "".join(f"{line}\n" for line in log))
         versions = {"ortools": ortools.__version__}  # type: ignore[attr-defined]
-        return replace(result, statistics=search.clauses.statistics(), versions=versions)
+        return replace(result, statistics=search.clauses.program.statistics(), versions=versions)

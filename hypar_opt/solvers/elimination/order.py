@@ -24,6 +24,8 @@ MAX_ENTRIES = 2**27
 _BIT = 2**20
 """The unit of logarithms: whole numbers of it, so that equal sizes are equal in any order."""
 
+_LIMIT = round(log2(MAX_ENTRIES) * _BIT)
+
 
 @dataclass(frozen=True, eq=False)
 class Order:
@@ -97,11 +99,10 @@ def in_given_order(
         As `elimination_order`.
     """
     remaining = _Remaining(sizes, pairs)
-    limit = round(log2(MAX_ENTRIES) * _BIT)
     scopes: list[set[int]] = [set() for _ in sizes]
     for layer in layers:
-        if remaining.entries(layer) > limit:
-            raise _TooLargeError([sizes[layer], *(sizes[n] for n in remaining.neighbours[layer])])
+        if remaining.entries(layer) > _LIMIT:
+            raise remaining.too_large(layer)
         scopes[layer] = remaining.eliminate(layer)
     return _checked(_order(sizes, layers, scopes), sizes, pairs)
 
@@ -154,6 +155,7 @@ class _Remaining:
     """The part of a graph not yet eliminated; sizes are logarithms."""
 
     def __init__(self, sizes: Sequence[int], pairs: Sequence[tuple[int, int]]) -> None:
+        self.sizes = sizes
         self.bits = [round(log2(size) * _BIT) for size in sizes]
         self.neighbours: list[set[int]] = [set() for _ in sizes]
         for u, v in pairs:
@@ -163,6 +165,9 @@ class _Remaining:
     def entries(self, layer: int) -> int:
         """Return the size of the table of this layer and its neighbours."""
         return self.bits[layer] + sum([self.bits[n] for n in self.neighbours[layer]])
+
+    def too_large(self, layer: int) -> _TooLargeError:
+        return _TooLargeError([self.sizes[n] for n in (layer, *self.neighbours[layer])])
 
     def eliminate(self, layer: int) -> set[int]:
         """Join a layer's neighbours to each other, remove it, and return them."""
@@ -198,13 +203,12 @@ def _greedy(
         As `elimination_order`, at the first table that is too large.
     """
     remaining = _Remaining(sizes, pairs)
-    limit = round(log2(MAX_ENTRIES) * _BIT)
     # The fill of a layer changes with the neighbours of its neighbours.
     reach = 2 if key is _by_fill else 1
 
     def rank(layer: int) -> int:
         # Layers of too large tables wait: the work for their keys grows with their neighbours.
-        return key(remaining, layer) if remaining.entries(layer) <= limit else _WAITS
+        return key(remaining, layer) if remaining.entries(layer) <= _LIMIT else _WAITS
 
     ranks = [rank(layer) for layer in range(len(sizes))]
     heap = [(r, layer) for layer, r in enumerate(ranks)]
@@ -216,8 +220,7 @@ def _greedy(
         if lowest != ranks[layer]:
             continue
         if lowest == _WAITS:
-            factors = [sizes[layer], *(sizes[n] for n in remaining.neighbours[layer])]
-            raise _TooLargeError(factors)
+            raise remaining.too_large(layer)
         ranks[layer] = _GONE
         order.append(layer)
         scopes[layer] = remaining.eliminate(layer)

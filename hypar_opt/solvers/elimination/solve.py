@@ -15,18 +15,20 @@ from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.deadline import NEVER
 from hypar_opt.errors import RefusedError
 from hypar_opt.solvers.base import SolveResult, Status
-from hypar_opt.solvers.elimination import buckets, rounds
-from hypar_opt.solvers.elimination.buckets import Buckets, PairwiseCharges
+from hypar_opt.solvers.elimination.buckets import (
+    Buckets,
+    PairwiseCharges,
+    eliminate,
+    traced_back,
+)
 from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
 from hypar_opt.solvers.elimination.optima import canonical_optimum
 from hypar_opt.solvers.elimination.order import Order, check_neighbours, elimination_order
-from hypar_opt.solvers.elimination.schedule import MAX_ENUMERATED, EliminationSchedule
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
 from hypar_opt.solvers.product_states import charges_of_pairs
-from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -74,13 +76,11 @@ def solve(table: Table, deadline: Deadline) -> SolveResult:
     """
     match table:
         case ThresholdTable():
-            return _two_choices(PseudoBoolean.of(table), deadline)
+            return solve(table.as_one_table(), deadline)
         case CostTable() if trivially_infeasible(table):
             return SolveResult(None, None, Status.INFEASIBLE)
         case CostTable() if table.capacity is not None:
             return _if_it_fits(table, deadline)
-        case CostTable() if table.choices == 2:
-            return _two_choices(PseudoBoolean.of(table), deadline)
         case CostTable():
             return _any_choices(table, deadline)
         case FactoredTable():
@@ -99,7 +99,7 @@ def _if_it_fits(table: CostTable, deadline: Deadline) -> SolveResult:
 
 
 def _order_of(table: Table) -> Order:
-    """Return a table's elimination order; with two choices, that of the core after all rounds.
+    """Return a table's elimination order.
 
     Raises
     ------
@@ -108,9 +108,7 @@ def _order_of(table: Table) -> Order:
     """
     match table:
         case ThresholdTable():
-            return _core_order(graph_of(len(table.data), table.ends))
-        case CostTable() if table.choices == 2:
-            return _core_order(graph_of(table.layers, table.ends))
+            sizes = (2,) * len(table.data)
         case CostTable():
             sizes = tuple(allowed_choices(table).sum(axis=1).tolist())
         case FactoredTable():
@@ -118,84 +116,12 @@ def _order_of(table: Table) -> Order:
     return _order_of_size(sizes, table.ends)
 
 
-def _order_of_size(sizes: tuple[int, ...], ends: NDArray[np.intp]) -> Order:
+def _order_of_size(
+    sizes: tuple[int, ...], ends: Sequence[Sequence[int]] | NDArray[np.intp]
+) -> Order:
     graph = graph_of(len(sizes), ends)
     check_neighbours(sizes, graph.low, graph.high)
     return elimination_order(sizes, graph.pairs)
-
-
-def _core_order(graph: PairGraph) -> Order:
-    """Return the order of the core that rounds leave; empty if they could eliminate everything."""
-    check_neighbours((2,) * graph.layers, graph.low, graph.high)
-    schedule = graph.schedule
-    core = schedule.core if schedule.width is None else ()
-    if not len(core):
-        return elimination_order((), ())
-    return elimination_order((2,) * len(core), _tuples(graph.schedule.core_pairs))
-
-
-def _two_choices(function: PseudoBoolean, deadline: Deadline) -> SolveResult:
-    """Solve functions of 0-1 variables: in rounds, then the core layer by layer."""
-    submodular, schedule = function.submodular, function.graph.schedule
-    left = rounds.eliminate(
-        schedule,
-        function.constant,
-        function.linear,
-        function.quadratic,
-        deadline,
-        ties=not submodular,
-    )
-    core, tied = _core_optimum(schedule, left, deadline)
-    objective = sum(left.constant.tolist())
-    values, tied_in_rounds = rounds.traced_back(schedule, left, core)
-    # The optima of a submodular function are a lattice: decided for 0, ties give its minimum.
-    if not submodular and (tied or tied_in_rounds):
-        values = _canonical_values(function, deadline)
-    width = schedule.width or _core_order(function.graph).width
-    return _optimal(function.assignment(values), objective, width, 2 ** (width + 1))
-
-
-def _core_optimum(
-    schedule: EliminationSchedule, left: rounds.Eliminated, deadline: Deadline
-) -> tuple[NDArray[np.bool_], bool]:
-    """Return an optimum of the core, and whether any tied; add its cost to the constant."""
-    if len(schedule.core) <= MAX_ENUMERATED:
-        return rounds.cheapest_few(schedule, left)
-    charges = _of_variables(left.linear, left.quadratic, _tuples(schedule.core_pairs))
-    order = elimination_order(charges.sizes, tuple(charges.pairs))
-    filled = buckets.eliminate(charges, order, deadline)
-    functions = range(left.linear.shape[1])
-    left.constant[...] += [filled.least(n) for n in functions]
-    optima = [buckets.traced_back(filled, n) for n in functions]
-    return np.array([values for values, _ in optima], bool).T, any(tied for _, tied in optima)
-
-
-def _canonical_values(function: PseudoBoolean, deadline: Deadline) -> NDArray[np.bool_]:
-    """Return the canonical optima of functions that need not be submodular."""
-    quadratic = np.broadcast_to(
-        function.quadratic[:, None], (len(function.quadratic), function.linear.shape[1])
-    )
-    charges = _of_variables(function.linear, quadratic, function.graph.pairs)
-    order = elimination_order(charges.sizes, function.graph.pairs)
-    filled = buckets.eliminate(charges, order, deadline)
-    functions = range(function.linear.shape[1])
-    optima = [canonical_optimum(filled, charges.sizes, n, deadline) for n in functions]
-    return np.array(optima, bool).T
-
-
-def _of_variables(
-    linear: Integers, quadratic: Integers, pairs: Iterable[tuple[int, int]]
-) -> PairwiseCharges:
-    """Return the charges of 0-1 variables: for a 1, and for a pair that are both 1."""
-    zero = np.zeros_like(linear)
-    nodes = np.stack([zero, linear], axis=-1)
-
-    def charge(pair: int) -> Integers:
-        both: Integers = np.zeros((linear.shape[1], 2, 2), linear.dtype)
-        both[:, 1, 1] = quadratic[pair]
-        return both
-
-    return PairwiseCharges(list(nodes), {uv: partial(charge, n) for n, uv in enumerate(pairs)})
 
 
 def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
@@ -203,7 +129,7 @@ def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
     columns, objective, order = _canonical(of_allowed(table, allowed), deadline)
     assignment = tuple(int(a[column]) for a, column in zip(allowed, columns, strict=True))
-    return _optimal(assignment, objective, order.width, order.largest)
+    return _optimal(assignment, objective, order)
 
 
 def of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> PairwiseCharges:
@@ -214,7 +140,7 @@ def of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> Pairwis
         entries: Integers = table.edge[edge][np.ix_(allowed[source], allowed[target])]
         return entries
 
-    nodes = [row[None, choices] for row, choices in zip(table.node, allowed, strict=True)]
+    nodes = [row[choices] for row, choices in zip(table.node, allowed, strict=True)]
     return PairwiseCharges(
         nodes, _pair_charges(graph_of(table.layers, table.ends), table.ends, charge)
     )
@@ -232,30 +158,30 @@ def eliminated(table: CostTable, deadline: Deadline) -> Buckets:
     """
     charges = of_allowed(table, [np.flatnonzero(row) for row in allowed_choices(table)])
     order = elimination_order(charges.sizes, tuple(charges.pairs))
-    return buckets.eliminate(charges, order, deadline)
+    return eliminate(charges, order, deadline)
 
 
 def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
     """Solve all levels together, with the table of all pairs of states."""
     graph = graph_of(len(table.node), table.ends)
     charges = PairwiseCharges(
-        [row[None, table.columns] for row in table.node],
+        [row[table.columns] for row in table.node],
         _pair_charges(graph, table.ends, partial(charges_of_pairs, table)),
     )
     states, objective, order = _canonical(charges, deadline)
     if table.penalty is not None and objective >= table.penalty:
         return SolveResult(None, None, Status.INFEASIBLE)
-    return _optimal(tuple(states), objective, order.width, order.largest)
+    return _optimal(tuple(states), objective, order)
 
 
 def _canonical(charges: PairwiseCharges, deadline: Deadline) -> tuple[list[int], int, Order]:
-    """Return the canonical optimum of one function, its cost, and the elimination order."""
+    """Return the canonical optimum, its cost, and the elimination order."""
     order = elimination_order(charges.sizes, tuple(charges.pairs))
-    filled = buckets.eliminate(charges, order, deadline)
-    columns, tied = buckets.traced_back(filled, 0)
+    filled = eliminate(charges, order, deadline)
+    columns, tied = traced_back(filled)
     if tied:
-        columns = canonical_optimum(filled, charges.sizes, 0, deadline)
-    return columns, filled.least(0), order
+        columns = canonical_optimum(filled, charges.sizes, deadline)
+    return columns, filled.least, order
 
 
 def _pair_charges(
@@ -268,17 +194,13 @@ def _pair_charges(
 
     def total(pair: int, low: int) -> Integers:
         charges = [charge(n) if ends[n, 0] == low else charge(n).T for n in edges[pair]]
-        return np.asarray(sum(charges[1:], charges[0]))[None]
+        return np.asarray(sum(charges[1:], charges[0]))
 
     return {uv: partial(total, n, uv[0]) for n, uv in enumerate(graph.pairs)}
 
 
-def _optimal(assignment: tuple[int, ...], objective: int, width: int, entries: int) -> SolveResult:
-    statistics = {"width": width, "entries": entries}
+def _optimal(assignment: tuple[int, ...], objective: int, order: Order) -> SolveResult:
+    statistics = {"width": order.width, "entries": order.largest}
     return SolveResult(
         assignment, objective, Status.OPTIMAL, bound=objective, statistics=statistics
     )
-
-
-def _tuples(pairs: NDArray[np.intp]) -> tuple[tuple[int, int], ...]:
-    return tuple((u, v) for u, v in pairs.tolist())

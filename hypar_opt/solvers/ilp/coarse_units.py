@@ -1,4 +1,4 @@
-"""Tables whose costs have more digits than PuLP writes: solved exactly, in a coarser unit."""
+"""Tables whose costs have more digits than backends tell apart, solved in a coarser unit."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.solvers.base import SolveResult, Status
 from hypar_opt.solvers.ilp.formulate import formulate
-from hypar_opt.solvers.ilp.minimise import Session, minimise
-from hypar_opt.solvers.ilp.pulp_problem import MAX_COEFFICIENT
+from hypar_opt.solvers.ilp.minimise import MAX_COST, Session, minimise
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
@@ -26,12 +25,12 @@ def in_coarse_units(table: CostTable) -> tuple[CostTable, int]:
     """
     unit, coarse = 1, table
     # In no form of the program is a coefficient larger.
-    if 2 * table.largest < MAX_COEFFICIENT:
+    if 2 * table.largest < MAX_COST:
         return coarse, unit
     while True:
         # Constraints change no cost, and without them the program is soon made.
         program = formulate(replace(coarse, allowed=None, load=None, capacity=None))
-        if program.largest_cost // program.factor < MAX_COEFFICIENT:
+        if program.largest_cost // program.factor < MAX_COST:
             return coarse, unit
         unit *= 10
         coarse = replace(table, node=table.node // unit, edge=table.edge // unit)

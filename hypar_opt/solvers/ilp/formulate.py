@@ -2,118 +2,81 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.solvers.ilp.knapsack import with_capacity
+from hypar_opt.solvers.ilp.knapsack import MAX_CAPACITY, with_capacity
 from hypar_opt.solvers.ilp.zero_one import LinearConstraint, ZeroOneProgram
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hypar_opt.costs.table import CostTable
 
 
-def formulate(table: CostTable, deadline: Deadline = NEVER) -> ZeroOneProgram:
+def formulate(
+    table: CostTable, deadline: Deadline = NEVER, largest_load: int = MAX_CAPACITY
+) -> ZeroOneProgram:
     """Return the tightest program known of a table that is not `trivially_infeasible`.
 
-    On two choices, wherever all edges can be made to charge equal choices less than unequal
-    ones: difference constraints, whose relaxation is integral on any graph. Else the path form,
-    whose relaxation is integral on a chain.
+    Parameters
+    ----------
+    largest_load
+        A larger capacity is divided into digits: see `with_capacity`.
 
     Raises
     ------
     NoAnswerError
         If the deadline passes.
     """
-    ones = _submodular_columns(table)
-    program = _path_form(table, deadline) if ones is None else _threshold_form(table, ones)
+    program = (_two_choices if table.choices == 2 else _path_form)(table, deadline)
     # Fixed by its bounds a column costs the backend nothing; a constraint would be a row.
     if table.allowed is not None:
         forbidden = zip(*(~table.allowed).nonzero(), strict=True)
         literals = [program.literals[layer][choice] for layer, choice in forbidden]
         program = replace(program, fixed={column: 1 - value for column, value in literals})
-    return with_capacity(program, table)
+    return with_capacity(program, table, largest_load)
 
 
-def _submodular_columns(table: CostTable) -> list[int] | None:
-    """Return the choice for which a layer's column is 1, so that all edges are submodular.
+def _two_choices(table: CostTable, deadline: Deadline) -> ZeroOneProgram:
+    """Return the program of a binary per layer, and a column per edge whose choices interact.
 
-    What an edge charges beyond its two ends' own charges, ``dd + mm - dm - md``, must not be
-    positive. Where it is, one end's column has to stand for the other choice. That is to
-    2-colour the graph, edges of positive interaction joining unlike layers: on a forest it
-    always exists; None if a cycle forbids it, or there are not two choices.
+    An edge costs ``dd + (md - dd) u + (dm - dd) v + q u v``, q = dd + mm - dm - md, where u and
+    v are 1 where its ends have the second choice. The product is linearised by the sign of q: for
+    q < 0, u v is u + v - z with a threshold z above u and v; for q > 0, z is above u + v - 1. As z
+    has a cost, minimising holds it down; with binary ends it is integral.
+
+    The relaxation is the local marginal polytope, integral on a forest. Without q > 0 its
+    difference constraints are totally unimodular, and it is integral on any graph.
 
     Source: Boros and Hammer, "Pseudo-Boolean optimization", Discrete Applied Mathematics 123,
     2002.
     """
-    if table.choices != 2:
-        return None
-    neighbours: defaultdict[int, list[tuple[int, bool]]] = defaultdict(list)
-    for (u, v), ((dd, dm), (md, mm)) in zip(table.ends.tolist(), table.edge.tolist(), strict=True):
-        # Without interaction the edge is separable, and submodular either way.
-        interaction = dd + mm - dm - md
-        if interaction:
-            neighbours[u].append((v, interaction > 0))
-            neighbours[v].append((u, interaction > 0))
-    ones: dict[int, int] = {}
-    # Depth first from a root per component; its own choice is free.
-    for root in range(table.layers):
-        stack = [] if root in ones else [root]
-        ones.setdefault(root, 1)
-        while stack:
-            layer = stack.pop()
-            for neighbour, unlike in neighbours[layer]:
-                required = ones[layer] ^ unlike
-                if neighbour not in ones:
-                    ones[neighbour] = required
-                    stack.append(neighbour)
-                elif ones[neighbour] != required:
-                    # A cycle with an odd number of positive interactions.
-                    return None
-    return [ones[layer] for layer in range(table.layers)]
-
-
-def _threshold_form(table: CostTable, ones: Sequence[int]) -> ZeroOneProgram:
-    """Return the program of a binary per layer, and a column per edge no less than its ends'.
-
-    Difference constraints are totally unimodular, so the relaxation is integral.
-
-    Parameters
-    ----------
-    ones
-        For every layer, the choice for which its column is 1.
-    """
-    x = [f"x_{layer}_{choice}" for layer, choice in enumerate(ones)]
-    literals = [
-        [(column, int(choice == one)) for choice in range(2)]
-        for column, one in zip(x, ones, strict=True)
-    ]
-    costs: dict[str, int] = {}
-    constant = 0
+    x = [f"x_{layer}_1" for layer in range(table.layers)]
+    first, second = table.node.T.tolist()
+    constant = sum(first)
+    costs = {column: b - a for column, a, b in zip(x, first, second, strict=True)}
     constraints: list[LinearConstraint] = []
-    for column, one, charges in zip(x, ones, table.node.tolist(), strict=True):
-        constant += charges[1 - one]
-        costs[column] = charges[one] - charges[1 - one]
+    # Python integers: an interaction may exceed int64 where no cost does.
     edges = zip(table.ends.tolist(), table.edge.tolist(), strict=True)
-    for index, ((u, v), charges) in enumerate(edges):
-        by_u = charges if ones[u] else charges[::-1]
-        (a, b), (c, d) = by_u if ones[v] else (pair[::-1] for pair in by_u)
-        # a + (d-b) x_u + (d-c) x_v + (b+c-a-d) max(x_u, x_v), at all four corners
-        constant += a
-        costs[x[u]] += d - b
-        costs[x[v]] += d - c
-        if b + c > a + d:
-            # The cost is positive, so minimising holds the column down to the maximum, and bounds
-            # from below are enough. It need not be binary: with x it is integral.
-            z = f"z_{index}"
-            costs[z] = b + c - a - d
+    for index, ((u, v), ((dd, dm), (md, mm))) in enumerate(edges):
+        deadline.check()
+        q = dd + mm - dm - md
+        constant += dd
+        costs[x[u]] += md - dd + min(q, 0)
+        costs[x[v]] += dm - dd + min(q, 0)
+        # Without interaction the edge is a sum of its ends' charges and needs no column.
+        z = f"z_{index}"
+        if q:
+            costs[z] = abs(q)
+        if q < 0:
             constraints += [
                 LinearConstraint(f"over_{index}_{end}", {z: 1, x[end]: -1}, ">=", 0)
                 for end in (u, v)
             ]
+        elif q > 0:
+            terms = {z: 1, x[u]: -1, x[v]: -1}
+            constraints.append(LinearConstraint(f"both_{index}", terms, ">=", -1))
+    literals = [[(column, 0), (column, 1)] for column in x]
     return ZeroOneProgram(literals, costs, constant, tuple(constraints))
 
 

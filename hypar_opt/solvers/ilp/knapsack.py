@@ -22,10 +22,12 @@ CBC rounds: of feasible capacities of 10^8 it calls 3 in 100 infeasible.
 """
 
 
-def with_capacity(program: ZeroOneProgram, table: CostTable) -> ZeroOneProgram:
+def with_capacity(
+    program: ZeroOneProgram, table: CostTable, largest: int = MAX_CAPACITY
+) -> ZeroOneProgram:
     """Return a table's program with constraints that keep its loads within its capacity.
 
-    One constraint if its coefficients are small. Else one per digit, with an integer column
+    One constraint for a capacity up to the largest. Else one per digit, with an integer column
     that carries to the next, as in addition by hand: the same choices fit, and the relaxation
     is the same.
     """
@@ -38,7 +40,7 @@ def with_capacity(program: ZeroOneProgram, table: CostTable) -> ZeroOneProgram:
     carried: dict[str, int] = {}
     for digit in itertools.count():
         name = f"capacity_{digit}"
-        if capacity <= MAX_CAPACITY:
+        if capacity <= largest:
             return program.with_constraint(name, _terms(weights), "<=", capacity, carried)
         carry = f"carry_{digit}"
         # sum(digits) + carry in - BASE * carry out <= this digit of the capacity.

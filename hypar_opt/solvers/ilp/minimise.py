@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -17,14 +16,15 @@ from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.solvers.ilp.formulate import formulate
 from hypar_opt.solvers.ilp.knapsack import violated_cover
-from hypar_opt.solvers.ilp.pulp_problem import MAX_COEFFICIENT, pulp_problem
+from hypar_opt.solvers.ilp.model_file import CONSTANT, mps_lines
 from hypar_opt.solvers.ilp.zero_one import LayerChoice, ZeroOneProgram
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
 
-_WRITING = 1.5
-"""Ratio of PuLP's time to write a program, which cannot be interrupted, to that to build it."""
+DIGITS = 12
+MAX_COST = 10**DIGITS
+"""Costs are below this: a backend's doubles have more digits, but it tolerates differences."""
 
 _INFINITE = 1e30
 """A bound of at least this size is a backend's infinity."""
@@ -95,7 +95,7 @@ def minimise_canonically(session: Session, table: CostTable) -> SolveResult | No
         return None
     try:
         program = formulate(table, session.deadline).with_fewest_ones()
-        if program is None or max(map(abs, program.backend_costs().values())) >= MAX_COEFFICIENT:
+        if program is None or max(map(abs, program.backend_costs().values())) >= MAX_COST:
             return None
         return _minimise_with_cuts(session, table, program, has_answer=True)
     except NoAnswerError:
@@ -127,15 +127,20 @@ def _minimise_with_cuts(
 def _run(session: Session, program: ZeroOneProgram) -> BackendAnswer:
     """Call the backend, and return its answer with the program's constant subtracted."""
     # A gap is relative to the total, constant included. Without a gap the constant stays out, so
-    # that the numbers are short: PuLP writes 12 digits of them.
+    # that the numbers are short.
     constant = program.constant // program.factor if session.options.gap else 0
+    costs = program.backend_costs()
+    lines = mps_lines(replace(program, costs=costs, constant=constant), session.deadline)
+    start = _start_values(program, session.options.warm_start or ())
+    call = BackendCall(
+        session.process,
+        lines,
+        costs | {CONSTANT: constant},
+        session.options,
+        start,
+        session.deadline,
+    )
     try:
-        started = time.monotonic()
-        problem = pulp_problem(program, constant, session.deadline)
-        # PuLP cannot be interrupted while it writes: no answer is better than a late one.
-        session.deadline.check(_WRITING * (time.monotonic() - started))
-        start = _start_values(program, session.options.warm_start or ())
-        call = BackendCall(session.process, problem, session.options, start, session.deadline)
         answer = run_backend(session.backend, call)
     finally:
         if session.options.log is not None and session.process.log.exists():
@@ -171,11 +176,7 @@ def _to_result(
     bound = _proven_bound(answer, relative)
     optimal = bound == relative
     stopped_by = answer.stopped_by or ("gap" if session.options.gap else None)
-    statistics: dict[str, float] = {
-        "rows": len(program.constraints),
-        "columns": len(program.costs),
-        "nonzeros": sum(len(constraint.terms) for constraint in program.constraints),
-    }
+    statistics = program.statistics()
     if answer.root_bound is not None:
         root = answer.root_bound
         if program.tie_weight > 1:  # less what the ones add

@@ -34,6 +34,10 @@ _LINE = 200
 """Characters after which a line of an LP file is folded; some readers take 255 at most."""
 
 
+_CHECK_INTERVAL = 1000
+"""Lines that are written between two checks of the deadline."""
+
+
 @dataclass(frozen=True)
 class _Column:
     """A column of a model file: its cost and bounds, and whether it is an integer."""
@@ -106,6 +110,20 @@ def export_program(
         path, "".join(f"{line}\n" for line in lines(columns, replace(program, constraints=rows)))
     )
     return program
+
+
+def mps_lines(program: ZeroOneProgram, deadline: Deadline) -> Iterator[str]:
+    """Yield the lines of a program's free MPS file, under its internal names.
+
+    Raises
+    ------
+    NoAnswerError
+        If the deadline passes.
+    """
+    for number, line in enumerate(_mps_lines(list(_columns(program, str)), program)):
+        if number % _CHECK_INTERVAL == 0:
+            deadline.check()
+        yield line
 
 
 def _columns(program: ZeroOneProgram, name: Callable[[str], str]) -> Iterator[_Column]:

@@ -11,9 +11,8 @@ from hypar_opt.solvers.backends.process import SolverProcess
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, too_large
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
 from hypar_opt.solvers.ilp.coarse_units import in_coarse_units, solve_in_coarse_units
-from hypar_opt.solvers.ilp.minimise import Session, minimise, minimise_canonically
+from hypar_opt.solvers.ilp.minimise import DIGITS, Session, minimise, minimise_canonically
 from hypar_opt.solvers.ilp.model_file import export_program
-from hypar_opt.solvers.ilp.pulp_problem import DIGITS
 from hypar_opt.solvers.tie_breaking import Choices, canonical
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ MAX_UNIT = 10**6
 """The coarsest unit: the more digits are dropped, the more assignments tie, to be enumerated."""
 
 MAX_COLUMNS = 500_000
-"""PuLP needs about 2 kB for a column, a gigabyte in total, and 30 microseconds to write it."""
+"""PuLP, which reads the program for backends but CBC, needs 2 kB a column: a gigabyte in total."""
 
 
 class IntegerProgram(Solver):

@@ -62,14 +62,22 @@ class ZeroOneProgram:
     def largest_cost(self) -> int:
         return max(map(abs, self.costs.values()))
 
+    def statistics(self) -> dict[str, float]:
+        return {
+            "rows": len(self.constraints),
+            "columns": len(self.costs),
+            "nonzeros": sum(len(row.terms) for row in self.constraints),
+        }
+
     def with_fewest_ones(self) -> ZeroOneProgram | None:
         """Return the program whose optimum has the fewest ones among this program's optima.
 
         None if that may not be the canonical optimum. It is if every layer's column is 1 for its
-        second choice: then the optima are a lattice in the choices, and its least element has the
-        fewest ones. Constraints other than those of edges would break that.
+        second choice and all constraints are of differences: then the optima are a lattice in the
+        choices, and its least element has the fewest ones.
         """
-        if any(row[1:] != [(row[0][0], 1)] for row in self.literals):
+        two_choices = all(row[1:] == [(row[0][0], 1)] for row in self.literals)
+        if not two_choices or any(row.bound for row in self.constraints):
             return None
         return replace(self, tie_weight=len(self.literals) + 1)
 
