@@ -107,10 +107,10 @@ class GraphCompletion:
 
     @cached_property
     def least(self) -> int:
-        return self.buckets.least
+        return self.buckets.least(0)
 
     def column(self, node: int, scope: Sequence[int]) -> Integers:
-        return self.buckets.column(node, scope)
+        return self.buckets.column(node, 0, scope)
 
 
 def completion_along_chain(instance: Instance, deadline: Deadline = NEVER) -> Completion | None:

@@ -24,14 +24,23 @@ _AT_ONCE = 2**18
 
 @dataclass(frozen=True, eq=False)
 class PairwiseCharges:
-    """Charges of layers, ``(choices,)``, and of pairs of layers, ``(choices, choices)``."""
+    """Charges of layers and pairs, in several functions at once.
+
+    Parameters
+    ----------
+    nodes
+        Every layer's charges, ``(functions, choices)``.
+    pairs
+        Charges ``(functions, choices, choices)`` by pair of layers; one function may stand for
+        all.
+    """
 
     nodes: Sequence[Integers]
     pairs: Mapping[tuple[int, int], Callable[[], Integers]]
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        return tuple(map(len, self.nodes))
+        return tuple(node.shape[1] for node in self.nodes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +51,7 @@ class Part:
     ----------
     scope
         The other layers, in the order of the bucket's scope.
-    charge : (choices of the layer, choices of each in the scope)
+    charge : (functions, choices of the layer, choices of each in the scope)
     """
 
     scope: tuple[int, ...]
@@ -52,9 +61,14 @@ class Part:
         """Return the charge with an axis for every layer of the bucket's scope."""
         if len(self.scope) == len(scope):
             return self.charge
-        sizes = iter(self.charge.shape[1:])
+        sizes = iter(self.charge.shape[2:])
         shape = [next(sizes) if layer in self.scope else 1 for layer in scope]
-        return self.charge.reshape(len(self.charge), *shape)
+        return self.charge.reshape(*self.charge.shape[:2], *shape)
+
+    def of(self, function: int) -> Integers:
+        """Return a function's charge; a single one stands for all functions."""
+        charge: Integers = self.charge[function if len(self.charge) > 1 else 0]
+        return charge
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,35 +82,34 @@ class Buckets:
         All charges in each layer's bucket. Its message is the minimum of their sum over the
         layer's choices.
     messages
-        Each layer's message, ``(choices of each in its scope)``.
+        Each layer's message, ``(functions, choices of each in its scope)``.
     """
 
     order: Order
     parts: Sequence[Sequence[Part]]
     messages: Sequence[Integers]
 
-    def total(self, layer: int) -> Integers:
+    def total(self, layer: int, function: int) -> Integers:
         """Return a bucket's total charge: ``(choices, choices of each in its scope)``."""
         parts = [part.among(self.order.scopes[layer]) for part in self.parts[layer]]
         # The small ones first, as in a message.
         total: Integers = reduce(add, sorted(parts, key=lambda part: part.size))
-        return total
+        return total[function if len(total) > 1 else 0]  # type: ignore[no-any-return]
 
-    def column(self, layer: int, choices: Sequence[int]) -> Integers:
+    def column(self, layer: int, function: int, choices: Sequence[int]) -> Integers:
         """Return the charge of each choice of a layer, given the choices of its scope."""
         scope = self.order.scopes[layer]
         chosen = dict(zip(scope, choices, strict=True))
         column: Integers = np.zeros(1, np.int64)
         for part in self.parts[layer]:
             at: tuple[Any, ...] = (slice(None), *(chosen[n] for n in part.scope))
-            column = column + part.charge[at]
+            column = column + part.of(function)[at]
         return column
 
-    @property
-    def least(self) -> int:
-        """The least cost of an assignment."""
+    def least(self, function: int) -> int:
+        """Return a function's minimum."""
         roots = (layer for layer, scope in enumerate(self.order.scopes) if not scope)
-        return sum(int(self.messages[layer]) for layer in roots)
+        return sum(int(self.messages[layer][function]) for layer in roots)
 
 
 def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buckets:
@@ -119,7 +132,7 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
         for u, v in pairs[layer]:
             charge = charges.pairs[u, v]()
             # The bucket's layer first.
-            bucket.append(Part((v,), charge) if u == layer else Part((u,), charge.T))
+            bucket.append(Part((v,), charge) if u == layer else Part((u,), charge.swapaxes(1, 2)))
         messages[layer] = _minimum([part.among(scope) for part in bucket])
         if scope:
             # All of the scope but the parent are in the parent's scope, in the same order.
@@ -133,22 +146,21 @@ def _minimum(charges: list[Integers]) -> Integers:
     charges.sort(key=lambda charge: charge.size)
     shape = np.broadcast_shapes(*(charge.shape for charge in charges))
     if prod(shape) <= _AT_ONCE:
-        total = reduce(add, charges)
-        # An array also where Python's integers have no axis left.
-        return np.asarray(total.min(axis=0), total.dtype)
-    lowest: Integers = np.array(reduce(add, [charge[0] for charge in charges]))
-    for choice in range(1, shape[0]):
-        np.minimum(lowest, reduce(add, [charge[choice] for charge in charges]), out=lowest)
+        lowest: Integers = reduce(add, charges).min(axis=1)
+        return lowest
+    lowest = np.array(reduce(add, [charge[:, 0] for charge in charges]))
+    for choice in range(1, shape[1]):
+        np.minimum(lowest, reduce(add, [charge[:, choice] for charge in charges]), out=lowest)
     return lowest
 
 
-def traced_back(buckets: Buckets) -> tuple[list[int], bool]:
-    """Return an optimum, and whether it broke ties, for the first choice."""
+def traced_back(buckets: Buckets, function: int) -> tuple[list[int], bool]:
+    """Return an optimum of a function, and whether it broke ties, for the first choice."""
     choices = [0] * len(buckets.parts)
     tied = False
     for layer in reversed(buckets.order.layers):
         scope = [choices[n] for n in buckets.order.scopes[layer]]
-        column = buckets.column(layer, scope)
+        column = buckets.column(layer, function, scope)
         choice = choices[layer] = int(column.argmin())
         tied = tied or int((column == column[choice]).sum()) > 1
     return choices, tied

@@ -32,21 +32,21 @@ def least_by_choice(buckets: Buckets, deadline: Deadline) -> list[Integers]:
     for layer, scope in enumerate(order.scopes):
         if scope:
             children[scope[0]].append(layer)
-    optimum = buckets.least
+    optimum = buckets.least(0)
     # The least cost outside each layer's bucket, by the choices of its scope.
     rest: list[Integers | int] = [
-        0 if scope else optimum - int(buckets.messages[layer])
+        0 if scope else optimum - int(buckets.messages[layer][0])
         for layer, scope in enumerate(order.scopes)
     ]
     least: list[Integers] = [buckets.messages[0]] * len(order.scopes)
     for layer in reversed(order.layers):
         deadline.check()
         scope = order.scopes[layer]
-        whole = buckets.total(layer) + rest[layer]
+        whole = buckets.total(layer, 0) + rest[layer]
         least[layer] = whole.min(axis=tuple(range(1, whole.ndim)))
         among = (layer, *scope)
         for child in children[layer]:
-            message = buckets.messages[child]
+            message = buckets.messages[child][0]
             rest[child] = _minimum(whole, among, order.scopes[child]) - message
         rest[layer] = 0  # it may be large
     return least

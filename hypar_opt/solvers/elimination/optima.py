@@ -26,7 +26,9 @@ Rows = NDArray[np.intp]
 """Choices of a bucket's layer and of its scope: ``(1 + scope, rows)``."""
 
 
-def canonical_optimum(buckets: Buckets, sizes: Sequence[int], deadline: Deadline) -> list[int]:
+def canonical_optimum(
+    buckets: Buckets, sizes: Sequence[int], function: int, deadline: Deadline
+) -> list[int]:
     """Return the optimum that is first in canonical order: from the last layer back.
 
     Raises
@@ -34,7 +36,7 @@ def canonical_optimum(buckets: Buckets, sizes: Sequence[int], deadline: Deadline
     NoAnswerError
         If the deadline passes.
     """
-    optima = _Optima(buckets, sizes, _optimal_rows(buckets, sizes, deadline))
+    optima = _Optima(buckets, sizes, _optimal_rows(buckets, sizes, function, deadline))
     choices = [0] * len(sizes)
     for layer in range(len(sizes) - 1, -1, -1):
         deadline.check()
@@ -42,7 +44,9 @@ def canonical_optimum(buckets: Buckets, sizes: Sequence[int], deadline: Deadline
     return choices
 
 
-def _optimal_rows(buckets: Buckets, sizes: Sequence[int], deadline: Deadline) -> list[Rows]:
+def _optimal_rows(
+    buckets: Buckets, sizes: Sequence[int], function: int, deadline: Deadline
+) -> list[Rows]:
     """Return every bucket's rows that occur in an optimum."""
     order = buckets.order
     charge_dtype = buckets.messages[0].dtype
@@ -63,7 +67,7 @@ def _optimal_rows(buckets: Buckets, sizes: Sequence[int], deadline: Deadline) ->
         total: Integers = np.zeros((sizes[layer], scope_rows.shape[1]), charge_dtype)
         for part in buckets.parts[layer]:
             at_rows = (slice(None), *(scope_rows[scope.index(n)] for n in part.scope))
-            column = part.charge[at_rows]
+            column = part.of(function)[at_rows]
             total += column if part.scope else column[:, None]
         choice, row = np.nonzero(total == total.min(axis=0))
         rows[layer] = np.concatenate([choice[None], scope_rows[:, row]])

@@ -26,6 +26,7 @@ from hypar_opt.solvers.elimination.optima import canonical_optimum
 from hypar_opt.solvers.elimination.order import Order, check_neighbours, elimination_order
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
 from hypar_opt.solvers.product_states import charges_of_pairs
+from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +77,7 @@ def solve(table: Table, deadline: Deadline) -> SolveResult:
     """
     match table:
         case ThresholdTable():
-            return solve(table.as_one_table(), deadline)
+            return _thresholds(table, deadline)
         case CostTable() if trivially_infeasible(table):
             return SolveResult(None, None, Status.INFEASIBLE)
         case CostTable() if table.capacity is not None:
@@ -124,10 +125,28 @@ def _order_of_size(
     return elimination_order(sizes, graph.pairs)
 
 
+def _thresholds(table: ThresholdTable, deadline: Deadline) -> SolveResult:
+    """Solve all thresholds at once, as functions of 0-1 variables."""
+    function = PseudoBoolean.of(table)
+    zero = np.zeros_like(function.linear)
+    nodes = np.stack([zero, function.linear], axis=-1)
+
+    def charge(pair: int) -> Integers:
+        # The same for all thresholds.
+        both: Integers = np.zeros((1, 2, 2), function.quadratic.dtype)
+        both[:, 1, 1] = function.quadratic[pair]
+        return both
+
+    pairs = {uv: partial(charge, n) for n, uv in enumerate(function.graph.pairs)}
+    choices, costs, order = _canonical(PairwiseCharges(list(nodes), pairs), deadline)
+    assignment = function.assignment(np.array(choices, bool).T)
+    return _optimal(assignment, sum(function.constant) + sum(costs), order)
+
+
 def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
     """Solve a table of any number of choices, without those that are not allowed."""
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
-    columns, objective, order = _canonical(of_allowed(table, allowed), deadline)
+    (columns,), (objective,), order = _canonical(of_allowed(table, allowed), deadline)
     assignment = tuple(int(a[column]) for a, column in zip(allowed, columns, strict=True))
     return _optimal(assignment, objective, order)
 
@@ -140,7 +159,7 @@ def of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> Pairwis
         entries: Integers = table.edge[edge][np.ix_(allowed[source], allowed[target])]
         return entries
 
-    nodes = [row[choices] for row, choices in zip(table.node, allowed, strict=True)]
+    nodes = [row[None, choices] for row, choices in zip(table.node, allowed, strict=True)]
     return PairwiseCharges(
         nodes, _pair_charges(graph_of(table.layers, table.ends), table.ends, charge)
     )
@@ -165,23 +184,28 @@ def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
     """Solve all levels together, with the table of all pairs of states."""
     graph = graph_of(len(table.node), table.ends)
     charges = PairwiseCharges(
-        [row[table.columns] for row in table.node],
+        [row[None, table.columns] for row in table.node],
         _pair_charges(graph, table.ends, partial(charges_of_pairs, table)),
     )
-    states, objective, order = _canonical(charges, deadline)
+    (states,), (objective,), order = _canonical(charges, deadline)
     if table.penalty is not None and objective >= table.penalty:
         return SolveResult(None, None, Status.INFEASIBLE)
     return _optimal(tuple(states), objective, order)
 
 
-def _canonical(charges: PairwiseCharges, deadline: Deadline) -> tuple[list[int], int, Order]:
-    """Return the canonical optimum, its cost, and the elimination order."""
+def _canonical(
+    charges: PairwiseCharges, deadline: Deadline
+) -> tuple[list[list[int]], list[int], Order]:
+    """Return every function's canonical optimum and its cost, and the elimination order."""
     order = elimination_order(charges.sizes, tuple(charges.pairs))
     filled = eliminate(charges, order, deadline)
-    columns, tied = traced_back(filled)
-    if tied:
-        columns = canonical_optimum(filled, charges.sizes, deadline)
-    return columns, filled.least, order
+    optima = []
+    for function in range(len(charges.nodes[0])):
+        columns, tied = traced_back(filled, function)
+        if tied:
+            columns = canonical_optimum(filled, charges.sizes, function, deadline)
+        optima.append(columns)
+    return optima, [filled.least(n) for n in range(len(optima))], order
 
 
 def _pair_charges(
@@ -194,7 +218,7 @@ def _pair_charges(
 
     def total(pair: int, low: int) -> Integers:
         charges = [charge(n) if ends[n, 0] == low else charge(n).T for n in edges[pair]]
-        return np.asarray(sum(charges[1:], charges[0]))
+        return np.asarray(sum(charges[1:], charges[0]))[None]
 
     return {uv: partial(total, n, uv[0]) for n, uv in enumerate(graph.pairs)}
 
