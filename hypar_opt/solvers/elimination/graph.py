@@ -1,4 +1,4 @@
-"""The graph of a cost table: its pairs of layers."""
+"""The graph of a cost table: its pairs of layers, and how two choices are eliminated on it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hypar_opt.solvers.elimination.schedule import EliminationSchedule, schedule_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +42,11 @@ class PairGraph:
     def pairs(self) -> tuple[tuple[int, int], ...]:
         """The pairs as Python's own."""
         return tuple(zip(self.low.tolist(), self.high.tolist(), strict=True))
+
+    @cached_property
+    def schedule(self) -> EliminationSchedule:
+        """In which rounds layers of at most two neighbours are eliminated."""
+        return schedule_of(self.layers, self.low, self.high)
 
 
 def graph_of(layers: int, ends: Sequence[Sequence[int]] | NDArray[np.intp]) -> PairGraph:

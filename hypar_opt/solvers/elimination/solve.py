@@ -15,21 +15,18 @@ from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.deadline import NEVER
 from hypar_opt.errors import RefusedError
 from hypar_opt.solvers.base import SolveResult, Status
-from hypar_opt.solvers.elimination.buckets import (
-    Buckets,
-    PairwiseCharges,
-    eliminate,
-    traced_back,
-)
+from hypar_opt.solvers.elimination import buckets, rounds
+from hypar_opt.solvers.elimination.buckets import Buckets, PairwiseCharges
 from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
 from hypar_opt.solvers.elimination.optima import canonical_optimum
 from hypar_opt.solvers.elimination.order import Order, check_neighbours, elimination_order
+from hypar_opt.solvers.elimination.schedule import MAX_ENUMERATED, EliminationSchedule
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
 from hypar_opt.solvers.product_states import charges_of_pairs
 from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -77,11 +74,13 @@ def solve(table: Table, deadline: Deadline) -> SolveResult:
     """
     match table:
         case ThresholdTable():
-            return _thresholds(table, deadline)
+            return _two_choices(PseudoBoolean.of(table), deadline)
         case CostTable() if trivially_infeasible(table):
             return SolveResult(None, None, Status.INFEASIBLE)
         case CostTable() if table.capacity is not None:
             return _if_it_fits(table, deadline)
+        case CostTable() if table.choices == 2:
+            return _two_choices(PseudoBoolean.of(table), deadline)
         case CostTable():
             return _any_choices(table, deadline)
         case FactoredTable():
@@ -100,7 +99,7 @@ def _if_it_fits(table: CostTable, deadline: Deadline) -> SolveResult:
 
 
 def _order_of(table: Table) -> Order:
-    """Return a table's elimination order.
+    """Return a table's elimination order; with two choices, that of the core after all rounds.
 
     Raises
     ------
@@ -109,7 +108,9 @@ def _order_of(table: Table) -> Order:
     """
     match table:
         case ThresholdTable():
-            sizes = (2,) * len(table.data)
+            return _core_order(graph_of(len(table.data), table.ends))
+        case CostTable() if table.choices == 2:
+            return _core_order(graph_of(table.layers, table.ends))
         case CostTable():
             sizes = tuple(allowed_choices(table).sum(axis=1).tolist())
         case FactoredTable():
@@ -117,38 +118,92 @@ def _order_of(table: Table) -> Order:
     return _order_of_size(sizes, table.ends)
 
 
-def _order_of_size(
-    sizes: tuple[int, ...], ends: Sequence[Sequence[int]] | NDArray[np.intp]
-) -> Order:
+def _order_of_size(sizes: tuple[int, ...], ends: NDArray[np.intp]) -> Order:
     graph = graph_of(len(sizes), ends)
     check_neighbours(sizes, graph.low, graph.high)
     return elimination_order(sizes, graph.pairs)
 
 
-def _thresholds(table: ThresholdTable, deadline: Deadline) -> SolveResult:
-    """Solve all thresholds at once, as functions of 0-1 variables."""
-    function = PseudoBoolean.of(table)
-    zero = np.zeros_like(function.linear)
-    nodes = np.stack([zero, function.linear], axis=-1)
+def _core_order(graph: PairGraph) -> Order:
+    """Return the order of the core that rounds leave; empty if they could eliminate everything."""
+    check_neighbours((2,) * graph.layers, graph.low, graph.high)
+    schedule = graph.schedule
+    core = schedule.core if schedule.width is None else ()
+    if not len(core):
+        return elimination_order((), ())
+    return elimination_order((2,) * len(core), _tuples(graph.schedule.core_pairs))
+
+
+def _two_choices(function: PseudoBoolean, deadline: Deadline) -> SolveResult:
+    """Solve functions of 0-1 variables: in rounds, then the core layer by layer."""
+    submodular, schedule = function.submodular, function.graph.schedule
+    left = rounds.eliminate(
+        schedule,
+        function.constant,
+        function.linear,
+        function.quadratic,
+        deadline,
+        ties=not submodular,
+    )
+    core, tied = _core_optimum(schedule, left, deadline)
+    objective = sum(left.constant.tolist())
+    values, tied_in_rounds = rounds.traced_back(schedule, left, core)
+    # The optima of a submodular function are a lattice: decided for 0, ties give its minimum.
+    if not submodular and (tied or tied_in_rounds):
+        values = _canonical_values(function, deadline)
+    width = schedule.width or _core_order(function.graph).width
+    return _optimal(function.assignment(values), objective, width, 2 ** (width + 1))
+
+
+def _core_optimum(
+    schedule: EliminationSchedule, left: rounds.Eliminated, deadline: Deadline
+) -> tuple[NDArray[np.bool_], bool]:
+    """Return an optimum of the core, and whether any tied; add its cost to the constant."""
+    if len(schedule.core) <= MAX_ENUMERATED:
+        return rounds.cheapest_few(schedule, left)
+    charges = _of_variables(left.linear, left.quadratic, _tuples(schedule.core_pairs))
+    order = elimination_order(charges.sizes, tuple(charges.pairs))
+    filled = buckets.eliminate(charges, order, deadline)
+    functions = range(left.linear.shape[1])
+    left.constant[...] += [filled.least(n) for n in functions]
+    optima = [buckets.traced_back(filled, n) for n in functions]
+    return np.array([values for values, _ in optima], bool).T, any(tied for _, tied in optima)
+
+
+def _canonical_values(function: PseudoBoolean, deadline: Deadline) -> NDArray[np.bool_]:
+    """Return the canonical optima of functions that need not be submodular."""
+    quadratic = np.broadcast_to(
+        function.quadratic[:, None], (len(function.quadratic), function.linear.shape[1])
+    )
+    charges = _of_variables(function.linear, quadratic, function.graph.pairs)
+    order = elimination_order(charges.sizes, function.graph.pairs)
+    filled = buckets.eliminate(charges, order, deadline)
+    functions = range(function.linear.shape[1])
+    optima = [canonical_optimum(filled, charges.sizes, n, deadline) for n in functions]
+    return np.array(optima, bool).T
+
+
+def _of_variables(
+    linear: Integers, quadratic: Integers, pairs: Iterable[tuple[int, int]]
+) -> PairwiseCharges:
+    """Return the charges of 0-1 variables: for a 1, and for a pair that are both 1."""
+    zero = np.zeros_like(linear)
+    nodes = np.stack([zero, linear], axis=-1)
 
     def charge(pair: int) -> Integers:
-        # The same for all thresholds.
-        both: Integers = np.zeros((1, 2, 2), function.quadratic.dtype)
-        both[:, 1, 1] = function.quadratic[pair]
+        both: Integers = np.zeros((linear.shape[1], 2, 2), linear.dtype)
+        both[:, 1, 1] = quadratic[pair]
         return both
 
-    pairs = {uv: partial(charge, n) for n, uv in enumerate(function.graph.pairs)}
-    choices, costs, order = _canonical(PairwiseCharges(list(nodes), pairs), deadline)
-    assignment = function.assignment(np.array(choices, bool).T)
-    return _optimal(assignment, sum(function.constant) + sum(costs), order)
+    return PairwiseCharges(list(nodes), {uv: partial(charge, n) for n, uv in enumerate(pairs)})
 
 
 def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
     """Solve a table of any number of choices, without those that are not allowed."""
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
-    (columns,), (objective,), order = _canonical(of_allowed(table, allowed), deadline)
+    columns, objective, order = _canonical(of_allowed(table, allowed), deadline)
     assignment = tuple(int(a[column]) for a, column in zip(allowed, columns, strict=True))
-    return _optimal(assignment, objective, order)
+    return _optimal(assignment, objective, order.width, order.largest)
 
 
 def of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> PairwiseCharges:
@@ -177,7 +232,7 @@ def eliminated(table: CostTable, deadline: Deadline) -> Buckets:
     """
     charges = of_allowed(table, [np.flatnonzero(row) for row in allowed_choices(table)])
     order = elimination_order(charges.sizes, tuple(charges.pairs))
-    return eliminate(charges, order, deadline)
+    return buckets.eliminate(charges, order, deadline)
 
 
 def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
@@ -187,25 +242,20 @@ def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
         [row[None, table.columns] for row in table.node],
         _pair_charges(graph, table.ends, partial(charges_of_pairs, table)),
     )
-    (states,), (objective,), order = _canonical(charges, deadline)
+    states, objective, order = _canonical(charges, deadline)
     if table.penalty is not None and objective >= table.penalty:
         return SolveResult(None, None, Status.INFEASIBLE)
-    return _optimal(tuple(states), objective, order)
+    return _optimal(tuple(states), objective, order.width, order.largest)
 
 
-def _canonical(
-    charges: PairwiseCharges, deadline: Deadline
-) -> tuple[list[list[int]], list[int], Order]:
-    """Return every function's canonical optimum and its cost, and the elimination order."""
+def _canonical(charges: PairwiseCharges, deadline: Deadline) -> tuple[list[int], int, Order]:
+    """Return the canonical optimum of one function, its cost, and the elimination order."""
     order = elimination_order(charges.sizes, tuple(charges.pairs))
-    filled = eliminate(charges, order, deadline)
-    optima = []
-    for function in range(len(charges.nodes[0])):
-        columns, tied = traced_back(filled, function)
-        if tied:
-            columns = canonical_optimum(filled, charges.sizes, function, deadline)
-        optima.append(columns)
-    return optima, [filled.least(n) for n in range(len(optima))], order
+    filled = buckets.eliminate(charges, order, deadline)
+    columns, tied = buckets.traced_back(filled, 0)
+    if tied:
+        columns = canonical_optimum(filled, charges.sizes, 0, deadline)
+    return columns, filled.least(0), order
 
 
 def _pair_charges(
@@ -223,8 +273,12 @@ def _pair_charges(
     return {uv: partial(total, n, uv[0]) for n, uv in enumerate(graph.pairs)}
 
 
-def _optimal(assignment: tuple[int, ...], objective: int, order: Order) -> SolveResult:
-    statistics = {"width": order.width, "entries": order.largest}
+def _optimal(assignment: tuple[int, ...], objective: int, width: int, entries: int) -> SolveResult:
+    statistics = {"width": width, "entries": entries}
     return SolveResult(
         assignment, objective, Status.OPTIMAL, bound=objective, statistics=statistics
     )
+
+
+def _tuples(pairs: NDArray[np.intp]) -> tuple[tuple[int, int], ...]:
+    return tuple((u, v) for u, v in pairs.tolist())
