@@ -105,30 +105,28 @@ def local_tensors(
     ]
 
 
-def memory_load(workload: Workload, counts: Integers, problem: ProblemFields) -> Integers:
+def memory_load(workload: Workload, parts: Integers, problem: ProblemFields) -> Integers:
     """Return each layer's share of an accelerator's memory, in bytes of all accelerators together.
 
-    Of levels of n parts an accelerator holds W / n^(m+o) weights, as many gradients and the
-    optimizer's state for each; A / n^(d+m) of the input and F' / n^(d+o) of the output before
-    pooling, feature map and error of both. Inference has no gradients, errors or state. Times
-    n^levels all these are integers, also for fewer choices than levels.
+    An accelerator holds its part of the weights, as many gradients and the optimizer's state for
+    each; of the input, and of the output before pooling, feature map and error of both. Inference
+    has no gradients, errors or state. Times the accelerators all these are integers, also for fewer
+    choices than levels: there each part has a copy.
 
     Parameters
     ----------
-    counts : (choices, layers)
-        Each layer's choices, at most the problem's levels together.
+    parts : (choices, layers)
+        Into how many parts each layer's choices split it, at most the accelerators together.
     problem
         Its levels, element bytes, optimizer, and whether it is inference, are used.
     """
     element_bytes = problem.element_bytes
-    layouts, choices = workload.layouts, counts.astype(object)
-    # The load is in all accelerators together: a level without a choice has not split anything, so
-    # that each of its parts has a copy.
-    undecided = problem.levels - choices.sum(axis=0)
+    layouts, parts = workload.layouts, parts.astype(object)
+    undecided = problem.hierarchy.accelerators // parts.prod(axis=0)
 
     def held(elements: tuple[int, ...], numbers: NDArray[np.intp]) -> Integers:
-        copied: Integers = (choices * (numbers < FIRST_SPLIT)).sum(axis=0) + undecided
-        load: Integers = np.array(elements, object) * problem.hierarchy.of_each**copied
+        copied = np.where(numbers < FIRST_SPLIT, parts, 1).prod(axis=0)
+        load: Integers = np.array(elements, object) * copied * undecided
         return load
 
     shard = held(workload.stored, layouts.weight)

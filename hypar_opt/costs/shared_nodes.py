@@ -10,7 +10,7 @@ import numpy as np
 
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.state_tables import canonical_states
-from hypar_opt.costs.states import added_up
+from hypar_opt.costs.states import added_up, parts_of
 from hypar_opt.sharding.weights import shared_weights as shared_weights
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 
@@ -56,7 +56,8 @@ def level_tables(
     even
         The hierarchy whose parts are to split shared tensors, too, without remainder; if any.
     """
-    if tensors is None and workload.has_replicas:
+    alike = even is None or len({*even.sizes}) < 2
+    if tensors is None and (workload.has_replicas or not alike):
         few = len(workload.choices) ** len(rows) <= MAX_STATES
         derived = _over_all_levels if few else _level_by_level
         tensors = derived(workload, cost, rows, even=even)
@@ -163,22 +164,20 @@ def _level_by_level(
     levels: list[dict[int, int]] = []
     left = {
         node: [
-            even.divisions(workload.nodes[node].sizes[choice.axis])
-            if even and choice.axis
-            else len(rows)
+            workload.nodes[node].sizes[choice.axis] if even and choice.axis else 0
             for choice in filter(None, workload.choices_of_nodes[node])
         ]
         for node in workload.tensor_writers
     }
     above: list[Sequence[int]] = []
-    for row in rows:
+    for number, row in enumerate(rows):
         table = level_table(cost, workload, above)
         costs = _costs(workload, table, row).tolist()
-        level = {}
-        for node in left:
-            fits = [column for column, count in enumerate(left[node]) if count]
+        level, parts = {}, even.sizes[number] if even else 1
+        for node, sizes in left.items():
+            fits = [column for column, size in enumerate(sizes) if size % parts == 0]
             level[node] = min(fits, key=costs[node].__getitem__)
-            left[node][level[node]] -= 1
+            sizes[level[node]] //= parts
         levels.append(level)
         above.append(with_shared(workload, table, row, level))
     return levels
@@ -191,7 +190,8 @@ def _into_equal_parts(
     equal, sizes = np.ones(states.shape[1], bool), workload.nodes[node].sizes
     for column, choice in enumerate(workload.choices_of_nodes[node]):
         if choice and choice.axis:
-            equal &= (states == column).sum(axis=0) <= even.divisions(sizes[choice.axis])
+            parts = parts_of(states, states.shape[1], 1 + column, even)[column]
+            equal &= sizes[choice.axis] % parts == 0
     return equal
 
 

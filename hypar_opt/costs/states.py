@@ -38,6 +38,16 @@ def counts_of(rows: Sequence[Sequence[int]], nodes: int, choices: int) -> Intege
     return counts
 
 
+def parts_of(
+    rows: Sequence[Sequence[int]] | Indices, nodes: int, choices: int, hierarchy: Hierarchy
+) -> Integers:
+    """Return into how many parts each node's choices split it: ``(choices, nodes)``."""
+    made = np.array(rows, np.intp).reshape(len(rows), nodes) == np.arange(choices)[:, None, None]
+    sizes = np.array(hierarchy.sizes[: len(rows)], exact_dtype(hierarchy.accelerators))
+    parts: Integers = np.where(made, sizes[:, None], 1).prod(axis=1)
+    return parts
+
+
 def every_state(choices: int, levels: int, *, before: int = 0, behind: int = 0) -> list[Indices]:
     """Return all states of nodes ``(nodes, 1, ...)``, each level's choices along an axis.
 

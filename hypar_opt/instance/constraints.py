@@ -13,20 +13,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice, product
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.compute import memory_load
-from hypar_opt.costs.states import counts_of
+from hypar_opt.costs.states import parts_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument
-from hypar_opt.instance.divisions import axes_of
-from hypar_opt.instance.least_loads import Counts, LeastLoads, one_more
+from hypar_opt.instance.least_loads import LeastLoads, Parts, one_more
 from hypar_opt.instance.pins import Pin
+from hypar_opt.instance.split_axes import axes_of
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
@@ -58,7 +58,7 @@ class ConstraintSet:
     def __init__(self, problem: ProblemFields, workload: Workload) -> None:
         self._constraints = problem.constraints
         self._workload = workload
-        self._levels = problem.levels
+        self._hierarchy, self._levels = problem.hierarchy, problem.levels
         self._choices = problem.choices
         self._problem = problem
         self._loads = LeastLoads(problem, workload)
@@ -114,11 +114,11 @@ class ConstraintSet:
         least = np.zeros(table.node.shape, object)
         completed = partial(self._loads.completed, loads=self.couple_layers)
         # Layers with the same splits above have the same loads below: one computation each.
-        split = counts_of(above, table.layers, table.choices).T
-        for counts in {tuple(column) for column in split.tolist()}:
-            here = np.all(split == np.array(counts), axis=1)
+        split = parts_of(above, table.layers, table.choices, self._hierarchy).T
+        for parts in {tuple(column) for column in split.tolist()}:
+            here = np.all(split == np.array(parts, split.dtype), axis=1)
             for choice in range(table.choices):
-                least[here, choice] = completed(counts, choice, way)[here]
+                least[here, choice] = completed(len(above), parts, choice, way)[here]
         allowed = least < self._loads.impossible
         return self._limited(table, allowed.astype(bool), least)
 
@@ -178,24 +178,27 @@ class ConstraintSet:
         shape = len(self._workload.nodes), len(states)
         loads: Integers = np.zeros(shape if self.couple_layers else (0, 0), object)
         allowed = np.ones(shape, bool)
-        choices = np.arange(len(self._choices))
-        made = np.array(states, np.intp).reshape(len(states), -1, 1) == choices
-        above = made.cumsum(axis=1) - made
-        # Of thousands of states many have made a choice equally often above a level: they are
+        made = np.array(states, np.intp).reshape(len(states), -1).T
+        parts = np.ones((len(states), len(self._choices)), exact_dtype(self._problem.accelerators))
+        # Of thousands of states many have split a layer into as many parts above a level: they are
         # alike there.
-        for level, choice in product(range(made.shape[1]), choices.tolist()):
+        for level, size in enumerate(self._hierarchy.sizes):
+            for choice in range(len(self._choices)):
+                deadline.check()
+                making = np.flatnonzero(made[level] == choice)
+                for above in np.unique(parts[making, choice]):
+                    alike = making[parts[making, choice] == above]
+                    never = np.flatnonzero(~self._loads.may(level, int(above), choice))
+                    allowed[np.ix_(never, alike)] = False
+                parts[making, choice] *= size
+        groups: dict[Parts, list[int]] = {}
+        for number, key in enumerate(map(tuple, parts.tolist())):
+            groups.setdefault(key, []).append(number)
+        for split, numbers in groups.items():
             deadline.check()
-            for count in range(level + 1):
-                alike = np.flatnonzero(made[:, level, choice] & (above[:, level, choice] == count))
-                never = np.flatnonzero(~self._loads.may(level, count, choice))
-                allowed[np.ix_(never, alike)] = False
-        totals, column_of = np.unique(made.sum(axis=1), axis=0, return_inverse=True)
-        for number, counts in enumerate(map(tuple, totals.tolist())):
-            deadline.check()
-            alike = np.flatnonzero(column_of.reshape(-1) == number)
-            allowed[: self._workload.shared, alike] &= self._even_tensors(counts)[:, None]
+            allowed[: self._workload.shared, numbers] &= self._even_tensors(split)[:, None]
             if self.couple_layers:
-                loads[:, alike] = self._loads.load(counts)[:, None]
+                loads[:, numbers] = self._loads.load(split)[:, None]
         return allowed, loads
 
     def check(
@@ -218,26 +221,27 @@ class ConstraintSet:
         self._check_tensors(nodes or ())
         rows = [self._with_shared_weights(row) for row in rows]
         for position, layer in enumerate(self._workload.nodes):
-            counts: Counts = (0,) * len(self._choices)
+            parts = self._loads.start
             for level, row in enumerate(rows):
                 column = row[position]
                 if (
                     position >= self._workload.shared
-                    and not self._loads.may(level, counts[column], column)[position]
+                    and not self._loads.may(level, parts[column], column)[position]
                 ):
                     word = self._workload.words[position][column] or self._choices[column]
                     problem = f"{layer.name} may not take {word} at H{level + 1}"
                     raise HyparError(f"constraints: {problem}")
-                counts = one_more(counts, column)
+                parts = one_more(parts, column, self._hierarchy.sizes[level])
         memory = self._constraints.memory
         if memory is not None and (needed := self._memory_of(rows)) > memory:
             raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}")
 
     def _check_tensors(self, nodes: Sequence[Sequence[int]]) -> None:
-        states = list(zip(*nodes, strict=True))[: self._workload.shared]
-        for position, state in enumerate(states):
-            counts = tuple(map(state.count, range(len(self._choices))))
-            if not self._even_tensors(counts)[position]:
+        if not nodes:
+            return
+        parts = parts_of(nodes, len(self._workload.nodes), len(self._choices), self._hierarchy)
+        for position, split in enumerate(parts.T[: self._workload.shared].tolist()):
+            if not self._even_tensors(tuple(split))[position]:
                 tensor = self._workload.nodes[position]
                 axes = axes_of(tensor, self._choices)
                 raise HyparError(
@@ -261,19 +265,19 @@ class ConstraintSet:
         return self._memory_of([self._with_shared_weights(row) for row in rows])
 
     def _memory_of(self, rows: Sequence[Sequence[int]]) -> int:
-        counts = counts_of(rows, len(self._workload.nodes), len(self._choices))
-        load = memory_load(self._workload, counts, self._problem).sum()
+        parts = parts_of(rows, len(self._workload.nodes), len(self._choices), self._hierarchy)
+        load = memory_load(self._workload, parts, self._problem).sum()
         return self._whole_bytes(int(load))
 
-    def load(self, counts: Counts) -> Integers:
+    def load(self, parts: Parts) -> Integers:
         """Return each layer's load on memory, in bytes of all accelerators together.
 
         Parameters
         ----------
-        counts : (choices,)
-            How often every layer makes each choice over all levels.
+        parts : (choices,)
+            Into how many parts each choice splits every layer over all levels.
         """
-        return self._loads.load(counts)
+        return self._loads.load(parts)
 
     def least_memory(self) -> int:
         """Return the least bytes that a plan takes of an accelerator's memory."""
@@ -314,20 +318,21 @@ class ConstraintSet:
         edge[weights] = penalty * (edge[weights] > 0).astype(edge.dtype)
         return replace(table, node=table.node.astype(edge.dtype), edge=edge)
 
-    def _even_tensors(self, counts: Counts) -> NDArray[np.bool_]:
-        """Return which shared nodes may make each choice so often: tensors into equal parts."""
+    def _even_tensors(self, parts: Parts) -> NDArray[np.bool_]:
+        """Return which shared nodes choices may split so: tensors into equal parts."""
         allowed = np.ones(self._workload.shared, bool)
         if self._constraints.even:
             tensors = list(self._workload.tensor_writers)
-            made = np.array(counts[: len(self._choices)])[:, None]
-            allowed[tensors] = (made <= self._loads.divisions[:, tensors]).all(axis=0)
+            sizes = self._loads.split_sizes[:, tensors]
+            fits = sizes % np.array(parts, object)[: len(sizes), None] == 0
+            allowed[tensors] = fits.all(axis=0)
         return allowed
 
     def _raise_if_infeasible(self) -> None:
         if not self.any:
             return
         # These decide both: whether each layer has a plan, and whether one fits the memory.
-        least = self._loads.least((0,) * len(self._choices), loads=self.couple_layers)
+        least = self._loads.least(loads=self.couple_layers)
         for position, layer in enumerate(self._workload.nodes):
             if least[position] >= self._loads.impossible:
                 level = self._loads.first_infeasible_level(position)
@@ -342,9 +347,12 @@ class ConstraintSet:
                 )
         # Of a shared tensor's layouts, by batch or by channel, some have to be even; with three
         # choices it may be whole, which always is.
-        even = [self._even_tensors((n, self._levels - n, 0)) for n in range(self._levels + 1)]
+        ways: set[Parts] = {(1, 1)}
+        for size in self._hierarchy.sizes:
+            ways = {one_more(parts, choice, size) for parts in ways for choice in range(2)}
+        even = [self._even_tensors((*parts, 1)) for parts in ways]
         if "output" in self._choices:
-            even.append(self._even_tensors((0, 0, self._levels)))
+            even.append(self._even_tensors((1, 1, self._problem.accelerators)))
         for layer, fits in zip(self._workload.nodes, np.any(even, axis=0), strict=False):
             if not fits:
                 problem = f"{argument('constraints.even')}: no layout fits the {layer.name}, which"

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.compute import memory_load
-from hypar_opt.instance.divisions import divisions_of
 from hypar_opt.instance.pins import Pin, pinned_choices
+from hypar_opt.instance.split_axes import split_sizes
 from hypar_opt.sharding.weights import replicated
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.workload.tensors import Workload
 
-Counts = tuple[int, ...]
-"""How often a layer makes each choice at the levels above, which are as many as their sum."""
+Parts = tuple[int, ...]
+"""Into how many parts each choice of a layer splits it at the levels above."""
 
 Way = tuple[tuple[int, ...], ...]
 """The choices of all shared weights' nodes at each level from one on."""
@@ -51,39 +51,47 @@ class LeastLoads:
     def __init__(self, problem: ProblemFields, workload: Workload) -> None:
         self._problem, self._workload = problem, workload
         self._even = problem.constraints.even
-        self._levels, self._choices = problem.levels, len(problem.choices)
+        self._sizes, self._choices = problem.hierarchy.sizes, len(problem.choices)
+        self._levels = len(self._sizes)
         # What layers share is not pinned: it follows from their choices.
         free: list[dict[int, Pin]] = [{} for _ in range(workload.shared)]
         self._pinned = [free + pins for pins in pinned_choices(problem, workload)]
-        # The first level with the same pins as each.
-        self._alike = [0] * self._levels
+        # The first level with the same parts and pins as each.
+        alike: list[tuple[object, ...]] = [(size,) for size in self._sizes]
         if problem.constraints.fix:
-            rows = [tuple(map(frozenset, row)) for row in self._pinned]
-            self._alike = [rows.index(row) for row in rows]
+            alike = [
+                (*level, *map(frozenset, row))
+                for level, row in zip(alike, self._pinned, strict=True)
+            ]
+        self._alike = list(map(alike.index, alike))
         self._forbidden = workload.forbidden
         self._answers: dict[tuple[int, ...], NDArray[np.bool_]] = {}
-        self._least: dict[tuple[Counts, Way | None, bool], Integers] = {}
-        self.impossible = 1 + sum(self.load((0,) * self._choices).tolist())
+        self._least: dict[tuple[int, Parts, Way | None, bool], Integers] = {}
+        self.start: Parts = (1,) * self._choices
+        """The parts above the first level."""
+        self.impossible = 1 + sum(self.load(self.start).tolist())
 
     def may(
-        self, level: int, count: int, choice: int, stored: tuple[int, ...] = ()
+        self, level: int, above: int, choice: int, stored: tuple[int, ...] = ()
     ) -> NDArray[np.bool_]:
-        """Return which layers may make a choice at a level, having made it so often above.
+        """Return which layers may make a choice at a level.
 
         Parameters
         ----------
+        above
+            The parts into which the same choice splits them above.
         stored
             The choices of shared weights' nodes there; none to leave them free.
         """
         # Most levels have the same pins, or none.
-        key = (self._alike[level], count if self._even else 0, choice, *stored)
+        key = (self._alike[level], above if self._even else 0, choice, *stored)
         if key not in self._answers:
-            self._answers[key] = self._may_make(level, count, choice, stored)
+            self._answers[key] = self._may_make(level, above, choice, stored)
             self._answers[key].setflags(write=False)
         return self._answers[key]
 
     def _may_make(
-        self, level: int, count: int, choice: int, stored: tuple[int, ...]
+        self, level: int, above: int, choice: int, stored: tuple[int, ...]
     ) -> NDArray[np.bool_]:
         allowed: NDArray[np.bool_] = ~self._forbidden[:, choice]
         # No pin at a layer and level leaves all choices.
@@ -92,78 +100,78 @@ class LeastLoads:
             # Shared weights are split as their users are, and a level's shared tensors at will:
             # what is left of them below depends on no layer.
             shared = self._workload.shared
-            # The axis is split once more than above; other choices split other axes.
-            allowed[shared:] &= self.divisions[choice, shared:] > count
+            # Other choices split other axes.
+            parts = above * self._sizes[level]
+            allowed[shared:] &= self.split_sizes[choice, shared:] % parts == 0
         for (weights, users), own in zip(self._workload.weight_users.items(), stored, strict=False):
             allowed[weights] &= own == choice
             allowed[list(users)] &= own in (replicated(self._workload, weights), choice)
         return allowed
 
     @cached_property
-    def divisions(self) -> NDArray[np.intp]:
-        """At how many levels each choice splits each node into equal parts: (choices, nodes)."""
-        return divisions_of(self._workload, self._problem.hierarchy)
+    def split_sizes(self) -> Integers:
+        """The size of the axis that each choice splits, ``(choices, nodes)``; 0 for none."""
+        return split_sizes(self._workload)
 
-    def load(self, counts: Counts) -> Integers:
+    def load(self, parts: Parts) -> Integers:
         """Return each layer's load on memory, in bytes of all accelerators together.
 
         Parameters
         ----------
-        counts : (choices,)
-            How often every layer makes each choice over all levels.
+        parts : (choices,)
+            Into how many parts each choice splits every layer over all levels.
         """
         same_for_all: Integers = np.broadcast_to(
-            np.array(counts, object)[:, None], (len(counts), len(self._workload.nodes))
+            np.array(parts, object)[:, None], (len(parts), len(self._workload.nodes))
         )
         return memory_load(self._workload, same_for_all, self._problem)
 
     def completed(
-        self, counts: Counts, choice: int, way: Way | None = None, *, loads: bool = True
+        self, level: int, above: Parts, choice: int, way: Way | None = None, *, loads: bool = True
     ) -> Integers:
-        """Return each layer's least load after one more choice; `impossible` if there is none.
+        """Return each layer's least load after a level's choice; `impossible` if there is none.
 
         Parameters
         ----------
         loads
             Whether more is asked than what is `impossible`.
         """
-        least = self._after(counts, choice, None, loads)
+        least = self._after(level, above, choice, None, loads)
         if way is not None:
-            least[self._tied] = self._after(counts, choice, way, loads)
+            least[self._tied] = self._after(level, above, choice, way, loads)
         return least
 
-    def least(self, counts: Counts, way: Way | None = None, *, loads: bool = True) -> Integers:
-        """Return each layer's least load over all completions of its choices above."""
-        least = self._completed(counts, None, loads)
+    def least(self, way: Way | None = None, *, loads: bool = True) -> Integers:
+        """Return each layer's least load over all its choices."""
+        least = self._completed(0, self.start, None, loads)
         if way is not None:
             least = least.copy()
-            least[self._tied] = self._completed(counts, way, loads)
+            least[self._tied] = self._completed(0, self.start, way, loads)
         return least
 
-    def _completed(self, counts: Counts, way: Way | None, loads: bool) -> Integers:
+    def _completed(self, level: int, above: Parts, way: Way | None, loads: bool) -> Integers:
         """Return the least loads of all layers, or in a way of those that it says more of."""
         if not (loads or self._even):
-            # Pins do not see how often a choice was made above: one state a level stands for all.
-            counts = (sum(counts), *[0] * (self._choices - 1))
-        key = counts, way, loads
+            above = self.start  # pins do not see how often a choice was made above
+        key = level, above, way, loads
         if key not in self._least:
-            if sum(counts) == self._levels:
-                load = self.load(counts)
+            if level == self._levels:
+                load = self.load(above)
                 self._least[key] = load if way is None else load[self._tied]
             else:
                 choices = range(self._choices)
-                after = [self._after(counts, choice, way, loads) for choice in choices]
+                after = [self._after(level, above, choice, way, loads) for choice in choices]
                 self._least[key] = np.stack(after).min(axis=0)
         return self._least[key]
 
-    def _after(self, counts: Counts, choice: int, way: Way | None, loads: bool) -> Integers:
-        level, more = sum(counts), one_more(counts, choice)
-        if way is None:
-            may, least = self.may(level, counts[choice], choice), self._completed(more, None, loads)
-        else:
-            may = self.may(level, counts[choice], choice, way[0])[self._tied]
-            least = self._completed(more, way[1:], loads)
-        return np.where(may, least, self.impossible)
+    def _after(
+        self, level: int, above: Parts, choice: int, way: Way | None, loads: bool
+    ) -> Integers:
+        more = one_more(above, choice, self._sizes[level])
+        may = self.may(level, above[choice], choice, () if way is None else way[0])
+        below = None if way is None else way[1:]
+        least = self._completed(level + 1, more, below, loads)
+        return np.where(may if way is None else may[self._tied], least, self.impossible)
 
     @cached_property
     def _tied(self) -> list[int]:
@@ -173,9 +181,8 @@ class LeastLoads:
 
     def least_of_plans(self) -> int:
         """Return the least load of a plan; `impossible` or more if there is none."""
-        start: Counts = (0,) * self._choices
         shared = self._workload.weight_users
-        total: int = sum(np.delete(self.least(start), self._tied).tolist())
+        total: int = sum(np.delete(self.least(), self._tied).tolist())
         # Layers that share one layer's weights depend on no others.
         others = [replicated(self._workload, weights) for weights in shared]
         for position, (weights, users) in enumerate(shared.items()):
@@ -184,14 +191,14 @@ class LeastLoads:
                 for splits in self._splits(0, users)
             )
             nodes = [weights, *users]
-            total += min(sum(self.least(start, way)[nodes].tolist()) for way in ways)
+            total += min(sum(self.least(way)[nodes].tolist()) for way in ways)
         return total
 
     def ways(self, level: int) -> Iterator[Way]:
         """Yield the ways of shared weights from a level on: a plan's own is among them, or alike.
 
-        Loads and constraints see how often a choice is made at levels of equal pins, and not in
-        which order: of the orders below the level one is enough.
+        Loads and constraints see how often a choice is made at levels of equal parts and pins, and
+        not in which order: of the orders below the level one is enough.
         """
         own = [list(self._splits(level, users)) for users in self._workload.weight_users.values()]
         for columns in product(*own):
@@ -202,7 +209,7 @@ class LeastLoads:
         alike: dict[tuple[object, ...], list[int]] = {}
         for n in range(level, self._levels):
             pins = (frozenset(self._pinned[n][user]) for user in users)
-            alike.setdefault((n == level, *pins), []).append(n)
+            alike.setdefault((n == level, self._sizes[n], *pins), []).append(n)
         of_group = (
             combinations_with_replacement(range(self._choices), len(group))
             for group in alike.values()
@@ -216,19 +223,19 @@ class LeastLoads:
 
     def first_infeasible_level(self, position: int) -> int:
         """Return the first level, from 1, at which a layer without a plan has no choice left."""
-        reached = {(0,) * self._choices}
-        for level in range(self._levels):
+        reached = {self.start}
+        for level, size in enumerate(self._sizes):
             reached = {
-                one_more(counts, choice)
-                for counts in reached
+                one_more(above, choice, size)
+                for above in reached
                 for choice in range(self._choices)
-                if self.may(level, counts[choice], choice)[position]
+                if self.may(level, above[choice], choice)[position]
             }
             if not reached:
                 return level + 1
         raise AssertionError(f"layer {position} can be completed")
 
 
-def one_more(counts: Counts, choice: int) -> Counts:
-    """Return the counts after one more choice."""
-    return (*counts[:choice], counts[choice] + 1, *counts[choice + 1 :])
+def one_more(above: Parts, choice: int, size: int) -> Parts:
+    """Return the parts after one more level, of ``size`` parts, that a choice splits."""
+    return (*above[:choice], above[choice] * size, *above[choice + 1 :])

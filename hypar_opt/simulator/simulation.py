@@ -10,7 +10,7 @@ import numpy as np
 
 from hypar_opt.costs.compute import layer_macs, local_words, memory_load
 from hypar_opt.costs.energy import WORD_BYTES
-from hypar_opt.costs.states import counts_of, of_rows
+from hypar_opt.costs.states import of_rows, parts_of
 from hypar_opt.simulator.bounds import critical_path, in_sequence, lower_bound
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.result import (
@@ -71,7 +71,7 @@ def simulate_step(
     tasks = program(plan, workload, array, options, rows)
     measured = run(tasks, array.interconnect, record=options.trace)
     at_least = critical_path if measured.in_lockstep else lower_bound
-    counts = counts_of(rows, len(workload.nodes), len(plan.choices))
+    parts = parts_of(rows, len(workload.nodes), len(plan.choices), plan.hierarchy)
     passes = len(phases_of(plan))
     every_node = np.arange(len(workload.nodes))
     weights, inputs, outputs = local_words(
@@ -101,8 +101,8 @@ def simulate_step(
             dram_words=Fraction(local_bytes, WORD_BYTES),
             measured=measured,
         ),
-        # The load is in bytes times 2^levels, to stay an integer; rounded up to whole bytes.
-        memory=-(-int(memory_load(workload, counts, plan).sum()) // plan.accelerators),
+        # The load is of all accelerators, to stay an integer; rounded up to whole bytes.
+        memory=-(-int(memory_load(workload, parts, plan).sum()) // plan.accelerators),
         capacity=int(array.accelerator.dram_capacity),
         vault_words=between_vaults * (array.accelerator.vaults - 1) * passes,
         events=measured.events,

@@ -185,9 +185,9 @@ def test_pins_alone_need_one_state_a_level(monkeypatch: pytest.MonkeyPatch) -> N
     asked: list[tuple[int, ...]] = []
     load = LeastLoads.load
 
-    def count(self: LeastLoads, counts: tuple[int, ...]) -> Any:
-        asked.append(counts)
-        return load(self, counts)
+    def count(self: LeastLoads, parts: tuple[int, ...]) -> Any:
+        asked.append(parts)
+        return load(self, parts)
 
     monkeypatch.setattr(LeastLoads, "load", count)
     network = ho.load("lenet-c")
@@ -199,5 +199,5 @@ def test_pins_alone_need_one_state_a_level(monkeypatch: pytest.MonkeyPatch) -> N
         with suppress(ho.errors.InfeasibleError):
             ConstraintSet(problem, workload_of(network, problem.batch, problem.choices))
         states[len(constraints)] = len(set(asked))
-    # The plan's own counts, all zero for the largest load, and 496 of them with 30 levels.
-    assert states == {1: 2, 2: 497}
+    # What nothing has split yet, whose load is the largest, and with 30 levels 496 ways to split.
+    assert states == {1: 1, 2: 497}

@@ -20,7 +20,7 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import local_words, memory_load
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.readings import READINGS, TRAINING, Phase
-from hypar_opt.costs.states import counts_of, of_rows
+from hypar_opt.costs.states import counts_of, of_rows, parts_of
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, WHOLE
@@ -95,12 +95,13 @@ def test_shards_memory_and_words_are_those_of_the_powers_of_two(
     workload = workload_of(network, batch, CHOICES)
     rows = [[data.draw(st.integers(0, 2)) for _ in workload.layers] for _ in range(levels)]
     counts, every_layer = counts_of(rows, len(workload.layers), 3), np.arange(len(workload.layers))
+    parts = parts_of(rows, len(workload.layers), 3, Hierarchy.of_halves(levels))
     hierarchy = Hierarchy.of_halves(levels)
     weights, inputs, outputs = local_words(
         workload, every_layer, of_rows(rows, len(every_layer)), hierarchy
     )
     problem = problem_of(batch=batch, levels=levels, inference=True, element_bytes=1)
-    load = memory_load(workload, counts, problem)
+    load = memory_load(workload, parts, problem)
     for layer, (d, m, o) in enumerate(counts.T.tolist()):
         assert weights[layer] * 2 ** (m + o) == workload.weights[layer] << levels
         assert inputs[layer] * 2 ** (d + m) == workload.inputs[layer] << levels

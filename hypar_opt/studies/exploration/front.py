@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.costs.states import parts_of
 from hypar_opt.errors import RefusedError
 from hypar_opt.frozen import Frozen
 from hypar_opt.instance.instance import Instance
@@ -109,11 +110,10 @@ def _memory(instance: Instance, states: Sequence[NDArray[np.intp]], axes: Sequen
     load = cache(instance.constraints.load)
     terms = []
     for layer, layer_states in enumerate(states):
-        digits = layer_states // choices ** np.arange(levels)[:, None] % choices
-        counts = [np.count_nonzero(digits == choice, axis=0) for choice in range(choices)]
-        # Few are distinct: the memory of a state depends on how often it has each choice.
-        columns = zip(*(count.tolist() for count in counts), strict=True)
-        terms.append(np.array([load(column)[layer] for column in columns], object))
+        digits = layer_states // choices ** np.arange(levels)[::-1, None] % choices
+        # Few are distinct: the memory of a state depends on the parts of each choice alone.
+        parts = parts_of(digits, len(layer_states), choices, instance.problem.hierarchy)
+        terms.append(np.array([load(tuple(own))[layer] for own in parts.T.tolist()], object))
     # A layer without an axis has one state, and all plans its load.
     fixed = sum(term[0] for layer, term in enumerate(terms) if layer not in axes)
     total = reduce(np.add.outer, [terms[layer] for layer in axes]) + fixed

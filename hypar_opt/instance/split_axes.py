@@ -1,4 +1,4 @@
-"""The axes that a layer's choices split, and how often they can without a remainder."""
+"""The axes that a layer's choices split."""
 
 from __future__ import annotations
 
@@ -12,28 +12,19 @@ from hypar_opt.workload.parallelism import CHOICES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.costs.table import Integers
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
 
 
-def divisions_of(workload: Workload, hierarchy: Hierarchy) -> NDArray[np.intp]:
-    """Return at how many levels each choice can split each node into equal parts.
-
-    All levels, where a choice splits no axis.
-
-    Returns
-    -------
-    (choices, nodes)
-    """
-    divisions = np.full((len(workload.choices), len(workload.nodes)), hierarchy.levels)
+def split_sizes(workload: Workload) -> Integers:
+    """Return the size of the axis that each choice splits, ``(choices, nodes)``; 0 for none."""
+    sizes = np.zeros((len(workload.choices), len(workload.nodes)), object)
     for position, node in enumerate(workload.nodes):
         for column, choice in enumerate(workload.choices_of_nodes[position]):
             if choice and choice.axis:
-                divisions[column, position] = hierarchy.divisions(node.sizes[choice.axis])
-    return divisions
+                sizes[column, position] = node.sizes[choice.axis]
+    return sizes
 
 
 def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
