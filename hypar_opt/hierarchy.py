@@ -34,6 +34,25 @@ class Hierarchy:
         return cls((2,) * levels)
 
     @property
+    def shown(self) -> str:
+        """Its accelerators as a title gives them: ``2^4 = 16``, or ``6 x 8 = 48``."""
+        halves = not {*self.sizes} - {2}
+        stated = f"2^{self.levels}" if halves else " x ".join(map(str, self.sizes))
+        return f"{stated} = {self.accelerators:,}"
+
+    @property
+    def in_primes(self) -> Hierarchy:
+        """The same with the prime factors of each level as levels of their own, smallest first.
+
+        A choice at a level of n parts is the same choice at each of its factors, so that a plan of
+        these moves no more; often it moves less.
+
+            >>> Hierarchy((6, 8)).in_primes.sizes
+            (2, 3, 2, 2, 2)
+        """
+        return Hierarchy(tuple(prime for size in self.sizes for prime in _factors(size)))
+
+    @property
     def levels(self) -> int:
         """H, the number of levels."""
         return len(self.sizes)
@@ -97,3 +116,14 @@ class Hierarchy:
     def digit(self, accelerator: Numbers, level: int) -> Numbers:
         """Return the part of a level that an accelerator, or each of several, is in."""
         return accelerator // self.stride(level) % self.sizes[level]
+
+
+def _factors(size: int) -> list[int]:
+    """Return the prime factors of a size, smallest first."""
+    factors, divisor = [], 2
+    while divisor * divisor <= size:
+        while size % divisor == 0:
+            factors.append(divisor)
+            size //= divisor
+        divisor += 1
+    return factors + [size] * (size > 1)

@@ -29,6 +29,8 @@ from hypar_opt.instance.pricing import (
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.plan.plan import (
+    SCHEMA,
+    WITH_PARTS,
     Plan,
     SolverRecord,
     SolverSettings,
@@ -316,6 +318,7 @@ def _priced(
         solver = solver.model_copy(update={"gap": gap})
     fields = {name: getattr(problem, name) for name in ProblemFields.model_fields}
     return Plan(
+        schema=WITH_PARTS if problem.parts else SCHEMA,
         network=NetworkRecord.of(instance.network),
         layers=tuple(layer.name for layer in instance.workload.layers),
         parallelism=words_of(rows, instance.network.words(problem.choices)),

@@ -22,6 +22,7 @@ class SizeOptions:
     # None: the array fixes its levels.
     levels: Annotated[int | None, options.LEVELS] = None
     hierarchy: Annotated[str | None, options.HIERARCHY] = None
+    whole_levels: Annotated[bool, options.WHOLE_LEVELS] = False
     array: Annotated[str | None, options.ARRAY] = None
 
 

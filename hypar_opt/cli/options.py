@@ -47,7 +47,11 @@ LEVELS = problem_option(
 )
 HIERARCHY = problem_option(
     metavar="N,N,...",
-    help="The same by the parts of each level, H1 first: 2,2,2 is --levels 3.",
+    help="The levels by their parts, H1 first: 2,2,2 is --levels 3; 6,8 are six nodes of eight,"
+    " whose prime factors are levels of their own.",
+)
+WHOLE_LEVELS = problem_option(
+    "--whole-levels", help="Keep the levels of --hierarchy whole, in place of their prime factors."
 )
 ARRAY = problem_option(
     metavar="NAME|FILE",

@@ -47,7 +47,9 @@ def problem_arguments(typed: ProblemOptions) -> ProblemArguments:
     """Return the fields of a `Problem`, which validates them."""
     sizes: ProblemArguments = {
         "batch": typed.batch,
-        "levels": stated_levels(typed),
+        "levels": typed.levels,
+        "hierarchy": _stated(typed),
+        "whole_levels": typed.whole_levels,
         "array": typed.array,
     }
     return {**cost_arguments(typed), **sizes}
@@ -57,9 +59,14 @@ def stated_levels(typed: SizeOptions) -> int | None:
     """Return the number of levels that options state, by itself or as a hierarchy."""
     from hypar_opt.plan.arguments import levels_of
 
+    return levels_of(_stated(typed), typed.levels)
+
+
+def _stated(typed: SizeOptions) -> tuple[int, ...] | None:
+    """Return the parts of each level, if they are stated."""
     if typed.hierarchy is None:
-        return typed.levels
-    return levels_of(whole_numbers("--hierarchy", typed.hierarchy, "2,2,2"), typed.levels)
+        return None
+    return whole_numbers("--hierarchy", typed.hierarchy, "2,2,2")
 
 
 def solver_options(typed: SolvingOptions, log: Path | None, export: Path | None) -> SolverOptions:

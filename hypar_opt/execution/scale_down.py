@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hypar_opt.errors import RefusedError
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.workload.expansion import INPUT
 from hypar_opt.workload.network import SCHEMA, Network
 from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallMap, constant
@@ -27,7 +28,7 @@ class Scaled(NamedTuple):
     changes: tuple[str, ...]
 
 
-def scaled_down(network: Network, batch: int, levels: int) -> Scaled:
+def scaled_down(network: Network, batch: int, hierarchy: Hierarchy) -> Scaled:
     """Return a small network on which a plan of the network's layers runs.
 
     Raises
@@ -38,7 +39,8 @@ def scaled_down(network: Network, batch: int, levels: int) -> Scaled:
     stated = network.input.feature_map()
     image = isinstance(stated, FeatureMap)
     largest = max(stated.height, stated.width) if isinstance(stated, FeatureMap) else 1
-    parts = max(2**levels, _CHANNELS)
+    devices = hierarchy.accelerators
+    parts = devices * -(-_CHANNELS // devices)
     for side in range(min(_SIDE, largest), min(largest, _MAX_SIDE) + 1):
         try:
             small = _small(network, parts, side)
@@ -48,7 +50,7 @@ def scaled_down(network: Network, batch: int, levels: int) -> Scaled:
     else:
         raise RefusedError(f"{network.name} has no smaller network of its structure")
     norms = any(getattr(layer, "norm", None) == "batch" for layer in network.layers)
-    images = 2**levels * (_NORMALISED if norms else 1)
+    images = devices * (_NORMALISED if norms else 1)
     changes = [f"batch {batch} -> {images}"]
     now = small.input.feature_map()
     if image and largest > 1:

@@ -10,7 +10,8 @@ from hypar_opt.documents.document import validate
 from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.hardware import arrays
-from hypar_opt.plan.problem import ArrayRecord, Constraints, Problem
+from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.plan.problem import MAX_PARTS, ArrayRecord, Constraints, Problem
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 class ProblemArguments(TypedDict, total=False):
     """The keyword arguments that state a problem; `Problem` documents each of them.
 
-    ``hierarchy`` states the levels by their parts: ``(2, 2, 2)`` is ``levels=3``.
+    ``hierarchy`` states the levels by their parts: ``(2, 2, 2)`` is ``levels=3``, and ``(6, 8)``
+    six nodes of eight, whose prime factors are levels of their own unless these are
+    ``whole_levels``.
     None leaves ``levels`` and ``placement`` to the array, ``element_bytes`` to the network, and
     ``reading`` to the default.
     ``array`` may be a preset's name, a path or an `Array`; ``memory="array"`` among the
@@ -30,6 +33,7 @@ class ProblemArguments(TypedDict, total=False):
     batch: int
     levels: int | None
     hierarchy: Sequence[int] | None
+    whole_levels: bool
     element_bytes: int | None
     inference: bool
     choices: Sequence[str]
@@ -65,8 +69,13 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
         for name, value in arguments.items()
         if value is not None or name not in _DECIDED_OTHERWISE
     }
+    whole = fields.pop("whole_levels", False)
     if "hierarchy" in fields:
-        fields["levels"] = levels_of(fields.pop("hierarchy"), fields.get("levels"))
+        stated = hierarchy_of(fields.pop("hierarchy"), fields.get("levels"))
+        stated = stated if whole else stated.in_primes
+        fields["levels"] = stated.levels
+        if {*stated.sizes} - {2}:
+            fields["parts"] = stated.sizes
     if network is not None and network.element_type is not None:
         fields = {"element_bytes": network.element_bytes, **fields}
     array = fields.get("array")
@@ -91,40 +100,58 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     return problem.model_copy(update={"reading": default_reading(problem, network)})
 
 
-def levels_of(sizes: Sequence[int] | None, levels: int | None = None) -> int | None:
-    """Return the levels of a hierarchy stated by the parts of each level, H1 first.
+def hierarchy_of(sizes: Sequence[int], levels: int | None = None) -> Hierarchy:
+    """Return the hierarchy that is stated by the parts of each level, H1 first.
 
     Parameters
     ----------
     levels
-        Their number where it is stated too; the answer where there are no sizes.
+        Their number where it is stated too.
 
     Raises
     ------
     HyparError
-        If the two differ, or a level has other than two parts.
+        If the two differ, or a level has less than two parts.
     """
-    if sizes is None:
-        return levels
     stated = argument("hierarchy")
     if not isinstance(sizes, list | tuple):
         raise HyparError(f"{stated} should be the parts of each level, got {shown(sizes)}")
     for level, size in enumerate(sizes, start=1):
-        if type(size) is not int or size != 2:
-            raise HyparError(f"{stated}: H{level} should have 2 parts, got {shown(size)}")
+        if type(size) is not int or not 2 <= size <= MAX_PARTS:
+            raise HyparError(
+                f"{stated}: H{level} should have 2 to {MAX_PARTS:,} parts, got {shown(size)}"
+            )
     if levels not in (None, len(sizes)):
         raise HyparError(f"{stated} has {len(sizes)} levels, {argument('levels')} says {levels}")
-    return len(sizes)
+    return Hierarchy(tuple(sizes))
+
+
+def levels_of(sizes: Sequence[int] | None, levels: int | None = None) -> int | None:
+    """Return the number of levels, which a hierarchy of halves may state.
+
+    Raises
+    ------
+    HyparError
+        As `hierarchy_of`, or if a level has other than two parts.
+    """
+    if sizes is None:
+        return levels
+    hierarchy = hierarchy_of(sizes, levels)
+    for level, size in enumerate(hierarchy.sizes, start=1):
+        if size != 2:
+            stated = argument("hierarchy")
+            raise HyparError(f"{stated}: H{level} should have 2 parts here, got {size}")
+    return hierarchy.levels
 
 
 def default_reading(problem: Problem, network: Network | None = None) -> str:
     """Return the reading of a problem that names none.
 
-    ``text``, the paper's, for a chain without an array or on one of the paper's arrays; else
-    ``executed``, what running a plan moves.
+    ``text``, the paper's, for a chain without an array or on one of the paper's arrays, between
+    two parts at each level; else ``executed``, what running a plan moves.
     """
     if network is not None and not network.is_chain:
         return "executed"
     if problem.array is None:
-        return "text"
+        return "executed" if problem.parts else "text"
     return "text" if arrays.is_papers(problem.array.description) else "executed"

@@ -1,7 +1,7 @@
 """A plan: the parallelism of each layer at each level, and what that costs.
 
-A plan file is JSON and self-contained; its schema is ``hypar-opt/plan/2``. Version 1, which did
-not state how tensors are stored, is still read.
+A plan file is JSON and self-contained: ``hypar-opt/plan/2``, or with levels of other sizes than two
+``hypar-opt/plan/3``. Version 1, which did not state how tensors are stored, is read.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from hypar_opt.units import format_cost, format_ratio, format_si
 
 SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
 WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
+WITH_PARTS: Literal["hypar-opt/plan/3"] = "hypar-opt/plan/3"
 
 StoredLayout = Literal["batch", "channel", "whole"]
 """How a tensor is stored: split by batch, by channels or features, or a replica in each part."""
@@ -83,14 +84,13 @@ class Cost(Document):
     kind: str = "bytes"
     reading: str
     unit: str
-    """``bytes``, ``weighted bytes``; ``femtoseconds``, ``femtojoules`` or a coarser unit where
-    the largest sum would not fit 64 bits; or another cost's own."""
+    """``bytes``, ``weighted bytes``; ``femtoseconds``, ``femtojoules`` or, where sums would not fit
+    64 bits, coarser; or another cost's own."""
     total: Amount
     per_level: tuple[Amount, ...]
     """H1 first, all groups of a level together; sums to ``total``."""
     communication: tuple[Amount, ...] | None = None
-    """The part of ``per_level`` that exchanges cause; the rest is compute and local memory. Null
-    where exchanges are all that is charged."""
+    """What of ``per_level`` exchanges cause, where compute and local memory are charged too."""
     executed_bytes: Amount | None
     """Bytes that running the plan moves, whatever the reading that it was optimised for; null
     with output parallelism in files of version 1, until these are read."""
@@ -155,7 +155,7 @@ class SolverRecord(Document):
 
     @property
     def says(self) -> str:
-        """Who says so, before a claim of optimality: nobody need be named where we do."""
+        """Who says so, before a claim of optimality; empty where we do."""
         return "" if self._vouched else "its file says "
 
     def vouched(self) -> Self:
@@ -188,11 +188,12 @@ class Plan(Displayed, ProblemFields):
     ``plan["fc1"]`` has the choices of a layer, by level; `Plan.at` those of a level, by layer.
     """
 
-    written_schema: ClassVar[str | None] = SCHEMA
-    read_schemas: ClassVar[tuple[str, ...]] = (WITHOUT_LAYOUTS,)
-
-    # Underscore and alias, because `schema` is a method of pydantic's models.
-    schema_: Literal["hypar-opt/plan/1", "hypar-opt/plan/2"] = Field(default=SCHEMA, alias="schema")
+    written_schema: ClassVar[str | None] = WITH_PARTS
+    read_schemas: ClassVar[tuple[str, ...]] = (WITHOUT_LAYOUTS, SCHEMA)
+    # Aliased, because `schema` is a method of pydantic's models.
+    schema_: Literal["hypar-opt/plan/1", "hypar-opt/plan/2", "hypar-opt/plan/3"] = Field(
+        default=SCHEMA, alias="schema"
+    )
     network: NetworkRecord
     layers: tuple[str, ...]
     parallelism: tuple[tuple[str, ...], ...]
@@ -204,6 +205,8 @@ class Plan(Displayed, ProblemFields):
 
     @model_validator(mode="after")
     def _has_its_shape(self) -> Self:
+        if (self.schema_ == WITH_PARTS) != (self.parts is not None):
+            raise rule(f"parts: should be in files of {WITH_PARTS!r}, and there alone")
         names = tuple(layer.name for layer in self.network.description.layers)
         if self.layers != names:
             raise rule("layers: should be the network's layers, in order")
@@ -334,6 +337,8 @@ class Plan(Displayed, ProblemFields):
     def document(self) -> dict[str, Any]:
         """Return the plan as the plain data of its file, with the header's keys first."""
         dumped = self.model_dump(mode="json", by_alias=True)
+        if self.parts is None:
+            del dumped["parts"]
         head = ("schema", "network", "array")
         return {key: dumped[key] for key in (*head, *(k for k in dumped if k not in head))}
 

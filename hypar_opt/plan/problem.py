@@ -6,6 +6,7 @@ import json
 import re
 from fractions import Fraction
 from functools import lru_cache
+from math import lcm
 from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 from pydantic import (
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
 
 MAX_LEVELS = 64
+MAX_PARTS = 1024
+"""The most parts of a level."""
 ELEMENT_BYTES = (1, 2, 4, 8)
 SHOWN_PINS = 4
 """The number of pins that a message lists; it counts the others."""
@@ -208,7 +211,9 @@ class ProblemFields(Document):
     batch: Size = 256
     """Images in a training step, over all accelerators."""
     levels: Levels = 4
-    """Levels of the hierarchy, each of two parts."""
+    """Levels of the hierarchy."""
+    parts: tuple[Annotated[int, Strict(), Field(ge=2, le=MAX_PARTS)], ...] | None = None
+    """The parts of each level, H1 first; None for two each."""
     element_bytes: Annotated[int, Strict(), AfterValidator(_element_bytes)] = 4
     """Bytes of a tensor element: 4 as in the paper."""
     inference: Flag = False
@@ -226,7 +231,7 @@ class ProblemFields(Document):
     @property
     def hierarchy(self) -> Hierarchy:
         """The parts of each level."""
-        return Hierarchy.of_halves(self.levels)
+        return Hierarchy(self.parts or (2,) * self.levels)
 
     @property
     def accelerators(self) -> int:
@@ -251,6 +256,25 @@ class ProblemFields(Document):
                 f"placement: should be one that the array's {array.topology.kind} allows, as"
                 f" {list(array.placement)}, got {list(self.placement)}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _parts_of_each_level(self) -> Self:
+        if self.parts is None:
+            return self
+        if len(self.parts) != self.levels:
+            raise rule(f"parts: should be one for each of {self.levels} levels, got {self.parts}")
+        if not {*self.parts} - {2}:
+            raise rule("parts: should be null where each level has two")
+        odd = lcm(*(size // (size & -size) for size in self.parts))
+        if self.batch % odd:
+            # An all-to-all between n parts moves an n-th less than the tensor.
+            raise rule(
+                f"batch: should be a multiple of {odd}, so that levels of"
+                f" {', '.join(map(str, self.parts))} parts exchange whole bytes, got {self.batch}"
+            )
+        if self.array is not None:
+            raise rule("parts: should be null with an array, whose levels have two parts each")
         return self
 
     @model_validator(mode="after")

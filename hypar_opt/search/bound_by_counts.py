@@ -56,6 +56,7 @@ def few_levels_alike(problem: Problem) -> bool:
         problem.cost == "bytes"
         and problem.levels <= MAX_LEVELS
         and len(set(problem.level_weights)) <= 1
+        and len({*problem.hierarchy.sizes}) <= 1
         and problem.constraints.memory is None
         and all(pin.level is None for pin in pins)
     )

@@ -73,7 +73,7 @@ def levels_permute(problem: Problem) -> bool:
     In bytes and with two choices a layer's charges telescope, and a boundary's charge at a level
     depends on its pair of choices alone. With output parallelism a boundary tensor grows with
     the number of times that its target made that choice above, so the order matters, as it does
-    where a level has a weight or a pin of its own.
+    where a level has parts, a weight or a pin of its own.
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
@@ -82,6 +82,7 @@ def levels_permute(problem: Problem) -> bool:
         problem.cost == "bytes"
         and len(problem.choices) == 2
         and len(set(problem.level_weights)) <= 1
+        and len({*problem.hierarchy.sizes}) <= 1
         and all(pin.level is None for pin in pins)
     )
 

@@ -89,12 +89,12 @@ def run(
     tensors = plan_tensors(plan, instance.executed_workload)
     changes: tuple[str, ...] = ()
     if scale_down:
-        small = scaled_down(instance.network, plan.batch, plan.levels)
+        small = scaled_down(instance.network, plan.batch, plan.hierarchy)
         changes = small.changes
         # The plan's constraints, which name sizes and arrays, say nothing about a small network.
         problem = plan.problem.model_copy(update={"batch": small.batch})
         instance = Instance(small.network, problem)
-    program = Program(instance.executed_workload, rows)
+    program = Program(instance.executed_workload, rows, plan.hierarchy.sizes)
     labels: dict[str, Any] = {
         "network": plan.network.name,
         "batch": instance.problem.batch,

@@ -233,7 +233,7 @@ def test_an_unknown_activation_is_left_out_and_said() -> None:
 @pytest.mark.parametrize("name", ho.names())
 def test_every_network_of_the_zoo_has_a_small_one_of_its_structure(name: str) -> None:
     network = ho.load(name)
-    small = scaled_down(network, 256, 2)
+    small = scaled_down(network, 256, Hierarchy((2, 2)))
     assert [layer.name for layer in small.network.layers] == [x.name for x in network.layers]
     assert [layer.splits for layer in small.network.layers] == [x.splits for x in network.layers]
     assert small.network.sources == network.sources
@@ -246,7 +246,7 @@ def test_every_network_of_the_zoo_has_a_small_one_of_its_structure(name: str) ->
 def test_any_network_scaled_down_runs_the_same_choices(seed: int) -> None:
     network = drawn_network(seed)
     for program in drawn_programs(network, seed, 1):
-        small = scaled_down(network, program.workload.batch, len(program.rows))
+        small = scaled_down(network, program.workload.batch, program.hierarchy)
         workload = workload_of(small.network, small.batch, CHOICES, shared_tensors=True)
         result = run_program(small.network, Program(workload, program.rows), seed=seed)
         assert all(row.modelled == row.counted for row in result.exchanges)
@@ -254,7 +254,7 @@ def test_any_network_scaled_down_runs_the_same_choices(seed: int) -> None:
 
 
 def test_tied_weights_stay_tied() -> None:
-    small = scaled_down(ho.load("gpt2"), 8, 3).network
+    small = scaled_down(ho.load("gpt2"), 8, Hierarchy((2, 2, 2))).network
     head = next(layer for layer in small.layers if layer.shares_weights_with)
     embedding = next(x for x in small.layers if x.name == head.shares_weights_with)
     assert head.model_dump()["units"] == embedding.model_dump()["vocabulary"]

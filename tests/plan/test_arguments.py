@@ -28,8 +28,8 @@ def test_a_misspelt_argument_is_refused_by_name_and_by_mypy() -> None:
 
 
 def test_the_arguments_of_a_problem_are_its_fields() -> None:
-    """A hierarchy is another way to state its levels."""
-    fields = set(Problem.model_fields) | {"hierarchy"}
+    """Its levels and their parts are stated as a hierarchy, too."""
+    fields = (set(Problem.model_fields) | {"hierarchy", "whole_levels"}) - {"parts"}
     assert set(ProblemArguments.__annotations__) == fields
 
 

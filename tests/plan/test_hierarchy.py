@@ -1,4 +1,4 @@
-"""A hierarchy of levels: accelerators by digits of mixed radix, and levels of two parts alone."""
+"""A hierarchy of levels: accelerators by digits of mixed radix, and how it is stated."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def test_an_array_has_the_hierarchy_of_its_accelerators(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"hierarchy": (6, 8)}, "hierarchy: H1 should have 2 parts, got 6"),
-        ({"hierarchy": (2, 2.0)}, "hierarchy: H2 should have 2 parts, got 2.0"),
-        ({"hierarchy": (2, True)}, "hierarchy: H2 should have 2 parts, got true"),
+        ({"hierarchy": (2, 1)}, "hierarchy: H2 should have 2 to 1,024 parts, got 1"),
+        ({"hierarchy": (2, 2.0)}, "hierarchy: H2 should have 2 to 1,024 parts, got 2.0"),
+        ({"hierarchy": (2, True)}, "hierarchy: H2 should have 2 to 1,024 parts, got true"),
         ({"hierarchy": 2}, "hierarchy should be the parts of each level, got 2"),
         ({"hierarchy": "22"}, 'hierarchy should be the parts of each level, got "22"'),
         ({"hierarchy": (2, 2), "levels": 3}, "hierarchy has 2 levels, levels says 3"),

@@ -112,8 +112,9 @@ def consistent_digest(document: dict[str, Any]) -> None:
 
 
 REFUSED: list[tuple[Change, str]] = [
-    (at("schema", "hypar-opt/plan/3"), "schema: 'hypar-opt/plan/3' is newer than this version"),
-    (at("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/plan/2', got"),
+    (at("schema", "hypar-opt/plan/4"), "schema: 'hypar-opt/plan/4' is newer than this version"),
+    (at("schema", "hypar-opt/plan/3"), "parts: should be in files of 'hypar-opt/plan/3'"),
+    (at("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/plan/3', got"),
     (at("schema", "hypar-opt/plan/1"), "layouts: should be in files of 'hypar-opt/plan/2' alone"),
     (at("layouts", None), "layouts: should have the layouts of every layer, not of 'conv1'"),
     (lambda d: d["layouts"].pop("fc1"), "layouts: should have the layouts of every layer, not"),
@@ -170,8 +171,8 @@ REFUSED: list[tuple[Change, str]] = [
     (at("choices", ["data"]), 'choices: should be ["data", "model"], or with "output", got'),
     (at("level_weights", [1, 2]), "level_weights: should be one for each of 4 levels, got 2"),
     (
-        lambda d: d.update({"schema": "hypar-opt/plan/3", "new": 1}),
-        "schema: 'hypar-opt/plan/3' is newer than this version",
+        lambda d: d.update({"schema": "hypar-opt/plan/4", "new": 1}),
+        "schema: 'hypar-opt/plan/4' is newer than this version",
     ),
     (at("note", "mine"), "unknown key 'note': known: batch, levels"),
     (lambda document: document.pop("batch"), "missing key 'batch'"),

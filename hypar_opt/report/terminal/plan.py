@@ -77,7 +77,7 @@ def plan_view(
 def plan_title(plan: Plan) -> str:
     """Return the title: the problem and how it was solved."""
     count = plan.accelerators
-    size = "1 accelerator" if count == 1 else f"2^{plan.levels} = {count:,} accelerators"
+    size = "1 accelerator" if count == 1 else f"{plan.hierarchy.shown} accelerators"
     options = [
         f"batch {plan.batch}",
         f"on {plan.array.name}" if plan.array else size,
