@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import UnknownNameError
 from hypar_opt.paper.rows import Measure, PaperRow, Verdict
-from hypar_opt.paper.summary import FigureSummary, count_verdicts, summary
-from hypar_opt.paper.verdicts import is_unexpected, judge
+from hypar_opt.paper.verdicts import FigureSummary, count_verdicts, is_unexpected, judge, summary
 
 if TYPE_CHECKING:
     from hypar_opt.search.result import Progress

@@ -33,23 +33,16 @@ class Shade(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """The symbol of one column of choices, whatever kinds of layers call it, or of `whole`.
-
-    Parameters
-    ----------
-    name
-        Its class on the page.
-    colour
-        On a terminal, in pictures and in charts.
-    light, dark
-        Cells on a light and on a dark page: shades of the colour.
-    """
+    """The symbol of one column of choices, whatever kinds of layers call it, or of `whole`."""
 
     name: str
+    """Its class on the page."""
     glyph: str
     ascii_glyph: str
     colour: str
+    """On a terminal, in pictures and in charts."""
     light: Shade
+    """Of cells on a light page; ``dark`` on a dark one."""
     dark: Shade
 
     def drawn(self, *, ascii_only: bool) -> str:
@@ -88,12 +81,8 @@ def symbol(choice: Parallelism) -> Symbol:
 
     A kind may list `output` before `model`; both look the same in every layer anyway.
     """
-    column = _COLUMNS.get(choice)
-    return _declared_symbol(choice) if column is None else SYMBOLS[column]
-
-
-def _declared_symbol(choice: Parallelism) -> Symbol:
-    """Return the symbol of a word's column in the kind of layer that has it."""
+    if choice in _COLUMNS:
+        return SYMBOLS[_COLUMNS[choice]]
     for operator in _kinds():
         for column, declared in enumerate(operator.choices):
             if choice == declared.word:

@@ -16,11 +16,10 @@ from hypar_opt.plan.layouts import StoredLayout
 from hypar_opt.plan.plan import Plan
 from hypar_opt.report import pictures
 from hypar_opt.report.glyphs import glyph, legend, stored_legend, symbol
-from hypar_opt.report.layer_groups import MAX_CHAIN, drawn_choices, folded, is_short_chain
 from hypar_opt.report.page.cells import cell_costs
 from hypar_opt.report.page.graph import graph_view
 from hypar_opt.report.page.grid import grid_view
-from hypar_opt.report.terminal.layer_times import layer_times
+from hypar_opt.report.plan_grid import MAX_CHAIN, drawn_choices, folded, is_short_chain, layer_times
 from hypar_opt.report.terminal.network import described, network_view
 from hypar_opt.report.terminal.plan import plan_view
 from hypar_opt.workload.network import Network

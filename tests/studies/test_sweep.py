@@ -28,7 +28,7 @@ from hypar_opt.studies.sweep import journal_of, sweep
 from hypar_opt.studies.sweep.case import SweepRow, run_case
 from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import _cores as cores
-from hypar_opt.studies.sweep.solved_together import is_solved_together
+from hypar_opt.studies.sweep.run import is_solved_together
 from hypar_opt.studies.sweep.spec import read_spec
 from tests.clocks import until
 

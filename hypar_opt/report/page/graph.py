@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.report.glyphs import stored_legend, stored_symbol
-from hypar_opt.report.layer_groups import (
+from hypar_opt.report.layered import layered
+from hypar_opt.report.operator_graph import INPUT, operator_graph
+from hypar_opt.report.page.figure import escaped, short
+from hypar_opt.report.plan_grid import (
     Stored,
     drawn_choices,
     drawn_keys,
@@ -15,9 +18,6 @@ from hypar_opt.report.layer_groups import (
     layer_shapes,
     stored_outputs,
 )
-from hypar_opt.report.layered import layered
-from hypar_opt.report.operator_graph import INPUT, operator_graph
-from hypar_opt.report.page.figure import escaped, short
 from hypar_opt.units import format_dimensions
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.report.page import charts
 from hypar_opt.report.page.contents import Contents
-from hypar_opt.report.page.facts import facts, provenance
+from hypar_opt.report.page.facts import facts, headline, provenance
 from hypar_opt.report.page.graph import graph_view
 from hypar_opt.report.page.grid import grid_view
-from hypar_opt.report.page.headline import headline
 from hypar_opt.report.page.links import links
 from hypar_opt.report.page.timeline import timeline
 from hypar_opt.report.page.trade_offs import by_memory

@@ -13,7 +13,7 @@ from rich.text import Text
 from hypar_opt.errors import shell_words
 from hypar_opt.plan.plan import columns_of
 from hypar_opt.report.glyphs import legend
-from hypar_opt.report.layer_groups import is_short_chain
+from hypar_opt.report.plan_grid import is_short_chain
 from hypar_opt.report.terminal.alternatives import choices_table
 from hypar_opt.report.terminal.console import COUNT, Column, Form, ascii_only, new_table, texts
 from hypar_opt.report.terminal.plan import legend_line

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.report.labels import ENERGY_PARTS
+from hypar_opt.report.plan_grid import layer_times
 from hypar_opt.report.terminal.console import JOULES, SECONDS, Column, new_table
-from hypar_opt.report.terminal.layer_times import layer_times
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_bytes, format_percent, format_si
 

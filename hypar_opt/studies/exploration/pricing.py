@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypar_opt.costs.energy import EnergyCost
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.simulator.closed_form import ClosedForm, charges_of_states
-from hypar_opt.studies.exploration.graph_pricing import GraphCharges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
     from hypar_opt.costs.base import CostModel
     from hypar_opt.instance.instance import Instance
@@ -108,3 +110,118 @@ def _price_chain(
 def _data_parallel_cost(charges: ClosedForm | GraphCharges, layers: int) -> float:
     """Return the cost of state 0 of every layer."""
     return float(_price_all(charges, [np.zeros(1, np.intp)] * layers, [0]).item())
+
+
+States = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class GraphCharges:
+    """The charges of states of nodes, and of pairs of states of edges.
+
+    Parameters
+    ----------
+    node : (nodes, states)
+        Shared nodes come first.
+    edge : (edges, states, states)
+    ends : (edges, 2)
+    shared
+        The states that each shared node may have.
+    """
+
+    node: Values
+    edge: Values
+    ends: NDArray[np.intp]
+    shared: Sequence[States]
+
+    def of_all(self, states: Sequence[States], axes: Sequence[int]) -> Values:
+        """Return the cost of every combination of the layers' states.
+
+        Parameters
+        ----------
+        states
+            The states of every layer; a single one for a layer without an axis.
+
+        Returns
+        -------
+        (states of a layer, ...)
+            One axis for each of ``axes``.
+        """
+        # Charges, by the layers with an axis on which they depend.
+        terms: dict[tuple[int, ...], Values] = {(): np.zeros(())}
+
+        def charge(layers: Sequence[int], amount: Values) -> None:
+            with_axis = tuple(layer for layer in layers if layer in axes)
+            flat = amount.reshape([len(states[layer]) for layer in with_axis])
+            terms[with_axis] = terms[with_axis] + flat if with_axis in terms else flat
+
+        for layer, layer_states in enumerate(states):
+            charge((layer,), self.node[len(self.shared) + layer, layer_states])
+        for layers, amount in self._between_layers(states):
+            charge(layers, amount)
+        for node in range(len(self.shared)):
+            charge(*self._at_its_least(node, states))
+        return _added_up(terms, [len(states[layer]) for layer in axes], axes)
+
+    def _between_layers(self, states: Sequence[States]) -> list[tuple[tuple[int, int], Values]]:
+        first = len(self.shared)
+        return [
+            (
+                (source - first, target - first),
+                edge[np.ix_(states[source - first], states[target - first])],
+            )
+            for (source, target), edge in zip(self.ends.tolist(), self.edge, strict=True)
+            if min(source, target) >= first
+        ]
+
+    @cached_property
+    def _edges_of_shared(self) -> list[list[int]]:
+        """The numbers of the edges of each shared node."""
+        edges: list[list[int]] = [[] for _ in self.shared]
+        for number, ends in enumerate(self.ends.tolist()):
+            for node in ends:
+                if node < len(self.shared):
+                    edges[node].append(number)
+        return edges
+
+    def _at_its_least(self, node: int, states: Sequence[States]) -> tuple[tuple[int, ...], Values]:
+        """Return the least charge of a shared node, for all states of the layers that share it."""
+        by_layer: dict[int, list[Values]] = defaultdict(list)
+        for number in self._edges_of_shared[node]:
+            (source, target), edge = self.ends[number].tolist(), self.edge[number]
+            layer = max(source, target) - len(self.shared)
+            by_layer[layer].append(edge if source == node else edge.T)
+        layers = tuple(sorted(by_layer))
+        shape = tuple(len(states[layer]) for layer in layers)
+        least = np.full(shape, np.inf)
+        for state in self.shared[node].tolist():
+            total = np.full(shape, self.node[node, state])
+            for axis, layer in enumerate(layers):
+                charge = reduce(add, (edge[state, states[layer]] for edge in by_layer[layer]))
+                total += charge.reshape(
+                    [-1 if axis == other else 1 for other in range(len(layers))]
+                )
+            np.minimum(least, total, out=least)
+        return layers, least
+
+
+def _added_up(
+    terms: dict[tuple[int, ...], Values], sizes: Sequence[int], axes: Sequence[int]
+) -> Values:
+    """Return the sum over all axes of terms that each depend on some of them."""
+    total = terms[()]
+    # From the last axis: each term is added at its first axis, while the sum is still small.
+    for axis in range(len(axes) - 1, -1, -1):
+        starting_terms = [
+            term.reshape(
+                [size if layer in layers else 1 for layer, size in zip(axes, sizes, strict=True)][
+                    axis:
+                ]
+            )
+            for layers, term in terms.items()
+            if layers and layers[0] == axes[axis]
+        ]
+        total = np.repeat(total[None], sizes[axis], axis=0)
+        for term in starting_terms:
+            total += term
+    return total

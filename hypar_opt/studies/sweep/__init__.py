@@ -15,8 +15,7 @@ from hypar_opt.results import Results
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.sweep.case import SweepRow
 from hypar_opt.studies.sweep.journal import Journal
-from hypar_opt.studies.sweep.run import run_local, run_on_cluster
-from hypar_opt.studies.sweep.solved_together import is_solved_together, run_together
+from hypar_opt.studies.sweep.run import is_solved_together, run_local, run_on_cluster, run_together
 from hypar_opt.studies.sweep.spec import read_spec
 from hypar_opt.studies.sweep.table import check_table, write_table
 
