@@ -142,28 +142,17 @@ def _verdict(equal: bool, ratio: float | None, cause: str) -> Verdict:
 
 @dataclass(frozen=True)
 class FigureSummary:
-    """The rows of a figure together.
-
-    Parameters
-    ----------
-    rows
-        The number of rows.
-    counts
-        The number of rows of each verdict.
-    furthest
-        The row whose number is furthest from the printed one, by the larger of ours over printed
-        and printed over ours; None if all numbers are equal.
-    deviation
-        Its deviation: ours over printed, minus 1.
-    verdict
-        The worst verdict of a row, and the commonest reason for it.
-    """
+    """The rows of a figure together: how many, in all and of each verdict."""
 
     rows: int
     counts: Mapping[Verdict, int]
     furthest: str | None
+    """The row whose number is furthest from the printed one, by the larger of ours over printed
+    and printed over ours; None if all numbers are equal."""
     deviation: float | None
+    """That of the furthest row: ours over printed, minus 1."""
     verdict: str
+    """The worst verdict of a row, and the commonest reason for it."""
 
 
 def count_verdicts(rows: Mapping[str, Sequence[PaperRow]]) -> dict[Verdict, int]:

@@ -200,9 +200,9 @@ def layer_times(plan: Plan, step: StepResult) -> list[tuple[GridRow, float, floa
     for time in step.layers:
         compute[time.layer] += time.compute
         communication[time.layer] += time.communication
-    times = []
+    times: list[tuple[GridRow, float, float]] = []
     for group in plan_grid(plan, runs=False).rows:
         names = [plan.layers[n] for n in group.positions]
-        spent, moved = (sum(map(own.get, names)) for own in (compute, communication))
+        spent, moved = (sum(own[name] for name in names) for own in (compute, communication))
         times.append((group, spent, moved))
     return times

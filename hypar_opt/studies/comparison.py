@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import exp, log
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 from hypar_opt.checked import checked
 from hypar_opt.costs import COSTS
@@ -118,8 +118,7 @@ class Comparison(Results[ComparisonRow]):
         return f"<Comparison of {plans}: {len(cases):,} {'case' if len(cases) == 1 else 'cases'}>"
 
 
-@dataclass(frozen=True)
-class _Measured:
+class _Measured(NamedTuple):
     """A plan, its step, and its step by the reading ``executed``, where that is known."""
 
     plan: Plan
@@ -273,7 +272,6 @@ def _row(
     own, data = measured[name], measured["data"]
     if isinstance(own, HyparError):
         who = f"solver {_how(name, problem)[0]!r} on {network.name}: "
-        f"solver {_how(name, problem)[0]!r} on {network.name}: "  # the row has the warning already
         return replace(case, reason=Sentence(own.message.removeprefix(who)))
     case = replace(
         case,
@@ -365,7 +363,11 @@ def warnings_of_rows(rows: Sequence[ComparisonRow]) -> list[str]:
                 f"when run, Data Parallelism moves fewer bytes than {_listed(more)} {where}"
             )
         for quantity, key in (("time", "speedup"), ("energy", "energy_efficiency")):
-            reversed_plans = [row.plan for row in case if _turns(row, key)]
+            reversed_plans = [
+                row.plan
+                for row in case
+                if turns(key, row.reading, getattr(row, key), getattr(row, f"executed_{key}"))
+            ]
             if reversed_plans:
                 sentences.append(
                     Sentence(
@@ -384,11 +386,6 @@ def _moves_more_when_run(row: ComparisonRow, data: float | None) -> bool:
     # If the reading itself favours Data Parallelism, the table shows it already.
     denied = data is None or row.bytes <= data
     return denied and row.executed_bytes > row.data_parallel_bytes
-
-
-def _turns(row: ComparisonRow, key: str) -> bool:
-    executed = getattr(row, f"executed_{key}")
-    return turns(key, row.reading, getattr(row, key), executed) is not None
 
 
 def _listed(plans: Sequence[str]) -> str:

@@ -308,13 +308,7 @@ def _optimum(network: Network, problem: Problem, memory: int | None, solver: str
 
 
 def point_of(plan: Plan, memory: int | None = None) -> ParetoPoint:
-    """Return a plan's cost by each objective that its array prices.
-
-    Parameters
-    ----------
-    memory
-        Its memory per accelerator, if known.
-    """
+    """Return a plan's cost by each objective that its array prices; its memory may be known."""
     if memory is None:
         constraints = Instance(plan.network.description, plan.problem).constraints
         memory = constraints.memory_of(plan.assignments())

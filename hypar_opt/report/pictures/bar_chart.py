@@ -185,7 +185,7 @@ def _handles(colors: Mapping[str, str], printed: bool) -> list[Any]:
     handles = [Patch(facecolor=color, label=name) for name, color in colors.items()]
     if printed:
         # One entry for all printed series, since hatching means the same in every colour.
-        hatched = {"facecolor": paler(FAINT), "edgecolor": FAINT, "hatch": HATCH}
+        hatched: dict[str, Any] = {"fc": paler(FAINT), "ec": FAINT, "hatch": HATCH}
         handles.append(Patch(linewidth=0.5, label="as the paper prints it", **hatched))
     return handles
 

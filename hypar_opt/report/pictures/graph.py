@@ -142,9 +142,9 @@ def _draw_round(
     """Draw a rectangle with round corners, between two of them."""
     from matplotlib.patches import FancyBboxPatch
 
-    sides = (b - a for a, b in zip(low, high, strict=True))
+    width, height = high[0] - low[0], high[1] - low[1]
     box = f"round,pad=0,rounding_size={rounding}"
-    axes.add_patch(FancyBboxPatch(low, *sides, boxstyle=box, linewidth=0.6, **options))
+    axes.add_patch(FancyBboxPatch(low, width, height, boxstyle=box, linewidth=0.6, **options))
 
 
 def _draw_edge(
@@ -196,5 +196,5 @@ def _draw_frames(axes: Axes, graph: OperatorGraph, drawing: GraphDrawing, scale:
         colours = {"facecolor": "#f4f4f4", "edgecolor": "#cccccc"}
         _draw_round(axes, low, high, rounding=0.08, zorder=0, gid=frame.label, **colours)
         label = frame.label + (f"\n× {frame.count}" if frame.count > 1 else "")
-        bold = {"va": "center", "fontsize": 7, "fontweight": "bold"}
+        bold: dict[str, Any] = {"va": "center", "fontsize": 7, "fontweight": "bold"}
         axes.text(high[0] + 0.06, (top + bottom) / 2, label, **bold)

@@ -30,21 +30,14 @@ MAX_PLANS = 2**20
 
 @dataclass(frozen=True, eq=False)
 class ExploredFront(Frozen):
-    """The Pareto front of a subspace.
-
-    Parameters
-    ----------
-    amounts
-        The amounts of each plan, in the shape of the exploration's ``values``: ``time`` in seconds,
-        ``energy`` in joules and ``memory`` in bytes of an accelerator, rounded up; without an
-        array the exploration's own objective and ``memory``.
-    on_front : bool, in the same shape
-        Whether no other plan takes less of one amount and no more of the others. Plans that are
-        equal in all amounts are on the front together.
-    """
+    """The Pareto front of a subspace, in the shape of the exploration's ``values``."""
 
     amounts: Mapping[str, Values]
+    """``time`` in seconds, ``energy`` in joules and ``memory`` in bytes of an accelerator, rounded
+    up; without an array the exploration's own objective and ``memory``."""
     on_front: NDArray[np.bool_]
+    """Whether no other plan takes less of one amount and no more of the others. Plans that are
+    equal in all amounts are on the front together."""
 
     @property
     def plans(self) -> int:
@@ -59,16 +52,7 @@ def front_of(
     axes: Sequence[int],
     values: Values,
 ) -> ExploredFront:
-    """Return the front of the plans that an exploration prices.
-
-    Parameters
-    ----------
-    states
-        The states of each layer.
-    axes
-        The layers that the axes of ``values`` stand for.
-    values
-        Every plan's cost by the problem's cost model, in its unit.
+    """Return the front of the plans that an exploration prices, with its states, axes and values.
 
     Raises
     ------
@@ -134,14 +118,7 @@ def _ranks(values: Values, tie: float) -> NDArray[np.intp]:
 def undominated(amounts: Sequence[NDArray[np.intp]]) -> NDArray[np.bool_]:
     """Return which points no other point dominates: lower in one amount and no higher in any.
 
-    Parameters
-    ----------
-    amounts : two or three of (points,) intp
-        Ranks, from 0.
-
-    Returns
-    -------
-    (points,) bool
+    Amounts are two or three arrays of ranks, from 0: (points,) each.
     """
     # One number per point, which sorts faster than a row: at most 2^20 ranks of three amounts.
     sizes = [int(amount.max()) + 1 for amount in amounts]

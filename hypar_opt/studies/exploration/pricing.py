@@ -44,7 +44,9 @@ def values_of(
     unit, parts = _unit_of(instance.cost)
     # In place: there may be 2^27 of them.
     values /= parts
-    return PricedStates(values, _data_parallel_cost(charges, len(states)) / parts, unit)
+    # State 0 of every layer.
+    data = _price_all(charges, [np.zeros(1, np.intp)] * len(states), [0]).item()
+    return PricedStates(values, data / parts, unit)
 
 
 def _unit_of(cost: CostModel) -> tuple[str, int]:
@@ -107,11 +109,6 @@ def _price_chain(
     return ClosedForm(np.array(nodes), edge).of_all([states[layer] for layer in axes])
 
 
-def _data_parallel_cost(charges: ClosedForm | GraphCharges, layers: int) -> float:
-    """Return the cost of state 0 of every layer."""
-    return float(_price_all(charges, [np.zeros(1, np.intp)] * layers, [0]).item())
-
-
 States = NDArray[np.intp]
 
 
@@ -122,11 +119,10 @@ class GraphCharges:
     Parameters
     ----------
     node : (nodes, states)
-        Shared nodes come first.
     edge : (edges, states, states)
     ends : (edges, 2)
     shared
-        The states that each shared node may have.
+        The states that each shared node may have; these nodes come first.
     """
 
     node: Values
@@ -135,17 +131,9 @@ class GraphCharges:
     shared: Sequence[States]
 
     def of_all(self, states: Sequence[States], axes: Sequence[int]) -> Values:
-        """Return the cost of every combination of the layers' states.
+        """Return the cost of every combination of the layers' states, an axis for each of ``axes``.
 
-        Parameters
-        ----------
-        states
-            The states of every layer; a single one for a layer without an axis.
-
-        Returns
-        -------
-        (states of a layer, ...)
-            One axis for each of ``axes``.
+        A layer without an axis has a single state.
         """
         # Charges, by the layers with an axis on which they depend.
         terms: dict[tuple[int, ...], Values] = {(): np.zeros(())}
@@ -157,22 +145,12 @@ class GraphCharges:
 
         for layer, layer_states in enumerate(states):
             charge((layer,), self.node[len(self.shared) + layer, layer_states])
-        for layers, amount in self._between_layers(states):
-            charge(layers, amount)
+        for ends, edge in zip((self.ends - len(self.shared)).tolist(), self.edge, strict=True):
+            if min(ends) >= 0:
+                charge(ends, edge[np.ix_(*(states[layer] for layer in ends))])
         for node in range(len(self.shared)):
             charge(*self._at_its_least(node, states))
         return _added_up(terms, [len(states[layer]) for layer in axes], axes)
-
-    def _between_layers(self, states: Sequence[States]) -> list[tuple[tuple[int, int], Values]]:
-        first = len(self.shared)
-        return [
-            (
-                (source - first, target - first),
-                edge[np.ix_(states[source - first], states[target - first])],
-            )
-            for (source, target), edge in zip(self.ends.tolist(), self.edge, strict=True)
-            if min(source, target) >= first
-        ]
 
     @cached_property
     def _edges_of_shared(self) -> list[list[int]]:
@@ -212,16 +190,9 @@ def _added_up(
     total = terms[()]
     # From the last axis: each term is added at its first axis, while the sum is still small.
     for axis in range(len(axes) - 1, -1, -1):
-        starting_terms = [
-            term.reshape(
-                [size if layer in layers else 1 for layer, size in zip(axes, sizes, strict=True)][
-                    axis:
-                ]
-            )
-            for layers, term in terms.items()
-            if layers and layers[0] == axes[axis]
-        ]
         total = np.repeat(total[None], sizes[axis], axis=0)
-        for term in starting_terms:
-            total += term
+        for layers, term in terms.items():
+            if layers and layers[0] == axes[axis]:
+                later = zip(axes[axis:], sizes[axis:], strict=True)
+                total += term.reshape([size if layer in layers else 1 for layer, size in later])
     return total

@@ -37,20 +37,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Grid(Frozen):
-    """Plans on two axes, each labelled with the digits of its free choices.
-
-    Parameters
-    ----------
-    values : (rows, columns) float64
-        In the exploration's unit; nan if the plan's constraints allow no such plan.
-    plan
-        The row and column labels of the solver's plan.
-    """
+    """Plans on two axes, each labelled with the digits of its free choices."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: Values
+    """(rows, columns) float64, in the exploration's unit; nan if constraints allow no such plan."""
     plan: tuple[str, str]
+    """The row and column labels of the solver's plan."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,17 +178,9 @@ class Exploration(Frozen, Displayed):
     def histogram(
         self, bins: int = 20, *, relative: bool = False
     ) -> tuple[NDArray[np.intp], Values]:
-        """Return the numbers of plans between pairs of edges.
+        """Return ``(bins,)`` numbers of plans, and ``(bins + 1,)`` edges; one bin where all tie.
 
-        Parameters
-        ----------
-        relative
-            Count ratios to Data Parallelism in place of values.
-
-        Returns
-        -------
-        tuple
-            ``(bins,)`` numbers of plans, and ``(bins + 1,)`` edges; one bin where all tie.
+        Counted are costs or, if relative, ratios to Data Parallelism.
         """
         values = self.values.reshape(-1)
         if relative:
@@ -209,12 +195,7 @@ class Exploration(Frozen, Displayed):
 
     @checked
     def grid(self, rows: str, columns: str, *, of: Values | None = None) -> Grid:
-        """Return the values on two axes, each with a part of the free choices.
-
-        Parameters
-        ----------
-        of
-            Another amount of every plan, in the shape of `values`, as those of `front`.
+        """Return the values, or other amounts of their shape, on two axes of free choices.
 
         Figure 9 is ``grid("H1", "H4")``, with one digit per layer in each label. Figure 10 is
         ``grid("conv5_2", "fc1")``, with one digit per level.
@@ -264,17 +245,7 @@ class Exploration(Frozen, Displayed):
 
     @checked
     def digits(self, plans: NDArray[np.intp]) -> NDArray[np.uint8]:
-        """Return the choices of plans.
-
-        Parameters
-        ----------
-        plans : (plans,) intp
-            Indices into the flat ``values``.
-
-        Returns
-        -------
-        (plans, levels, layers) uint8
-        """
+        """Return the choices, (plans, levels, layers), of plans by their flat indices."""
         # One byte per choice: there may be 2^20 plans of hundreds of choices each.
         digits = np.empty((len(plans), self.plan.levels, len(self.states)), np.uint8)
         indices = dict(zip(self.axes, np.unravel_index(plans, self.values.shape), strict=True))
@@ -302,12 +273,7 @@ class Exploration(Frozen, Displayed):
 
         Each level's choices are digits, one per layer. The value is named by its unit; ``ratio``
         is over Data Parallelism; ``plan`` is 1 for the solver's. Where the Pareto front is known,
-        its amounts follow, and ``front`` is 1 for a plan on it.
-
-        Parameters
-        ----------
-        wanted
-            What lists the plans, for a refusal.
+        its amounts follow, and ``front`` is 1 for a plan on it. A refusal says who ``wanted`` it.
 
         Raises
         ------

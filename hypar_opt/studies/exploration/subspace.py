@@ -78,15 +78,8 @@ def states_of(
 ) -> tuple[NDArray[np.intp], ...]:
     """Return each layer's states: the plan's choices wherever they are not free.
 
-    Parameters
-    ----------
-    allowed : (layers, choices ** levels) bool
-        As `allowed_states` returns it; None for all.
-
-    Returns
-    -------
-    tuple of (states,) intp
-        One array per layer: numbers whose digits, H1's first, are the layer's choices.
+    States are (states,) intp: numbers whose digits, H1's first, are the layer's choices. Those
+    allowed are (layers, choices ** levels), as `allowed_states` returns them; None for all.
     """
     base, free = len(plan.choices), set(cells)
     states_by_layer = []

@@ -102,10 +102,7 @@ class ManyPlans(Frozen, Displayed):
     def rows(self, stop: int | None = None) -> list[dict[str, Any]]:
         """Return one flat dictionary per plan, the last axis fastest: the rows of a data frame.
 
-        Parameters
-        ----------
-        stop
-            Return this many, from the first; None for all.
+        At most ``stop`` of them, from the first.
         """
         values = itertools.islice(itertools.product(*(getattr(self, name) for name in AXES)), stop)
         arrays = (getattr(self, name).reshape(-1)[:stop] for name in AMOUNTS)
@@ -263,10 +260,7 @@ class _Batches:
     ) -> tuple[Int64, Bits]:
         """Return the amounts and the bits of problems that are solved together.
 
-        Parameters
-        ----------
-        levels
-            Their plans of ``count`` levels or more, by `AffineChain.levelwise`, if known.
+        Their plans of ``count`` levels or more, by `AffineChain.levelwise`, may be known.
         """
         chain, executed = self.chain, self.executed
         assert chain is not None

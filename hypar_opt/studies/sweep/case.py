@@ -57,19 +57,9 @@ class Case:
     def columns(self) -> dict[str, Any]:
         """Return the columns that identify the case; the search may be left to `solve`."""
         array = array_of(self.array)
-        return {
-            "network": network_of(self.network).name,
-            "batch": self.batch,
-            "element_bytes": self.element_bytes,
-            "levels": array.levels,
-            "array": array.name,
-            "choices": self.choices,
-            "cost": self.cost,
-            "solver": self.solver,
-            "search": self.search,
-            "reading": self.reading,
-            "overlap": self.overlap,
-        }
+        names = {"network": network_of(self.network).name, "array": array.name}
+        own = {name: value for name, value in vars(self).items() if name != "version"}
+        return {**own, **names, "levels": array.levels}
 
 
 class SweepRow(Document):
@@ -165,13 +155,9 @@ def row_of(case: Case, results: dict[str, Any]) -> SweepRow:
 
 def _simulated(plan: Plan, overlap: str) -> dict[str, Any]:
     step = simulate(plan, overlap=overlap)
-    return {
-        "seconds": step.seconds,
-        "compute_seconds": step.compute,
-        "communication_seconds": step.communication,
-        "joules": step.joules,
-        "memory_bytes": step.memory,
-    }
+    parts = {"compute_seconds": step.compute, "communication_seconds": step.communication}
+    whole = {"seconds": step.seconds, "joules": step.joules, "memory_bytes": step.memory}
+    return {**whole, **parts}
 
 
 # Cases that follow one another mostly share their network and array, and parsing is slow.

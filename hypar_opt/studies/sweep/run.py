@@ -8,10 +8,10 @@ import re
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError, argument, worded
-from hypar_opt.studies.many import SearchName, affine_chain, solve_many
+from hypar_opt.studies.many import AXES, SearchName, affine_chain, solve_many
 from hypar_opt.studies.sweep.case import (
     PAPERS,
     Case,
@@ -37,14 +37,8 @@ def run_local(
 ) -> Generator[tuple[str, SweepRow], None, None]:
     """Run cases in processes of this machine; yield each as it ends.
 
-    With one worker they run in this process, in order.
-
-    Parameters
-    ----------
-    cases
-        The cases by key.
-    workers
-        Processes; None for one per core available to this process.
+    With one worker they run in this process, in order; unless given there is one per core that is
+    available to this process. Cases are by key.
 
     Raises
     ------
@@ -137,9 +131,8 @@ def run_on_cluster(
     if not cases:
         return
     cluster = worded(f"scheduler {scheduler}", f"--scheduler {scheduler}")
-    with _silenced(
-        "distributed.client"
-    ):  # the message below says that the cluster is lost, in one line
+    # The message below says that the cluster is lost, in one line.
+    with _silenced("distributed.client"):
         try:
             client = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
         except OSError as error:
@@ -186,13 +179,7 @@ def is_solved_together(case: Case) -> bool:
 
 
 def run_together(cases: dict[str, Case]) -> Iterator[tuple[str, SweepRow]]:
-    """Yield the same rows as if each case were run separately.
-
-    Parameters
-    ----------
-    cases
-        The cases by key; `is_solved_together` accepts all.
-    """
+    """Yield the same rows as if each case were run separately; `is_solved_together` accepts all."""
     groups: dict[tuple[str, SearchName], dict[str, Case]] = {}
     for key, case in cases.items():
         search: SearchName = "joint" if case.search == "joint" else "levelwise"
@@ -211,15 +198,8 @@ def _solved(
     # The indices of its values give a case its plan among all combinations.
     axes = [dict.fromkeys(values) for values in zip(*places.values(), strict=True)]
     index = [{value: n for n, value in enumerate(axis)} for axis in axes]
-    batch, element_bytes, reading, levels = map(list, axes)
-    many = solve_many(
-        network_of(network),
-        search=search,
-        batch=batch,
-        element_bytes=element_bytes,
-        reading=reading,
-        levels=levels,
-    )
+    asked: dict[str, Any] = dict(zip(AXES, map(list, axes), strict=True))
+    many = solve_many(network_of(network), search=search, **asked)
     for key, place in places.items():
         at = tuple(numbers[value] for numbers, value in zip(index, place, strict=True))
         results = {
