@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hypar_opt.errors import HyparError
 from hypar_opt.plan.layouts import StoredLayout
+from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
@@ -16,13 +17,8 @@ from hypar_opt.workload.operators.axes import (
     OUTPUT_CHANNELS,
     REPLICAS,
 )
+from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.parallelism import Parallelism
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.workload.operators.base import Operator
 
 
 class Shade(NamedTuple):

@@ -10,15 +10,12 @@ own.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hypar_opt.report.operator_graph import OperatorGraph
+from hypar_opt.report.operator_graph import OperatorGraph
 
 Point = tuple[float, int]
 """A column, which may be fractional, and a rank; 0 is leftmost and topmost."""

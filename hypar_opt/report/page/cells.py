@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.shared_nodes import level_tables
 from hypar_opt.costs.states import added_up, of_rows
+from hypar_opt.costs.table import CostTable, Integers
 from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import plan_tensors
 from hypar_opt.search.reductions import thresholds_of
+from hypar_opt.studies.alternatives import Regret
 from hypar_opt.workload.parallelism import Parallelism
-
-if TYPE_CHECKING:
-    from hypar_opt.costs.base import CostModel
-    from hypar_opt.costs.table import CostTable, Integers
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.studies.alternatives import Regret
-    from hypar_opt.workload.tensors import Workload
+from hypar_opt.workload.tensors import Workload
 
 MAX_CELLS = 300
 """Regrets are computed for up to this many layers times levels."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hypar_opt.plan.plan import Plan
 from hypar_opt.report.glyphs import DATA_SYMBOL, MODEL_SYMBOL
 from hypar_opt.report.labels import ENERGY_PARTS
 from hypar_opt.report.page.contents import BASELINES
 from hypar_opt.report.page.figure import PALE, PHASES, Chart, bars, chart_of, figure_of
 from hypar_opt.report.plan_grid import layer_times
+from hypar_opt.simulator.result import StepResult
 from hypar_opt.units import (
     axis_byte_unit,
     axis_unit,
@@ -18,10 +20,6 @@ from hypar_opt.units import (
     format_joules,
     format_seconds,
 )
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.simulator.result import StepResult
 
 _NAMES = {"plan": "This plan", **BASELINES}
 _PLAN_COLOURS = {

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from hypar_opt.errors import HyparError, InputError, shell_words
+from hypar_opt.hardware.array import Array
 from hypar_opt.plan.plan import Plan
 from hypar_opt.proofs import certificate
+from hypar_opt.proofs.certificate import Certificate
 from hypar_opt.report.page.cells import Cells, cell_costs, why_no_regrets
 from hypar_opt.report.page.trade_offs import TradeOffs, trade_offs
+from hypar_opt.search.result import Progress
+from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies import advice, alternatives, simulation
+from hypar_opt.studies.alternatives import Regret
 from hypar_opt.studies.simulation import RunArguments
 from hypar_opt.units import format_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hypar_opt.hardware.array import Array
-    from hypar_opt.proofs.certificate import Certificate
-    from hypar_opt.search.result import Progress
-    from hypar_opt.simulator.result import StepResult
-    from hypar_opt.studies.alternatives import Regret
 
 BASELINES = {"trick": "the Trick", "data": "Data Parallelism", "model": "Model Parallelism"}
 """Baseline solvers, and the paper's names of their plans."""

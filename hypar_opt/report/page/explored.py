@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +17,10 @@ from hypar_opt.report.terminal.exploration import (
     front_note,
     ordinal,
 )
+from hypar_opt.studies.exploration import Exploration, Grid
+from hypar_opt.studies.exploration.front import ExploredFront
 from hypar_opt.studies.exploration.subspace import cells_of
 from hypar_opt.units import axis_byte_unit, axis_unit, format_bytes, format_cost, format_ratio
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from hypar_opt.studies.exploration import Exploration, Grid
-    from hypar_opt.studies.exploration.front import ExploredFront
 
 
 def template_values(exploration: Exploration) -> dict[str, Any]:

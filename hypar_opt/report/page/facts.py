@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from hypar_opt.plan.plan import Plan, SolverRecord
 from hypar_opt.report.labels import optimality
+from hypar_opt.report.page.contents import Contents
+from hypar_opt.simulator.result import StepResult
+from hypar_opt.studies.simulation import Steps
 from hypar_opt.units import (
     format_bytes,
     format_joules,
@@ -12,13 +14,6 @@ from hypar_opt.units import (
     format_ratio,
     format_seconds,
 )
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Plan, SolverRecord
-    from hypar_opt.report.page.contents import Contents
-    from hypar_opt.simulator.result import StepResult
-    from hypar_opt.studies.simulation import Steps
-
 
 _SCOPES = {"level": "each level given those above", "joint": "over all levels together"}
 

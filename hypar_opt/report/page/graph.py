@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hypar_opt.plan.plan import Plan
 from hypar_opt.report.glyphs import stored_legend, stored_symbol
-from hypar_opt.report.layered import layered
-from hypar_opt.report.operator_graph import INPUT, operator_graph
+from hypar_opt.report.layered import GraphDrawing, layered
+from hypar_opt.report.operator_graph import INPUT, OperatorGraph, operator_graph
 from hypar_opt.report.page.figure import escaped, short
 from hypar_opt.report.plan_grid import (
     Stored,
@@ -19,11 +20,6 @@ from hypar_opt.report.plan_grid import (
     stored_outputs,
 )
 from hypar_opt.units import format_dimensions
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.report.layered import GraphDrawing
-    from hypar_opt.report.operator_graph import OperatorGraph
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hypar_opt.report.glyphs import explained, legend, symbol
+from hypar_opt.plan.plan import Plan
+from hypar_opt.report.glyphs import Symbol, explained, legend, symbol
 from hypar_opt.report.labels import level_costs, total_costs
-from hypar_opt.report.plan_grid import plan_grid
+from hypar_opt.report.page.cells import ChoiceCost
+from hypar_opt.report.page.contents import Contents
+from hypar_opt.report.plan_grid import GridRow, plan_grid
 from hypar_opt.units import format_page_cost
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.report.glyphs import Symbol
-    from hypar_opt.report.page.cells import ChoiceCost
-    from hypar_opt.report.page.contents import Contents
-    from hypar_opt.report.plan_grid import GridRow
 
 _HEADINGS = {"bytes": "communication", "time": "time", "energy": "energy"}
 

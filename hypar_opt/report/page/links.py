@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hypar_opt.hardware.array import Array
 from hypar_opt.report.page.figure import Chart, chart_of, figure_of, points, short
-from hypar_opt.report.page.topology import draw
+from hypar_opt.report.page.topology import Drawing, Point, draw
+from hypar_opt.simulator.result import LinkTraffic, StepResult
 from hypar_opt.units import format_bytes, format_seconds
-
-if TYPE_CHECKING:
-    from hypar_opt.hardware.array import Array
-    from hypar_opt.report.page.topology import Drawing, Point
-    from hypar_opt.simulator.result import LinkTraffic, StepResult
 
 LOADS = [[0.0, "#8fa3b5"], [0.5, "#e0a12f"], [1.0, "#cf2436"]]
 # A Plotly trace has one colour, so every shade costs a trace: few, and still told apart.

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape, unescape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypar_opt.report.page.figure import PALE, PHASES, Chart, bars, chart_of, figure_of, short
+from hypar_opt.simulator.result import LinkTraffic, StepResult
+from hypar_opt.simulator.spans import Span, StepTrace
 from hypar_opt.units import axis_unit, format_seconds
-
-if TYPE_CHECKING:
-    from hypar_opt.simulator.result import LinkTraffic, StepResult
-    from hypar_opt.simulator.spans import Span, StepTrace
 
 _MAX_ACCELERATORS = 4
 _MAX_BARS = 4000

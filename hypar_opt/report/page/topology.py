@@ -6,12 +6,11 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import networkx as nx
 
-if TYPE_CHECKING:
-    from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.array import Array
 
 Point = tuple[float, float]
 _SLANT = (0.3, 0.26)

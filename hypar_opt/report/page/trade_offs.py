@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypar_opt.errors import HyparError
+from hypar_opt.hardware.array import Array
+from hypar_opt.plan.plan import Plan
 from hypar_opt.report.page.figure import Chart, chart_of, figure_of, points
 from hypar_opt.report.terminal.console import as_text
 from hypar_opt.report.terminal.tables import OBJECTIVES, ending
-from hypar_opt.studies.pareto import ParetoFronts, ParetoPoint, fronts_of, point_of
+from hypar_opt.studies.pareto import ParetoFront, ParetoFronts, ParetoPoint, fronts_of, point_of
 from hypar_opt.units import axis_byte_unit, format_bytes, format_number
-
-if TYPE_CHECKING:
-    from hypar_opt.hardware.array import Array
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.studies.pareto import ParetoFront
 
 MAX_STATES = 2**7
 """Fronts are computed unasked for up to this many product states per layer."""

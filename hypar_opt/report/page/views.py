@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hypar_opt.plan.plan import Plan
 from hypar_opt.report.page import charts
 from hypar_opt.report.page.contents import Contents
 from hypar_opt.report.page.facts import facts, headline, provenance
+from hypar_opt.report.page.figure import Chart
 from hypar_opt.report.page.graph import graph_view
 from hypar_opt.report.page.grid import grid_view
 from hypar_opt.report.page.links import links
 from hypar_opt.report.page.timeline import timeline
 from hypar_opt.report.page.trade_offs import by_memory
 from hypar_opt.units import format_bytes, format_percent
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.report.page.figure import Chart
 
 MAX_LINKS = 2**13
 """Accelerators of an array to draw: with more, links cannot be told apart."""

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.report.folding import fold
+from hypar_opt.report.folding import Repetitions, Section, fold
 from hypar_opt.report.terminal.console import COUNT, Column, new_table, texts
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.description import describe
-
-if TYPE_CHECKING:
-    from hypar_opt.report.folding import Repetitions, Section
-    from hypar_opt.workload.network import Network
+from hypar_opt.workload.network import Network
 
 MAX_ROWS = 1000
 """Networks of up to this many layers are shown in full: more take minutes to lay out."""

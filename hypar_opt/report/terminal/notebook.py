@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
-from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_symbol, symbol
+from hypar_opt.plan.plan import Plan
+from hypar_opt.report.glyphs import Symbol, explained, legend, stored_legend, stored_symbol, symbol
 from hypar_opt.report.labels import cost_name, level_costs, total_costs
-from hypar_opt.report.plan_grid import Stored, is_short_chain, plan_grid
+from hypar_opt.report.plan_grid import GridRow, PlanGrid, Stored, is_short_chain, plan_grid
 from hypar_opt.report.terminal.plan import baselines_table, plan_title
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_cost
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.report.glyphs import Symbol
-    from hypar_opt.report.plan_grid import GridRow, PlanGrid
-
 
 SCROLLED = '<div style="overflow-x:auto">'
 """Opens an element that scrolls if the notebook is narrower."""

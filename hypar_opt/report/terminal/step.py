@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from hypar_opt.report.labels import ENERGY_PARTS
-from hypar_opt.report.plan_grid import layer_times
+from hypar_opt.report.plan_grid import GridRow, layer_times
 from hypar_opt.report.terminal.console import JOULES, SECONDS, Column, new_table
+from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_bytes, format_percent, format_si
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from hypar_opt.report.plan_grid import GridRow
-    from hypar_opt.simulator.result import StepResult
 
 _OVERLAPPED = {
     "none": "nothing overlaps",
