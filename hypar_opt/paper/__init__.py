@@ -121,7 +121,12 @@ def reproduce(
     if reading is not None and reading not in READINGS:
         raise UnknownNameError("reading", reading, list(READINGS))
     readings = {figure: (reading,) if reading else _listed(figure) for figure in FIGURES}
-    measures = {figure: _measures(figure, readings[figure]) for figure in select_figures(figures)}
+    measures: dict[str, list[Measure]] = {}
+    for figure in select_figures(figures):
+        # Imported on demand: not every figure needs, for example, the simulator.
+        module, function = _MEASURES[figure]
+        measure_all = getattr(import_module(f"{__name__}.{module}"), function)
+        measures[figure] = measure_all(readings[figure])
     total = sum(map(len, measures.values()))
     done = 0
     rows: dict[str, list[PaperRow]] = {}
@@ -152,10 +157,3 @@ def unexpected_rows(rows: Mapping[str, Sequence[PaperRow]]) -> list[tuple[str, P
 def _listed(figure: str) -> tuple[str, ...]:
     """Return the readings of a figure whose expected rows are listed."""
     return _READINGS.get(figure, _FIGURES_READINGS)
-
-
-def _measures(figure: str, readings: Sequence[str]) -> list[Measure]:
-    # Imported on demand: not every figure needs, for example, the simulator.
-    module, function = _MEASURES[figure]
-    measures: list[Measure] = getattr(import_module(f"{__name__}.{module}"), function)(readings)
-    return measures

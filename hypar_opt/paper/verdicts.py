@@ -124,20 +124,14 @@ def judge(figure: str, measure: Measure, *, listed: bool = True) -> PaperRow:
         reason = None
     elif not listed:
         cause, reason = "known", f"the paper does not follow the reading {measure.reading} here"
-    verdict = _verdict(equal, ratio, cause)
+    close = "near" if ratio is not None and abs(ratio - 1) <= NEAR else "off"
+    verdict = cast("Verdict", "equal" if equal else f"{close}, cause {cause}")
     return PaperRow(measure.label, measure.reading, ours, printed, ratio, verdict, reason)
 
 
 def is_unexpected(figure: str, row: PaperRow) -> bool:
     """Return whether a row is no longer as listed."""
     return not rule_of(figure, row.label, row.reading).expects(row.ours, row.printed)
-
-
-def _verdict(equal: bool, ratio: float | None, cause: str) -> Verdict:
-    if equal:
-        return "equal"
-    close = "near" if ratio is not None and abs(ratio - 1) <= NEAR else "off"
-    return cast("Verdict", f"{close}, cause {cause}")
 
 
 @dataclass(frozen=True)

@@ -523,23 +523,6 @@ def test_the_surfaces_have_256_plans_and_their_peaks(drawn: dict[str, Figure]) -
     assert printed < found["largest"]
 
 
-def test_a_cell_of_figure_9_is_the_step_of_its_plan(drawn: dict[str, Figure]) -> None:
-    """H1 0101 and H4 1010, H2 and H3 as HyPar has them."""
-    (mesh,) = (each for each in drawn["figure9"].axes[0].collections if isinstance(each, QuadMesh))
-    hypar = ho.solve("lenet-c", reading="figures").assignments()
-    rows = [[0, 1, 0, 1], hypar[1], hypar[2], [1, 0, 1, 0]]
-    pins = tuple(
-        f"{layer}@{level}={('data', 'model')[choice]}"
-        for level, row in enumerate(rows, 1)
-        for layer, choice in zip(("conv1", "conv2", "fc1", "fc2"), row, strict=True)
-    )
-    asked: dict[str, Any] = {"array": "hmc-htree-16", "reading": "figures"}
-    plan = ho.solve("lenet-c", constraints={"fix": pins}, **asked)
-    data = ho.solve("lenet-c", solver="data", **asked)
-    gain = ho.simulate(data).seconds / ho.simulate(plan).seconds
-    assert np.asarray(mesh.get_array())[0b1010, 0b0101] == pytest.approx(gain, rel=1e-9)
-
-
 def test_figure_11_has_the_rows_of_vgg_e(drawn: dict[str, Figure]) -> None:
     left, right = drawn["figure11"].axes
     rows = {row.label: row for row in reproduced()["fig11"] if row.reading == "figures"}

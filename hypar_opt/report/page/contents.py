@@ -98,7 +98,9 @@ def gather(
         certificate.check_certificate(plan, proof)
     simulations = len(BASELINES) + 1
     regretted = not why_no_regrets(plan)
-    total = simulations + regretted * _other_choices(plan) + 1
+    # A regret for each other choice of each layer at each level.
+    others = len(plan.layers) * plan.levels * (len(plan.choices) - 1)
+    total = simulations + regretted * others + 1
     steps = _simulated(
         plan, array, lambda done: progress(done, total), other_array=other_array, **run
     )
@@ -144,10 +146,6 @@ def _regrets(
     return known, ""
 
 
-def _other_choices(plan: Plan) -> int:
-    return len(plan.layers) * plan.levels * (len(plan.choices) - 1)
-
-
 def _simulated(
     plan: Plan,
     array: Array,
@@ -191,15 +189,12 @@ def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
 
 def _warnings(plan: Plan, step: StepResult, reversals: Sequence[str]) -> tuple[str, ...]:
     # The page shows a command line, so its warnings name options, not arguments.
-    sentences = map(shell_words, (*advice.warnings(plan), *reversals))
-    return (*sentences, *_memory_warnings(step))
-
-
-def _memory_warnings(step: StepResult) -> list[str]:
+    sentences = tuple(map(shell_words, (*advice.warnings(plan), *reversals)))
     if step.memory <= step.capacity:
-        return []
+        return sentences
     # A warning, not an error: memory is a constraint only if the problem says so.
-    return [
+    return (
+        *sentences,
         f"the plan takes {format_bytes(step.memory)} of memory per accelerator, which has"
-        f" {format_bytes(step.capacity)}; --memory array makes that a constraint"
-    ]
+        f" {format_bytes(step.capacity)}; --memory array makes that a constraint",
+    )

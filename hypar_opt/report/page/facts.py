@@ -79,22 +79,18 @@ def _constraints(plan: Plan) -> str:
 def _answer_facts(contents: Contents) -> list[tuple[str, str]]:
     plan = contents.plan
     solver = plan.solver
+    stopped = f", stopped by {solver.stopped_by}" if solver.stopped_by else ""
+    # `found_by` names the source of the plan if a limit stopped the solver first.
+    status = solver.says + solver.status + stopped
     return [
         ("solver", solver.name),
         ("search", solver.search),
-        ("status", _status(solver)),
+        ("status", status + (f", {solver.found_by}" if solver.found_by else "")),
         ("scope", f"{solver.scope}: {_SCOPES[solver.scope]}{plan.constraints.within}"),
         ("total", format_page_cost(plan.cost.total, plan.cost.unit)),
         ("bound", _bound(solver, plan.cost.unit)),
         ("certificate", contents.proof),
     ]
-
-
-def _status(solver: SolverRecord) -> str:
-    stopped = f", stopped by {solver.stopped_by}" if solver.stopped_by else ""
-    # `found_by` names the source of the plan if a limit stopped the solver first.
-    status = solver.says + solver.status
-    return status + stopped + (f", {solver.found_by}" if solver.found_by else "")
 
 
 def _bound(solver: SolverRecord, unit: str) -> str:
@@ -110,10 +106,8 @@ def _bound(solver: SolverRecord, unit: str) -> str:
 def headline(contents: Contents) -> list[tuple[str, str, str]]:
     """Return the names of time, bytes and energy of a step, their amounts and comparisons."""
     step, reading = contents.steps["plan"], contents.plan.cost.reading
-    names, values = (
-        ["step", "exchanged"],
-        [format_seconds(step.seconds), format_bytes(_moved(step))],
-    )
+    names = ["step", "exchanged"]
+    values = [format_seconds(step.seconds), format_bytes(_moved(step))]
     # An array need not have energies.
     if step.joules is not None:
         names.append("energy")

@@ -86,6 +86,9 @@ def _option(
     own: Symbol, options: Sequence[ChoiceCost], plan: Plan, regretted: bool
 ) -> dict[str, Any]:
     unit = plan.cost.unit
+    known = [option for option in options if option.extra is not None]
+    # Of the layer with the least extra cost.
+    cheapest = min(known, key=lambda option: option.extra or 0, default=options[0])
     layer, neighbours = (
         sum((getattr(option, part) for option in options), Fraction())
         for part in ("layer", "neighbours")
@@ -97,14 +100,8 @@ def _option(
         "chosen": options[0].chosen,
         "layer": _unbroken(format_page_cost(float(layer), unit)),
         "neighbours": _unbroken(format_page_cost(float(neighbours), unit)),
-        "extra": _extra(_cheapest(options), plan, regretted),
+        "extra": _extra(cheapest, plan, regretted),
     }
-
-
-def _cheapest(options: Sequence[ChoiceCost]) -> ChoiceCost:
-    """Return the option of the layer with the least extra cost."""
-    known = [option for option in options if option.extra is not None]
-    return min(known, key=lambda option: option.extra or 0, default=options[0])
 
 
 def _extra(option: ChoiceCost, plan: Plan, regretted: bool) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypar_opt.plan.plan import Plan
 from hypar_opt.report.page import charts
 from hypar_opt.report.page.contents import Contents
 from hypar_opt.report.page.facts import facts, headline, provenance
@@ -24,9 +23,12 @@ _TRAINING_TENSORS = "weights, gradients, the optimizer's state, feature maps and
 def template_values(contents: Contents) -> dict[str, Any]:
     """Return the values of the template's variables."""
     plan = contents.plan
+    kind = "inference" if plan.inference else "training"
+    count = plan.accelerators
+    accelerators = "one accelerator" if count == 1 else f"{count:,} accelerators"
     return {
         "title": f"{plan.network.name} on {contents.array.name}",
-        "subtitle": _subtitle(plan),
+        "subtitle": f"One {kind} step of a batch of {plan.batch:,} on {accelerators}",
         "provenance": provenance(contents),
         "headline": headline(contents),
         "facts": facts(contents),
@@ -72,13 +74,6 @@ def _memory(contents: Contents) -> dict[str, Any]:
         "holds": "weights and feature maps" if contents.plan.inference else _TRAINING_TENSORS,
         "vaults": f"{step.vault_words:,}" if step.vault_words else "",
     }
-
-
-def _subtitle(plan: Plan) -> str:
-    kind = "inference" if plan.inference else "training"
-    count = plan.accelerators
-    accelerators = "one accelerator" if count == 1 else f"{count:,} accelerators"
-    return f"One {kind} step of a batch of {plan.batch:,} on {accelerators}"
 
 
 def _sentence(warning: str, contents: Contents) -> str:

@@ -100,7 +100,11 @@ def surface(
         largest = _cells(values >= np.nanmax(values) * (1 - _TIE))
         # Last, so that the star is drawn over the rings.
         _mark(axes, "largest", largest, _STAR, values)
-    _label_cells(axes, xlabels, ylabels)
+    # A cell lies between two integers, so its middle is at .5.
+    axes.set_xticks(np.arange(len(xlabels)) + 0.5, xlabels, rotation=90, family="monospace")
+    axes.set_yticks(np.arange(len(ylabels)) + 0.5, ylabels, family="monospace")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     if columns := len(marks) + star + (front is not None):
@@ -108,14 +112,6 @@ def surface(
     if title:
         figure.suptitle(title, x=0.012, ha="left", fontsize=9)
     return figure
-
-
-def _label_cells(axes: Axes, xlabels: Sequence[str], ylabels: Sequence[str]) -> None:
-    # A cell lies between two integers, so its middle is at .5.
-    axes.set_xticks(np.arange(len(xlabels)) + 0.5, xlabels, rotation=90, family="monospace")
-    axes.set_yticks(np.arange(len(ylabels)) + 0.5, ylabels, family="monospace")
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
 
 
 def _mark(

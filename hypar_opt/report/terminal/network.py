@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,14 +68,11 @@ def network_view(network: Network, batch: int = 1) -> RenderableType:
             " A block's heading has the counts of all its repetitions, a layer's row of one."
         )
     note.stylize("dim")
-    return Group(title, table, *_parameters(total), note)
-
-
-def _parameters(total: Mapping[str, int]) -> list[Text]:
-    """Return the number of parameters, if weights are not all of them."""
-    if total["parameters"] == total["weights"]:
-        return []
-    return [Text(f"{total['parameters']:,} parameters, with biases, scales and shifts.")]
+    counted = []
+    if total["parameters"] != total["weights"]:
+        count = f"{total['parameters']:,}"
+        counted = [Text(f"{count} parameters, with biases, scales and shifts.")]
+    return Group(title, table, *counted, note)
 
 
 @dataclass(frozen=True)

@@ -82,14 +82,11 @@ def _inline(content: str | Text) -> str:
     if isinstance(content, str):
         return escape(content)
     console = Console(width=max(len(content), 1))
-    # Without the end of the line.
-    parts = content.render(console)
-    return "".join(_span(segment.text, segment.style) for segment in parts)
-
-
-def _span(text: str, style: Style | None) -> str:
-    declarations = _css(style) if style else ""
-    return f'<span style="{declarations}">{escape(text)}</span>' if declarations else escape(text)
+    spans = []
+    for segment in content.render(console):  # without the end of the line
+        css, text = _css(segment.style) if segment.style else "", escape(segment.text)
+        spans.append(f'<span style="{css}">{text}</span>' if css else text)
+    return "".join(spans)
 
 
 def _css(style: Style) -> str:

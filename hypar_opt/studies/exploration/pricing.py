@@ -19,7 +19,6 @@ from hypar_opt.simulator.closed_form import ClosedForm, charges_of_states
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hypar_opt.costs.base import CostModel
     from hypar_opt.instance.instance import Instance
     from hypar_opt.studies.exploration.values import Values
 
@@ -41,21 +40,16 @@ def values_of(
     """Return the cost of every combination of states, with one axis per layer."""
     charges = _charges_of(instance, allowed)
     values = _price_all(charges, states, axes)
-    unit, parts = _unit_of(instance.cost)
+    unit, parts = instance.cost.unit, 1
+    if isinstance(instance.cost, TimeCost):  # the closed form of time is in seconds already
+        unit = "seconds"
+    elif isinstance(instance.cost, EnergyCost):
+        unit, parts = "joules", instance.cost.per_unit
     # In place: there may be 2^27 of them.
     values /= parts
     # State 0 of every layer.
     data = _price_all(charges, [np.zeros(1, np.intp)] * len(states), [0]).item()
     return PricedStates(values, data / parts, unit)
-
-
-def _unit_of(cost: CostModel) -> tuple[str, int]:
-    """Return the unit of an exploration's values, and its size in units of the closed form."""
-    if isinstance(cost, TimeCost):  # the closed form of time is in seconds already
-        return "seconds", 1
-    if isinstance(cost, EnergyCost):
-        return "joules", cost.per_unit
-    return cost.unit, 1
 
 
 def _charges_of(instance: Instance, allowed: NDArray[np.bool_] | None) -> ClosedForm | GraphCharges:

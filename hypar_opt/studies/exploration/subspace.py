@@ -42,7 +42,11 @@ def cells_of(free: str, plan: Plan) -> list[Cell]:
         if term == "all":
             cells |= dict.fromkeys((level, layer) for level in levels for layer in layers)
             continue
-        pattern, level_number = _parse_term(term)
+        match = _LEVEL.fullmatch(term)
+        pattern, level_number = term, None  # all levels
+        if match is not None:
+            pattern = match["layer"] or match["bare_layer"] or "*"
+            level_number = int(match["level"] or match["bare_level"])
         if level_number is not None and not 1 <= level_number <= plan.levels:
             raise HyparError(
                 f"{argument('free', term)}: should be a level from H1 to H{plan.levels}"
@@ -58,14 +62,6 @@ def cells_of(free: str, plan: Plan) -> list[Cell]:
         named_levels = levels if level_number is None else [level_number - 1]
         cells |= dict.fromkeys((level, layer) for layer in named for level in named_levels)
     return list(cells)
-
-
-def _parse_term(term: str) -> tuple[str, int | None]:
-    """Return a term's pattern of layers, and its level, 1 for H1; None for all levels."""
-    match = _LEVEL.fullmatch(term)
-    if match is None:
-        return term, None
-    return match["layer"] or match["bare_layer"] or "*", int(match["level"] or match["bare_level"])
 
 
 def axes_of(cells: Iterable[Cell]) -> tuple[int, ...]:
