@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 from math import factorial, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypar_opt.checked import checked
 from hypar_opt.deadline import TIME_LIMIT, Deadline
@@ -22,6 +22,7 @@ from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.level_order import levels_permute, neighbours_alike
 from hypar_opt.search.model_file import SOLUTION
 from hypar_opt.search.prefix_costs import (
+    Completion,
     completion_along_chain,
     completion_by_elimination,
     is_chain,
@@ -30,14 +31,11 @@ from hypar_opt.search.result import Progress, SearchRequest, silent
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.search.solver_settings import options_of
 from hypar_opt.solvers import SOLVERS
+from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.studies.alternatives.k_best import in_order_of_cost
 from hypar_opt.studies.alternatives.marginals import least_with_choices
 from hypar_opt.units import format_cost
 from hypar_opt.workload.parallelism import Parallelism
-
-if TYPE_CHECKING:
-    from hypar_opt.search.prefix_costs import Completion
-    from hypar_opt.solvers.base import SolverOptions
 
 MAX_STEPS = 2**26
 """Upper bound on the work of listing the best plans, in steps of about 50 ns."""

@@ -6,15 +6,12 @@ import heapq
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from hypar_opt.costs.table import Integers
-    from hypar_opt.search.prefix_costs import Completion
+from hypar_opt.costs.table import Integers
+from hypar_opt.search.prefix_costs import Completion
 
 Ties = tuple[bool, ...]
 """Whether neighbouring levels have had the same choices so far: one flag per pair of levels."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hypar_opt.documents.files import csv_text
 from hypar_opt.errors import shell_words, worded
 from hypar_opt.plan.plan import words_of
-from hypar_opt.studies.exploration.values import exact_number
-
-if TYPE_CHECKING:
-    from hypar_opt.studies.exploration.result import Exploration
-    from hypar_opt.studies.exploration.values import PricedPlan
+from hypar_opt.studies.exploration.result import Exploration
+from hypar_opt.studies.exploration.values import PricedPlan, exact_number
 
 
 def plans_csv(exploration: Exploration) -> str:

@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +13,12 @@ from numpy.typing import NDArray
 from hypar_opt.errors import RefusedError
 from hypar_opt.frozen import Frozen
 from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.problem import Problem
 from hypar_opt.studies.exploration.pricing import values_of
 from hypar_opt.studies.exploration.subspace import allowed_states
-from hypar_opt.studies.exploration.values import TIE
+from hypar_opt.studies.exploration.values import TIE, Values
 from hypar_opt.studies.pareto import priced_by
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.problem import Problem
-    from hypar_opt.studies.exploration.values import Values
-    from hypar_opt.workload.network import Network
+from hypar_opt.workload.network import Network
 
 MAX_PLANS = 2**20
 """The front is computed for up to this many plans."""

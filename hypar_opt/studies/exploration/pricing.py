@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,9 @@ from numpy.typing import NDArray
 from hypar_opt.costs.energy import EnergyCost
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.costs.time import TimeCost
+from hypar_opt.instance.instance import Instance
 from hypar_opt.simulator.closed_form import ClosedForm, charges_of_states
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hypar_opt.instance.instance import Instance
-    from hypar_opt.studies.exploration.values import Values
+from hypar_opt.studies.exploration.values import Values
 
 
 class PricedStates(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from hypar_opt.checked import checked
 from hypar_opt.errors import HyparError, RefusedError, Sentence
 from hypar_opt.frozen import Frozen
-from hypar_opt.plan.plan import words_of
+from hypar_opt.plan.plan import Plan, words_of
+from hypar_opt.plan.problem import Problem
 from hypar_opt.results import Displayed
 from hypar_opt.studies.advice import moves_more, turns
 from hypar_opt.studies.exploration.front import ExploredFront, front_of
@@ -28,11 +29,7 @@ from hypar_opt.studies.exploration.values import (
     exact_number,
 )
 from hypar_opt.units import format_cost
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.plan.problem import Problem
-    from hypar_opt.workload.parallelism import Parallelism
+from hypar_opt.workload.parallelism import Parallelism
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.state_tables import canonical_states, expanded, in_mixed_radix
 from hypar_opt.errors import HyparError, argument
+from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pins import matching
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hypar_opt.instance.instance import Instance
-    from hypar_opt.plan.plan import Plan
+from hypar_opt.plan.plan import Plan
 
 Cell = tuple[int, int]
 """A level, 0 for H1, and a layer."""

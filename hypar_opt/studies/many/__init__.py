@@ -11,30 +11,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Never
+from typing import Any, Literal, Never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.checked import checked
-from hypar_opt.costs.table import exact_dtype
+from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.frozen import Frozen
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import solve
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
-from hypar_opt.plan.plan import json_number
+from hypar_opt.plan.plan import Plan, json_number
 from hypar_opt.results import Displayed
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.studies.many.affine_chain import AffineChain, Bits, Int64, bits_type
+from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import DATA, MODEL
-
-if TYPE_CHECKING:
-    from hypar_opt.costs.table import Integers
-    from hypar_opt.costs.thresholds import ThresholdTable
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.workload.network import Network
 
 SearchName = Literal["levelwise", "joint"]
 

@@ -7,19 +7,16 @@ of all batches, and one pass over the layers decides all of them (Algorithm 1).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.table import chain_ends
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hypar_opt.costs.thresholds import ThresholdTable
+from hypar_opt.costs.thresholds import ThresholdTable
 
 Int64 = NDArray[np.int64]
 Bits = NDArray[np.unsignedinteger[Any]]

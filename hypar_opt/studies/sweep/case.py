@@ -6,22 +6,20 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from hypar_opt.documents.document import Document, Name, validate
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
 from hypar_opt.pipeline import solve
+from hypar_opt.plan.plan import Plan
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.simulation import simulate
 from hypar_opt.units import format_bytes
 from hypar_opt.version import __version__
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, Parallelism
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Plan
 
 PAPERS = ",".join(PAPERS_CHOICES)
 """The default choices of a case, as on the command line."""
