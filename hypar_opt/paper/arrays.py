@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from typing import Any
 
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.readings import TRAINING
 from hypar_opt.hardware.arrays import find_array, papers
 from hypar_opt.paper.communication import SOLVERS
-from hypar_opt.paper.rows import Measure, Value, column, published
+from hypar_opt.paper.rows import Measure, column, published
 from hypar_opt.pipeline import solve
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.simulation import simulate
@@ -57,17 +58,11 @@ def performance(readings: Sequence[str]) -> list[Measure]:
     alexnet = published()["networks"].index("AlexNet")
     own_sizes = partial(_gain, "hypar", H_TREE, "AlexNet", own_sizes=True)
     return [
-        *_each(partial(_gain, "model", H_TREE), "model", model, mean, readings),
+        *_each(partial(_gain, "model", H_TREE), "model", figure, readings),
         # No reading reproduces Figure 8's totals of Model Parallelism (decision 3); with them
         # taken as printed one sees whether the model of time is right.
         *column("model, printed bytes", _gain_of_printed_bytes, model, mean, "any"),
-        *_each(
-            partial(_gain, "hypar", H_TREE),
-            "hypar",
-            figure["hypar"],
-            figure["hypar_gmean"],
-            readings,
-        ),
+        *_each(partial(_gain, "hypar", H_TREE), "hypar", figure, readings),
         *(
             Measure(
                 "AlexNet hypar, own sizes",
@@ -85,11 +80,9 @@ def energy_efficiency(readings: Sequence[str]) -> list[Measure]:
     figure = published()["fig7_energy_efficiency"]
     model, mean = figure["model"], figure["model_gmean"]
     return [
-        *_each(partial(_saving, "model"), "model", model, mean, readings),
+        *_each(partial(_saving, "model"), "model", figure, readings),
         *column("model, printed bytes", _saving_of_printed_bytes, model, mean, "any"),
-        *_each(
-            partial(_saving, "hypar"), "hypar", figure["hypar"], figure["hypar_gmean"], readings
-        ),
+        *_each(partial(_saving, "hypar"), "hypar", figure, readings),
     ]
 
 
@@ -131,20 +124,15 @@ def topologies(readings: Sequence[str]) -> list[Measure]:
     return [
         measure
         for name, array in (("htree", H_TREE), ("torus", TORUS))
-        for measure in _each(
-            partial(_gain, "hypar", array), name, figure[name], figure[f"{name}_gmean"], readings
-        )
+        for measure in _each(partial(_gain, "hypar", array), name, figure, readings)
     ]
 
 
 def _each(
-    ours: Callable[..., float],
-    name: str,
-    values: Sequence[Value],
-    mean: float,
-    readings: Sequence[str],
+    ours: Callable[..., float], name: str, figure: Mapping[str, Any], readings: Sequence[str]
 ) -> list[Measure]:
-    """Return one column per reading."""
+    """Return a column of a figure, by its name, in each reading."""
+    values, mean = figure[name], figure[f"{name}_gmean"]
     return [
         measure
         for reading in readings

@@ -273,33 +273,24 @@ def _row(
     if isinstance(own, HyparError):
         who = f"solver {_how(name, problem)[0]!r} on {network.name}: "
         return replace(case, reason=Sentence(own.message.removeprefix(who)))
-    case = replace(
-        case,
+    amounts: dict[str, Any] = {
         # The plan for least time has a cost of time, and its bytes are still to be compared.
-        bytes=repriced(own.plan, cost="bytes").cost.total,
-        executed_bytes=own.plan.cost.executed_bytes,
-        data_parallel_bytes=own.plan.cost.data_parallel_bytes,
-        seconds=own.step.seconds,
-        joules=own.step.joules,
-    )
+        "bytes": repriced(own.plan, cost="bytes").cost.total,
+        "executed_bytes": own.plan.cost.executed_bytes,
+        "data_parallel_bytes": own.plan.cost.data_parallel_bytes,
+        "seconds": own.step.seconds,
+        "joules": own.step.joules,
+    }
     # A layer pinned to model parallelism makes Data Parallelism infeasible: there is no baseline.
-    if isinstance(data, HyparError):
-        return case
-    # Data Parallelism by the plan's reading.
-    by_reading = data.step if case.reading == problem.reading else data.executed
-    if by_reading is not None:
-        case = replace(
-            case,
-            speedup=by_reading.seconds / own.step.seconds,
-            energy_efficiency=energy_ratio(own.step, by_reading),
-        )
-    if own.executed is None or data.executed is None:
-        return case
-    return replace(
-        case,
-        executed_speedup=data.executed.seconds / own.executed.seconds,
-        executed_energy_efficiency=energy_ratio(own.executed, data.executed),
-    )
+    if not isinstance(data, HyparError):
+        # Data Parallelism by the plan's reading.
+        by_reading = data.step if case.reading == problem.reading else data.executed
+        steps = (("", own.step, by_reading), ("executed_", own.executed, data.executed))
+        for prefix, ours, base in steps:
+            if ours is not None and base is not None:
+                amounts[f"{prefix}speedup"] = base.seconds / ours.seconds
+                amounts[f"{prefix}energy_efficiency"] = energy_ratio(ours, base)
+    return replace(case, **amounts)
 
 
 @checked

@@ -71,10 +71,9 @@ def _level_figure(levels: Sequence[str], moved: dict[str, list[float]]) -> Any:
     size, unit = axis_byte_unit(max(positive, default=1.0))
     traces = [
         bars(
-            (
-                f"{_NAMES[name]}, {level}: {format_bytes(count)}"
-                for level, count in zip(levels, counts, strict=True)
-            ),
+            (f"{_NAMES[name]}, {level}" for level in levels),
+            counts,
+            format_bytes,
             name=_NAMES[name],
             x=levels,
             # A logarithmic axis has no zero.
@@ -169,10 +168,9 @@ def _plan_bars(
 ) -> dict[str, Any]:
     """Return one part of each plan's amount as horizontal bars, one row per plan."""
     return bars(
-        (
-            f"{_NAMES[plan]}, {hover}: {form(amount)}"
-            for plan, amount in zip(steps, amounts, strict=True)
-        ),
+        (f"{_NAMES[plan]}, {hover}" for plan in steps),
+        amounts,
+        form,
         name=name,
         orientation="h",
         x=[amount / size for amount in amounts],
@@ -228,10 +226,9 @@ def _layer_figure(layers: Mapping[str, Sequence[float]]) -> Any:
     parts = (("compute", _COMPUTE), ("communication", _COMMUNICATION))
     traces = [
         bars(
-            (
-                f"{escape(name)}, {kind}: {format_seconds(seconds[n])}"
-                for name, seconds in layers.items()
-            ),
+            (f"{escape(name)}, {kind}" for name in layers),
+            (seconds[n] for seconds in layers.values()),
+            format_seconds,
             name=kind,
             x=list(range(len(layers))),  # Plotly would read a name like 1e3 as a number
             y=[seconds[n] / size for seconds in layers.values()],

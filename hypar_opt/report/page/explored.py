@@ -260,9 +260,8 @@ def distribution(exploration: Exploration) -> Chart:
         (low, high, f"{count:,}")
         for low, high, count in zip(ends[:-1], ends[1:], counts.tolist(), strict=True)
     ]
-    hover = (f"{low} to {high}: {count}" for low, high, count in ranges)
-    x = list(range(len(ranges)))
-    trace = bars(hover, x=x, y=counts.tolist(), marker_color=_FRONT)
+    names, y = [f"{low} to {high}" for low, high, _ in ranges], counts.tolist()
+    trace = bars(names, y, "{:,}".format, x=list(range(len(y))), y=y, marker_color=_FRONT)
     figure = figure_of([trace], 280, bargap=0.08, showlegend=False)
     every = -(-len(ranges) // 8)
     ticks = {"tickvals": list(range(0, len(ranges), every)), "ticktext": ends[:-1][::every]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,9 +56,12 @@ class Chart:
     more: str = ""
 
 
-def bars(hover: Iterable[str], **options: Any) -> dict[str, Any]:
-    """Return a trace of bars for Plotly, with the text of each."""
-    return {"type": "bar", "hovertext": list(hover), "hoverinfo": "text", **options}
+def bars(
+    names: Iterable[str], amounts: Iterable[float], form: Callable[[Any], str], **options: Any
+) -> dict[str, Any]:
+    """Return a trace of bars for Plotly, each with its name and amount as text."""
+    hover = [f"{name}: {form(amount)}" for name, amount in zip(names, amounts, strict=True)]
+    return {"type": "bar", "hovertext": hover, "hoverinfo": "text", **options}
 
 
 def points(

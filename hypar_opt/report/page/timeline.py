@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from html import escape, unescape
 from typing import Any
 
-from hypar_opt.report.page.figure import PALE, PHASES, Chart, bars, chart_of, figure_of, short
+from hypar_opt.report.page.figure import PALE, PHASES, Chart, chart_of, figure_of, short
 from hypar_opt.simulator.result import LinkTraffic, StepResult
 from hypar_opt.simulator.spans import Span, StepTrace
 from hypar_opt.units import axis_unit, format_seconds
@@ -95,22 +95,20 @@ def _bar_traces(rows: Sequence[_Row], size: float) -> list[Any]:
                 continue
             # One legend entry for both: the pale colour is explained in the caption.
             opacity = PALE if exchange else 1.0
-            trace = bars(
-                (
-                    f"{escape(bar.name)}<br>{format_seconds(bar.seconds)}"
-                    f" from {format_seconds(bar.start)}"
-                    for _, bar in drawn
-                ),
-                name=phase,
-                legendgroup=phase,
-                showlegend=not exchange,
-                orientation="h",
-                y=[position for position, _ in drawn],
-                base=[short(bar.start / size) for _, bar in drawn],
-                x=[short(bar.seconds / size) for _, bar in drawn],
-                marker={"color": colour, "opacity": opacity, "line": {"width": 0}},
-            )
-            traces.append(trace)
+            hover = [
+                f"{escape(bar.name)}<br>{format_seconds(bar.seconds)}"
+                f" from {format_seconds(bar.start)}"
+                for _, bar in drawn
+            ]
+            shown = {"hovertext": hover, "hoverinfo": "text", "showlegend": not exchange}
+            places = {
+                "y": [position for position, _ in drawn],
+                "base": [short(bar.start / size) for _, bar in drawn],
+                "x": [short(bar.seconds / size) for _, bar in drawn],
+            }
+            marker = {"color": colour, "opacity": opacity, "line": {"width": 0}}
+            names = {"name": phase, "legendgroup": phase, "marker": marker}
+            traces.append({"type": "bar", "orientation": "h", **names, **shown, **places})
     return traces
 
 

@@ -119,17 +119,10 @@ def run_case(case: Case) -> SweepRow:
             " install the same"
         )
     try:
-        plan = solve(
-            network_of(case.network),
-            solver=case.solver,
-            search=case.search,
-            batch=case.batch,
-            element_bytes=case.element_bytes,
-            array=array_of(case.array),
-            choices=case.choices.split(","),
-            cost=case.cost,
-            reading=case.reading,
-        )
+        names = ("solver", "search", "batch", "element_bytes", "cost", "reading")
+        asked: dict[str, Any] = {name: getattr(case, name) for name in names}
+        array, choices = array_of(case.array), case.choices.split(",")
+        plan = solve(network_of(case.network), array=array, choices=choices, **asked)
         simulated = {} if case.overlap is None else _simulated(plan, case.overlap)
     except HyparError as error:
         # One case that a solver refuses does not end a sweep of thousands.
