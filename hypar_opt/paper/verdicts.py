@@ -17,33 +17,23 @@ NEAR = 0.1
 
 @dataclass(frozen=True)
 class Rule:
-    """The expectation for matching rows: equal, unless bounds or a text of ours are listed.
-
-    Parameters
-    ----------
-    rows, readings
-        Patterns of the labels and the readings that the rule is for.
-    read_to, read_to_absolute
-        How closely a number without a label can be read off the figure, as a fraction of it or
-        in its unit: values as close as that are equal.
-    ratios
-        The lower and the upper bound of ours over printed.
-    ours
-        Our text, if it is not the printed one.
-    cause
-        Whether the cause of the difference is known.
-    reason
-        That cause, or what else is known.
-    """
+    """The expectation for matching rows: equal, unless bounds or a text of ours are listed."""
 
     rows: str
+    """Patterns of the labels and the readings that the rule is for."""
     readings: str = "*"
     read_to: float = 0.0
+    """How closely a number without a label can be read off the figure, as a fraction of it or in
+    its unit: values as close as that are equal."""
     read_to_absolute: float = 0.0
     ratios: Sequence[float] | None = None
+    """The lower and the upper bound of ours over printed."""
     ours: str | None = None
+    """Our text, if it is not the printed one."""
     cause: Literal["known", "unknown"] = "unknown"
+    """Whether the cause of the difference is known."""
     reason: str | None = None
+    """That cause, or what else is known."""
 
     def holds_for(self, label: str, reading: str) -> bool:
         """Return whether the rule is for a row."""

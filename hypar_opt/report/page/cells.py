@@ -30,25 +30,18 @@ where each takes a solve, as under a memory limit."""
 
 @dataclass(frozen=True)
 class ChoiceCost:
-    """The cost of one choice of a cell, in the plan's unit.
-
-    Parameters
-    ----------
-    chosen
-        Whether it is the plan's choice.
-    layer, neighbours
-        At this level, given the levels above: the cost of the layer, and that of its edges to its
-        neighbours with the plan's choices.
-    extra
-        Over all levels with everything else re-optimised; None if that is not known or no plan
-        has the choice.
-    """
+    """The cost of one choice of a cell, in the plan's unit."""
 
     choice: Parallelism
     chosen: bool
+    """Whether it is the plan's choice."""
     layer: Fraction
+    """At this level, given the levels above: the cost of the layer, and that of its edges to its
+    neighbours with the plan's choices."""
     neighbours: Fraction
     extra: int | float | None
+    """Over all levels with everything else re-optimised; None if that is not known or no plan has
+    the choice."""
 
 
 Cells = tuple[tuple[tuple[ChoiceCost, ...], ...], ...]

@@ -32,36 +32,26 @@ MAX_SPANS = 200_000
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything that the page shows.
-
-    Parameters
-    ----------
-    steps
-        The plan's simulated step under ``plan``, the baselines' under their solvers' names.
-    executed
-        The steps of the plan and Data Parallelism in the reading ``executed``; None if that is the
-        plan's reading, or if no run is known.
-    cells
-        The cost of each choice: levels x layers x choices.
-    regretted
-        Whether the regrets were computed; if not, ``note`` says why.
-    proof
-        What proves the plan optimal, if ``proved``, or why nothing does.
-    command
-        The command that makes this page.
-    """
+    """Everything that the page shows."""
 
     plan: Plan
     array: Array
     steps: dict[str, StepResult]
+    """The plan's simulated step under ``plan``, the baselines' under their solvers' names."""
     executed: simulation.Steps | None
+    """The steps of the plan and Data Parallelism in the reading ``executed``; None if that is the
+    plan's reading, or if no run is known."""
     cells: Cells
+    """The cost of each choice: levels x layers x choices."""
     regretted: bool
+    """Whether the regrets were computed; if not, ``note`` says why."""
     note: str
     proof: str
+    """What proves the plan optimal, if ``proved``, or why nothing does."""
     proved: bool
     warnings: tuple[str, ...]
     command: str
+    """The command that makes this page."""
     trade_offs: TradeOffs
 
 

@@ -24,23 +24,16 @@ from hypar_opt.units import format_dimensions
 
 @dataclass(frozen=True)
 class DrawnGraph:
-    """The graph for the page's script to draw, and as a table.
-
-    Parameters
-    ----------
-    drawing
-        JSON that is safe in a script element.
-    header, rows
-        The table: each layer's sources, its choice at each level, and the layout of its output.
-    legend
-        The layouts of tensors with several readers, as the strips below choices show them: each
-        symbol's name, its glyph, and its words.
-    """
+    """The graph for the page's script to draw, and as a table."""
 
     drawing: str
+    """JSON that is safe in a script element."""
     header: tuple[str, ...]
+    """The table: each layer's sources, its choice at each level, and the layout of its output."""
     rows: tuple[tuple[str, ...], ...]
     legend: tuple[tuple[str, str, str], ...]
+    """The layouts of tensors with several readers, as the strips below choices show them: each
+    symbol's name, its glyph, and its words."""
 
 
 def graph_view(plan: Plan) -> DrawnGraph | None:

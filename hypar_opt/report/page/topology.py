@@ -24,21 +24,14 @@ _SPRING_LIMIT = 500
 
 @dataclass(frozen=True)
 class Drawing:
-    """The positions of nodes and links.
-
-    Parameters
-    ----------
-    nodes
-        The position of every node.
-    strokes
-        The lines of every link, in the order of the interconnect's links.
-    even
-        Whether both axes have one scale.
-    """
+    """The positions of nodes and links."""
 
     nodes: dict[Hashable, Point]
+    """The position of every node."""
     strokes: tuple[tuple[tuple[Point, Point], ...], ...]
+    """The lines of every link, in the order of the interconnect's links."""
     even: bool
+    """Whether both axes have one scale."""
 
 
 def draw(array: Array) -> Drawing:

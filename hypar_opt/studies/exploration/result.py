@@ -46,40 +46,28 @@ class Grid(Frozen):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Exploration(Frozen, Displayed):
-    """The costs of every plan of a subspace, with one axis per layer that has a free choice.
-
-    Parameters
-    ----------
-    plan
-        The plan that gives all other choices; it is one of those explored.
-    free
-        The free choices, as typed; ``cells`` are their levels and layers.
-    problem
-        The plan's problem, with the explored objective and array.
-    unit
-        ``bytes``, ``seconds``, ``joules``, or the unit of another cost.
-    states
-        Each layer's states: numbers whose digits, H1's first, are its choices.
-    values : (states of a layer, ...) float64, one axis for each of ``axes``
-        In the order of the layer's ``states``.
-    data_parallel_cost
-        The cost of Data Parallelism, whether it is among the plans or not.
-    plan_index
-        The plan's index into the values.
-    own, first
-        The plan priced, and the first of the best plans.
-    """
+    """The costs of every plan of a subspace, with one axis per layer that has a free choice."""
 
     plan: Plan
+    """The plan that gives all other choices; it is one of those explored."""
     free: str
+    """The free choices, as typed; ``cells`` are their levels and layers."""
     cells: tuple[Cell, ...]
     problem: Problem
+    """The plan's problem, with the explored objective and array."""
     unit: str
+    """``bytes``, ``seconds``, ``joules``, or the unit of another cost."""
     states: tuple[NDArray[np.intp], ...]
+    """Each layer's states: numbers whose digits, H1's first, are its choices."""
     values: Values
+    """(states of a layer, ...) float64, one axis for each of ``axes``. In the order of the layer's
+    ``states``."""
     data_parallel_cost: float
+    """The cost of Data Parallelism, whether it is among the plans or not."""
     plan_index: tuple[int, ...]
+    """The plan's index into the values."""
     own: PricedPlan
+    """The plan priced, and the first of the best plans."""
     first: PricedPlan
 
     @property
