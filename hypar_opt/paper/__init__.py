@@ -56,7 +56,7 @@ _MEASURES = {
     "fig10": ("surfaces", "vgg_a"),
     "fig11": ("arrays", "scalability"),
     "fig12": ("arrays", "topologies"),
-    "fig13": ("trick", "trick"),
+    "fig13": ("arrays", "trick"),
 }
 """The module and the function that return a figure's measures in given readings."""
 

@@ -60,14 +60,13 @@ class Exploration(Frozen, Displayed):
     states: tuple[NDArray[np.intp], ...]
     """Each layer's states: numbers whose digits, H1's first, are its choices."""
     values: Values
-    """(states of a layer, ...) float64, one axis for each of ``axes``. In the order of the layer's
-    ``states``."""
+    """(states of a layer, ...) float64, one axis for each of ``axes``, in the order of states."""
     data_parallel_cost: float
     """The cost of Data Parallelism, whether it is among the plans or not."""
     plan_index: tuple[int, ...]
     """The plan's index into the values."""
     own: PricedPlan
-    """The plan priced, and the first of the best plans."""
+    """The plan priced; ``first`` is the first of the best plans."""
     first: PricedPlan
 
     @property
