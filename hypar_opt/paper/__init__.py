@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import UnknownNameError
 from hypar_opt.paper.rows import Measure, PaperRow, Verdict
-from hypar_opt.paper.summary import FigureSummary, count_verdicts, summary
-from hypar_opt.paper.verdicts import is_unexpected, judge
+from hypar_opt.paper.verdicts import FigureSummary, count_verdicts, is_unexpected, judge, summary
 
 if TYPE_CHECKING:
     from hypar_opt.search.result import Progress
@@ -57,7 +56,7 @@ _MEASURES = {
     "fig10": ("surfaces", "vgg_a"),
     "fig11": ("arrays", "scalability"),
     "fig12": ("arrays", "topologies"),
-    "fig13": ("trick", "trick"),
+    "fig13": ("arrays", "trick"),
 }
 """The module and the function that return a figure's measures in given readings."""
 
@@ -122,7 +121,12 @@ def reproduce(
     if reading is not None and reading not in READINGS:
         raise UnknownNameError("reading", reading, list(READINGS))
     readings = {figure: (reading,) if reading else _listed(figure) for figure in FIGURES}
-    measures = {figure: _measures(figure, readings[figure]) for figure in select_figures(figures)}
+    measures: dict[str, list[Measure]] = {}
+    for figure in select_figures(figures):
+        # Imported on demand: not every figure needs, for example, the simulator.
+        module, function = _MEASURES[figure]
+        measure_all = getattr(import_module(f"{__name__}.{module}"), function)
+        measures[figure] = measure_all(readings[figure])
     total = sum(map(len, measures.values()))
     done = 0
     rows: dict[str, list[PaperRow]] = {}
@@ -153,10 +157,3 @@ def unexpected_rows(rows: Mapping[str, Sequence[PaperRow]]) -> list[tuple[str, P
 def _listed(figure: str) -> tuple[str, ...]:
     """Return the readings of a figure whose expected rows are listed."""
     return _READINGS.get(figure, _FIGURES_READINGS)
-
-
-def _measures(figure: str, readings: Sequence[str]) -> list[Measure]:
-    # Imported on demand: not every figure needs, for example, the simulator.
-    module, function = _MEASURES[figure]
-    measures: list[Measure] = getattr(import_module(f"{__name__}.{module}"), function)(readings)
-    return measures

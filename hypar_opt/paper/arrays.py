@@ -1,18 +1,23 @@
-"""Time and energy of simulated steps: Figures 6, 7, 11 and 12."""
+"""Time and energy of simulated steps: Figures 6, 7, 11, 12 and 13."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from itertools import product
+from statistics import geometric_mean
+from typing import Any
 
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.readings import TRAINING
 from hypar_opt.hardware.arrays import find_array, papers
+from hypar_opt.models import find_network
 from hypar_opt.paper.communication import SOLVERS
-from hypar_opt.paper.rows import Measure, Value, column, published
+from hypar_opt.paper.rows import Measure, column, published
 from hypar_opt.pipeline import solve
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.simulation import simulate
+from hypar_opt.workload.network import Network
 from hypar_opt.workload.tensors import workload_of
 
 H_TREE, TORUS = "hmc-htree-16", "hmc-torus-16"
@@ -57,17 +62,11 @@ def performance(readings: Sequence[str]) -> list[Measure]:
     alexnet = published()["networks"].index("AlexNet")
     own_sizes = partial(_gain, "hypar", H_TREE, "AlexNet", own_sizes=True)
     return [
-        *_each(partial(_gain, "model", H_TREE), "model", model, mean, readings),
+        *_each(partial(_gain, "model", H_TREE), "model", figure, readings),
         # No reading reproduces Figure 8's totals of Model Parallelism (decision 3); with them
         # taken as printed one sees whether the model of time is right.
         *column("model, printed bytes", _gain_of_printed_bytes, model, mean, "any"),
-        *_each(
-            partial(_gain, "hypar", H_TREE),
-            "hypar",
-            figure["hypar"],
-            figure["hypar_gmean"],
-            readings,
-        ),
+        *_each(partial(_gain, "hypar", H_TREE), "hypar", figure, readings),
         *(
             Measure(
                 "AlexNet hypar, own sizes",
@@ -85,11 +84,9 @@ def energy_efficiency(readings: Sequence[str]) -> list[Measure]:
     figure = published()["fig7_energy_efficiency"]
     model, mean = figure["model"], figure["model_gmean"]
     return [
-        *_each(partial(_saving, "model"), "model", model, mean, readings),
+        *_each(partial(_saving, "model"), "model", figure, readings),
         *column("model, printed bytes", _saving_of_printed_bytes, model, mean, "any"),
-        *_each(
-            partial(_saving, "hypar"), "hypar", figure["hypar"], figure["hypar_gmean"], readings
-        ),
+        *_each(partial(_saving, "hypar"), "hypar", figure, readings),
     ]
 
 
@@ -131,20 +128,15 @@ def topologies(readings: Sequence[str]) -> list[Measure]:
     return [
         measure
         for name, array in (("htree", H_TREE), ("torus", TORUS))
-        for measure in _each(
-            partial(_gain, "hypar", array), name, figure[name], figure[f"{name}_gmean"], readings
-        )
+        for measure in _each(partial(_gain, "hypar", array), name, figure, readings)
     ]
 
 
 def _each(
-    ours: Callable[..., float],
-    name: str,
-    values: Sequence[Value],
-    mean: float,
-    readings: Sequence[str],
+    ours: Callable[..., float], name: str, figure: Mapping[str, Any], readings: Sequence[str]
 ) -> list[Measure]:
-    """Return one column per reading."""
+    """Return a column of a figure, by its name, in each reading."""
+    values, mean = figure[name], figure[f"{name}_gmean"]
     return [
         measure
         for reading in readings
@@ -215,3 +207,74 @@ def _seconds_of_one(network: str) -> float:
 def _gigabytes(network: str, column: str, accelerators: int, reading: str) -> float:
     levels = step(network, column, papers(accelerators.bit_length() - 1), reading=reading).levels
     return sum(level.bytes for level in levels) / 1e9
+
+
+PARTS = {"conv5": ("conv5_", 32), "fc3": ("fc3", 4096)}
+"""Parts of VGG-E: the prefix of their layers' names, and the batch."""
+
+
+def trick(readings: Sequence[str]) -> list[Measure]:
+    """Figure 13: HyPar over the Trick.
+
+    The figure's conv5 is reproduced if conv5_1 to conv5_4 are a separate network with its plan;
+    as part of VGG-E's step, the same layers also pay for the boundaries around them and gain
+    less.
+
+    Source: section 6.5.2; docs/simulator.md.
+    """
+    figure = published()["fig13_trick"]
+    measures = []
+    for reading in readings:
+        for quantity, (part, levels) in product(("performance", "energy"), _cases()):
+            name = f"{part}_b{PARTS[part][1]}"
+            # The figure prints one list per part, along the levels.
+            value = figure[f"{name}_{quantity}"][figure["levels"].index(levels)]
+            ours = partial(_over_the_trick, quantity, reading, part, levels)
+            label = f"VGG-E {name.replace('_', ' ')} h{levels} {quantity}"
+            measures.append(Measure(label, reading, value, ours))
+        for quantity in ("performance", "energy"):
+            mean = partial(_mean_over_the_trick, quantity, reading)
+            label, value = f"geometric mean {quantity}", figure[f"{quantity}_gmean"]
+            measures.append(Measure(label, reading, value, mean))
+    return measures
+
+
+def _cases() -> list[tuple[str, int]]:
+    return list(product(PARTS, published()["fig13_trick"]["levels"]))
+
+
+@cache
+def _part(name: str) -> Network:
+    """Return some layers of VGG-E as a network with their input in VGG-E."""
+    prefix, batch = PARTS[name]
+    vgg_e = find_network("vgg-e")
+    # The part's first layer reads the feature map that it reads in VGG-E.
+    shape = next(
+        layer.input[1:]
+        for layer in workload_of(vgg_e, batch).layers
+        if layer.name.startswith(prefix)
+    )
+    layers = [layer for layer in vgg_e.description()["layer"] if layer["name"].startswith(prefix)]
+    # A convolution reads a feature map, a fully-connected layer a vector.
+    keys = ("channels", "height", "width") if len(shape) == 3 else ("features",)
+    network = {"name": name, "input": dict(zip(keys, shape, strict=True)), "layer": layers}
+    return Network.model_validate(network)
+
+
+@cache
+def _part_step(name: str, column: str, levels: int, reading: str) -> StepResult:
+    # Cached: performance, energy and their means share the steps.
+    batch, array = PARTS[name][1], papers(levels)
+    plan = solve(_part(name), solver=SOLVERS[column], reading=reading, array=array, batch=batch)
+    return simulate(plan)
+
+
+def _over_the_trick(quantity: str, reading: str, part: str, levels: int) -> float:
+    hypar, trick = (_part_step(part, name, levels, reading) for name in ("hypar", "trick"))
+    if quantity == "energy":
+        return trick.energy.total / hypar.energy.total
+    return trick.seconds / hypar.seconds
+
+
+def _mean_over_the_trick(quantity: str, reading: str) -> float:
+    return geometric_mean(_over_the_trick(quantity, reading, *case) for case in _cases())

@@ -25,13 +25,7 @@ Value = float | str
 
 
 class PrintedNumber(float):
-    """A number that is printed with so many digits.
-
-    Parameters
-    ----------
-    text
-        The number as it is printed.
-    """
+    """A number that is printed with so many digits."""
 
     decimals: int
 
@@ -50,31 +44,22 @@ def half_digit(printed: float) -> float:
 
 @dataclass(frozen=True)
 class PaperRow:
-    """One printed number or string, and ours.
-
-    Parameters
-    ----------
-    label
-        Network and column, as ``VGG-A hypar``.
-    reading
-        Of the communication model; ``any`` if it does not matter.
-    ratio
-        Ours over printed; None for strings, and if 0 is printed.
-    verdict
-        ``equal``: to the last digit that is printed, or as closely as the figure can be read;
-        ``near``: within 10 %; ``off``: further. If not equal, either the cause is known, or
-        nothing that was tried reproduces the printed value.
-    reason
-        Why a row is not equal, or what is known about it; None if it is equal.
-    """
+    """One printed number or string, and ours."""
 
     label: str
+    """Network and column, as ``VGG-A hypar``."""
     reading: str
+    """Of the communication model; ``any`` if it does not matter."""
     ours: Value
     printed: Value
     ratio: float | None
+    """Ours over printed; None for strings, and if 0 is printed."""
     verdict: Verdict
+    """``equal``: to the last digit that is printed, or as closely as the figure can be read;
+    ``near``: within 10 %; ``off``: further. If not equal, either the cause is known, or nothing
+    that was tried reproduces the printed value."""
     reason: str | None
+    """Why a row is not equal, or what is known about it; None if it is equal."""
 
 
 @dataclass(frozen=True)

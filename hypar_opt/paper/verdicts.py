@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Literal, cast
 
-from hypar_opt.paper.rows import Measure, PaperRow, Value, Verdict, half_digit, read_toml
+from hypar_opt.paper.rows import VERDICTS, Measure, PaperRow, Value, Verdict, half_digit, read_toml
 
 NEAR = 0.1
 """A row is off if it deviates from the printed value by more than this fraction of it."""
@@ -16,33 +17,23 @@ NEAR = 0.1
 
 @dataclass(frozen=True)
 class Rule:
-    """The expectation for matching rows: equal, unless bounds or a text of ours are listed.
-
-    Parameters
-    ----------
-    rows, readings
-        Patterns of the labels and the readings that the rule is for.
-    read_to, read_to_absolute
-        How closely a number without a label can be read off the figure, as a fraction of it or
-        in its unit: values as close as that are equal.
-    ratios
-        The lower and the upper bound of ours over printed.
-    ours
-        Our text, if it is not the printed one.
-    cause
-        Whether the cause of the difference is known.
-    reason
-        That cause, or what else is known.
-    """
+    """The expectation for matching rows: equal, unless bounds or a text of ours are listed."""
 
     rows: str
+    """Patterns of the labels and the readings that the rule is for."""
     readings: str = "*"
     read_to: float = 0.0
+    """How closely a number without a label can be read off the figure, as a fraction of it or in
+    its unit: values as close as that are equal."""
     read_to_absolute: float = 0.0
     ratios: Sequence[float] | None = None
+    """The lower and the upper bound of ours over printed."""
     ours: str | None = None
+    """Our text, if it is not the printed one."""
     cause: Literal["known", "unknown"] = "unknown"
+    """Whether the cause of the difference is known."""
     reason: str | None = None
+    """That cause, or what else is known."""
 
     def holds_for(self, label: str, reading: str) -> bool:
         """Return whether the rule is for a row."""
@@ -123,7 +114,8 @@ def judge(figure: str, measure: Measure, *, listed: bool = True) -> PaperRow:
         reason = None
     elif not listed:
         cause, reason = "known", f"the paper does not follow the reading {measure.reading} here"
-    verdict = _verdict(equal, ratio, cause)
+    close = "near" if ratio is not None and abs(ratio - 1) <= NEAR else "off"
+    verdict = cast("Verdict", "equal" if equal else f"{close}, cause {cause}")
     return PaperRow(measure.label, measure.reading, ours, printed, ratio, verdict, reason)
 
 
@@ -132,8 +124,51 @@ def is_unexpected(figure: str, row: PaperRow) -> bool:
     return not rule_of(figure, row.label, row.reading).expects(row.ours, row.printed)
 
 
-def _verdict(equal: bool, ratio: float | None, cause: str) -> Verdict:
-    if equal:
-        return "equal"
-    close = "near" if ratio is not None and abs(ratio - 1) <= NEAR else "off"
-    return cast("Verdict", f"{close}, cause {cause}")
+@dataclass(frozen=True)
+class FigureSummary:
+    """The rows of a figure together: how many, in all and of each verdict."""
+
+    rows: int
+    counts: Mapping[Verdict, int]
+    furthest: str | None
+    """The row whose number is furthest from the printed one, by the larger of ours over printed
+    and printed over ours; None if all numbers are equal."""
+    deviation: float | None
+    """That of the furthest row: ours over printed, minus 1."""
+    verdict: str
+    """The worst verdict of a row, and the commonest reason for it."""
+
+
+def count_verdicts(rows: Mapping[str, Sequence[PaperRow]]) -> dict[Verdict, int]:
+    """Return the number of rows of each verdict."""
+    counts = Counter(row.verdict for figure_rows in rows.values() for row in figure_rows)
+    # All verdicts, including those of no row: programs may read each key.
+    return {verdict: counts[verdict] for verdict in VERDICTS}
+
+
+def summary(rows: Mapping[str, Sequence[PaperRow]]) -> dict[str, FigureSummary]:
+    """Return the summary of each figure's rows."""
+    return {figure: _summary(figure_rows) for figure, figure_rows in rows.items()}
+
+
+def _summary(rows: Sequence[PaperRow]) -> FigureSummary:
+    apart = [row for row in rows if row.verdict != "equal"]
+    numbers = {f"{row.label}, {row.reading}": row.ratio for row in apart if row.ratio}
+    furthest = max(numbers, key=lambda name: max(numbers[name], 1 / numbers[name]), default=None)
+    return FigureSummary(
+        rows=len(rows),
+        counts=count_verdicts({"": rows}),
+        furthest=furthest,
+        deviation=None if furthest is None else numbers[furthest] - 1,
+        verdict=_worst(apart),
+    )
+
+
+def _worst(apart: Sequence[PaperRow]) -> str:
+    """Return the worst verdict of rows that are not equal, with its commonest reason."""
+    if not apart:
+        return "all equal"
+    worst = max((row.verdict for row in apart), key=VERDICTS.index)
+    those = [row.reason for row in apart if row.verdict == worst]
+    ((reason, _),) = Counter(those).most_common(1)
+    return f"{len(those)} {worst}: {reason}"

@@ -13,19 +13,14 @@ from typing import Protocol
 
 
 class Repetitions(Protocol):
-    """The positions of a block's consecutive repetitions among a network's layers."""
+    """A block's consecutive repetitions: the first layer's position, layers of one, how many."""
 
     @property
     def name(self) -> str: ...
-
     @property
-    def first(self) -> int:
-        """Position of the first layer of the first repetition."""
-
+    def first(self) -> int: ...
     @property
-    def length(self) -> int:
-        """Layers per repetition."""
-
+    def length(self) -> int: ...
     @property
     def count(self) -> int: ...
 
@@ -34,18 +29,13 @@ class Repetitions(Protocol):
 class FoldedLayers:
     """Layers shown as one row or column.
 
-    Parameters
-    ----------
-    first, last
-        The names of a run's first and last layer, without the block's name; the same name if the
-        run is a single layer.
-    positions
-        All layers it stands for, in the network's order: those of the run in every repetition.
+    The names are of a run's first and last layer, without the block's name.
     """
 
     first: str
     last: str
     positions: tuple[int, ...]
+    """All layers it stands for, in the network's order: those of the run in every repetition."""
 
     def label(self, dash: str = "–") -> str:
         """Return the layer's name, or the run's first and last with their common prefix once."""
@@ -57,22 +47,13 @@ class FoldedLayers:
 
 @dataclass(frozen=True)
 class Section:
-    """Layers outside blocks, or equal repetitions of a block.
-
-    Parameters
-    ----------
-    block
-        The block's name; empty outside blocks.
-    numbers
-        The numbers of the repetitions; empty outside blocks.
-    numbered
-        Whether layers' names contain the numbers of repetitions, as those of repeated blocks do.
-    """
+    """Layers outside blocks, or equal repetitions of a block with their numbers."""
 
     block: str
     numbers: tuple[int, ...]
     rows: tuple[FoldedLayers, ...]
     numbered: bool = False
+    """Whether layers' names contain the numbers of repetitions, as those of repeated blocks do."""
 
     @property
     def label(self) -> str:
@@ -128,35 +109,29 @@ def _folded_block(
     names: Sequence[str], keys: Sequence[Hashable], repeat: Repetitions, runs: bool
 ) -> list[Section]:
     alike: dict[tuple[Hashable, ...], list[int]] = {}
-    for number in range(repeat.count):
-        first = repeat.first + number * repeat.length
+    starts = [repeat.first + number * repeat.length for number in range(repeat.count)]
+    for number, first in enumerate(starts):
         # By the keys of the whole repetition, so that equal ones are together wherever they are.
         alike.setdefault(tuple(keys[first : first + repeat.length]), []).append(number)
-    return [
-        Section(
-            repeat.name,
-            tuple(numbers),
-            tuple(
-                FoldedLayers(
-                    local_name(names[run[0]], repeat.name),
-                    local_name(names[run[-1]], repeat.name),
-                    tuple(n * repeat.length + layer for n in _offsets(numbers) for layer in run),
-                )
-                for run in _runs(_layers(repeat, numbers[0]), keys, runs)
-            ),
-            numbered=names[repeat.first].startswith(f"{repeat.name}.0."),
+    sections = []
+    for numbers in alike.values():
+        first = starts[numbers[0]]
+        rows = tuple(
+            FoldedLayers(
+                local_name(names[run[0]], repeat.name),
+                local_name(names[run[-1]], repeat.name),
+                tuple(starts[n] - first + layer for n in numbers for layer in run),
+            )
+            for run in _runs(range(first, first + repeat.length), keys, runs)
         )
-        for numbers in alike.values()
-    ]
+        numbered = is_numbered(names, repeat)
+        sections.append(Section(repeat.name, tuple(numbers), rows, numbered))
+    return sections
 
 
-def _layers(repeat: Repetitions, number: int) -> range:
-    first = repeat.first + number * repeat.length
-    return range(first, first + repeat.length)
-
-
-def _offsets(numbers: Sequence[int]) -> list[int]:
-    return [number - numbers[0] for number in numbers]
+def is_numbered(names: Sequence[str], repeat: Repetitions) -> bool:
+    """Return whether layers' names contain the numbers of repetitions."""
+    return names[repeat.first].startswith(f"{repeat.name}.0.")
 
 
 def _runs(positions: range, keys: Sequence[Hashable], runs: bool) -> list[list[int]]:
@@ -170,9 +145,9 @@ def local_name(name: str, block: str) -> str:
 
     Other names are unchanged.
     """
-    if not name.startswith(f"{block}."):
-        return name
     rest = name.removeprefix(f"{block}.")
+    if rest == name:
+        return name
     number, dot, local = rest.partition(".")
     return local if dot and number.isdecimal() else rest
 

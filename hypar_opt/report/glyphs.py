@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hypar_opt.errors import HyparError
+from hypar_opt.plan.plan import Plan
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, WHOLE, Layout
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import (
@@ -16,13 +17,8 @@ from hypar_opt.workload.operators.axes import (
     OUTPUT_CHANNELS,
     REPLICAS,
 )
+from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.parallelism import CHOICES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.workload.operators.base import Operator
 
 
 class Shade(NamedTuple):
@@ -33,23 +29,16 @@ class Shade(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """The symbol of one column of choices, whatever kinds of layers call it, or of `whole`.
-
-    Parameters
-    ----------
-    name
-        Its class on the page.
-    colour
-        On a terminal, in pictures and in charts.
-    light, dark
-        Cells on a light and on a dark page: shades of the colour.
-    """
+    """The symbol of one column of choices, whatever kinds of layers call it, or of `whole`."""
 
     name: str
+    """Its class on the page."""
     glyph: str
     ascii_glyph: str
     colour: str
+    """On a terminal, in pictures and in charts."""
     light: Shade
+    """Of cells on a light page; ``dark`` on a dark one."""
     dark: Shade
 
     def drawn(self, *, ascii_only: bool) -> str:
@@ -86,11 +75,8 @@ def symbol(choice: str) -> Symbol:
 
     A kind may say `output` of its split under `model`; both look the same in every layer anyway.
     """
-    return SYMBOLS[CHOICES.index(choice)] if choice in CHOICES else _declared_symbol(choice)
-
-
-def _declared_symbol(choice: str) -> Symbol:
-    """Return the symbol of the problem's choice for which a kind of layer has a word."""
+    if choice in CHOICES:
+        return SYMBOLS[CHOICES.index(choice)]
     for operator in _kinds():
         for word, declared in operator.choices.items():
             if choice == declared.word:

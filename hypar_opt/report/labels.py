@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from hypar_opt.plan.plan import Cost, Plan, SolverRecord
 from hypar_opt.units import format_percent
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Cost, Plan, SolverRecord
 
 ENERGY_PARTS = {
     "macs": "multiply-accumulates",

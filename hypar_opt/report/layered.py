@@ -10,15 +10,12 @@ own.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hypar_opt.report.operator_graph import OperatorGraph
+from hypar_opt.report.operator_graph import OperatorGraph
 
 Point = tuple[float, int]
 """A column, which may be fractional, and a rank; 0 is leftmost and topmost."""
@@ -41,23 +38,16 @@ _STRAIGHTNESS = {(_BEND, _BEND): 8, (_BOX, _BOX): 2, (_MAIN, _MAIN): 4}
 
 @dataclass(frozen=True)
 class GraphDrawing:
-    """The positions of a graph's nodes, and the course of its edges.
-
-    Parameters
-    ----------
-    nodes
-        One point per node.
-    edges
-        The points of each edge from source to target, one per rank; only the ends of an edge that
-        is too long for the layout.
-    frames
-        The upper left and lower right corners of each frame, around its nodes and the edges to
-        them.
-    """
+    """The positions of a graph's nodes, and the course of its edges."""
 
     nodes: tuple[Point, ...]
+    """One point per node."""
     edges: tuple[tuple[Point, ...], ...]
+    """The points of each edge from source to target, one per rank; only the ends of an edge that
+    is too long for the layout."""
     frames: tuple[tuple[Point, Point], ...]
+    """The upper left and lower right corners of each frame, around its nodes and the edges to
+    them."""
 
     @property
     def columns(self) -> float:

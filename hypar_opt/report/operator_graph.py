@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hypar_opt.report.folding import Repetitions, local_name, ranges
+from hypar_opt.report.folding import Repetitions, is_numbered, local_name, ranges
 
 INPUT = -1
 """The source number of the network's input."""
@@ -13,39 +13,20 @@ INPUT = -1
 
 @dataclass(frozen=True)
 class Box:
-    """A box of the drawing.
-
-    Parameters
-    ----------
-    position
-        The position of its layer, in the first of the repetitions drawn as one; -1 for the input.
-    label
-        The layer's name, without the block's name.
-    frame
-        The number of its frame; None outside blocks.
-    """
+    """A box of the drawing, labelled with the layer's name without the block's."""
 
     position: int
+    """That of its layer, in the first of the repetitions drawn as one; -1 for the input."""
     label: str
     frame: int | None = None
+    """The number of its frame; None outside blocks."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Neighbouring equal repetitions of a block, drawn as one.
+    """Neighbouring equal repetitions of a block, drawn as one; labelled ``decoder.0-3``.
 
-    Parameters
-    ----------
-    block
-        The block's name.
-    label
-        The name with the numbers of the repetitions: ``decoder.0-3``.
-    first
-        The position of the first layer of the first repetition.
-    length
-        Layers per repetition.
-    count
-        The number of repetitions.
+    The first layer is at position ``first``; each of ``count`` repetitions has ``length`` layers.
     """
 
     block: str
@@ -93,7 +74,7 @@ def operator_graph(
     )
     nodes = [Box(INPUT, "input")]
     number = {INPUT: 0}
-    frame_of = {position: n for n, frame in enumerate(frames) for position in _all(frame)}
+    frame_of = {p: n for n, frame in enumerate(frames) for p in range(frame.first, frame.stop)}
     for position, name in enumerate(names):
         n = frame_of.get(position)
         if n is None:
@@ -116,16 +97,12 @@ def operator_graph(
     return OperatorGraph(tuple(nodes), tuple(edges), frames)
 
 
-def _all(frame: Frame) -> range:
-    return range(frame.first, frame.stop)
-
-
 def _frames(names: Sequence[str], repeat: Repetitions, keys: Sequence[Hashable]) -> list[Frame]:
     starts = [repeat.first + n * repeat.length for n in range(repeat.count + 1)]
     bodies = [tuple(keys[start : start + repeat.length]) for start in starts[:-1]]
     # Neighbours only: repetitions between others are drawn elsewhere, with edges to them.
     changes = [n for n in range(repeat.count) if n == 0 or bodies[n] != bodies[n - 1]]
-    numbered = names[repeat.first].startswith(f"{repeat.name}.0.")
+    numbered = is_numbered(names, repeat)
     return [
         Frame(
             repeat.name,

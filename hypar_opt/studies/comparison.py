@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import exp, log
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 from hypar_opt.checked import checked
 from hypar_opt.costs import COSTS
@@ -118,8 +118,7 @@ class Comparison(Results[ComparisonRow]):
         return f"<Comparison of {plans}: {len(cases):,} {'case' if len(cases) == 1 else 'cases'}>"
 
 
-@dataclass(frozen=True)
-class _Measured:
+class _Measured(NamedTuple):
     """A plan, its step, and its step by the reading ``executed``, where that is known."""
 
     plan: Plan
@@ -273,35 +272,25 @@ def _row(
     own, data = measured[name], measured["data"]
     if isinstance(own, HyparError):
         who = f"solver {_how(name, problem)[0]!r} on {network.name}: "
-        f"solver {_how(name, problem)[0]!r} on {network.name}: "  # the row has the warning already
         return replace(case, reason=Sentence(own.message.removeprefix(who)))
-    case = replace(
-        case,
+    amounts: dict[str, Any] = {
         # The plan for least time has a cost of time, and its bytes are still to be compared.
-        bytes=repriced(own.plan, cost="bytes").cost.total,
-        executed_bytes=own.plan.cost.executed_bytes,
-        data_parallel_bytes=own.plan.cost.data_parallel_bytes,
-        seconds=own.step.seconds,
-        joules=own.step.joules,
-    )
+        "bytes": repriced(own.plan, cost="bytes").cost.total,
+        "executed_bytes": own.plan.cost.executed_bytes,
+        "data_parallel_bytes": own.plan.cost.data_parallel_bytes,
+        "seconds": own.step.seconds,
+        "joules": own.step.joules,
+    }
     # A layer pinned to model parallelism makes Data Parallelism infeasible: there is no baseline.
-    if isinstance(data, HyparError):
-        return case
-    # Data Parallelism by the plan's reading.
-    by_reading = data.step if case.reading == problem.reading else data.executed
-    if by_reading is not None:
-        case = replace(
-            case,
-            speedup=by_reading.seconds / own.step.seconds,
-            energy_efficiency=energy_ratio(own.step, by_reading),
-        )
-    if own.executed is None or data.executed is None:
-        return case
-    return replace(
-        case,
-        executed_speedup=data.executed.seconds / own.executed.seconds,
-        executed_energy_efficiency=energy_ratio(own.executed, data.executed),
-    )
+    if not isinstance(data, HyparError):
+        # Data Parallelism by the plan's reading.
+        by_reading = data.step if case.reading == problem.reading else data.executed
+        steps = (("", own.step, by_reading), ("executed_", own.executed, data.executed))
+        for prefix, ours, base in steps:
+            if ours is not None and base is not None:
+                amounts[f"{prefix}speedup"] = base.seconds / ours.seconds
+                amounts[f"{prefix}energy_efficiency"] = energy_ratio(ours, base)
+    return replace(case, **amounts)
 
 
 @checked
@@ -365,7 +354,11 @@ def warnings_of_rows(rows: Sequence[ComparisonRow]) -> list[str]:
                 f"when run, Data Parallelism moves fewer bytes than {_listed(more)} {where}"
             )
         for quantity, key in (("time", "speedup"), ("energy", "energy_efficiency")):
-            reversed_plans = [row.plan for row in case if _turns(row, key)]
+            reversed_plans = [
+                row.plan
+                for row in case
+                if turns(key, row.reading, getattr(row, key), getattr(row, f"executed_{key}"))
+            ]
             if reversed_plans:
                 sentences.append(
                     Sentence(
@@ -384,11 +377,6 @@ def _moves_more_when_run(row: ComparisonRow, data: float | None) -> bool:
     # If the reading itself favours Data Parallelism, the table shows it already.
     denied = data is None or row.bytes <= data
     return denied and row.executed_bytes > row.data_parallel_bytes
-
-
-def _turns(row: ComparisonRow, key: str) -> bool:
-    executed = getattr(row, f"executed_{key}")
-    return turns(key, row.reading, getattr(row, key), executed) is not None
 
 
 def _listed(plans: Sequence[str]) -> str:

@@ -88,10 +88,10 @@ def compare(
                 rows.append(_row(solver, search, plans))
                 continue
             verdict, _, why = answer.partition(": ")
-            row = CrosscheckRow(
-                network.name, search, solver, None, Sentence(why or "-"), None, None, verdict
+            status = Sentence(why or "-")
+            rows.append(
+                CrosscheckRow(network.name, search, solver, None, status, None, None, verdict)
             )
-            rows.append(row)
     return rows
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from hypar_opt.checked import checked
 from hypar_opt.costs import COSTS
@@ -15,17 +15,13 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
+from hypar_opt.plan.plan import Plan
+from hypar_opt.plan.problem import Problem
 from hypar_opt.results import Results
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.units import PREFIXES, format_bytes, format_cost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.plan.problem import Problem
-    from hypar_opt.workload.network import Network
+from hypar_opt.workload.network import Network
 
 OBJECTIVES = ("bytes", "time", "energy")
 _SYMBOLS = {"time": "seconds", "energy": "joules"}
@@ -308,13 +304,7 @@ def _optimum(network: Network, problem: Problem, memory: int | None, solver: str
 
 
 def point_of(plan: Plan, memory: int | None = None) -> ParetoPoint:
-    """Return a plan's cost by each objective that its array prices.
-
-    Parameters
-    ----------
-    memory
-        Its memory per accelerator, if known.
-    """
+    """Return a plan's cost by each objective that its array prices; its memory may be known."""
     if memory is None:
         constraints = Instance(plan.network.description, plan.problem).constraints
         memory = constraints.memory_of(plan.assignments())

@@ -100,15 +100,7 @@ def simulate(
 
 
 def baseline(plan: Plan, array: Array, solver: str) -> Plan:
-    """Return the plan of a baseline, without the problem's constraints.
-
-    Parameters
-    ----------
-    plan
-        The plan whose network, batch, levels and reading the baseline shares.
-    solver
-        ``data``, ``model`` or ``trick``.
-    """
+    """Return the plan of ``data``, ``model`` or ``trick`` for a plan's problem, unconstrained."""
     own = plan.array is not None and plan.array.digest == array.digest()
     fields: dict[str, Any] = dict(plan.problem) | {
         "cost": "bytes",
@@ -149,12 +141,7 @@ def steps_when_run(
 def warnings_of_run(reading: str, steps: Steps, executed: Steps | None) -> list[str]:
     """Return warnings if a plan beats Data Parallelism by its reading but not when run.
 
-    Parameters
-    ----------
-    reading
-        The plan's reading, in which ``steps`` were simulated.
-    executed
-        As `steps_when_run` returns them.
+    The steps are by the plan's reading, and as `steps_when_run` returns them.
     """
     if executed is None:
         return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +116,10 @@ def run(
         max_memory=most,
         progress=progress,
     )
-    return RunResult(**labels, **compared._asdict(), priced=_priced(instance, plan, tensors))
+    # The bytes of each level by the cost model of the reading `executed`.
+    workload = instance.executed_workload
+    levels = price_levels(workload, instance.executed, plan.assignments(), tensors)
+    return RunResult(**labels, **compared._asdict(), priced=tuple(map(json_number, levels)))
 
 
 def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
@@ -187,12 +189,3 @@ def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
         ),
         "tolerance": JAX_TOLERANCE,
     }
-
-
-def _priced(
-    instance: Instance, plan: Plan, tensors: Sequence[Mapping[int, int]]
-) -> tuple[int | float, ...]:
-    """Return the bytes of each level by the cost model of the reading ``executed``."""
-    workload = instance.executed_workload
-    levels = price_levels(workload, instance.executed, plan.assignments(), tensors)
-    return tuple(map(json_number, levels))

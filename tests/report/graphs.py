@@ -25,6 +25,7 @@ def structures(draw: st.DrawFn) -> Structure:
     sources: list[tuple[int, ...]] = []
     repeats = []
     keys: list[int] = []
+    key = st.integers(0, 2)
 
     def layer(name: str, sources_of: tuple[int, ...]) -> None:
         names.append(name)
@@ -37,7 +38,7 @@ def structures(draw: st.DrawFn) -> Structure:
     for n in range(draw(st.integers(1, 3))):
         for number in range(draw(st.integers(1, 4))):
             layer(f"l{n}_{number}", some(len(names)))
-            keys.append(0)
+            keys.append(draw(key))
         length, count = draw(st.integers(1, 4)), draw(st.integers(1, 4))
         first = len(names)
         outside = draw(st.integers(-1, first - 1))
@@ -46,12 +47,14 @@ def structures(draw: st.DrawFn) -> Structure:
             draw(st.lists(st.integers(-2, k - 1), min_size=1, max_size=3, unique=True))
             for k in range(length)
         ]
+        # Few, so that repetitions are alike now and then.
+        alike = draw(st.lists(st.tuples(*[key] * length), min_size=1, max_size=3))
         for number in range(count):
+            keys += draw(st.sampled_from(alike))
             start = first + number * length
             read = {-1: start - 1, -2: outside}
             for k, inner in enumerate(body):
                 own = dict.fromkeys(read.get(s, start + s) for s in inner)
                 layer(f"b{n}.{number}.l{k}", tuple(own))
-                keys.append(draw(st.integers(0, 1)) if k == 0 else 0)
         repeats.append(Repeat(f"b{n}", first, length, count))
     return Structure(tuple(names), tuple(sources), tuple(repeats), tuple(keys))

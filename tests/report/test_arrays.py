@@ -92,6 +92,9 @@ def test_nodes_of_a_topology_stand_apart(array: Array) -> None:
     points = _points(array)
     assert set(points) == set(array.interconnect.graph)
     assert len({(round(x, 3), round(y, 3)) for x, y in points.values()}) == len(points)
+    if "tree" in array.name:  # what a switch joins stands below it
+        heights = [{points[end][1] for end in edge} for edge in array.interconnect.graph.edges]
+        assert all(len(own) == 2 for own in heights)
 
 
 def test_a_picture_has_every_link_and_every_accelerator() -> None:

@@ -20,7 +20,7 @@ import hypar_opt as ho
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import Certificate
-from hypar_opt.report.layer_groups import Stored, folded, is_short_chain
+from hypar_opt.report.plan_grid import Stored, folded, is_short_chain
 from hypar_opt.report.terminal.notebook import html_of
 from hypar_opt.results import Displayed, Results
 from hypar_opt.studies.alternatives import Alternative, BestPlans

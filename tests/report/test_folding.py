@@ -3,40 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from hypothesis import given
-from hypothesis import strategies as st
 
 from hypar_opt.report.folding import Section, fold, ranges
 from hypar_opt.workload.expansion import Repeat
-
-
-@dataclass(frozen=True)
-class Case:
-    names: tuple[str, ...]
-    repeats: tuple[Repeat, ...]
-    keys: tuple[tuple[int, ...], ...]
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    names: list[str] = []
-    repeats = []
-    keys: list[tuple[int, ...]] = []
-    key = st.tuples(st.integers(0, 2), st.integers(0, 1))
-    for n in range(draw(st.integers(1, 3))):
-        for layer in range(draw(st.integers(0, 3))):
-            names.append(f"l{n}_{layer}")
-            keys.append(draw(key))
-        length, count = draw(st.integers(1, 3)), draw(st.integers(1, 5))
-        bodies = draw(st.lists(st.tuples(*[key] * length), min_size=1, max_size=3))
-        repeats.append(Repeat(f"b{n}", len(names), length, count))
-        for number in range(count):
-            names += [f"b{n}.{number}.l{layer}" for layer in range(length)]
-            keys += draw(st.sampled_from(bodies))
-    return Case(tuple(names), tuple(repeats), tuple(keys))
+from tests.report.graphs import Structure, structures
 
 
 def unfolded(sections: Sequence[Section], keys: Sequence[object]) -> dict[int, object]:
@@ -50,15 +23,15 @@ def unfolded(sections: Sequence[Section], keys: Sequence[object]) -> dict[int, o
     return shown
 
 
-@given(cases())
-def test_unfolding_gives_back_the_plan(case: Case) -> None:
+@given(structures())
+def test_unfolding_gives_back_the_plan(case: Structure) -> None:
     for runs in (False, True):
         sections = fold(case.names, case.repeats, case.keys, runs=runs)
         assert unfolded(sections, case.keys) == dict(enumerate(case.keys))
 
 
-@given(cases())
-def test_repetitions_that_are_alike_stand_once(case: Case) -> None:
+@given(structures())
+def test_repetitions_that_are_alike_stand_once(case: Structure) -> None:
     sections = fold(case.names, case.repeats, case.keys, runs=False)
     for repeat in case.repeats:
         own = [section for section in sections if section.block == repeat.name]
@@ -69,8 +42,8 @@ def test_repetitions_that_are_alike_stand_once(case: Case) -> None:
             assert [row.first for row in section.rows] == [f"l{n}" for n in range(repeat.length)]
 
 
-@given(cases())
-def test_neighbours_in_a_section_differ(case: Case) -> None:
+@given(structures())
+def test_neighbours_in_a_section_differ(case: Structure) -> None:
     for section in fold(case.names, case.repeats, case.keys):
         shown = [case.keys[row.positions[0]] for row in section.rows]
         assert all(one != other for one, other in pairwise(shown))

@@ -18,7 +18,7 @@ import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.report import pictures
 from hypar_opt.report.glyphs import SYMBOLS, Symbol, cell_styles, colour, symbol
-from hypar_opt.report.terminal.plan_notebook import plan_html
+from hypar_opt.report.terminal.notebook import plan_html
 from hypar_opt.workload.parallelism import CHOICES
 
 SVG = "{http://www.w3.org/2000/svg}"

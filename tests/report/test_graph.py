@@ -9,9 +9,9 @@ from hypothesis import given
 
 import hypar_opt as ho
 from hypar_opt.report import layered as layers
-from hypar_opt.report.layer_groups import layer_shapes
 from hypar_opt.report.layered import Point, layered
 from hypar_opt.report.operator_graph import OperatorGraph, operator_graph
+from hypar_opt.report.plan_grid import layer_shapes
 from hypar_opt.workload.expansion import Repeat
 from tests.report.graphs import Structure, structures
 

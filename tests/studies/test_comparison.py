@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from pathlib import Path
@@ -23,12 +22,6 @@ from tests.hardware.cubes import CUBES, cubes
 from tests.report.test_graph_reports import GPT
 
 THREE = CHOICES
-KEYS = (
-    *("network", "batch", "levels", "array", "plan", "cost", "reading"),
-    *("bytes", "executed_bytes", "data_parallel_bytes", "seconds", "joules"),
-    *("speedup", "energy_efficiency", "executed_speedup", "executed_energy_efficiency"),
-    "reason",
-)
 
 
 @pytest.fixture(scope="module")
@@ -297,29 +290,6 @@ def documented(args: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str,
     return document
 
 
-def test_json_and_csv_have_the_documented_shape(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "rows.csv"
-    args = ["lenet-c", "--batch", "32,256", "--levels", "2,3", "--csv", str(file)]
-    document = documented(args, capsys)
-    assert list(document) == ["rows", "gmean", "notes"]
-    assert len(document["rows"]) == 2 * 2 * 7
-    assert all(tuple(row) == KEYS for row in document["rows"])
-    assert {tuple(mean) for mean in document["gmean"].values()} == {AMOUNTS}
-    assert list(document["gmean"]) == [*PLANS]
-    cases = {(row["levels"], row["array"], row["batch"]) for row in document["rows"]}
-    assert cases == {(h, f"hmc-htree-{2**h}", b) for h in (2, 3) for b in (32, 256)}
-    with file.open(newline="") as text:
-        found = list(csv.DictReader(text))
-    assert tuple(found[0]) == KEYS
-    assert [[json.loads(row[key]) for key in AMOUNTS] for row in found] == [
-        [row[key] for key in AMOUNTS] for row in document["rows"]
-    ]
-    assert found[0]["network"] == "Lenet-c"
-    assert file.read_text().endswith("\n")
-
-
 def test_lists_of_arrays_may_mix_names_and_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -358,13 +328,6 @@ def test_the_problems_options_are_those_of_solve(
     assert (
         "'data' of Lenet-c (batch 256, hmc-htree-16): it does not keep to the constraints" in lines
     )
-
-
-def test_the_reading_decides_plans_and_bytes(capsys: pytest.CaptureFixture[str]) -> None:
-    for reading in ("text", "figures"):
-        rows = documented(["cifar-c", "--reading", reading], capsys)["rows"]
-        plan = ho.solve("cifar-c", reading=reading)
-        assert rows[3]["bytes"] == plan.cost.total
 
 
 def test_people_see_every_row_once_and_the_means(
@@ -411,33 +374,17 @@ def test_a_table_by_what_runs_needs_no_columns_of_what_runs(
             ["sfc", "--levels", "3,4", "--array", "hmc-torus-16"],
             "--levels should be 4, since the array hmc-torus-16 has 16 accelerators, got 3,4",
         ),
-        (["sfc", "--array", "hmc-tores-16"], "unknown array 'hmc-tores-16': did you mean hmc-to"),
-        (["sfc", "vgg-f"], "unknown network 'vgg-f': did you mean vgg-"),
         (["sfc", "--reading", "txt"], "unknown reading 'txt': did you mean text?"),
         (["sfc", "--cost", "hours"], "unknown cost 'hours': known: bytes, time, energy"),
-        (["sfc", "--fix", "fc1"], "--fix should be LAYER[@LEVEL]=CHOICE, as in fc1@H2=data"),
         (["sfc", "--collective", "tree"], "unknown collective 'tree': known: pairwise, ring"),
-        (["sfc", "--overlap", "all"], "unknown overlap 'all': known: none, gradient"),
         (["sfc", "--csv", "/nowhere/rows.csv"], "/nowhere/rows.csv: there is no folder '/nowh"),
-        (["sfc", "--csv", "."], ".: should be a file, not a folder"),
         ([], "Missing argument 'NETWORK...|all|paper'; see hypar-opt compare --help"),
     ],
 )
 def test_a_wrong_call_ends_with_2_and_one_line(
     args: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    refused(["compare", *args], 2, complaint, capsys)
-
-
-def test_memory_that_no_plan_fits_ends_with_4(capsys: pytest.CaptureFixture[str]) -> None:
-    complaint = "--memory: no plan fits 1,000 bytes an accelerator"
-    refused(["compare", "sfc", "--memory", "1kB"], 4, complaint, capsys)
-
-
-def refused(
-    args: list[str], status: int, complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(args) == status
+    assert run(["compare", *args]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"hypar-opt: {complaint}")

@@ -254,10 +254,3 @@ def test_the_bottleneck_is_the_link_that_is_full_for_longest_not_the_one_that_wa
     name, alike = step.bottleneck
     assert "fabric" in name
     assert alike == 7
-
-
-def test_the_fastest_is_never_slower_than_the_plan_that_the_search_found() -> None:
-    for reading in ("text", "executed"):
-        plan = ho.solve("vgg-a", array="h100-8x8", reading=reading)
-        found = contenders(plan, 3)
-        assert fastest(found).seconds <= ho.simulate(plan).seconds

@@ -1,95 +1,29 @@
-"""Studies of graphs: every plan explored, the best in order, regrets, against brute force."""
+"""Studies of graphs and of three choices: every plan explored, the best in order, regrets."""
 
 from __future__ import annotations
 
-from fractions import Fraction
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.cli.app import run
+from hypar_opt.costs.shared_nodes import rows_with_shared
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price
-from hypar_opt.plan.plan import columns_of
-from hypar_opt.search.level_order import levels_permute
-from hypar_opt.studies import advice
-from hypar_opt.studies.exploration import explore
-from hypar_opt.studies.random_networks import random_graph, random_networks
-from tests.strategies.graph_problems import plans_of, priced_graph_plans, random_graph_problem
-from tests.strategies.plans import Rows
+from hypar_opt.plan.plan import words_of
+from hypar_opt.plan.stored_layouts import stored_layouts
+from hypar_opt.studies import advice, simulation
+from hypar_opt.studies.exploration import Exploration, explore
+from hypar_opt.studies.random_networks import random_chain, random_graph
+from hypar_opt.workload.network import Network
+from hypar_opt.workload.parallelism import CHOICES
+from tests.simulator.plans import IN_LOCKSTEP, array
+from tests.strategies.graph_problems import plans_of
 
-
-@pytest.mark.parametrize("seed", range(30))
-def test_best_plans_and_regrets_are_those_of_every_plan_in_order(seed: int) -> None:
-    network, asked = random_graph_problem(Random(seed))
-    asked["constraints"].pop("memory", None)
-    every = priced_graph_plans(network, asked)
-    if not every:
-        return
-    plan = ho.solve(network, search="joint", **asked)
-    for regret in ho.regrets(plan):
-        layer = plan.layers.index(regret.layer)
-        column = plan.words[layer].index(regret.choice)
-        having = [total for total, rows in every if rows[regret.level - 1][layer] == column]
-        extra = None if regret.extra is None else Fraction(regret.extra)
-        assert extra == (min(having) - Fraction(plan.cost.total) if having else None)
-    if levels_permute(plan.problem):
-        first: dict[object, tuple[Fraction, Rows]] = {}
-        for total, rows in every:
-            first.setdefault(tuple(sorted(rows)), (total, rows))
-        every = list(first.values())
-    found = [
-        (Fraction(each.total), tuple(map(tuple, columns_of(each.parallelism, plan.words))))
-        for each in ho.best_plans(plan, 20)
-    ]
-    assert found == every[:20]
-
-
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("search", ["levelwise", "joint"])
-def test_a_regret_is_what_solving_again_with_the_choice_pinned_costs_more(
-    seed: int, search: str
-) -> None:
-    network = random_graph(Random(seed), most=4)
-    plan = ho.solve(network, search=search, batch=4, levels=2)
-    for regret in ho.regrets(plan)[::3]:
-        fix = (f"{regret.layer}@H{regret.level}={regret.choice}",)
-        other = ho.solve(network, search=search, batch=4, levels=2, constraints={"fix": fix})
-        assert regret.extra == other.cost.total - plan.cost.total
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_each_explored_plan_costs_what_it_is_priced_at(seed: int) -> None:
-    rng = Random(seed)
-    network = random_graph(rng, most=4)
-    objective = rng.choice(["bytes", "time", "energy"])
-    levels = rng.choice([1, 2])
-    if plans_of(network, levels, 2) > 2**12:
-        return
-    try:
-        plan = ho.solve(
-            network,
-            search="joint",
-            batch=rng.choice([2, 4, 6]),
-            array=["hmc-htree-2", "hmc-torus-4"][levels - 1],
-            reading=rng.choice(["executed", "text", "figures"]),
-            constraints={"even": rng.random() < 0.3},
-        )
-    except ho.HyparError:  # no choice fits
-        return
-    found = explore(plan, rng.choice(["all", "H1", plan.layers[-1]]), objective=objective)
-    problem = plan.problem.model_copy(update={"cost": objective})
-    instance = Instance(network, problem)
-    data = price(instance, plan.assignments()).baselines.data
-    parts = data / found.data_parallel_cost if data else 1
-    assert parts == pytest.approx(1 if objective == "bytes" else 10 ** round(np.log10(parts)))
-    for index in {0, found.values.size - 1, rng.randrange(found.values.size)}:
-        rows = found.digits(np.array([index]))[0].tolist()
-        assert found.values.flat[index] == pytest.approx(price(instance, rows).total / parts)
-    if objective == "bytes":
-        assert (found.plan_cost, found.rank) == (plan.cost.total, 1)
+THREE = CHOICES
+RUN: dict[str, Any] = {"choices": THREE, "reading": "executed"}
 
 
 @pytest.mark.parametrize("name", ["resnet-50", "gpt2"])
@@ -141,18 +75,72 @@ def test_advice_on_graphs_is_the_joint_optimum() -> None:
     assert advice.joint_optimum(deep) is None
 
 
-def test_random_networks_are_chains_and_graphs_in_turn() -> None:
-    networks = list(random_networks(40, seed=3))
-    assert all(network.is_chain for network in networks[::2])
-    kinds = {layer.kind for network in networks for layer in network.layers}
-    assert kinds >= {"conv", "fc", "norm", "add", "attention", "concat", "embedding", "output"}
-    assert any(network.blocks for network in networks)
-    assert not all(network.is_chain for network in networks[1::2])
+def small(rng: Random, most_plans: int, levels: int) -> Network:
+    """A chain or a graph, of which every plan can be looked at."""
+    while True:
+        graph = rng.random() < 0.8
+        network = random_graph(rng, most=3) if graph else random_chain(rng, "chain")
+        if 3**levels < plans_of(network, levels, 3) <= most_plans:
+            return network
 
 
-def test_solvers_agree_on_random_graphs(capsys: pytest.CaptureFixture[str]) -> None:
-    args = ["verify", "--random", "6", "--seed", "5", "--levels", "2", "--solvers", "dp,cut,cpsat"]
-    assert run([*args, "--json"]) == 0
-    out = capsys.readouterr().out
-    assert "disagrees" not in out
-    assert out.count('"agrees"') == 6 * 2 * 3
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("objective", ["bytes", "time", "energy"])
+def test_each_explored_plan_costs_what_it_is_priced_and_simulated_at(
+    seed: int, objective: str
+) -> None:
+    """Of three choices, as they are run, and of two by any reading."""
+    rng = Random(seed)
+    three, levels = seed % 2 == 0, rng.choice([1, 2])
+    network = small(rng, 3**6, levels)
+    own = array({**rng.choice(IN_LOCKSTEP[:2]), "accelerators": 2**levels})
+    asked: Any = {"batch": rng.choice([2, 4, 6]), "array": own, "search": "joint"}
+    readings, even = ("executed", "text", "figures"), rng.random() < 0.3
+    asked |= RUN if three else {"reading": rng.choice(readings), "constraints": {"even": even}}
+    try:
+        plan = ho.solve(network, **asked)
+    except ho.HyparError:  # no choice fits
+        return
+    found = explore(plan, rng.choice(["all", "H1", plan.layers[-1]]), objective=objective)
+    if objective == "bytes":
+        assert (found.plan_cost, found.rank) == (plan.cost.total, 1)
+    instance = Instance(network, plan.problem.model_copy(update={"cost": objective}))
+    data = price(instance, plan.assignments()).baselines.data
+    parts = data / found.data_parallel_cost if data else 1
+    assert parts == pytest.approx(1 if objective == "bytes" else 10 ** round(np.log10(parts)))
+    for index in {0, found.values.size - 1, rng.randrange(found.values.size)}:
+        rows = found.digits(np.array([index]))[0].tolist()
+        value = found.values.flat[index]
+        assert value == pytest.approx(price(instance, rows).total / parts)
+        if objective == "time" and three:  # in lockstep
+            assert ho.simulate(of_rows(found, instance, rows)).seconds == pytest.approx(value)
+
+
+def of_rows(found: Exploration, instance: Instance, rows: list[list[int]]) -> ho.Plan:
+    """The plan of some choices, with tensors stored as the objective likes them best."""
+    plan, workload = found.plan, instance.workload
+    nodes = rows_with_shared(workload, instance.cost, rows)
+    return plan.model_copy(
+        update={
+            "parallelism": words_of(rows, plan.words),
+            "layouts": stored_layouts(workload, nodes),
+            "cost": price(instance, rows),
+        }
+    )
+
+
+def test_a_regret_lists_no_choice_that_the_reading_lacks() -> None:
+    network = random_graph(Random(4), most=6)
+    kinds = {layer.name: layer.kind for layer in network.layers}
+    for reading in ("text", "executed"):
+        plan = ho.solve(network, levels=1, batch=4, choices=THREE, reading=reading)
+        whole = {kinds[each.layer] for each in ho.regrets(plan) if each.choice == "whole"}
+        assert bool(whole) == (reading == "executed")
+
+
+@pytest.mark.parametrize("name", ["lenet-c", "resnet-18"])
+def test_the_fastest_of_the_best_is_one_of_them(name: str) -> None:
+    plan = ho.solve(name, array="hmc-htree-4", search="joint", **RUN)
+    fast = simulation.contenders(plan, 2)
+    assert [each.plan.cost.total for each in fast] == sorted(each.plan.cost.total for each in fast)
+    assert all(ho.simulate(each.plan).seconds == each.seconds for each in fast)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -136,31 +133,6 @@ def test_a_front_that_a_solver_cannot_follow_says_so(capsys: Capture) -> None:
     out = " ".join(capsys.readouterr().out.split())
     assert "Not known within less than" in out
     assert "try ilp or cpsat" in out
-
-
-def test_the_table_csv_and_json_agree(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    call = ["pareto", "vgg-a", "--array", "hmc-htree-32", "-o", "front.csv"]
-    assert run([*call, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert run(call) == 0
-    table = capsys.readouterr().out
-    fronts = ho.pareto("vgg-a", array="hmc-htree-32")
-    assert found == json.loads(json.dumps(fronts.document()))
-    rows = list(csv.DictReader((tmp_path / "front.csv").read_text().splitlines()))
-    documented = [
-        {key: str(value) for key, value in point.items() if key != "parallelism"}
-        for front in found["fronts"]
-        for point in front["points"]
-    ]
-    assert len(rows) > len(OBJECTIVES)
-    assert rows == documented
-    assert rows == [{key: str(value) for key, value in row.items()} for row in fronts.rows()]
-    for front in found["fronts"]:
-        assert f"{front['points'][-1]['memory']:,} bytes" in table
-    assert table.count("No plan takes less memory than") == len(OBJECTIVES)
 
 
 def test_a_front_that_ends_early_is_not_called_exact() -> None:

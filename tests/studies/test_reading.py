@@ -34,15 +34,12 @@ THREE = ("data", "model", "output")
 # The default.
 
 
-def test_without_an_array_the_reading_is_the_papers_text() -> None:
-    assert problem_of().reading == problem_of(reading=None).reading == "text"
-    assert ho.solve("sfc").cost.reading == "text"
-
-
 @pytest.mark.parametrize("name", arrays.names())
 def test_the_papers_arrays_have_the_papers_text_and_all_others_what_runs(name: str) -> None:
+    assert problem_of().reading == problem_of(reading=None).reading == "text"  # without an array
     default = "text" if name.startswith("hmc-") else "executed"
     assert problem_of(array=name).reading == default
+    assert problem_of(array=name, choices=THREE).reading == default
     assert problem_of(array=arrays.load(name), reading=None).reading == default
     assert problem_of(array=name, reading="figures").reading == "figures"
 
@@ -55,11 +52,6 @@ def test_an_array_is_the_papers_by_what_it_is_not_by_its_name(name: str) -> None
         assert problem_of(array=validate(Array, described)).reading == "text"
         described["accelerator"]["utilisation"] = 0.5
     assert problem_of(array=validate(Array, described)).reading == "executed"
-
-
-def test_output_parallelism_changes_no_default() -> None:
-    assert problem_of(array="h100-8x8", choices=THREE).reading == "executed"
-    assert problem_of(array="hmc-htree-16", choices=THREE).reading == "text"
 
 
 def test_a_plan_file_records_the_reading_that_was_taken(tmp_path: Path, capsys: Capture) -> None:
@@ -117,13 +109,6 @@ def test_repriced_choices_cost_what_pinning_them_under_that_reading_costs(
         assert again.solver.bound is again.solver.gap is None
     assert repriced(again, reading=reading).cost == plan.cost
     assert repriced(plan, reading="executed").cost.total == plan.cost.executed_bytes
-
-
-def test_a_repriced_plan_is_a_plan_file_like_any_other(tmp_path: Path) -> None:
-    file = tmp_path / "plan.json"
-    plan = repriced(ho.solve("cifar-c", search="joint"), reading="executed")
-    ho.write_plan(plan, file)
-    assert ho.read_plan(file) == plan
 
 
 def test_an_unknown_reading_of_a_plan_is_refused_by_name(tmp_path: Path, capsys: Capture) -> None:

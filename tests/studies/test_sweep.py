@@ -28,7 +28,7 @@ from hypar_opt.studies.sweep import journal_of, sweep
 from hypar_opt.studies.sweep.case import SweepRow, run_case
 from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import _cores as cores
-from hypar_opt.studies.sweep.solved_together import is_solved_together
+from hypar_opt.studies.sweep.run import is_solved_together
 from hypar_opt.studies.sweep.spec import read_spec
 from tests.clocks import until
 
@@ -119,67 +119,69 @@ def started(*command: str | Path, **options: Any) -> Iterator[subprocess.Popen[s
             process.kill()
 
 
-def test_each_row_is_what_simulating_its_case_says(tmp_path: Path) -> None:
+COSTS = """
+networks = ["lenet-c"]
+element_bytes = [4, 2]
+arrays = ["hmc-torus-4"]
+costs = ["bytes", "time", "energy"]
+solvers = ["dp", "dp levelwise"]
+readings = ["figures"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cases", "first"),
+    [
+        (
+            SMALL,
+            48,
+            [
+                ("levelwise", "data", *rest)
+                for rest in (
+                    ("none", "text"),
+                    ("none", "executed"),
+                    ("gradient", "text"),
+                    ("gradient", "executed"),
+                )
+            ],
+        ),
+        (
+            COSTS,
+            12,
+            [
+                (search, "dp", "none", "figures")
+                for search in (
+                    "levelwise",
+                    "levelwise",
+                    "joint",
+                    "levelwise",
+                )
+            ],
+        ),
+    ],
+)
+def test_each_row_is_what_simulating_its_case_says(
+    text: str, cases: int, first: list[tuple[str, ...]], tmp_path: Path
+) -> None:
     table = tmp_path / "t.csv"
-    swept = sweep(spec_of(tmp_path, SMALL), table, workers=1)
-    assert (len(swept), swept.done_before, swept.refused) == (48, 0, 0)
+    swept = sweep(spec_of(tmp_path, text), table, workers=1)
+    assert (len(swept), swept.done_before, swept.refused) == (cases, 0, 0)
     with table.open() as stream:
         rows = list(csv.DictReader(stream))
     assert list(rows[0]) == list(SweepRow.model_fields)
-    assert [(row["solver"], row["overlap"], row["reading"]) for row in rows[:3]] == [
-        ("data", "none", "text"),
-        ("data", "none", "executed"),
-        ("data", "gradient", "text"),
-    ]
-    for row in rows[::5]:
-        plan = ho.solve(
-            row["network"],
-            batch=int(row["batch"]),
-            array=row["array"],
-            solver=row["solver"],
-            search=row["search"],
-            reading=row["reading"],
-        )
-        step = ho.simulate(plan, overlap=row["overlap"])
-        assert float(row["seconds"]) == step.seconds
-        assert float(row["joules"]) == step.energy.total
-        assert int(row["bytes"]) == plan.cost.total
-        assert (row["status"], row["reason"]) == (plan.solver.status, "")
-
-
-def test_plans_for_time_and_of_half_the_element(tmp_path: Path) -> None:
-    text = """
-    networks = ["lenet-c"]
-    element_bytes = [4, 2]
-    arrays = ["hmc-torus-4"]
-    costs = ["bytes", "time", "energy"]
-    solvers = ["dp", "dp levelwise"]
-    readings = ["figures"]
-    """
-    rows = sweep(spec_of(tmp_path, text), tmp_path / "t.csv", workers=1)
-    assert [(row.element_bytes, row.cost, row.search) for row in rows[:6]] == [
-        (4, "bytes", "levelwise"),
-        (4, "bytes", "levelwise"),
-        (4, "time", "joint"),
-        (4, "time", "levelwise"),
-        (4, "energy", "joint"),
-        (4, "energy", "levelwise"),
-    ]
-    assert len(rows) == 12
-    for row in rows:
-        plan = ho.solve(
-            "lenet-c",
-            array="hmc-torus-4",
-            reading="figures",
-            element_bytes=row.element_bytes,
-            cost=row.cost,
-            search=row.search,
-        )
-        assert row.seconds == ho.simulate(plan).seconds
+    order = ("search", "solver", "overlap", "reading")
+    assert [tuple(row[name] for name in order) for row in rows[:4]] == first
+    for row in swept[:: 5 if text is SMALL else 1]:
+        asked: Any = {"batch": row.batch, "array": row.array, "reading": row.reading}
+        asked |= {"element_bytes": row.element_bytes, "cost": row.cost}
+        plan = ho.solve(row.network, solver=row.solver, search=row.search, **asked)
+        step = ho.simulate(plan, overlap=row.overlap or "none")
+        assert (row.seconds, row.joules) == (step.seconds, step.energy.total)
         moved = problem_of(**{**dict(plan.problem), "cost": "bytes"})
-        assert row.bytes == price(Instance(ho.load("lenet-c"), moved), plan.assignments()).total
-    assert [(row.bytes or 0) / 2 for row in rows[:2]] == [row.bytes for row in rows[6:8]]
-    assert [row.search for row in rows].count("joint") == 4
+        priced = price(Instance(plan.network.description, moved), plan.assignments())
+        assert row.bytes == priced.total
+        assert (row.status, row.reason) == (plan.solver.status, None)
+    assert [json.loads(row["bytes"]) for row in rows] == [row.bytes for row in swept]
 
 
 PRICED = """

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.shared_nodes import level_tables
 from hypar_opt.costs.states import added_up, of_rows
+from hypar_opt.costs.table import CostTable, Integers
 from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import plan_tensors
 from hypar_opt.search.reductions import thresholds_of
-
-if TYPE_CHECKING:
-    from hypar_opt.costs.base import CostModel
-    from hypar_opt.costs.table import CostTable, Integers
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.studies.alternatives import Regret
-    from hypar_opt.workload.tensors import Workload
+from hypar_opt.studies.alternatives import Regret
+from hypar_opt.workload.tensors import Workload
 
 MAX_CELLS = 300
 """Regrets are computed for up to this many layers times levels."""
@@ -32,25 +29,18 @@ where each takes a solve, as under a memory limit."""
 
 @dataclass(frozen=True)
 class ChoiceCost:
-    """The cost of one choice of a cell, in the plan's unit.
-
-    Parameters
-    ----------
-    chosen
-        Whether it is the plan's choice.
-    layer, neighbours
-        At this level, given the levels above: the cost of the layer, and that of its edges to its
-        neighbours with the plan's choices.
-    extra
-        Over all levels with everything else re-optimised; None if that is not known or no plan
-        has the choice.
-    """
+    """The cost of one choice of a cell, in the plan's unit."""
 
     choice: str
     chosen: bool
+    """Whether it is the plan's choice."""
     layer: Fraction
+    """At this level, given the levels above: the cost of the layer, and that of its edges to its
+    neighbours with the plan's choices."""
     neighbours: Fraction
     extra: int | float | None
+    """Over all levels with everything else re-optimised; None if that is not known or no plan has
+    the choice."""
 
 
 Cells = tuple[tuple[tuple[ChoiceCost, ...], ...], ...]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hypar_opt.plan.plan import Plan
 from hypar_opt.report.glyphs import DATA_SYMBOL, MODEL_SYMBOL
 from hypar_opt.report.labels import ENERGY_PARTS
 from hypar_opt.report.page.contents import BASELINES
-from hypar_opt.report.page.figure import PALE, PHASES, Chart, chart_of, figure_of
-from hypar_opt.report.terminal.layer_times import layer_times
+from hypar_opt.report.page.figure import PALE, PHASES, Chart, bars, chart_of, figure_of
+from hypar_opt.report.plan_grid import layer_times
+from hypar_opt.simulator.result import StepResult
 from hypar_opt.units import (
     axis_byte_unit,
     axis_unit,
@@ -18,10 +20,6 @@ from hypar_opt.units import (
     format_joules,
     format_seconds,
 )
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.simulator.result import StepResult
 
 _NAMES = {"plan": "This plan", **BASELINES}
 _PLAN_COLOURS = {
@@ -68,23 +66,19 @@ def by_level(steps: dict[str, StepResult]) -> Chart:
 
 
 def _level_figure(levels: Sequence[str], moved: dict[str, list[float]]) -> Any:
-    import plotly.graph_objects as go
-
     positive = [count for counts in moved.values() for count in counts if count]
     log_scale = bool(positive) and max(positive) > _LOG_SCALE_FROM * min(positive)
     size, unit = axis_byte_unit(max(positive, default=1.0))
     traces = [
-        go.Bar(
+        bars(
+            (f"{_NAMES[name]}, {level}" for level in levels),
+            counts,
+            format_bytes,
             name=_NAMES[name],
             x=levels,
             # A logarithmic axis has no zero.
             y=[count / size if count or not log_scale else None for count in counts],
             marker_color=_PLAN_COLOURS[name],
-            hovertext=[
-                f"{_NAMES[name]}, {level}: {format_bytes(count)}"
-                for level, count in zip(levels, counts, strict=True)
-            ],
-            hoverinfo="text",
         )
         for name, counts in moved.items()
     ]
@@ -108,12 +102,10 @@ def by_phase(steps: dict[str, StepResult]) -> Chart:
                 steps, phase, f"{phase}, {kind}", seconds, size, colour, format_seconds
             )
             # One legend entry, that of compute, stands for both.
-            trace.update(
-                legendgroup=phase,
-                showlegend=n == 0 and any(phase in step.phases for step in steps.values()),
-                marker_opacity=PALE if n else 1.0,
-            )
-            traces.append(trace)
+            entry = n == 0 and any(phase in step.phases for step in steps.values())
+            opacity = PALE if n else 1.0
+            shared = {"legendgroup": phase, "showlegend": entry, "marker_opacity": opacity}
+            traces.append(trace | shared)
     # With overlap a step is shorter than the sum of its bars.
     totals = {name: step.seconds for name, step in steps.items()}
     rows = [
@@ -173,21 +165,17 @@ def _plan_bars(
     size: float,
     colour: str,
     form: Callable[[float], str],
-) -> Any:
+) -> dict[str, Any]:
     """Return one part of each plan's amount as horizontal bars, one row per plan."""
-    import plotly.graph_objects as go
-
-    return go.Bar(
+    return bars(
+        (f"{_NAMES[plan]}, {hover}" for plan in steps),
+        amounts,
+        form,
         name=name,
         orientation="h",
         x=[amount / size for amount in amounts],
         y=list(range(len(steps))),
         marker_color=colour,
-        hovertext=[
-            f"{_NAMES[plan]}, {hover}: {form(amount)}"
-            for plan, amount in zip(steps, amounts, strict=True)
-        ],
-        hoverinfo="text",
     )
 
 
@@ -221,10 +209,7 @@ def _plan_figure(
 
 def by_layer(plan: Plan, step: StepResult) -> Chart:
     """Draw the plan's time by layer, over all passes, with equal repetitions together."""
-    layers = {
-        group.name: (compute, communication)
-        for group, compute, communication in layer_times(plan, step)
-    }
+    layers = {group.name: seconds for group, *seconds in layer_times(plan, step)}
     alike = "" if len(layers) == len(plan.layers) else " Repetitions of a block are added up."
     return chart_of(
         _layer_figure(layers),
@@ -236,22 +221,18 @@ def by_layer(plan: Plan, step: StepResult) -> Chart:
     )
 
 
-def _layer_figure(layers: Mapping[str, tuple[float, float]]) -> Any:
-    import plotly.graph_objects as go
-
+def _layer_figure(layers: Mapping[str, Sequence[float]]) -> Any:
     size, unit = axis_unit(max(map(sum, layers.values()), default=0.0))
     parts = (("compute", _COMPUTE), ("communication", _COMMUNICATION))
     traces = [
-        go.Bar(
+        bars(
+            (f"{escape(name)}, {kind}" for name in layers),
+            (seconds[n] for seconds in layers.values()),
+            format_seconds,
             name=kind,
             x=list(range(len(layers))),  # Plotly would read a name like 1e3 as a number
             y=[seconds[n] / size for seconds in layers.values()],
             marker_color=colour,
-            hovertext=[
-                f"{escape(name)}, {kind}: {format_seconds(seconds[n])}"
-                for name, seconds in layers.items()
-            ],
-            hoverinfo="text",
         )
         for n, (kind, colour) in enumerate(parts)
     ]

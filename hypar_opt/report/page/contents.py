@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from hypar_opt.errors import HyparError, InputError, shell_words
+from hypar_opt.hardware.array import Array
 from hypar_opt.plan.plan import Plan
 from hypar_opt.proofs import certificate
+from hypar_opt.proofs.certificate import Certificate
 from hypar_opt.report.page.cells import Cells, cell_costs, why_no_regrets
 from hypar_opt.report.page.trade_offs import TradeOffs, trade_offs
+from hypar_opt.search.result import Progress
+from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies import advice, alternatives, simulation
+from hypar_opt.studies.alternatives import Regret
 from hypar_opt.studies.simulation import RunArguments
 from hypar_opt.units import format_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hypar_opt.hardware.array import Array
-    from hypar_opt.proofs.certificate import Certificate
-    from hypar_opt.search.result import Progress
-    from hypar_opt.simulator.result import StepResult
-    from hypar_opt.studies.alternatives import Regret
 
 BASELINES = {"trick": "the Trick", "data": "Data Parallelism", "model": "Model Parallelism"}
 """Baseline solvers, and the paper's names of their plans."""
@@ -35,36 +32,26 @@ MAX_SPANS = 200_000
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything that the page shows.
-
-    Parameters
-    ----------
-    steps
-        The plan's simulated step under ``plan``, the baselines' under their solvers' names.
-    executed
-        The steps of the plan and Data Parallelism in the reading ``executed``; None if that is the
-        plan's reading, or if no run is known.
-    cells
-        The cost of each choice: levels x layers x choices.
-    regretted
-        Whether the regrets were computed; if not, ``note`` says why.
-    proof
-        What proves the plan optimal, if ``proved``, or why nothing does.
-    command
-        The command that makes this page.
-    """
+    """Everything that the page shows."""
 
     plan: Plan
     array: Array
     steps: dict[str, StepResult]
+    """The plan's simulated step under ``plan``, the baselines' under their solvers' names."""
     executed: simulation.Steps | None
+    """The steps of the plan and Data Parallelism in the reading ``executed``; None if that is the
+    plan's reading, or if no run is known."""
     cells: Cells
+    """The cost of each choice: levels x layers x choices."""
     regretted: bool
+    """Whether the regrets were computed; if not, ``note`` says why."""
     note: str
     proof: str
+    """What proves the plan optimal, if ``proved``, or why nothing does."""
     proved: bool
     warnings: tuple[str, ...]
     command: str
+    """The command that makes this page."""
     trade_offs: TradeOffs
 
 
@@ -101,7 +88,9 @@ def gather(
         certificate.check_certificate(plan, proof)
     simulations = len(BASELINES) + 1
     regretted = not why_no_regrets(plan)
-    total = simulations + regretted * _other_choices(plan) + 1
+    # A regret for each other choice of each layer at each level.
+    others = len(plan.layers) * plan.levels * (len(plan.choices) - 1)
+    total = simulations + regretted * others + 1
     steps = _simulated(
         plan, array, lambda done: progress(done, total), other_array=other_array, **run
     )
@@ -147,10 +136,6 @@ def _regrets(
     return known, ""
 
 
-def _other_choices(plan: Plan) -> int:
-    return len(plan.layers) * plan.levels * (len(plan.choices) - 1)
-
-
 def _simulated(
     plan: Plan,
     array: Array,
@@ -194,15 +179,12 @@ def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
 
 def _warnings(plan: Plan, step: StepResult, reversals: Sequence[str]) -> tuple[str, ...]:
     # The page shows a command line, so its warnings name options, not arguments.
-    sentences = map(shell_words, (*advice.warnings(plan), *reversals))
-    return (*sentences, *_memory_warnings(step))
-
-
-def _memory_warnings(step: StepResult) -> list[str]:
+    sentences = tuple(map(shell_words, (*advice.warnings(plan), *reversals)))
     if step.memory <= step.capacity:
-        return []
+        return sentences
     # A warning, not an error: memory is a constraint only if the problem says so.
-    return [
+    return (
+        *sentences,
         f"the plan takes {format_bytes(step.memory)} of memory per accelerator, which has"
-        f" {format_bytes(step.capacity)}; --memory array makes that a constraint"
-    ]
+        f" {format_bytes(step.capacity)}; --memory array makes that a constraint",
+    )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from hypar_opt.plan.plan import Plan, SolverRecord
 from hypar_opt.report.labels import optimality
-from hypar_opt.units import format_bytes, format_page_cost
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Plan, SolverRecord
-    from hypar_opt.report.page.contents import Contents
+from hypar_opt.report.page.contents import Contents
+from hypar_opt.simulator.result import StepResult
+from hypar_opt.studies.simulation import Steps
+from hypar_opt.units import (
+    format_bytes,
+    format_joules,
+    format_page_cost,
+    format_ratio,
+    format_seconds,
+)
 
 _SCOPES = {"level": "each level given those above", "joint": "over all levels together"}
 
@@ -75,22 +79,18 @@ def _constraints(plan: Plan) -> str:
 def _answer_facts(contents: Contents) -> list[tuple[str, str]]:
     plan = contents.plan
     solver = plan.solver
+    stopped = f", stopped by {solver.stopped_by}" if solver.stopped_by else ""
+    # `found_by` names the source of the plan if a limit stopped the solver first.
+    status = solver.says + solver.status + stopped
     return [
         ("solver", solver.name),
         ("search", solver.search),
-        ("status", _status(solver)),
+        ("status", status + (f", {solver.found_by}" if solver.found_by else "")),
         ("scope", f"{solver.scope}: {_SCOPES[solver.scope]}{plan.constraints.within}"),
         ("total", format_page_cost(plan.cost.total, plan.cost.unit)),
         ("bound", _bound(solver, plan.cost.unit)),
         ("certificate", contents.proof),
     ]
-
-
-def _status(solver: SolverRecord) -> str:
-    stopped = f", stopped by {solver.stopped_by}" if solver.stopped_by else ""
-    # `found_by` names the source of the plan if a limit stopped the solver first.
-    status = solver.says + solver.status
-    return status + stopped + (f", {solver.found_by}" if solver.found_by else "")
 
 
 def _bound(solver: SolverRecord, unit: str) -> str:
@@ -101,3 +101,56 @@ def _bound(solver: SolverRecord, unit: str) -> str:
     # The sum of the levels' bounds is not a bound of the joint optimum.
     scope = " (the levels' bounds added up)" if solver.scope == "level" else ""
     return solver.says + format_page_cost(solver.bound, unit) + gap + scope
+
+
+def headline(contents: Contents) -> list[tuple[str, str, str]]:
+    """Return the names of time, bytes and energy of a step, their amounts and comparisons."""
+    step, reading = contents.steps["plan"], contents.plan.cost.reading
+    names = ["step", "exchanged"]
+    values = [format_seconds(step.seconds), format_bytes(_moved(step))]
+    # An array need not have energies.
+    if step.joules is not None:
+        names.append("energy")
+        values.append(format_joules(step.joules))
+    # A reading may favour a plan that loses when run, so both comparisons are shown.
+    by_reading = _comparisons((step, contents.steps["data"]))
+    comparisons = by_reading
+    if contents.executed is not None:
+        comparisons = [
+            f"{by_own} by the reading {reading}; when run, {by_run}"
+            for by_own, by_run in zip(by_reading, _comparisons(contents.executed), strict=True)
+        ]
+    # No step in `executed` although the reading differs: output parallelism has no run.
+    elif reading != "executed":
+        unknown = "no run of output parallelism is known"
+        comparisons = [f"{by_own} by the reading {reading}; {unknown}" for by_own in by_reading]
+    return list(zip(names, values, comparisons, strict=True))
+
+
+def _comparisons(steps: Steps) -> list[str]:
+    """Compare a plan's step with that of Data Parallelism: time, bytes and, if known, energy."""
+    own, data = steps
+    comparisons = [
+        _comparison(data.seconds, own.seconds, "faster", "slower"),
+        _comparison(_moved(data), _moved(own), "fewer bytes", "more bytes"),
+    ]
+    if own.joules is not None and data.joules is not None:
+        comparisons.append(_comparison(data.joules, own.joules, "less energy", "more energy"))
+    return comparisons
+
+
+def _moved(step: StepResult) -> float:
+    return sum(traffic.bytes for traffic in step.levels)
+
+
+def _comparison(data: float, own: float, better: str, worse: str) -> str:
+    """Compare with Data Parallelism in words, to three digits."""
+    if data == own or (own and format_ratio(data / own) == "1"):
+        return "as with Data Parallelism"
+    # Only bytes can be 0 where Data Parallelism's are not: any step takes time and energy.
+    if not own:
+        return "Data Parallelism exchanges " + format_bytes(data)
+    if data > own:
+        return f"{format_ratio(data / own)}× {better} than Data Parallelism"
+    times = f"{format_ratio(own / data)}× " if data else ""
+    return f"{times}{worse} than Data Parallelism"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,18 +34,14 @@ _AXES = {
 
 @dataclass(frozen=True)
 class Chart:
-    """One figure as JSON, with its caption, and its numbers as a table.
+    """One figure, with its caption, and its numbers as a table.
 
     Parameters
     ----------
     id
         Identifier of the HTML element.
     figure
-        Plotly's JSON, safe in a script element.
-    height
-        Pixels.
-    header, rows
-        The table's.
+        Plotly's JSON, safe in a script element; ``height`` is in pixels.
     more
         A line below the table on what it leaves out.
     """
@@ -58,6 +54,24 @@ class Chart:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     more: str = ""
+
+
+def bars(
+    names: Iterable[str], amounts: Iterable[float], form: Callable[[Any], str], **options: Any
+) -> dict[str, Any]:
+    """Return a trace of bars for Plotly, each with its name and amount as text."""
+    hover = [f"{name}: {form(amount)}" for name, amount in zip(names, amounts, strict=True)]
+    return {"type": "bar", "hovertext": hover, "hoverinfo": "text", **options}
+
+
+def points(
+    places: Iterable[tuple[Any, Any]], hover: Iterable[str] = (), **options: Any
+) -> dict[str, Any]:
+    """Return a trace of markers for Plotly, with the text of each, if there are any."""
+    at, texts = list(places), list(hover)
+    shown = {"hovertext": texts, "hoverinfo": "text"} if texts else {"hoverinfo": "skip"}
+    x, y = [x for x, _ in at], [y for _, y in at]
+    return {"type": "scatter", "mode": "markers", "x": x, "y": y, **shown, **options}
 
 
 def figure_of(traces: Iterable[Any], height: int, **layout: Any) -> Any:
@@ -95,17 +109,7 @@ def chart_of(
     rows: Iterable[tuple[str, ...]],
     more: str = "",
 ) -> Chart:
-    """Return a figure with its caption and its table.
-
-    Parameters
-    ----------
-    figure
-        A figure of `figure_of`, which has a height.
-    name
-        The HTML element's id.
-    title, caption, header, rows, more
-        As `Chart`.
-    """
+    """Return a figure of `figure_of` with its caption and its table, as `Chart` has them."""
     json = escaped(figure.to_json(validate=False, engine="json"))
     return Chart(name, title, caption, json, figure.layout.height, header, tuple(rows), more)
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hypar_opt.plan.plan import Plan
 from hypar_opt.report.glyphs import stored_legend, stored_symbol
-from hypar_opt.report.layer_groups import (
+from hypar_opt.report.layered import GraphDrawing, layered
+from hypar_opt.report.operator_graph import INPUT, OperatorGraph, operator_graph
+from hypar_opt.report.page.figure import escaped, short
+from hypar_opt.report.plan_grid import (
     Stored,
     drawn_choices,
     drawn_keys,
@@ -15,36 +19,21 @@ from hypar_opt.report.layer_groups import (
     layer_shapes,
     stored_outputs,
 )
-from hypar_opt.report.layered import layered
-from hypar_opt.report.operator_graph import INPUT, operator_graph
-from hypar_opt.report.page.figure import escaped, short
 from hypar_opt.units import format_dimensions
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.report.layered import GraphDrawing
-    from hypar_opt.report.operator_graph import OperatorGraph
 
 
 @dataclass(frozen=True)
 class DrawnGraph:
-    """The graph for the page's script to draw, and as a table.
-
-    Parameters
-    ----------
-    drawing
-        JSON that is safe in a script element.
-    header, rows
-        The table: each layer's sources, its choice at each level, and the layout of its output.
-    legend
-        The layouts of tensors with several readers, as the strips below choices show them: each
-        symbol's name, its glyph, and its words.
-    """
+    """The graph for the page's script to draw, and as a table."""
 
     drawing: str
+    """JSON that is safe in a script element."""
     header: tuple[str, ...]
+    """The table: each layer's sources, its choice at each level, and the layout of its output."""
     rows: tuple[tuple[str, ...], ...]
     legend: tuple[tuple[str, str, str], ...]
+    """The layouts of tensors with several readers, as the strips below choices show them: each
+    symbol's name, its glyph, and its words."""
 
 
 def graph_view(plan: Plan) -> DrawnGraph | None:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hypar_opt.report.glyphs import explained, legend, symbol
+from hypar_opt.plan.plan import Plan
+from hypar_opt.report.glyphs import Symbol, explained, legend, symbol
 from hypar_opt.report.labels import level_costs, total_costs
-from hypar_opt.report.plan_grid import plan_grid
+from hypar_opt.report.page.cells import ChoiceCost
+from hypar_opt.report.page.contents import Contents
+from hypar_opt.report.plan_grid import GridRow, plan_grid
 from hypar_opt.units import format_page_cost
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.report.glyphs import Symbol
-    from hypar_opt.report.page.cells import ChoiceCost
-    from hypar_opt.report.page.contents import Contents
-    from hypar_opt.report.plan_grid import GridRow
 
 _HEADINGS = {"bytes": "communication", "time": "time", "energy": "energy"}
 
@@ -91,6 +86,9 @@ def _option(
     own: Symbol, options: Sequence[ChoiceCost], plan: Plan, regretted: bool
 ) -> dict[str, Any]:
     unit = plan.cost.unit
+    known = [option for option in options if option.extra is not None]
+    # Of the layer with the least extra cost.
+    cheapest = min(known, key=lambda option: option.extra or 0, default=options[0])
     layer, neighbours = (
         sum((getattr(option, part) for option in options), Fraction())
         for part in ("layer", "neighbours")
@@ -102,14 +100,8 @@ def _option(
         "chosen": options[0].chosen,
         "layer": _unbroken(format_page_cost(float(layer), unit)),
         "neighbours": _unbroken(format_page_cost(float(neighbours), unit)),
-        "extra": _extra(_cheapest(options), plan, regretted),
+        "extra": _extra(cheapest, plan, regretted),
     }
-
-
-def _cheapest(options: Sequence[ChoiceCost]) -> ChoiceCost:
-    """Return the option of the layer with the least extra cost."""
-    known = [option for option in options if option.extra is not None]
-    return min(known, key=lambda option: option.extra or 0, default=options[0])
 
 
 def _extra(option: ChoiceCost, plan: Plan, regretted: bool) -> str:

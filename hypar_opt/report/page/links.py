@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hypar_opt.report.page.figure import Chart, chart_of, figure_of, short
-from hypar_opt.report.page.topology import draw
+from hypar_opt.hardware.array import Array
+from hypar_opt.report.page.figure import Chart, chart_of, figure_of, points, short
+from hypar_opt.report.page.topology import Drawing, Point, draw
+from hypar_opt.simulator.result import LinkTraffic, StepResult
 from hypar_opt.units import format_bytes, format_seconds
-
-if TYPE_CHECKING:
-    from hypar_opt.hardware.array import Array
-    from hypar_opt.report.page.topology import Drawing, Point
-    from hypar_opt.simulator.result import LinkTraffic, StepResult
 
 LOADS = [[0.0, "#8fa3b5"], [0.5, "#e0a12f"], [1.0, "#cf2436"]]
 # A Plotly trace has one colour, so every shade costs a trace: few, and still told apart.
@@ -37,9 +34,7 @@ class _Loads:
         shares = [
             link.seconds_at_capacity / step.seconds if step.seconds else 0.0 for link in step.links
         ]
-        return cls(
-            shares, max(shares, default=0.0) or 1.0
-        )  # so that the colour scale is never empty
+        return cls(shares, max(shares, default=0.0) or 1.0)  # the colour scale is never empty
 
     def shade(self, share: float) -> int:
         """Return the index of a share's colour, 0 for the least loaded."""
@@ -78,8 +73,6 @@ def links(array: Array, step: StepResult) -> Chart:
 
 def _lines(array: Array, drawing: Drawing, loads: _Loads) -> list[Any]:
     """Draw the links, with widths by bandwidth, one trace per shade and width."""
-    import plotly.graph_objects as go
-
     # A Plotly trace has one colour and width: one trace for all links that share both.
     interconnect = array.interconnect
     slowest = min((link.bytes_per_second for link in interconnect.links), default=1)
@@ -92,13 +85,11 @@ def _lines(array: Array, drawing: Drawing, loads: _Loads) -> list[Any]:
         width = 2.0 + 1.2 * min(doublings, 5)
         strokes.setdefault((loads.shade(share), width), []).extend(link_strokes)
     return [
-        go.Scatter(
-            mode="lines",
+        points(
             # None ends a stroke: Plotly would join it to the next.
-            x=[x for start, end in shade_strokes for x in (start[0], end[0], None)],
-            y=[y for start, end in shade_strokes for y in (start[1], end[1], None)],
+            (at for start, end in shade_strokes for at in (start, end, (None, None))),
+            mode="lines",
             line={"color": _colour(shade), "width": width},
-            hoverinfo="skip",
             showlegend=False,
         )
         # The most loaded last: Plotly draws later traces over earlier ones.
@@ -117,8 +108,6 @@ def _colour(shade: int) -> str:
 
 def _middles(step: StepResult, drawing: Drawing, loads: _Loads) -> Any:
     """Draw a point on each link whose text gives its load, and the colour scale."""
-    import plotly.graph_objects as go
-
     # Plotly shows hover texts at points only, so each line needs one.
     middles, texts, shares = [], [], []
     for traffic, strokes, share in zip(step.links, drawing.strokes, loads.shares, strict=True):
@@ -128,12 +117,9 @@ def _middles(step: StepResult, drawing: Drawing, loads: _Loads) -> Any:
             middles.append(tuple(a + part * (b - a) for a, b in zip(start, end, strict=True)))
             texts.append(_hover_text(traffic, share))
             shares.append(share)
-    return go.Scatter(
-        mode="markers",
-        x=[short(x) for x, _ in middles],
-        y=[short(y) for _, y in middles],
-        hovertext=texts,
-        hoverinfo="text",
+    return points(
+        ((short(x), short(y)) for x, y in middles),
+        texts,
         showlegend=False,
         marker={
             # Smaller if many would overlap.
@@ -184,44 +170,26 @@ def _most_loaded(step: StepResult, loads: _Loads) -> list[tuple[str, ...]]:
     ]
 
 
-def _nodes(points: Mapping[Hashable, Point]) -> list[Any]:
+def _nodes(places: Mapping[Hashable, Point]) -> list[Any]:
     """Draw the accelerators, numbered if there is room, and the switches."""
-    accelerators = [node for node in points if isinstance(node, int)]
-    switches = [node for node in points if not isinstance(node, int)]
+    accelerators = [node for node in places if isinstance(node, int)]
+    switches = [node for node in places if not isinstance(node, int)]
     numbered = len(accelerators) <= _MAX_LABELLED
+    style = {"color": "#56616d", "line": {"width": 0}}
+    shared = {"showlegend": False, "textfont": {"color": "#ffffff", "size": 11}}
+    numbers = {"mode": "markers+text", "text": list(map(str, accelerators))} if numbered else {}
     return [
-        _markers(
-            [points[node] for node in accelerators],
-            [f"accelerator {node}" for node in accelerators],
-            labels=[str(node) for node in accelerators] if numbered else None,
-            marker={"symbol": "square", "size": 20 if numbered else 8},
+        points(
+            (places[node] for node in accelerators),
+            (f"accelerator {node}" for node in accelerators),
+            marker={"symbol": "square", "size": 20 if numbered else 8, **style},
+            **shared,
+            **numbers,
         ),
-        _markers(
-            [points[node] for node in switches],
-            [escape(str(node)) for node in switches],
-            labels=None,
-            marker={"symbol": "circle", "size": 9 if numbered else 6},
+        points(
+            (places[node] for node in switches),
+            (escape(str(node)) for node in switches),
+            marker={"symbol": "circle", "size": 9 if numbered else 6, **style},
+            **shared,
         ),
     ]
-
-
-def _markers(
-    points: Sequence[Point],
-    hover_texts: list[str],
-    *,
-    labels: list[str] | None,
-    marker: dict[str, Any],
-) -> Any:
-    import plotly.graph_objects as go
-
-    return go.Scatter(
-        mode="markers" if labels is None else "markers+text",
-        x=[x for x, _ in points],
-        y=[y for _, y in points],
-        text=labels,
-        textfont={"color": "#ffffff", "size": 11},
-        hovertext=hover_texts,
-        hoverinfo="text",
-        showlegend=False,
-        marker={**marker, "color": "#56616d", "line": {"width": 0}},
-    )

@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape, unescape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hypar_opt.report.page.figure import (
-    PALE,
-    PHASES,
-    Chart,
-    chart_of,
-    figure_of,
-    short,
-)
+from hypar_opt.report.page.figure import PALE, PHASES, Chart, chart_of, figure_of, short
+from hypar_opt.simulator.result import LinkTraffic, StepResult
+from hypar_opt.simulator.spans import Span, StepTrace
 from hypar_opt.units import axis_unit, format_seconds
-
-if TYPE_CHECKING:
-    from hypar_opt.simulator.result import LinkTraffic, StepResult
-    from hypar_opt.simulator.spans import Span, StepTrace
 
 _MAX_ACCELERATORS = 4
 _MAX_BARS = 4000
@@ -91,38 +82,33 @@ def timeline(step: StepResult) -> Chart:
 
 def _bar_traces(rows: Sequence[_Row], size: float) -> list[Any]:
     """Return Plotly's traces, one for compute and one for exchanges of each pass."""
-    import plotly.graph_objects as go
-
     traces = []
     for phase, colour in PHASES.items():
         for exchange in (False, True):
-            bars = [
+            drawn = [
                 (position, bar)
                 for position, row in enumerate(rows)
                 for bar in row.bars
                 if (bar.phase, bar.exchange) == (phase, exchange)
             ]
-            if not bars:
+            if not drawn:
                 continue
             # One legend entry for both: the pale colour is explained in the caption.
             opacity = PALE if exchange else 1.0
-            trace = go.Bar(
-                name=phase,
-                legendgroup=phase,
-                showlegend=not exchange,
-                orientation="h",
-                y=[position for position, _ in bars],
-                base=[short(bar.start / size) for _, bar in bars],
-                x=[short(bar.seconds / size) for _, bar in bars],
-                marker={"color": colour, "opacity": opacity, "line": {"width": 0}},
-                hovertext=[
-                    f"{escape(bar.name)}<br>{format_seconds(bar.seconds)}"
-                    f" from {format_seconds(bar.start)}"
-                    for _, bar in bars
-                ],
-                hoverinfo="text",
-            )
-            traces.append(trace)
+            hover = [
+                f"{escape(bar.name)}<br>{format_seconds(bar.seconds)}"
+                f" from {format_seconds(bar.start)}"
+                for _, bar in drawn
+            ]
+            shown = {"hovertext": hover, "hoverinfo": "text", "showlegend": not exchange}
+            places = {
+                "y": [position for position, _ in drawn],
+                "base": [short(bar.start / size) for _, bar in drawn],
+                "x": [short(bar.seconds / size) for _, bar in drawn],
+            }
+            marker = {"color": colour, "opacity": opacity, "line": {"width": 0}}
+            names = {"name": phase, "legendgroup": phase, "marker": marker}
+            traces.append({"type": "bar", "orientation": "h", **names, **shown, **places})
     return traces
 
 
@@ -196,19 +182,15 @@ def _unlike_accelerators(trace: StepTrace, pixel: float) -> list[list[_Row]]:
         own, *background = [
             _Row(stream.name, _bars(stream.spans, pixel)) for stream in track.streams()
         ]
+        rows = [own]
         # In pixels, since accelerators that run in lockstep may differ by rounding.
         looks = tuple(
             (bar.name, round(bar.start / pixel), round(bar.seconds / pixel)) for bar in own.bars
         )
         # Overlapped exchanges run beside the passes, and would hide them.
-        names = (row.label.removeprefix(f"{own.label} ") for row in background)
-        rows = [
-            own,
-            *(
-                replace(row, label=f"its<br>{name}")
-                for row, name in zip(background, names, strict=True)
-            ),
-        ]
+        for row in background:
+            name = row.label.removeprefix(f"{own.label} ")
+            rows.append(replace(row, label=f"its<br>{name}"))
         groups.setdefault(looks, []).append(rows)
     return [
         [replace(own, label=own.label + _one_of(len(group))), *background]

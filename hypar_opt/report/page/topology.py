@@ -6,12 +6,12 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import networkx as nx
 
-if TYPE_CHECKING:
-    from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.array import Array
+from hypar_opt.report.trees import tree_places
 
 Point = tuple[float, float]
 _SLANT = (0.3, 0.26)
@@ -24,21 +24,14 @@ _SPRING_LIMIT = 500
 
 @dataclass(frozen=True)
 class Drawing:
-    """The positions of nodes and links.
-
-    Parameters
-    ----------
-    nodes
-        The position of every node.
-    strokes
-        The lines of every link, in the order of the interconnect's links.
-    even
-        Whether both axes have one scale.
-    """
+    """The positions of nodes and links."""
 
     nodes: dict[Hashable, Point]
+    """The position of every node."""
     strokes: tuple[tuple[tuple[Point, Point], ...], ...]
+    """The lines of every link, in the order of the interconnect's links."""
     even: bool
+    """Whether both axes have one scale."""
 
 
 def draw(array: Array) -> Drawing:
@@ -51,8 +44,8 @@ def draw(array: Array) -> Drawing:
         return _grid(array, shape)
     even = True
     nodes: dict[Hashable, Point]
-    if nx.is_tree(graph) and all(graph.degree[n] <= 1 for n in range(interconnect.accelerators)):
-        nodes, even = _tree(graph), False
+    if tree := tree_places(interconnect):
+        nodes, even = {node: (own.column, -float(own.depth)) for node, own in tree.items()}, False
     # Without switches, as in a ring, a circle is clearer than springs.
     elif len(graph) < _SPRING_LIMIT and any(not isinstance(node, int) for node in graph):
         nodes = _points(nx.spring_layout(graph, seed=1, iterations=300))
@@ -65,26 +58,6 @@ def draw(array: Array) -> Drawing:
 def _points(positions: dict[Hashable, Any]) -> dict[Hashable, Point]:
     # Rounded, so that the page is the same on all machines.
     return {node: (round(float(x), 4), round(float(y), 4)) for node, (x, y) in positions.items()}
-
-
-def _tree(graph: nx.Graph[Any]) -> dict[Hashable, Point]:
-    """Put the leaves in a row, and each switch above the middle of its children."""
-    # Removing the leaves again and again leaves the tree's centre, the root of an H tree.
-    core = graph.copy()
-    while len(core) > 2:
-        core.remove_nodes_from([node for node, degree in core.degree if degree <= 1])
-    root = min(core, key=lambda node: isinstance(node, int))
-    depth = nx.single_source_shortest_path_length(graph, root)
-    column: dict[Hashable, float] = {}
-    leaves = 0
-    for node in nx.dfs_postorder_nodes(graph, root):
-        children = [column[other] for other in graph[node] if depth[other] > depth[node]]
-        if children:
-            column[node] = (min(children) + max(children)) / 2
-        else:
-            column[node] = float(leaves)
-            leaves += 1
-    return {node: (x, -float(depth[node])) for node, x in column.items()}
 
 
 def _grid(array: Array, shape: tuple[int, ...]) -> Drawing:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypar_opt.errors import HyparError
-from hypar_opt.report.page.figure import Chart, chart_of, figure_of
+from hypar_opt.hardware.array import Array
+from hypar_opt.plan.plan import Plan
+from hypar_opt.report.page.figure import Chart, chart_of, figure_of, points
 from hypar_opt.report.terminal.console import as_text
 from hypar_opt.report.terminal.tables import OBJECTIVES, ending
-from hypar_opt.studies.pareto import ParetoFronts, ParetoPoint, fronts_of, point_of
+from hypar_opt.studies.pareto import ParetoFront, ParetoFronts, ParetoPoint, fronts_of, point_of
 from hypar_opt.units import axis_byte_unit, format_bytes, format_number
-
-if TYPE_CHECKING:
-    from hypar_opt.hardware.array import Array
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.studies.pareto import ParetoFront
 
 MAX_STATES = 2**7
 """Fronts are computed unasked for up to this many product states per layer."""
@@ -43,9 +40,8 @@ def trade_offs(plan: Plan, array: Array) -> TradeOffs:
     if not plan.levels:
         return TradeOffs(None, None)
     if plan.array is None or plan.array.digest != array.digest():
-        return _without(
-            "the plan was not solved for this array; pareto NETWORK --array computes them"
-        )
+        other = "the plan was not solved for this array; pareto NETWORK --array computes them"
+        return _without(other)
     states = len(plan.choices) ** plan.levels
     if states > MAX_STATES:
         return _without(
@@ -122,57 +118,30 @@ def _figure(fronts: ParetoFronts, plan: ParetoPoint) -> Any:
 
 def _traces(front: ParetoFront, number: int, size: float, end: float) -> list[Any]:
     """Return a front's steps and its points: a plan that fits less memory also fits more."""
-    import plotly.graph_objects as go
-
     colour = _COLOURS.get(front.objective, "#8b8f99")
     # A front whose minimum is 0 has no other point.
-    points = [(point, front.ratio(point) or 1.0) for point in reversed(front)]
-    x = [point.memory / size for point, _ in points]
-    y = [ratio for _, ratio in points]
-    steps = go.Scatter(
-        x=[*x, end],
-        y=[*y, y[-1]],
-        mode="lines",
-        line={"shape": "hv", "width": 1.5, "color": colour},
-        hoverinfo="skip",
-        showlegend=False,
-    )
-    marks = go.Scatter(
-        name=front.objective,
-        x=x,
-        y=y,
-        mode="markers",
-        # Each smaller than the last, since fronts may share points.
-        marker={
-            "color": colour,
-            "symbol": _MARKERS[number % len(_MARKERS)],
-            "size": max(13 - 3 * number, 5),
-        },
-        hovertext=[_hover(f"least {front.objective}", point, ratio) for point, ratio in points],
-        hoverinfo="text",
-    )
-    return [steps, marks]
+    ascending = [(point, front.ratio(point) or 1.0) for point in reversed(front)]
+    places = [(point.memory / size, ratio) for point, ratio in ascending]
+    line = {"shape": "hv", "width": 1.5, "color": colour}
+    steps = points([*places, (end, places[-1][1])], mode="lines", line=line, showlegend=False)
+    # Each smaller than the last, since fronts may share points.
+    symbol, marked = _MARKERS[number % len(_MARKERS)], max(13 - 3 * number, 5)
+    hover = [_hover(f"least {front.objective}", point, ratio) for point, ratio in ascending]
+    marker = {"color": colour, "symbol": symbol, "size": marked}
+    return [steps, points(places, hover, name=front.objective, marker=marker)]
 
 
 def _star(front: ParetoFront, plan: ParetoPoint, size: float, legend: bool) -> Any:
-    import plotly.graph_objects as go
-
     ratio = front.ratio(plan) or 1.0
-    return go.Scatter(
+    colour = _COLOURS.get(front.objective, "#8b8f99")
+    line = {"color": "#808080", "width": 1.2}
+    return points(
+        [(plan.memory / size, ratio)],
+        [_hover(f"this plan, {front.objective}", plan, ratio)],
         name="this plan",
         legendgroup="this plan",
         showlegend=legend,
-        x=[plan.memory / size],
-        y=[ratio],
-        mode="markers",
-        marker={
-            "symbol": "star",
-            "size": 15,
-            "color": _COLOURS.get(front.objective, "#8b8f99"),
-            "line": {"color": "#808080", "width": 1.2},
-        },
-        hovertext=[_hover(f"this plan, {front.objective}", plan, ratio)],
-        hoverinfo="text",
+        marker={"symbol": "star", "size": 15, "color": colour, "line": line},
     )
 
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypar_opt.report.page import charts
 from hypar_opt.report.page.contents import Contents
-from hypar_opt.report.page.facts import facts, provenance
+from hypar_opt.report.page.facts import facts, headline, provenance
+from hypar_opt.report.page.figure import Chart
 from hypar_opt.report.page.graph import graph_view
 from hypar_opt.report.page.grid import grid_view
-from hypar_opt.report.page.headline import headline
 from hypar_opt.report.page.links import links
 from hypar_opt.report.page.timeline import timeline
 from hypar_opt.report.page.trade_offs import by_memory
 from hypar_opt.units import format_bytes, format_percent
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.report.page.figure import Chart
 
 MAX_LINKS = 2**13
 """Accelerators of an array to draw: with more, links cannot be told apart."""
@@ -27,9 +23,12 @@ _TRAINING_TENSORS = "weights, gradients, the optimizer's state, feature maps and
 def template_values(contents: Contents) -> dict[str, Any]:
     """Return the values of the template's variables."""
     plan = contents.plan
+    kind = "inference" if plan.inference else "training"
+    count = plan.accelerators
+    accelerators = "one accelerator" if count == 1 else f"{count:,} accelerators"
     return {
         "title": f"{plan.network.name} on {contents.array.name}",
-        "subtitle": _subtitle(plan),
+        "subtitle": f"One {kind} step of a batch of {plan.batch:,} on {accelerators}",
         "provenance": provenance(contents),
         "headline": headline(contents),
         "facts": facts(contents),
@@ -75,13 +74,6 @@ def _memory(contents: Contents) -> dict[str, Any]:
         "holds": "weights and feature maps" if contents.plan.inference else _TRAINING_TENSORS,
         "vaults": f"{step.vault_words:,}" if step.vault_words else "",
     }
-
-
-def _subtitle(plan: Plan) -> str:
-    kind = "inference" if plan.inference else "training"
-    count = plan.accelerators
-    accelerators = "one accelerator" if count == 1 else f"{count:,} accelerators"
-    return f"One {kind} step of a batch of {plan.batch:,} on {accelerators}"
 
 
 def _sentence(warning: str, contents: Contents) -> str:

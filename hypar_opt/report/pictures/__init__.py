@@ -4,16 +4,13 @@ Every function except `save` and `draw_paper` returns a matplotlib figure, which
 before it is saved. They need the extra ``plot``.
 """
 
-from hypar_opt.report.pictures.bar_chart import bars
+from hypar_opt.report.pictures.bar_chart import bars, scaling
 from hypar_opt.report.pictures.canvas import FORMATS, save
-from hypar_opt.report.pictures.dots import plan_dots
-from hypar_opt.report.pictures.explored import exploration_map
+from hypar_opt.report.pictures.dots import plan_dots, plans_side_by_side
 from hypar_opt.report.pictures.fronts import fronts
 from hypar_opt.report.pictures.graph import network_graph
-from hypar_opt.report.pictures.heat import surface
+from hypar_opt.report.pictures.heat import exploration_map, surface
 from hypar_opt.report.pictures.paper import draw_paper
-from hypar_opt.report.pictures.scaling_chart import scaling
-from hypar_opt.report.pictures.side_by_side import plans_side_by_side
 from hypar_opt.report.pictures.time import timeline
 from hypar_opt.report.pictures.topology import topology
 

@@ -1,48 +1,52 @@
-"""Grouped bars on a logarithmic axis: our values beside the printed ones."""
+"""Bars and lines, our values beside the printed ones, in the form of the paper's Figures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, log10
+from math import ceil, isfinite, log10
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.report.pictures.canvas import FAINT, INK, add_legend, new_figure, paler, style
-from hypar_opt.report.pictures.series import HATCH, Numbers, Series, colors_of, positive
+from hypar_opt.report.pictures.canvas import (
+    FAINT,
+    HATCH,
+    INK,
+    Numbers,
+    Series,
+    add_legend,
+    colors_of,
+    new_figure,
+    paler,
+    positive,
+    style,
+    write_near,
+)
 from hypar_opt.units import format_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_GROUP_WIDTH = 0.84
-"""Width of a group's bars, with groups 1 apart; the rest is the gap to the next."""
+
+_GROUP_WIDTH, _BEHIND_WIDTH = 0.84, 0.72
+"""Width of a group's bars, and of those behind lines, with groups 1 apart."""
 
 
 @dataclass(frozen=True)
 class _BarSeries:
-    """One series' bars, one in each group.
-
-    Parameters
-    ----------
-    numbers
-        The values; None for no bar.
-    printed
-        Whether they are the paper's, which are hatched.
-    left, width
-        Left end and width of the first group's bar; that group is centred on 0, the next on 1.
-    """
+    """One series' bars, one in each group; the paper's are ``printed``, and hatched."""
 
     name: str
     numbers: Numbers
     color: str
     printed: bool
-    left: float
+    center: float
+    """Of the first group's bar; that group is centred on 0, the next on 1."""
     width: float
 
     @property
-    def center(self) -> float:
-        return self.left + self.width / 2
+    def label(self) -> str:
+        return f"{self.name}, {'printed' if self.printed else 'ours'}"
 
 
 @style()
@@ -71,7 +75,7 @@ def bars(
     """
     printed = printed or {}
     colors = colors_of(series)
-    drawn = _side_by_side(series, printed, colors)
+    drawn = _side_by_side(series, printed, colors, _GROUP_WIDTH)
     values = positive(*series.values(), *printed.values())
     values += [baseline] if baseline else []
     low, high = (min(values), max(values)) if values else (1.0, 10.0)
@@ -95,7 +99,9 @@ def bars(
     return figure
 
 
-def _side_by_side(series: Series, printed: Series, colors: Mapping[str, str]) -> list[_BarSeries]:
+def _side_by_side(
+    series: Series, printed: Series, colors: Mapping[str, str], group: float
+) -> list[_BarSeries]:
     """Return the series of each group from left to right, with printed ones beside ours."""
     pairs = [
         (name, numbers, is_printed)
@@ -103,10 +109,10 @@ def _side_by_side(series: Series, printed: Series, colors: Mapping[str, str]) ->
         for numbers, is_printed in ((ours, False), (printed.get(name), True))
         if numbers is not None
     ]
-    width = _GROUP_WIDTH / max(len(pairs), 1)
+    width = group / max(len(pairs), 1)
     return [
-        _BarSeries(name, numbers, colors[name], is_printed, -_GROUP_WIDTH / 2 + n * width, width)
-        for n, (name, numbers, is_printed) in enumerate(pairs)
+        _BarSeries(name, numbers, colors[name], printed, -group / 2 + (n + 0.5) * width, width)
+        for n, (name, numbers, printed) in enumerate(pairs)
     ]
 
 
@@ -129,7 +135,7 @@ def _draw_series(axes: Axes, series: _BarSeries, bottom: float) -> None:
         [value - bottom for _, value in points],
         series.width * 0.92,
         bottom=bottom,
-        label=f"{series.name}, {'printed' if series.printed else 'ours'}",
+        label=series.label,
         zorder=2,
         edgecolor=series.color,
         linewidth=0.5,
@@ -137,16 +143,16 @@ def _draw_series(axes: Axes, series: _BarSeries, bottom: float) -> None:
     )
     for x, value in points:
         down = value < bottom
-        axes.annotate(
+        write_near(
+            axes,
             format_label(value),
             (x, value),
-            textcoords="offset points",
-            xytext=(0, -2 if down else 2),
+            (0, -2 if down else 2),
+            color="#555555" if series.printed else INK,
             ha="center",
             va="top" if down else "bottom",
             rotation=90,
             fontsize=6,
-            color="#555555" if series.printed else INK,
         )
 
 
@@ -179,13 +185,107 @@ def _handles(colors: Mapping[str, str], printed: bool) -> list[Any]:
     handles = [Patch(facecolor=color, label=name) for name, color in colors.items()]
     if printed:
         # One entry for all printed series, since hatching means the same in every colour.
-        handles.append(
-            Patch(
-                facecolor=paler(FAINT),
-                edgecolor=FAINT,
-                linewidth=0.5,
-                hatch=HATCH,
-                label="as the paper prints it",
-            )
-        )
+        hatched: dict[str, Any] = {"fc": paler(FAINT), "ec": FAINT, "hatch": HATCH}
+        handles.append(Patch(linewidth=0.5, label="as the paper prints it", **hatched))
     return handles
+
+
+_MARKERS = "os^Dv<>"
+
+
+@style()
+def scaling(
+    accelerators: Sequence[int],
+    gains: Series,
+    gigabytes: Series | None = None,
+    *,
+    printed_gains: Series | None = None,
+    printed_gigabytes: Series | None = None,
+    title: str = "",
+) -> Figure:
+    """Draw gains over one accelerator as lines, and a step's communication as bars behind.
+
+    Parameters
+    ----------
+    accelerators
+        The numbers of accelerators, powers of two.
+    gains, printed_gains
+        Speed over that of one accelerator, ours and the paper's: one number per array.
+    gigabytes, printed_gigabytes
+        Bytes of a step in units of 1e9, ours and the paper's; None for no bars.
+
+    Source: Figure 11.
+    """
+    gigabytes, printed_gigabytes = gigabytes or {}, printed_gigabytes or {}
+    colors = colors_of([*gains, *gigabytes])
+    figure = new_figure(6.2, 3.8, layout="constrained")
+    axes = figure.add_subplot()
+    # Gains and gigabytes have no common scale.
+    right = axes.twinx()
+    right.spines["right"].set_visible(True)
+    axes.set_zorder(right.get_zorder() + 1)  # lines before bars
+    axes.patch.set_visible(False)
+    _draw_bars(right, gigabytes, printed_gigabytes, colors)
+    _draw_lines(axes, gains, printed_gains or {}, colors)
+    # Equally spaced, which for powers of two is a logarithmic axis.
+    axes.set_xticks(range(len(accelerators)), [f"{count:,}" for count in accelerators])
+    axes.set_xlim(-0.6, len(accelerators) - 0.4)
+    axes.set_xlabel("accelerators")
+    axes.set_ylabel("gain over one accelerator (lines)")
+    axes.set_ylim(0, max(positive(*gains.values()), default=1.0) * 1.15)
+    note = "; hatched: printed" if printed_gigabytes else ""
+    right.set_ylabel(f"GB a step (bars{note})")
+    right.set_ylim(bottom=0)  # lengths of bars compare only from 0
+    # An axis without bars would still show a scale.
+    if not gigabytes:
+        right.set_visible(False)
+    handles, _ = axes.get_legend_handles_labels()
+    add_legend(figure, title, handles, ncols=2)
+    return figure
+
+
+def _draw_bars(axes: Axes, gigabytes: Series, printed: Series, colors: Mapping[str, str]) -> None:
+    for bar_series in _side_by_side(gigabytes, printed, colors, _BEHIND_WIDTH):
+        axes.bar(
+            [n + bar_series.center for n in range(len(bar_series.numbers))],
+            _with_gaps(bar_series.numbers),
+            bar_series.width * 0.92,
+            facecolor=paler(bar_series.color, 0.9 if bar_series.printed else 0.72),
+            edgecolor=paler(bar_series.color, 0.45),
+            hatch=HATCH if bar_series.printed else None,
+            linewidth=0.4,
+            label=bar_series.label,
+        )
+
+
+def _draw_lines(axes: Axes, gains: Series, printed: Series, colors: Mapping[str, str]) -> None:
+    for n, (name, numbers) in enumerate(gains.items()):
+        color, marker = colors[name], _MARKERS[n % len(_MARKERS)]
+        ours = _with_gaps(numbers)
+        axes.plot(ours, color=color, marker=marker, markersize=5, label=name)
+        if name in printed:
+            axes.plot(
+                _with_gaps(printed[name]),
+                color=color,
+                marker=marker,
+                # Larger and hollow, so that ours is visible inside.
+                markersize=9,
+                markerfacecolor="none",
+                markeredgewidth=0.9,
+                linestyle="",
+                label=f"{name}, printed",
+            )
+        _label_ends(axes, ours, color)
+
+
+def _label_ends(axes: Axes, gains: Sequence[float], color: str) -> None:
+    """Write the last gain beside its point, and the highest if it is not the last."""
+    highest = max(filter(isfinite, gains), default=None)
+    for n, gain in enumerate(gains):
+        if isfinite(gain) and (n == len(gains) - 1 or gain == highest):
+            write_near(axes, format_label(gain), (n, gain), (0, 9), ha="center", color=color)
+
+
+def _with_gaps(numbers: Numbers) -> list[float]:
+    """Return numbers with nan, which matplotlib leaves out, in place of None."""
+    return [float("nan") if value is None else value for value in numbers]

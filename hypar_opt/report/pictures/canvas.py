@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,9 @@ from hypar_opt.errors import HyparError
 from hypar_opt.report.glyphs import DATA_SYMBOL, MODEL_SYMBOL
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 INK, FAINT = "#222222", "#8a8a8a"
 HYPAR, DATA, MODEL, OTHER = "#004c80", DATA_SYMBOL.colour, MODEL_SYMBOL.colour, "#009e73"
@@ -97,6 +100,22 @@ def new_figure(width: float, height: float, **options: Any) -> Figure:
     return Figure(figsize=(width, height), **options)
 
 
+def add_axes(
+    figure: Figure, left: float, bottom: float, width: float, height: float, **options: Any
+) -> Axes:
+    """Add axes of a place and size in inches, from the lower left corner."""
+    across, up = figure.get_size_inches()
+    return figure.add_axes((left / across, bottom / up, width / across, height / up), **options)
+
+
+def write_near(
+    axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **options: Any
+) -> None:
+    """Write a small text at an offset, in points, from a point of the axes."""
+    options = {"fontsize": 7, **options}
+    axes.annotate(text, at, textcoords="offset points", xytext=offset, **options)
+
+
 def paler(color: str, share: float = 0.7) -> tuple[float, float, float]:
     """Return a colour with a share of it replaced by white."""
     from matplotlib.colors import to_rgb
@@ -146,3 +165,34 @@ def checked_format(suffix: str, source: str) -> str:
     if kind not in FORMATS:
         raise HyparError(f"{source}: a picture is one of {', '.join(FORMATS)}, got {suffix!r}")
     return kind
+
+
+Numbers = Sequence[float | None]
+"""One number per group; None for a missing one."""
+
+Series = Mapping[str, Numbers]
+"""Numbers by name of the series."""
+
+HATCH = "//////"
+"""Fill of bars that the paper prints."""
+
+_COLORS = {
+    "HyPar": HYPAR,
+    "Model Parallelism": MODEL,
+    "Data Parallelism": DATA,
+    "H tree": HYPAR,
+    "performance": HYPAR,
+}
+
+
+def colors_of(names: Iterable[str]) -> dict[str, str]:
+    """Return one colour per name: a fixed one, or the next unused one."""
+    # A plan has a fixed colour in all pictures; other series take the rest in turn.
+    own = {name: _COLORS.get(name, "") for name in names}
+    free = cycle([color for color in CYCLE if color not in own.values()] or CYCLE)
+    return {name: color or next(free) for name, color in own.items()}
+
+
+def positive(*series: Numbers) -> list[float]:
+    """Return the numbers that a logarithmic axis can show."""
+    return [value for numbers in series for value in numbers if value is not None and value > 0]

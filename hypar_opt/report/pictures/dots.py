@@ -1,24 +1,38 @@
-"""A plan in the form of the paper's Figure 5: one column per layer, one row per level."""
+"""Plans in the form of the paper's Figure 5, and of graphs: one row per group of equal layers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hypar_opt.report.glyphs import explained
+from hypar_opt.errors import HyparError
+from hypar_opt.report.folding import fold
+from hypar_opt.report.glyphs import explained, stored_symbol
 from hypar_opt.report.labels import level_costs
-from hypar_opt.report.layer_groups import Stored, is_short_chain
-from hypar_opt.report.pictures.canvas import INK, new_figure, style
-from hypar_opt.report.pictures.folded_dots import folded_dots
+from hypar_opt.report.pictures.canvas import (
+    INK,
+    add_axes,
+    add_legend,
+    new_figure,
+    style,
+    write_near,
+)
 from hypar_opt.report.pictures.marks import (
     CELL,
+    MARKS,
     MAX_LENGTH,
     add_plan_legend,
+    choice_handles,
     draw_marks,
     evenly,
+    label_rows,
+    legend_width,
     scatter,
+    write_above,
 )
+from hypar_opt.report.plan_grid import Stored, drawn_choices, is_short_chain, plan_grid
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, WHOLE
 from hypar_opt.units import format_cost
 
 if TYPE_CHECKING:
@@ -26,11 +40,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.report.plan_grid import GridRow
 
     Choices = Sequence[Sequence[str]]  # levels x layers
 
 _MAX_LAYERS = 32
 """Layers per line; a longer chain continues below."""
+
+_SEPARATED = 0.7
+"""Cells between the choices and the layouts of stored tensors."""
+
+_GAP = 0.8
+"""Cells between two plans side by side."""
+
+_MAX_ROWS, _MAX_PANELS = 44, 8
+"""Beyond this many rows, the next ones are beside the first, in up to this many panels."""
 
 
 @style()
@@ -50,7 +74,7 @@ def plan_dots(plan: Plan, *, layouts: bool = False) -> Figure:
     """
     if is_short_chain(plan) and not layouts:
         return _chain_dots(plan)
-    return folded_dots(plan, Stored.ALL if layouts else Stored.SHARED)
+    return _folded_dots(plan, Stored.ALL if layouts else Stored.SHARED)
 
 
 def _chain_dots(plan: Plan) -> Figure:
@@ -62,41 +86,26 @@ def _chain_dots(plan: Plan) -> Figure:
     below, left, right = 0.15 + 0.062 * max(map(len, plan.layers)), 0.42, 0.9
     # The heading of the levels' costs takes one more line.
     above = 0.52 if plan.cost.communication is None else 0.64
-    width = max(left + cell * len(parts[0]) + right, 4.4)
     line = cell * levels + below
-    height = above + line * len(parts)
-    figure = new_figure(width, height)
+    figure = new_figure(max(left + cell * len(parts[0]) + right, 4.4), above + line * len(parts))
     for n, part in enumerate(parts):
         bottom = (len(parts) - 1 - n) * line + below
-        axes = figure.add_axes(
-            (left / width, bottom / height, cell * len(part) / width, cell * levels / height)
-        )
+        axes = add_axes(figure, left, bottom, cell * len(part), cell * levels)
         own = slice(part.start, part.stop)
         draw_choices(axes, plan.layers[own], [row[own] for row in plan.parallelism], cell)
     # Beside the first line, though they are for all.
-    _write_level_costs(figure.axes[0], plan, len(parts[0]))
+    costs: list[tuple[float, str]] = list(enumerate(_level_costs(plan)))
+    if plan.cost.communication is not None:  # only a part of the total
+        costs.append((-0.7, "communication"))
+    for level, text in costs:
+        at = len(parts[0]) - 0.35, level
+        write_near(figure.axes[0], text, at, (4, 0), va="center", annotation_clip=False)
     add_plan_legend(figure, plan, explained(plan))
     return figure
 
 
-def _write_level_costs(axes: Axes, plan: Plan, columns: int) -> None:
-    """Write the cost of each level to the right of its row."""
-    texts = {
-        float(level): format_cost(cost, plan.cost.unit)
-        for level, cost in enumerate(level_costs(plan.cost))
-    }
-    if plan.cost.communication is not None:  # only a part of the total
-        texts[-0.7] = "communication"
-    for level, text in texts.items():
-        axes.annotate(
-            text,
-            (columns - 0.35, level),
-            textcoords="offset points",
-            xytext=(4, 0),
-            va="center",
-            fontsize=7,
-            annotation_clip=False,
-        )
+def _level_costs(plan: Plan) -> list[str]:
+    return [format_cost(cost, plan.cost.unit) for cost in level_costs(plan.cost)]
 
 
 def draw_choices(
@@ -108,12 +117,8 @@ def draw_choices(
 ) -> None:
     """Draw a plan's marks on axes that are ``layers`` cells wide and ``levels`` high.
 
-    The marks of a choice are one collection, whose gid is the choice's name.
-
-    Parameters
-    ----------
-    printed
-        Another plan: marks that differ from it are framed by squares.
+    The marks of a choice are one collection, whose gid is the choice's name. Those that differ
+    from another plan, ``printed``, are framed by squares.
     """
     size = draw_marks(
         axes,
@@ -128,20 +133,125 @@ def draw_choices(
     ]
     square = {"marker": "s", "facecolor": "none", "edgecolor": INK}
     scatter(axes, differing, "not as printed", s=size * 2.6, **square)
-    _label_axes(axes, layers, len(rows), cell)
-
-
-def _label_axes(axes: Axes, layers: Sequence[str], levels: int, cell: float) -> None:
     axes.set_xlim(-0.5, len(layers) - 0.5)
-    axes.set_ylim(max(levels, 1) - 0.5, -0.5)  # H1 on top
+    axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)  # H1 on top
     axes.set_xticks(range(len(layers)), layers, rotation=90, fontsize=min(7, 72 * cell * 0.8))
-    axes.set_yticks(range(levels), [f"H{level}" for level in range(1, levels + 1)])
+    axes.set_yticks(range(len(rows)), [f"H{level}" for level in range(1, len(rows) + 1)])
     axes.tick_params(length=0, pad=2)
     axes.spines[:].set_visible(False)
     # A faint rule between two kinds of layers, as conv1_1 to conv5_2 and fc1 to fc3.
     stems = [name.rstrip("0123456789_.-") for name in layers]
-    start = 0
-    for _, run in groupby(stems):
-        if start:
-            axes.axvline(start - 0.5, color="#cccccc", linewidth=0.6)
-        start += len(list(run))
+    for n, (before, stem) in enumerate(pairwise(stems)):
+        if before != stem:
+            axes.axvline(n + 0.5, color="#cccccc", linewidth=0.6)
+
+
+def _folded_dots(plan: Plan, which: Stored) -> Figure:
+    """Draw one row per group of equal layers, one column per level, and its cost below."""
+    grid = plan_grid(plan, stored=which)
+    lines, stored = grid.lines("    "), bool(grid.layouts)
+    parts = evenly(len(lines), max(_MAX_ROWS, -(-len(lines) // _MAX_PANELS)))
+    rows = len(parts[0])
+    # Rows are lower if all layers differ.
+    cell = min(CELL, MAX_LENGTH / rows)
+    above, below, right = 0.75, 0.95, 0.3
+    left = 0.25 + 0.062 * max(len(label) for label, _ in lines)
+    columns = 2 * plan.levels + _SEPARATED if stored else max(plan.levels, 1)
+    panel = left + CELL * columns + right
+    # `whole` is explained also if only a stored tensor has it.
+    drawn, whole = explained(plan), WHOLE
+    drawn += [whole] if WHOLE in grid.layouts and whole not in drawn else []
+    width = max(panel * len(parts), 4.4, legend_width(drawn))
+    figure = new_figure(width, above + cell * rows + below)
+    size = min(7, 72 * cell * 0.8)
+    for n, part in enumerate(parts):
+        bottom = below + cell * (rows - len(part))
+        axes = add_axes(figure, n * panel + left, bottom, CELL * columns, cell * len(part))
+        own = [lines[position] for position in part]
+        _draw_lines(axes, plan, own, cell)
+        longest = max(len(label) for label, _ in own)
+        label_rows(axes, own, (0.062 * longest + 0.05) * size / 7, fontsize=size)
+        axes.set_xlim(-0.5, columns - 0.5)
+        for level, name in enumerate(plan.level_names):
+            write_above(axes, level, name)
+        if stored:
+            write_above(axes, (3 * plan.levels - 1) / 2 + _SEPARATED, "stored")
+    # Below the first rows, though they are for all.
+    axes = figure.axes[0]
+    axes.set_xticks(range(plan.levels), _level_costs(plan), rotation=90, fontsize=7)
+    axes.tick_params(axis="x", length=0, pad=3)
+    add_plan_legend(figure, plan, drawn)
+    return figure
+
+
+def _draw_lines(
+    axes: Axes, plan: Plan, lines: Sequence[tuple[str, GridRow | None]], cell: float
+) -> None:
+    """Draw each row's choices, and beside them the layouts of its output."""
+    rows = [(n, row) for n, (_, row) in enumerate(lines) if row]
+    choices = [(level, n, own) for n, row in rows for level, own in enumerate(row.choices)]
+    size = draw_marks(axes, choices, cell)
+    for layout in (BATCH, CHANNEL, WHOLE):
+        points = [
+            (plan.levels + _SEPARATED + level, n)
+            for n, row in rows
+            for level, own in enumerate(row.stored)
+            if own is layout
+        ]
+        mark = MARKS[stored_symbol(layout)]
+        scatter(axes, points, f"stored {layout}", s=size * 0.6, linewidth=0.9, **mark)
+
+
+@style()
+def plans_side_by_side(plans: Mapping[str, Plan]) -> Figure:
+    """Draw plans of one network: one row per layer, one column per level of each plan.
+
+    Repetitions of a block that are equal in all plans are drawn once.
+
+    Parameters
+    ----------
+    plans
+        The plans by heading.
+
+    Raises
+    ------
+    HyparError
+        If there is no plan, or if the plans are of several networks.
+    """
+    every = list(plans.values())
+    if len({plan.network.digest for plan in every}) != 1:
+        raise HyparError("plans side by side should be of one network")
+    first = every[0]
+    # A layer's choices in all plans: layers must be equal in all of them to be folded.
+    keys = list(zip(*map(drawn_choices, every), strict=True))
+    lines: list[tuple[str, int | None]] = []
+    for section in fold(first.layers, first.network.description.repeats, keys, runs=False):
+        lines += [(section.heading(), None)] if section.block else []
+        indent = "    " * bool(section.block)
+        lines += [(indent + row.label(), row.positions[0]) for row in section.rows]
+    left, above, below = 0.25 + 0.062 * max(len(label) for label, _ in lines), 0.9, 0.15
+    starts, end = [], 0.0
+    for name, plan in plans.items():
+        starts.append(end)
+        # At least as wide as its heading.
+        end += max(plan.levels, 0.062 * len(name) / CELL) + _GAP
+    columns = max(end - _GAP, 1)
+    words = list(dict.fromkeys(word for plan in every for word in explained(plan)))
+    width = max(left + CELL * columns + 0.3, 4.4, legend_width(words))
+    figure = new_figure(width, above + CELL * len(lines) + below)
+    axes = add_axes(figure, left, below, CELL * columns, CELL * len(lines))
+    points = [
+        (start + level, n, row[position])
+        for start, plan in zip(starts, every, strict=True)
+        for level, row in enumerate(plan.parallelism)
+        for n, (_, position) in enumerate(lines)
+        if position is not None
+    ]
+    draw_marks(axes, points, CELL)
+    for start, (name, plan) in zip(starts, plans.items(), strict=True):
+        write_above(axes, start + (plan.levels - 1) / 2, name)
+    axes.set_xlim(-0.5, columns - 0.5)
+    label_rows(axes, lines, left - 0.15)
+    title = f"{first.network.name}, {first.accelerators:,} accelerators: a column a level, H1 first"
+    add_legend(figure, title, choice_handles(words), loc="upper left", handletextpad=0.2)
+    return figure

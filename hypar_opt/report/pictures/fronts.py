@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hypar_opt.report.pictures.canvas import add_legend, new_figure, style
-from hypar_opt.report.pictures.series import colors_of
+from hypar_opt.report.pictures.canvas import add_legend, colors_of, new_figure, style
 from hypar_opt.units import axis_byte_unit
 
 if TYPE_CHECKING:

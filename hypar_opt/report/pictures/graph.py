@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.report.layer_groups import layer_shapes
 from hypar_opt.report.layered import layered
 from hypar_opt.report.operator_graph import INPUT, operator_graph
 from hypar_opt.report.pictures.canvas import DATA, FAINT, INK, new_figure, paler, style
+from hypar_opt.report.plan_grid import layer_shapes
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.description import describe
 
@@ -97,55 +97,54 @@ def _draw_box(
     centre: tuple[float, float],
     scale: float,
 ) -> None:
-    from matplotlib.patches import FancyBboxPatch
-
     x, y = centre
     width, height = _BOX[0], _BOX[1] * scale
     outside = node.position == INPUT
     weights = 0 if outside else shapes[node.position].weights
-    axes.add_patch(
-        FancyBboxPatch(
-            (x - width / 2, y - height / 2),
-            width,
-            height,
-            boxstyle=f"round,pad=0,rounding_size={0.05 * scale}",
-            facecolor=paler(DATA, 0.75) if weights else "white",
-            edgecolor=FAINT,
-            linewidth=0.6,
-            gid=f"layer {node.label}" if outside else network.layers[node.position].name,
-        )
+    _draw_round(
+        axes,
+        (x - width / 2, y - height / 2),
+        (x + width / 2, y + height / 2),
+        rounding=0.05 * scale,
+        facecolor=paler(DATA, 0.75) if weights else "white",
+        edgecolor=FAINT,
+        gid=f"layer {node.label}" if outside else network.layers[node.position].name,
     )
     if outside:
         axes.text(x, y, "input", ha="center", va="center", fontsize=6.5 * scale, style="italic")
         return
+
+    def write(at: float, below: float, text: str, size: float, color: str, **options: Any) -> None:
+        style = {"va": "center", "fontsize": size * scale, "color": color, **options}
+        axes.text(x + at, y + below * height / 2, text, **style)
+
     shape = shapes[node.position]
     label = node.label
     if len(label) > _CHARACTERS:
         label = f"{label[: _CHARACTERS // 2]}…{label[-_CHARACTERS // 2 :]}"
-    lines = (
-        (-0.45, label, 6.5, INK),
-        (0.5, f"{shape.kind}  {format_dimensions(shape.output)}", 5.5, FAINT),
-    )
-    for part, text, size, color in lines:
-        axes.text(
-            x - width / 2 + 0.06,
-            y + part * height / 2,
-            text,
-            va="center",
-            fontsize=size * scale,
-            color=color,
-        )
+    left, output = 0.06 - width / 2, format_dimensions(shape.output)
+    write(left, -0.45, label, 6.5, INK)
+    write(left, 0.5, f"{shape.kind}  {output}", 5.5, FAINT)
     owner = network.layers[node.position].shares_weights_with
     if weights:
-        axes.text(
-            x + width / 2 - 0.06,
-            y + 0.5 * height / 2,
-            f"{weights:,}" if owner is None else f"as {owner}",
-            ha="right",
-            va="center",
-            fontsize=5.5 * scale,
-            color=FAINT,
-        )
+        count = f"{weights:,}" if owner is None else f"as {owner}"
+        write(-left, 0.5, count, 5.5, FAINT, ha="right")
+
+
+def _draw_round(
+    axes: Axes,
+    low: tuple[float, float],
+    high: tuple[float, float],
+    *,
+    rounding: float,
+    **options: Any,
+) -> None:
+    """Draw a rectangle with round corners, between two of them."""
+    from matplotlib.patches import FancyBboxPatch
+
+    width, height = high[0] - low[0], high[1] - low[1]
+    box = f"round,pad=0,rounding_size={rounding}"
+    axes.add_patch(FancyBboxPatch(low, width, height, boxstyle=box, linewidth=0.6, **options))
 
 
 def _draw_edge(
@@ -186,31 +185,16 @@ def _draw_edge(
 
 def _draw_frames(axes: Axes, graph: OperatorGraph, drawing: GraphDrawing, scale: float) -> None:
     """Draw a frame around the boxes of each block, with its name and number of repetitions."""
-    from matplotlib.patches import FancyBboxPatch
-
     half_width = _BOX[0] / 2 + 0.1
     half_height = _RANK * scale / 2
     for frame, (first, last) in zip(graph.frames, drawing.frames, strict=True):
         (left, top), (right, bottom) = _centre(first, scale), _centre(last, scale)
-        axes.add_patch(
-            FancyBboxPatch(
-                (left - half_width, top - half_height),
-                right - left + 2 * half_width,
-                bottom - top + 2 * half_height,
-                boxstyle="round,pad=0,rounding_size=0.08",
-                facecolor="#f4f4f4",
-                edgecolor="#cccccc",
-                linewidth=0.6,
-                zorder=0,
-                gid=frame.label,
-            )
+        low, high = (
+            (left - half_width, top - half_height),
+            (right + half_width, bottom + half_height),
         )
-        times = f"\n× {frame.count}" if frame.count > 1 else ""
-        axes.text(
-            right + half_width + 0.06,
-            (top + bottom) / 2,
-            frame.label + times,
-            va="center",
-            fontsize=7,
-            fontweight="bold",
-        )
+        colours = {"facecolor": "#f4f4f4", "edgecolor": "#cccccc"}
+        _draw_round(axes, low, high, rounding=0.08, zorder=0, gid=frame.label, **colours)
+        label = frame.label + (f"\n× {frame.count}" if frame.count > 1 else "")
+        bold: dict[str, Any] = {"va": "center", "fontsize": 7, "fontweight": "bold"}
+        axes.text(high[0] + 0.06, (top + bottom) / 2, label, **bold)

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.errors import HyparError
 from hypar_opt.report.pictures.canvas import INK, MARK, new_figure, style
+from hypar_opt.report.terminal.exploration import axis_label, compared, digits_legend
 from hypar_opt.units import format_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from hypar_opt.studies.exploration import Exploration
+
 
 _TIE = 1e-9
 """Relative: sums of the same seconds in another order differ by rounding."""
@@ -26,28 +31,13 @@ _RINGS: tuple[dict[str, Any], ...] = (
 )
 """Of different sizes, so that several are visible on one cell."""
 
-_RING_STYLE: dict[str, Any] = {
-    "markerfacecolor": "none",
-    "markeredgecolor": MARK,
-    "markeredgewidth": 1.8,
-}
-_DOT: dict[str, Any] = {
-    "marker": "o",
-    "markersize": 4.5,
-    "markerfacecolor": "white",
-    "markeredgecolor": INK,
-    "markeredgewidth": 0.8,
-}
+_RING_STYLE: dict[str, Any] = {"mfc": "none", "mec": MARK, "mew": 1.8}
+_DOT: dict[str, Any] = {"marker": "o", "markersize": 4.5, "mfc": "white", "mec": INK, "mew": 0.8}
+_STAR: dict[str, Any] = {"marker": "*", "markersize": 10, "mfc": MARK, "mec": "white", "mew": 0.6}
+"""Matplotlib's names of a marker's face, of its edge, and of the edge's width."""
+
 _CORNER = 0.84
 """Position in a cell, upwards and to the right: stars and rings are in its middle."""
-
-_STAR: dict[str, Any] = {
-    "marker": "*",
-    "markersize": 10,
-    "markerfacecolor": MARK,
-    "markeredgecolor": "white",
-    "markeredgewidth": 0.6,
-}
 
 
 @style()
@@ -110,7 +100,11 @@ def surface(
         largest = _cells(values >= np.nanmax(values) * (1 - _TIE))
         # Last, so that the star is drawn over the rings.
         _mark(axes, "largest", largest, _STAR, values)
-    _label_cells(axes, xlabels, ylabels)
+    # A cell lies between two integers, so its middle is at .5.
+    axes.set_xticks(np.arange(len(xlabels)) + 0.5, xlabels, rotation=90, family="monospace")
+    axes.set_yticks(np.arange(len(ylabels)) + 0.5, ylabels, family="monospace")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     if columns := len(marks) + star + (front is not None):
@@ -118,14 +112,6 @@ def surface(
     if title:
         figure.suptitle(title, x=0.012, ha="left", fontsize=9)
     return figure
-
-
-def _label_cells(axes: Axes, xlabels: Sequence[str], ylabels: Sequence[str]) -> None:
-    # A cell lies between two integers, so its middle is at .5.
-    axes.set_xticks(np.arange(len(xlabels)) + 0.5, xlabels, rotation=90, family="monospace")
-    axes.set_yticks(np.arange(len(ylabels)) + 0.5, ylabels, family="monospace")
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
 
 
 def _mark(
@@ -155,3 +141,43 @@ def _mark(
 def _cells(where: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return the true cells, by column and row."""
     return [(int(x), int(y)) for y, x in np.argwhere(where)]
+
+
+def exploration_map(exploration: Exploration) -> Figure:
+    """Draw the free choices on two axes, as in the paper's Figures 9 and 10.
+
+    The best plans are starred, the solver's is ringed, and those on the Pareto front have dots.
+
+    Raises
+    ------
+    HyparError
+        If the free choices are not two levels, two layers or two other terms.
+    """
+    if exploration.two_parts is None:
+        raise HyparError(
+            f"--picture draws two levels or two layers, as H1,H4; got {exploration.free!r}"
+        )
+    rows, columns = exploration.two_parts
+    grid = exploration.grid(rows, columns)
+    front, on_front, of = exploration.front, None, ""
+    if front is not None:
+        on_front = exploration.grid(rows, columns, of=front.on_front.astype(float)).values == 1
+        of = f"; the front is of {', '.join(front.amounts)}"
+    plan = exploration.plan
+    where = f" on {exploration.array}" if exploration.array else ""
+    own_row, own_column = grid.plan
+    with np.errstate(divide="ignore"):
+        # Over Data Parallelism, so that larger is better, as in the paper.
+        ratios = exploration.data_parallel_cost / grid.values
+    return surface(
+        ratios,
+        grid.columns,
+        grid.rows,
+        {f"{plan.solver.name} {plan.solver.search}": (own_column, own_row)},
+        front=on_front,
+        xlabel=axis_label(exploration, columns),
+        ylabel=axis_label(exploration, rows),
+        name=compared(exploration),
+        title=f"{plan.network.name}{where}, batch {plan.batch}: every plan by"
+        f" {exploration.objective}, reading {plan.cost.reading}\n{digits_legend(plan)}{of}",
+    )

@@ -14,7 +14,7 @@ from hypar_opt.report.glyphs import (
     legend,
     symbol,
 )
-from hypar_opt.report.pictures.canvas import add_legend
+from hypar_opt.report.pictures.canvas import add_legend, write_near
 from hypar_opt.units import format_cost
 from hypar_opt.workload.parallelism import CHOICES
 
@@ -103,12 +103,23 @@ def scatter(axes: Axes, points: Sequence[tuple[float, int]], gid: str, **options
 
 def write_above(axes: Axes, column: float, text: str) -> None:
     """Write a column's heading above the first row."""
-    axes.annotate(
-        text,
-        (column, -0.5),
-        textcoords="offset points",
-        xytext=(0, 2),
-        ha="center",
-        fontsize=7,
-        annotation_clip=False,
-    )
+    write_near(axes, text, (column, -0.5), (0, 2), ha="center", annotation_clip=False)
+
+
+def label_rows(
+    axes: Axes, lines: Sequence[tuple[str, object | None]], pad: float, **options: Any
+) -> None:
+    """Write rows' names to the left of the axes, ``pad`` inches away; those of no row are bold."""
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    axes.set_yticks(range(len(lines)), [label for label, _ in lines], **options)
+    for text, (_, row) in zip(axes.get_yticklabels(), lines, strict=True):
+        text.set_horizontalalignment("left")
+        text.set_fontweight("bold" if row is None else "normal")
+    axes.tick_params(axis="y", length=0, pad=72 * pad)
+    axes.set_xticks([])
+    axes.spines[:].set_visible(False)
+
+
+def legend_width(words: Sequence[str]) -> float:
+    """Return the inches that a legend takes, with about 0.06 for each character."""
+    return sum(0.06 * len(label) + 0.4 for _, label in legend(words))

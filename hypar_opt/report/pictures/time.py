@@ -79,7 +79,8 @@ def timeline(
     upper, lower = _accelerator_rows(trace, accelerators), _link_tracks(trace, links)
     tracks = [*upper, *lower]
     heights = [row + _GAP * (row >= len(upper)) for row in range(len(tracks))]
-    start, end = between or (0.0, _last_end(tracks))
+    ends = (_end(span) for track in tracks for span in track.spans)
+    start, end = between or (0.0, max(ends, default=1.0))
     # By the end shown, so that the numbers along the axis stay short.
     unit, symbol = next((unit for unit in _UNITS if end >= unit[0]), _UNITS[-1])
     scale = _TimeScale(start, end, unit)
@@ -97,11 +98,6 @@ def timeline(
     axes.set_xlabel(symbol)
     add_legend(figure, title, _handles(kinds), handlelength=1.2)
     return figure
-
-
-def _last_end(tracks: Sequence[Track]) -> float:
-    """Return the seconds at which the last span ends."""
-    return max((_end(span) for track in tracks for span in track.spans), default=1.0)
 
 
 def _end(span: Span) -> float:

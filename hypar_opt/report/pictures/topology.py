@@ -19,6 +19,7 @@ from hypar_opt.report.pictures.canvas import (
     paler,
     style,
 )
+from hypar_opt.report.trees import tree_places
 from hypar_opt.units import format_rate
 
 if TYPE_CHECKING:
@@ -83,20 +84,13 @@ def _points(array: Array) -> Points:
     interconnect, kind = array.interconnect, array.topology
     if isinstance(kind, GridTopology):
         return _grid_points(kind.shape)
-    return (
-        _tree_points(interconnect)
-        if _has_leaves_alone(interconnect)
-        else _circle_points(interconnect)
-    )
-
-
-def _has_leaves_alone(interconnect: Interconnect) -> bool:
-    """Return whether the graph is a tree of switches with the accelerators as leaves."""
-    graph = interconnect.graph
-    leaves = {node for node, links in graph.degree() if links == 1}
-    # A connected graph is a tree if it has one link fewer than nodes.
-    tree = graph.number_of_edges() == len(graph) - 1
-    return tree and leaves == set(range(interconnect.accelerators))
+    tree = tree_places(interconnect) if interconnect.accelerators > 1 else None
+    if tree is None:
+        return _circle_points(interconnect)
+    # Wide trees would be flat, so their levels are farther apart.
+    height = max(own.height for own in tree.values())
+    tall = max(interconnect.accelerators / (2.5 * height), 1.0)
+    return {node: (own.column, own.height * tall) for node, own in tree.items()}
 
 
 def _grid_points(shape: tuple[int, ...]) -> dict[Hashable, Point]:
@@ -117,35 +111,6 @@ def _grid_points(shape: tuple[int, ...]) -> dict[Hashable, Point]:
             -row + layer * _SHEAR[1],
         )
     return points
-
-
-def _tree_points(interconnect: Interconnect) -> dict[Hashable, Point]:
-    """Return the points of a tree with accelerators as leaves, and switches above their middle."""
-    import networkx as nx
-
-    graph = interconnect.graph
-    # All parts meet in the middle of a longest path, which two searches find.
-    far = list(nx.single_source_shortest_path_length(graph, 0))[-1]
-    path = list(nx.single_source_shortest_path(graph, far).values())[-1]
-    root = path[len(path) // 2]
-    order = list(nx.dfs_postorder_nodes(graph, root))
-    parent = dict(nx.dfs_predecessors(graph, root))
-    points: dict[Hashable, Point] = {}
-    leaves = 0
-    below: dict[Hashable, list[Point]] = {}
-    for node in order:
-        if node in below:
-            xs = [x for x, _ in below[node]]
-            point = (sum(xs) / len(xs), max(y for _, y in below[node]) + 1.0)
-        else:
-            point = (float(leaves), 0.0)
-            leaves += 1
-        points[node] = point
-        if node in parent:
-            below.setdefault(parent[node], []).append(point)
-    # Wide trees would be flat, so their levels are farther apart.
-    tall = max(leaves / (2.5 * max(y for _, y in points.values()) or 1.0), 1.0)
-    return {node: (x, y * tall) for node, (x, y) in points.items()}
 
 
 def _circle_points(interconnect: Interconnect) -> dict[Hashable, Point]:

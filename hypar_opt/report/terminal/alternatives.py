@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -12,7 +13,7 @@ from rich.text import Text
 from hypar_opt.report.folding import fold
 from hypar_opt.report.glyphs import glyph
 from hypar_opt.report.labels import cost_name
-from hypar_opt.report.layer_groups import is_short_chain
+from hypar_opt.report.plan_grid import is_short_chain
 from hypar_opt.report.terminal.console import COUNT, Column, ascii_only, new_table, texts
 from hypar_opt.units import format_cost
 
@@ -68,11 +69,11 @@ def _shown_layers(
 
     Repetitions of a block whose regrets look the same are shown once.
     """
-    rows: dict[str, list[tuple[str, Mapping[int, str]]]] = {}
-    for (layer, choice), row in cells.items():
-        rows.setdefault(layer, []).append((choice, row))
+    rows: dict[str, list[str]] = {}
+    for (layer, choice), row in sorted(cells.items(), key=itemgetter(0)):
+        rows.setdefault(layer, []).append(f"{choice} {row}")
     # As texts: regrets are equal if the digits shown are.
-    keys = [str(sorted(rows.get(layer, []), key=lambda own: own[0])) for layer in plan.layers]
+    keys = [str(rows.get(layer)) for layer in plan.layers]
     shown = []
     for section in fold(plan.layers, plan.network.description.repeats, keys, runs=False):
         prefix = f"{section.label}." if section.block else ""
@@ -92,15 +93,7 @@ def _extra(regret: Regret, unit: str) -> str:
 def _best_tables(plan: Plan, best: Sequence[Alternative]) -> list[Table]:
     """Show the best plans, one row per plan or set of plans that differ in the order of levels.
 
-    For a graph, or a long chain, a second table has their choices: one row for all layers that are
-    equal in all of these plans, and one column per plan.
-
-    Parameters
-    ----------
-    plan
-        The plan to which they are alternatives.
-    best
-        In order of cost; ``extra`` is relative to the first.
+    For a graph, or a long chain, a second table has their choices.
     """
     unit, apart, plain = plan.cost.unit, not is_short_chain(plan), ascii_only()
     total = partial(format_cost, unit=unit)
@@ -140,12 +133,10 @@ def choices_table(plan: Plan, plans: Sequence[Sequence[Sequence[str]]], heading:
 
     Parameters
     ----------
-    plan
-        A plan of the same network.
     plans
-        The choices of each: (levels, layers).
+        The choices of each, (levels, layers), of the network of ``plan``.
     heading
-        The heading of the layers' column.
+        That of the layers' column.
     """
     plain = ascii_only()
     columns = [

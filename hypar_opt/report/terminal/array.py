@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.links import Link
 from hypar_opt.report.terminal.console import COUNT, SECONDS, Column, ascii_only, new_table, texts
 from hypar_opt.units import format_bytes, format_number, format_rate, format_si
-
-if TYPE_CHECKING:
-    from hypar_opt.hardware.array import Array
-    from hypar_opt.hardware.links import Link
 
 _ENERGIES = {
     "mac": "a multiply-accumulate",

@@ -62,14 +62,10 @@ class StackedTable(Table):
     """A table that, if wider than the terminal, is split into several, one below another.
 
     Each has the first columns, which name the rows, and as many other columns as fit.
-
-    Parameters
-    ----------
-    keys
-        The number of columns that name a row.
     """
 
     keys: int = 1
+    """The number of columns that name a row."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         groups = self._groups(console, options)
@@ -84,9 +80,8 @@ class StackedTable(Table):
     def _groups(self, console: Console, options: ConsoleOptions) -> list[list[int]]:
         """Return the columns of each table, without those that name the rows."""
         widths = [self._needed(console, options, column) for column in self.columns]
-        named = sum(widths[: self.keys])
         groups: list[list[int]] = [[]]
-        used = named
+        used = named = sum(widths[: self.keys])
         for column, width in list(enumerate(widths))[self.keys :]:
             # A column too wide to fit next to the names is narrowed or cut instead.
             if groups[-1] and used + width > options.max_width:
@@ -99,13 +94,12 @@ class StackedTable(Table):
     def _needed(self, console: Console, options: ConsoleOptions, column: RichColumn) -> int:
         """Return the least width that breaks no word or number of a column."""
         unlimited = options.update(width=_UNBOUNDED_WIDTH)
-        cells = [
-            Measurement.get(console, unlimited, cell) for cell in (column.header, *column.cells)
-        ]
+        shown = (column.header, *column.cells)
+        cells = [Measurement.get(console, unlimited, cell) for cell in shown]
         if column.no_wrap:
-            width = max((cell.maximum for cell in cells), default=0)
+            width = max(cell.maximum for cell in cells)
         else:
-            width = min(max((cell.minimum for cell in cells), default=0), _MAX_WORD)
+            width = min(max(cell.minimum for cell in cells), _MAX_WORD)
         return max(width, column.min_width or 0) + self.padding[1]
 
     def _part(self, group: list[int], *, last: bool) -> Table:
@@ -147,20 +141,20 @@ def new_table(
         numeric = form is not str
         justify: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(Text(heading), justify=justify, overflow="fold", no_wrap=numeric)
-    for row in rows:
-        table.add_row(*_cells(row, columns))
-    if totals:
-        table.add_section()
-    for row in totals:
-        table.add_row(*_cells(row, columns))
+    for part in (rows, totals):
+        if part is totals and totals:
+            table.add_section()
+        for row in part:
+            shown = [
+                (value, column[1]) for value, column in zip(row, columns, strict=False) if column
+            ]
+            table.add_row(
+                *(
+                    value if isinstance(value, Text) else Text(as_text(value, form))
+                    for value, form in shown
+                )
+            )
     return table
-
-
-def _cells(row: Iterable[Any], columns: Sequence[Column | None]) -> list[Text]:
-    shown = [(value, column[1]) for value, column in zip(row, columns, strict=False) if column]
-    return [
-        value if isinstance(value, Text) else Text(as_text(value, form)) for value, form in shown
-    ]
 
 
 def texts(*headings: str) -> list[Column]:

@@ -5,29 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from hypar_opt.errors import shell_words
-from hypar_opt.plan.plan import columns_of
+from hypar_opt.plan.plan import Plan, columns_of
 from hypar_opt.report.glyphs import legend
-from hypar_opt.report.layer_groups import is_short_chain
+from hypar_opt.report.plan_grid import is_short_chain
 from hypar_opt.report.terminal.alternatives import choices_table
 from hypar_opt.report.terminal.console import COUNT, Column, Form, ascii_only, new_table, texts
 from hypar_opt.report.terminal.plan import legend_line
 from hypar_opt.studies.advice import as_executed
+from hypar_opt.studies.exploration import Exploration
 from hypar_opt.studies.exploration.subspace import cells_of
 from hypar_opt.units import format_cost, format_ratio
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.studies.exploration import Exploration
-
-    Choices = Sequence[Sequence[str]]
+Choices = Sequence[Sequence[str]]
 
 _BAR_WIDTH = 40
 

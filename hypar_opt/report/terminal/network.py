@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.report.folding import fold
+from hypar_opt.report.folding import Repetitions, Section, fold
 from hypar_opt.report.terminal.console import COUNT, Column, new_table, texts
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.description import describe
-
-if TYPE_CHECKING:
-    from hypar_opt.report.folding import Repetitions, Section
-    from hypar_opt.workload.network import Network
+from hypar_opt.workload.network import Network
 
 MAX_ROWS = 1000
 """Networks of up to this many layers are shown in full: more take minutes to lay out."""
@@ -71,14 +68,11 @@ def network_view(network: Network, batch: int = 1) -> RenderableType:
             " A block's heading has the counts of all its repetitions, a layer's row of one."
         )
     note.stylize("dim")
-    return Group(title, table, *_parameters(total), note)
-
-
-def _parameters(total: Mapping[str, int]) -> list[Text]:
-    """Return the number of parameters, if weights are not all of them."""
-    if total["parameters"] == total["weights"]:
-        return []
-    return [Text(f"{total['parameters']:,} parameters, with biases, scales and shifts.")]
+    counted = []
+    if total["parameters"] != total["weights"]:
+        count = f"{total['parameters']:,}"
+        counted = [Text(f"{count} parameters, with biases, scales and shifts.")]
+    return Group(title, table, *counted, note)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_symbol, symbol
 from hypar_opt.report.labels import cost_name, level_costs, optimality, total_costs
-from hypar_opt.report.layer_groups import Stored, is_short_chain
-from hypar_opt.report.plan_grid import plan_grid
+from hypar_opt.report.plan_grid import Stored, is_short_chain, plan_grid
 from hypar_opt.report.terminal.console import Column, ascii_only, new_table, texts
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_cost, format_ratio

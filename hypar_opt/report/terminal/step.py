@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from hypar_opt.report.labels import ENERGY_PARTS
+from hypar_opt.report.plan_grid import GridRow, layer_times
 from hypar_opt.report.terminal.console import JOULES, SECONDS, Column, new_table
-from hypar_opt.report.terminal.layer_times import layer_times
+from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_bytes, format_percent, format_si
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from hypar_opt.report.plan_grid import GridRow
-    from hypar_opt.simulator.result import StepResult
 
 _OVERLAPPED = {
     "none": "nothing overlaps",
@@ -42,20 +36,16 @@ def step_view(step: StepResult) -> RenderableType:
         *([_energy(step)] if step.known_energy is not None else []),
     ]
     notes = (*_bounds(step), _bottleneck(step), *_memory(step), as_executed(plan.cost))
+    all_reduce = "pairwise all-reduce" if step.collective == "pairwise" else "ring all-reduce"
+    options = [f"reading {plan.cost.reading}", all_reduce, _OVERLAPPED[step.overlap]]
+    options += ["inference"] if plan.inference else []
     return Group(
         Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
-        Text(_options(step), style="dim"),
+        Text(", ".join(options), style="dim"),
         Text(),
         *(part for table in tables for part in (table, Text())),
         *(Text(note) for note in notes if note is not None),
     )
-
-
-def _options(step: StepResult) -> str:
-    all_reduce = "pairwise all-reduce" if step.collective == "pairwise" else "ring all-reduce"
-    overlapped = _OVERLAPPED[step.overlap]
-    parts = [f"reading {step.plan.cost.reading}", all_reduce, overlapped]
-    return ", ".join([*parts, *(["inference"] if step.plan.inference else [])])
 
 
 def _phases(step: StepResult) -> Table:

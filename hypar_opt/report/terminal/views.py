@@ -45,8 +45,7 @@ def view(result: Any) -> RenderableType:
 def html(result: Any) -> str:
     """Return a result as a fragment of HTML: a plan as a grid, others as their views."""
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.report.terminal.notebook import html_of
-    from hypar_opt.report.terminal.plan_notebook import plan_html
+    from hypar_opt.report.terminal.notebook import html_of, plan_html
 
     if isinstance(result, Plan):
         return plan_html(result)

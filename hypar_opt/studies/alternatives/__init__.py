@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 from math import factorial, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypar_opt.checked import checked
 from hypar_opt.deadline import TIME_LIMIT, Deadline
@@ -21,6 +22,7 @@ from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.level_order import levels_permute, neighbours_alike
 from hypar_opt.search.model_file import SOLUTION
 from hypar_opt.search.prefix_costs import (
+    Completion,
     completion_along_chain,
     completion_by_elimination,
     is_chain,
@@ -29,13 +31,10 @@ from hypar_opt.search.result import Progress, SearchRequest, silent
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.search.solver_settings import options_of
 from hypar_opt.solvers import SOLVERS
+from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.studies.alternatives.k_best import in_order_of_cost
 from hypar_opt.studies.alternatives.marginals import least_with_choices
 from hypar_opt.units import format_cost
-
-if TYPE_CHECKING:
-    from hypar_opt.search.prefix_costs import Completion
-    from hypar_opt.solvers.base import SolverOptions
 
 MAX_STEPS = 2**26
 """Upper bound on the work of listing the best plans, in steps of about 50 ns."""
@@ -47,32 +46,22 @@ REGRETS = worded("regrets", "--regret")
 
 @dataclass(frozen=True)
 class Regret:
-    """The cost of one other choice, with all others re-optimised.
-
-    Parameters
-    ----------
-    extra
-        In the cost's unit. Negative if a levelwise search, which is greedy, does better when
-        it is pinned to this choice; None where the choice is infeasible.
-    """
+    """The cost of one other choice, with all others re-optimised."""
 
     layer: str
     level: int
     choice: str
     extra: int | float | None
+    """In the cost's unit. Negative if a levelwise search, which is greedy, does better when it is
+    pinned to this choice; None where the choice is infeasible."""
 
 
 @dataclass(frozen=True, repr=False)
 class Regrets(Results[Regret]):
-    """The regret of each other choice of a plan's layers, H1 first.
-
-    Parameters
-    ----------
-    plan
-        The plan that the choices are compared with.
-    """
+    """The regret of each other choice of a plan's layers, H1 first."""
 
     plan: Plan
+    """The plan that the choices are compared with."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each other choice: the rows of a data frame."""
@@ -121,18 +110,14 @@ def regrets(
         if choice is not own
     ]
     least = _joint_regrets(plan, instance, deadline) if plan.solver.scope == "joint" else None
-    if least is not None:
-        progress(len(others), len(others))
-        known = (
-            Regret(layer, level, choice, least[level, layer, choice])
-            for level, layer, choice in others
-        )
-        return Regrets(tuple(known), plan)
     results = []
     for done, (level, layer, choice) in enumerate(others):
-        progress(done, len(others))
-        pin = Pin(_literally(layer), level, choice)
-        extra = _solved_again(plan, instance, pin, options, deadline)
+        if least is None:
+            progress(done, len(others))
+            pin = Pin(glob.escape(layer), level, choice)
+            extra = _solved_again(plan, instance, pin, options, deadline)
+        else:
+            extra = least[level, layer, choice]
         results.append(Regret(layer, level, choice, extra))
     progress(len(others), len(others))
     return Regrets(tuple(results), plan)
@@ -221,13 +206,7 @@ class Alternative:
 
 @dataclass(frozen=True, repr=False)
 class BestPlans(Results[Alternative]):
-    """The cheapest plans of a problem, in order of cost.
-
-    Parameters
-    ----------
-    plan
-        A plan of the problem.
-    """
+    """The cheapest plans of a problem, of which ``plan`` is one, in order of cost."""
 
     plan: Plan
 
@@ -327,12 +306,8 @@ def _completion(number: int, instance: Instance, deadline: Deadline) -> Completi
 def _check_size(number: int, instance: Instance, over: str, steps: int) -> None:
     """Refuse a request that would take more than a few seconds, before the work.
 
-    Parameters
-    ----------
-    over
-        The levels, as the message names them.
-    steps
-        Of the least costs: for each state of a node.
+    The least costs take a number of steps for each state of a node; the message says which levels
+    plans are ``over``.
     """
     workload, levels = instance.workload, instance.problem.levels
     nodes, states = len(workload.nodes), len(instance.workload.choices) ** levels
@@ -343,8 +318,3 @@ def _check_size(number: int, instance: Instance, over: str, steps: int) -> None:
     upper_bound = (MAX_STEPS // nodes - states * steps) // (states + PLAN_STEPS)
     remedy = f"ask for {upper_bound:,} or fewer" if upper_bound > 0 else "use fewer levels"
     raise RefusedError(f"the {number:,} best plans over {over} take too many steps; {remedy}")
-
-
-def _literally(name: str) -> str:
-    """Return the pattern that matches one layer's name and no other."""
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)

@@ -6,15 +6,12 @@ import heapq
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from hypar_opt.costs.table import Integers
-    from hypar_opt.search.prefix_costs import Completion
+from hypar_opt.costs.table import Integers
+from hypar_opt.search.prefix_costs import Completion
 
 Ties = tuple[bool, ...]
 """Whether neighbouring levels have had the same choices so far: one flag per pair of levels."""
@@ -31,16 +28,7 @@ def in_order_of_cost(
 
     The search is best-first and completes assignments from the last layer back. The cost-to-go
     is known exactly, so each assignment that leaves the heap is the next best, and no path is
-    expanded in vain.
-
-    Parameters
-    ----------
-    completion
-        The costs-to-go of all nodes, shared ones first.
-    shared
-        The number of shared nodes.
-    most
-        How many assignments are needed; perhaps more than exist.
+    expanded in vain. At most so many assignments are needed, perhaps more than exist.
     """
     allowed, states = completion.allowed, completion.states
     digits = np.array(states, np.intp).reshape(len(states), -1)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.state_tables import canonical_states
+from hypar_opt.costs.state_tables import FactoredTable, canonical_states
+from hypar_opt.costs.table import CostTable
 from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.instance.instance import Instance
 from hypar_opt.search.prefix_costs import chain_table
 from hypar_opt.search.reductions import ByStates, ByThresholds
 from hypar_opt.solvers.elimination.marginals import least_by_choice
 from hypar_opt.solvers.elimination.solve import eliminated
 from hypar_opt.solvers.feasibility import allowed_choices
 from hypar_opt.solvers.product_states import costs_to_come, costs_to_go
-
-if TYPE_CHECKING:
-    from hypar_opt.costs.state_tables import FactoredTable
-    from hypar_opt.costs.table import CostTable
-    from hypar_opt.instance.instance import Instance
 
 Least = list[list[list[int | None]]]
 """By node, level and choice, in the cost model's units; None if no plan has the choice."""

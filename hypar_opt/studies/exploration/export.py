@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hypar_opt.documents.files import csv_text
 from hypar_opt.errors import shell_words, worded
 from hypar_opt.plan.plan import words_of
-from hypar_opt.studies.exploration.values import exact_number
-
-if TYPE_CHECKING:
-    from hypar_opt.studies.exploration.result import Exploration
-    from hypar_opt.studies.exploration.values import PricedPlan
+from hypar_opt.studies.exploration.result import Exploration
+from hypar_opt.studies.exploration.values import PricedPlan, exact_number
 
 
 def plans_csv(exploration: Exploration) -> str:
@@ -32,18 +29,15 @@ MAX_POINTS = 1000
 
 
 def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, Any]:
-    """Return everything except the values as plain data.
-
-    Parameters
-    ----------
-    relative
-        As `Exploration.histogram`.
-    """
+    """Return everything except the values as plain data; the histogram may be relative."""
     plan = exploration.plan
     counts, edges = exploration.histogram(relative=relative)
 
     def amounts(value: float) -> dict[str, Any]:
         return {"value": exact_number(value), "ratio": exploration.ratio(value)}
+
+    def when_run(own: PricedPlan) -> dict[str, Any]:
+        return {"executed_bytes": own.cost.executed_bytes, "executed_ratio": own.executed_ratio}
 
     return {
         "network": plan.network.name,
@@ -58,7 +52,7 @@ def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, An
         "plans": exploration.values.size,
         "best": {
             **amounts(exploration.best_cost),
-            **_when_run(exploration.first),
+            **when_run(exploration.first),
             "plans": exploration.ties,
             "parallelism": exploration.best_plans(),
         },
@@ -66,7 +60,7 @@ def summary(exploration: Exploration, *, relative: bool = False) -> dict[str, An
             "solver": plan.solver.name,
             "search": plan.solver.search,
             **amounts(exploration.plan_cost),
-            **_when_run(exploration.own),
+            **when_run(exploration.own),
             "rank": exploration.rank,
             "parallelism": plan.parallelism,
         },
@@ -103,11 +97,4 @@ def _front_summary(exploration: Exploration) -> dict[str, Any]:
             }
             for n, digits in zip(plans, exploration.digits(plans).tolist(), strict=True)
         ],
-    }
-
-
-def _when_run(priced: PricedPlan) -> dict[str, Any]:
-    return {
-        "executed_bytes": priced.cost.executed_bytes,
-        "executed_ratio": priced.executed_ratio,
     }

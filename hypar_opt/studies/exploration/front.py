@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +14,12 @@ from hypar_opt.costs.states import parts_of
 from hypar_opt.errors import RefusedError
 from hypar_opt.frozen import Frozen
 from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.problem import Problem
 from hypar_opt.studies.exploration.pricing import values_of
 from hypar_opt.studies.exploration.subspace import allowed_states
-from hypar_opt.studies.exploration.values import TIE
+from hypar_opt.studies.exploration.values import TIE, Values
 from hypar_opt.studies.pareto import priced_by
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.problem import Problem
-    from hypar_opt.studies.exploration.values import Values
-    from hypar_opt.workload.network import Network
+from hypar_opt.workload.network import Network
 
 MAX_PLANS = 2**20
 """The front is computed for up to this many plans."""
@@ -31,21 +27,14 @@ MAX_PLANS = 2**20
 
 @dataclass(frozen=True, eq=False)
 class ExploredFront(Frozen):
-    """The Pareto front of a subspace.
-
-    Parameters
-    ----------
-    amounts
-        The amounts of each plan, in the shape of the exploration's ``values``: ``time`` in seconds,
-        ``energy`` in joules and ``memory`` in bytes of an accelerator, rounded up; without an
-        array the exploration's own objective and ``memory``.
-    on_front : bool, in the same shape
-        Whether no other plan takes less of one amount and no more of the others. Plans that are
-        equal in all amounts are on the front together.
-    """
+    """The Pareto front of a subspace, in the shape of the exploration's ``values``."""
 
     amounts: Mapping[str, Values]
+    """``time`` in seconds, ``energy`` in joules and ``memory`` in bytes of an accelerator, rounded
+    up; without an array the exploration's own objective and ``memory``."""
     on_front: NDArray[np.bool_]
+    """Whether no other plan takes less of one amount and no more of the others. Plans that are
+    equal in all amounts are on the front together."""
 
     @property
     def plans(self) -> int:
@@ -60,16 +49,7 @@ def front_of(
     axes: Sequence[int],
     values: Values,
 ) -> ExploredFront:
-    """Return the front of the plans that an exploration prices.
-
-    Parameters
-    ----------
-    states
-        The states of each layer.
-    axes
-        The layers that the axes of ``values`` stand for.
-    values
-        Every plan's cost by the problem's cost model, in its unit.
+    """Return the front of the plans that an exploration prices, with its states, axes and values.
 
     Raises
     ------
@@ -134,14 +114,7 @@ def _ranks(values: Values, tie: float) -> NDArray[np.intp]:
 def undominated(amounts: Sequence[NDArray[np.intp]]) -> NDArray[np.bool_]:
     """Return which points no other point dominates: lower in one amount and no higher in any.
 
-    Parameters
-    ----------
-    amounts : two or three of (points,) intp
-        Ranks, from 0.
-
-    Returns
-    -------
-    (points,) bool
+    Amounts are two or three arrays of ranks, from 0: (points,) each.
     """
     # One number per point, which sorts faster than a row: at most 2^20 ranks of three amounts.
     sizes = [int(amount.max()) + 1 for amount in amounts]

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import add
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypar_opt.costs.energy import EnergyCost
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.costs.time import TimeCost
+from hypar_opt.instance.instance import Instance
 from hypar_opt.simulator.closed_form import ClosedForm, charges_of_states
-from hypar_opt.studies.exploration.graph_pricing import GraphCharges
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from hypar_opt.costs.base import CostModel
-    from hypar_opt.instance.instance import Instance
-    from hypar_opt.studies.exploration.values import Values
+from hypar_opt.studies.exploration.values import Values
 
 
 class PricedStates(NamedTuple):
@@ -39,19 +37,16 @@ def values_of(
     """Return the cost of every combination of states, with one axis per layer."""
     charges = _charges_of(instance, allowed)
     values = _price_all(charges, states, axes)
-    unit, parts = _unit_of(instance.cost)
+    unit, parts = instance.cost.unit, 1
+    if isinstance(instance.cost, TimeCost):  # the closed form of time is in seconds already
+        unit = "seconds"
+    elif isinstance(instance.cost, EnergyCost):
+        unit, parts = "joules", instance.cost.per_unit
     # In place: there may be 2^27 of them.
     values /= parts
-    return PricedStates(values, _data_parallel_cost(charges, len(states)) / parts, unit)
-
-
-def _unit_of(cost: CostModel) -> tuple[str, int]:
-    """Return the unit of an exploration's values, and its size in units of the closed form."""
-    if isinstance(cost, TimeCost):  # the closed form of time is in seconds already
-        return "seconds", 1
-    if isinstance(cost, EnergyCost):
-        return "joules", cost.per_unit
-    return cost.unit, 1
+    # State 0 of every layer.
+    data = _price_all(charges, [np.zeros(1, np.intp)] * len(states), [0]).item()
+    return PricedStates(values, data / parts, unit)
 
 
 def _charges_of(instance: Instance, allowed: NDArray[np.bool_] | None) -> ClosedForm | GraphCharges:
@@ -105,6 +100,90 @@ def _price_chain(
     return ClosedForm(np.array(nodes), edge).of_all([states[layer] for layer in axes])
 
 
-def _data_parallel_cost(charges: ClosedForm | GraphCharges, layers: int) -> float:
-    """Return the cost of state 0 of every layer."""
-    return float(_price_all(charges, [np.zeros(1, np.intp)] * layers, [0]).item())
+States = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class GraphCharges:
+    """The charges of states of nodes, and of pairs of states of edges.
+
+    Parameters
+    ----------
+    node : (nodes, states)
+    edge : (edges, states, states)
+    ends : (edges, 2)
+    shared
+        The states that each shared node may have; these nodes come first.
+    """
+
+    node: Values
+    edge: Values
+    ends: NDArray[np.intp]
+    shared: Sequence[States]
+
+    def of_all(self, states: Sequence[States], axes: Sequence[int]) -> Values:
+        """Return the cost of every combination of the layers' states, an axis for each of ``axes``.
+
+        A layer without an axis has a single state.
+        """
+        # Charges, by the layers with an axis on which they depend.
+        terms: dict[tuple[int, ...], Values] = {(): np.zeros(())}
+
+        def charge(layers: Sequence[int], amount: Values) -> None:
+            with_axis = tuple(layer for layer in layers if layer in axes)
+            flat = amount.reshape([len(states[layer]) for layer in with_axis])
+            terms[with_axis] = terms[with_axis] + flat if with_axis in terms else flat
+
+        for layer, layer_states in enumerate(states):
+            charge((layer,), self.node[len(self.shared) + layer, layer_states])
+        for ends, edge in zip((self.ends - len(self.shared)).tolist(), self.edge, strict=True):
+            if min(ends) >= 0:
+                charge(ends, edge[np.ix_(*(states[layer] for layer in ends))])
+        for node in range(len(self.shared)):
+            charge(*self._at_its_least(node, states))
+        return _added_up(terms, [len(states[layer]) for layer in axes], axes)
+
+    @cached_property
+    def _edges_of_shared(self) -> list[list[int]]:
+        """The numbers of the edges of each shared node."""
+        edges: list[list[int]] = [[] for _ in self.shared]
+        for number, ends in enumerate(self.ends.tolist()):
+            for node in ends:
+                if node < len(self.shared):
+                    edges[node].append(number)
+        return edges
+
+    def _at_its_least(self, node: int, states: Sequence[States]) -> tuple[tuple[int, ...], Values]:
+        """Return the least charge of a shared node, for all states of the layers that share it."""
+        by_layer: dict[int, list[Values]] = defaultdict(list)
+        for number in self._edges_of_shared[node]:
+            (source, target), edge = self.ends[number].tolist(), self.edge[number]
+            layer = max(source, target) - len(self.shared)
+            by_layer[layer].append(edge if source == node else edge.T)
+        layers = tuple(sorted(by_layer))
+        shape = tuple(len(states[layer]) for layer in layers)
+        least = np.full(shape, np.inf)
+        for state in self.shared[node].tolist():
+            total = np.full(shape, self.node[node, state])
+            for axis, layer in enumerate(layers):
+                charge = reduce(add, (edge[state, states[layer]] for edge in by_layer[layer]))
+                total += charge.reshape(
+                    [-1 if axis == other else 1 for other in range(len(layers))]
+                )
+            np.minimum(least, total, out=least)
+        return layers, least
+
+
+def _added_up(
+    terms: dict[tuple[int, ...], Values], sizes: Sequence[int], axes: Sequence[int]
+) -> Values:
+    """Return the sum over all axes of terms that each depend on some of them."""
+    total = terms[()]
+    # From the last axis: each term is added at its first axis, while the sum is still small.
+    for axis in range(len(axes) - 1, -1, -1):
+        total = np.repeat(total[None], sizes[axis], axis=0)
+        for layers, term in terms.items():
+            if layers and layers[0] == axes[axis]:
+                later = zip(axes[axis:], sizes[axis:], strict=True)
+                total += term.reshape([size if layer in layers else 1 for layer, size in later])
+    return total

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from hypar_opt.checked import checked
 from hypar_opt.errors import HyparError, RefusedError, Sentence
 from hypar_opt.frozen import Frozen
-from hypar_opt.plan.plan import words_of
+from hypar_opt.plan.plan import Plan, words_of
+from hypar_opt.plan.problem import Problem
 from hypar_opt.results import Displayed
 from hypar_opt.studies.advice import moves_more, turns
 from hypar_opt.studies.exploration.front import ExploredFront, front_of
@@ -29,65 +30,42 @@ from hypar_opt.studies.exploration.values import (
 )
 from hypar_opt.units import format_cost
 
-if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.plan.problem import Problem
-
 
 @dataclass(frozen=True, eq=False)
 class Grid(Frozen):
-    """Plans on two axes, each labelled with the digits of its free choices.
-
-    Parameters
-    ----------
-    values : (rows, columns) float64
-        In the exploration's unit; nan if the plan's constraints allow no such plan.
-    plan
-        The row and column labels of the solver's plan.
-    """
+    """Plans on two axes, each labelled with the digits of its free choices."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: Values
+    """(rows, columns) float64, in the exploration's unit; nan if constraints allow no such plan."""
     plan: tuple[str, str]
+    """The row and column labels of the solver's plan."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Exploration(Frozen, Displayed):
-    """The costs of every plan of a subspace, with one axis per layer that has a free choice.
-
-    Parameters
-    ----------
-    plan
-        The plan that gives all other choices; it is one of those explored.
-    free
-        The free choices, as typed; ``cells`` are their levels and layers.
-    problem
-        The plan's problem, with the explored objective and array.
-    unit
-        ``bytes``, ``seconds``, ``joules``, or the unit of another cost.
-    states
-        Each layer's states: numbers whose digits, H1's first, are its choices.
-    values : (states of a layer, ...) float64, one axis for each of ``axes``
-        In the order of the layer's ``states``.
-    data_parallel_cost
-        The cost of Data Parallelism, whether it is among the plans or not.
-    plan_index
-        The plan's index into the values.
-    own, first
-        The plan priced, and the first of the best plans.
-    """
+    """The costs of every plan of a subspace, with one axis per layer that has a free choice."""
 
     plan: Plan
+    """The plan that gives all other choices; it is one of those explored."""
     free: str
+    """The free choices, as typed; ``cells`` are their levels and layers."""
     cells: tuple[Cell, ...]
     problem: Problem
+    """The plan's problem, with the explored objective and array."""
     unit: str
+    """``bytes``, ``seconds``, ``joules``, or the unit of another cost."""
     states: tuple[NDArray[np.intp], ...]
+    """Each layer's states: numbers whose digits, H1's first, are its choices."""
     values: Values
+    """(states of a layer, ...) float64, one axis for each of ``axes``, in the order of states."""
     data_parallel_cost: float
+    """The cost of Data Parallelism, whether it is among the plans or not."""
     plan_index: tuple[int, ...]
+    """The plan's index into the values."""
     own: PricedPlan
+    """The plan priced; ``first`` is the first of the best plans."""
     first: PricedPlan
 
     @property
@@ -183,17 +161,9 @@ class Exploration(Frozen, Displayed):
     def histogram(
         self, bins: int = 20, *, relative: bool = False
     ) -> tuple[NDArray[np.intp], Values]:
-        """Return the numbers of plans between pairs of edges.
+        """Return ``(bins,)`` numbers of plans, and ``(bins + 1,)`` edges; one bin where all tie.
 
-        Parameters
-        ----------
-        relative
-            Count ratios to Data Parallelism in place of values.
-
-        Returns
-        -------
-        tuple
-            ``(bins,)`` numbers of plans, and ``(bins + 1,)`` edges; one bin where all tie.
+        Counted are costs or, if relative, ratios to Data Parallelism.
         """
         values = self.values.reshape(-1)
         if relative:
@@ -208,12 +178,7 @@ class Exploration(Frozen, Displayed):
 
     @checked
     def grid(self, rows: str, columns: str, *, of: Values | None = None) -> Grid:
-        """Return the values on two axes, each with a part of the free choices.
-
-        Parameters
-        ----------
-        of
-            Another amount of every plan, in the shape of `values`, as those of `front`.
+        """Return the values, or other amounts of their shape, on two axes of free choices.
 
         Figure 9 is ``grid("H1", "H4")``, with one digit per layer in each label. Figure 10 is
         ``grid("conv5_2", "fc1")``, with one digit per level.
@@ -263,17 +228,7 @@ class Exploration(Frozen, Displayed):
 
     @checked
     def digits(self, plans: NDArray[np.intp]) -> NDArray[np.uint8]:
-        """Return the choices of plans.
-
-        Parameters
-        ----------
-        plans : (plans,) intp
-            Indices into the flat ``values``.
-
-        Returns
-        -------
-        (plans, levels, layers) uint8
-        """
+        """Return the choices, (plans, levels, layers), of plans by their flat indices."""
         # One byte per choice: there may be 2^20 plans of hundreds of choices each.
         digits = np.empty((len(plans), self.plan.levels, len(self.states)), np.uint8)
         indices = dict(zip(self.axes, np.unravel_index(plans, self.values.shape), strict=True))
@@ -301,12 +256,7 @@ class Exploration(Frozen, Displayed):
 
         Each level's choices are digits, one per layer. The value is named by its unit; ``ratio``
         is over Data Parallelism; ``plan`` is 1 for the solver's. Where the Pareto front is known,
-        its amounts follow, and ``front`` is 1 for a plan on it.
-
-        Parameters
-        ----------
-        wanted
-            What lists the plans, for a refusal.
+        its amounts follow, and ``front`` is 1 for a plan on it. A refusal says who ``wanted`` it.
 
         Raises
         ------

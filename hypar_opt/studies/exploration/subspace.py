@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.state_tables import canonical_states, expanded, in_mixed_radix
 from hypar_opt.errors import HyparError, argument
+from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pins import matching
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hypar_opt.instance.instance import Instance
-    from hypar_opt.plan.plan import Plan
+from hypar_opt.plan.plan import Plan
 
 Cell = tuple[int, int]
 """A level, 0 for H1, and a layer."""
@@ -42,7 +38,11 @@ def cells_of(free: str, plan: Plan) -> list[Cell]:
         if term == "all":
             cells |= dict.fromkeys((level, layer) for level in levels for layer in layers)
             continue
-        pattern, level_number = _parse_term(term)
+        match = _LEVEL.fullmatch(term)
+        pattern, level_number = term, None  # all levels
+        if match is not None:
+            pattern = match["layer"] or match["bare_layer"] or "*"
+            level_number = int(match["level"] or match["bare_level"])
         if level_number is not None and not 1 <= level_number <= plan.levels:
             raise HyparError(
                 f"{argument('free', term)}: should be a level from H1 to H{plan.levels}"
@@ -60,14 +60,6 @@ def cells_of(free: str, plan: Plan) -> list[Cell]:
     return list(cells)
 
 
-def _parse_term(term: str) -> tuple[str, int | None]:
-    """Return a term's pattern of layers, and its level, 1 for H1; None for all levels."""
-    match = _LEVEL.fullmatch(term)
-    if match is None:
-        return term, None
-    return match["layer"] or match["bare_layer"] or "*", int(match["level"] or match["bare_level"])
-
-
 def axes_of(cells: Iterable[Cell]) -> tuple[int, ...]:
     """Return the layers of cells in order, one axis each; the first layer without cells."""
     return tuple(sorted({layer for _, layer in cells})) or (0,)
@@ -78,15 +70,8 @@ def states_of(
 ) -> tuple[NDArray[np.intp], ...]:
     """Return each layer's states: the plan's choices wherever they are not free.
 
-    Parameters
-    ----------
-    allowed : (layers, choices ** levels) bool
-        As `allowed_states` returns it; None for all.
-
-    Returns
-    -------
-    tuple of (states,) intp
-        One array per layer: numbers whose digits, H1's first, are the layer's choices.
+    States are (states,) intp: numbers whose digits, H1's first, are the layer's choices. Those
+    allowed are (layers, choices ** levels), as `allowed_states` returns them; None for all.
     """
     base, free = len(plan.choices), set(cells)
     states_by_layer = []

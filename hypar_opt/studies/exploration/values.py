@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.plan.plan import Cost
 from hypar_opt.units import format_cost
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Cost
 
 Values = NDArray[np.float64]
 

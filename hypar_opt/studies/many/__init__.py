@@ -11,29 +11,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Never
+from typing import Any, Literal, Never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.checked import checked
-from hypar_opt.costs.table import exact_dtype
+from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.frozen import Frozen
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import solve
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
-from hypar_opt.plan.plan import json_number
+from hypar_opt.plan.plan import Plan, json_number
 from hypar_opt.results import Displayed
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.studies.many.affine_chain import AffineChain, Bits, Int64, bits_type
-
-if TYPE_CHECKING:
-    from hypar_opt.costs.table import Integers
-    from hypar_opt.costs.thresholds import ThresholdTable
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.workload.network import Network
+from hypar_opt.workload.network import Network
 
 SearchName = Literal["levelwise", "joint"]
 
@@ -101,10 +97,7 @@ class ManyPlans(Frozen, Displayed):
     def rows(self, stop: int | None = None) -> list[dict[str, Any]]:
         """Return one flat dictionary per plan, the last axis fastest: the rows of a data frame.
 
-        Parameters
-        ----------
-        stop
-            Return this many, from the first; None for all.
+        At most ``stop`` of them, from the first.
         """
         values = itertools.islice(itertools.product(*(getattr(self, name) for name in AXES)), stop)
         arrays = (getattr(self, name).reshape(-1)[:stop] for name in AMOUNTS)
@@ -262,10 +255,7 @@ class _Batches:
     ) -> tuple[Int64, Bits]:
         """Return the amounts and the bits of problems that are solved together.
 
-        Parameters
-        ----------
-        levels
-            Their plans of ``count`` levels or more, by `AffineChain.levelwise`, if known.
+        Their plans of ``count`` levels or more, by `AffineChain.levelwise`, may be known.
         """
         chain, executed = self.chain, self.executed
         assert chain is not None

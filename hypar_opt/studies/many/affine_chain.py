@@ -7,19 +7,16 @@ of all batches, and one pass over the layers decides all of them (Algorithm 1).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.table import chain_ends
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hypar_opt.costs.thresholds import ThresholdTable
+from hypar_opt.costs.thresholds import ThresholdTable
 
 Int64 = NDArray[np.int64]
 Bits = NDArray[np.unsignedinteger[Any]]
@@ -57,13 +54,7 @@ class AffineChain:
 
     @classmethod
     def of(cls, table_of: Callable[[int], ThresholdTable | None]) -> AffineChain | None:
-        """Return the chain of threshold tables by batch; None if they are not affine.
-
-        Parameters
-        ----------
-        table_of
-            The table of a batch.
-        """
+        """Return the chain of threshold tables by batch; None if they are not affine."""
         tables = [table_of(batch) for batch in (1, 2, 3)]
         one, two, three = tables
         if one is None or two is None or three is None:
@@ -127,11 +118,7 @@ class AffineChain:
     def joint(self, batches: Int64, levels: int) -> tuple[Int64, Bits]:
         """Solve all levels jointly, by the thresholds "at t levels or more".
 
-        Returns
-        -------
-        totals : (batches,)
-        bits : (batches, layers)
-            As `levelwise`.
+        Returns totals, (batches,), and bits as `levelwise` does.
         """
         totals = np.zeros(len(batches), np.int64)
         kind = bits_type(levels)
@@ -148,13 +135,7 @@ class AffineChain:
         return totals, bits
 
     def price(self, batches: Int64, bits: Bits, levels: int) -> Int64:
-        """Return the charges of given choices: ``(batches,)``.
-
-        Parameters
-        ----------
-        bits : (batches, layers)
-            As `levelwise` returns them.
-        """
+        """Return the charges, ``(batches,)``, of choices that `levelwise` returns as bits."""
         totals = np.zeros(len(batches), np.int64)
         doubled = (1 << np.arange(levels + 1)) - 1
         for chunk in self._chunks(len(batches)):

@@ -6,22 +6,17 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hypar_opt.checked import checked
 from hypar_opt.documents.files import check_outputs, recorded_reads
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.results import Results
 from hypar_opt.search.result import Progress, silent
-from hypar_opt.studies.sweep.case import SweepRow
+from hypar_opt.studies.sweep.case import Case, SweepRow
 from hypar_opt.studies.sweep.journal import Journal
-from hypar_opt.studies.sweep.run import run_local, run_on_cluster
-from hypar_opt.studies.sweep.solved_together import is_solved_together, run_together
+from hypar_opt.studies.sweep.run import is_solved_together, run_local, run_on_cluster, run_together
 from hypar_opt.studies.sweep.spec import read_spec
 from hypar_opt.studies.sweep.table import check_table, write_table
-
-if TYPE_CHECKING:
-    from hypar_opt.studies.sweep.case import Case
 
 
 @dataclass(frozen=True, repr=False)

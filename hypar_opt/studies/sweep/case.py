@@ -6,22 +6,20 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from hypar_opt.documents.document import Document, Name, validate
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
 from hypar_opt.pipeline import solve
+from hypar_opt.plan.plan import Plan
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.simulation import simulate
 from hypar_opt.units import format_bytes
 from hypar_opt.version import __version__
 from hypar_opt.workload import parallelism
 from hypar_opt.workload.network import Network
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.plan import Plan
 
 PAPERS = ",".join(parallelism.PAPERS_CHOICES)
 """The default choices of a case, as on the command line."""
@@ -57,19 +55,9 @@ class Case:
     def columns(self) -> dict[str, Any]:
         """Return the columns that identify the case; the search may be left to `solve`."""
         array = array_of(self.array)
-        return {
-            "network": network_of(self.network).name,
-            "batch": self.batch,
-            "element_bytes": self.element_bytes,
-            "levels": array.levels,
-            "array": array.name,
-            "choices": self.choices,
-            "cost": self.cost,
-            "solver": self.solver,
-            "search": self.search,
-            "reading": self.reading,
-            "overlap": self.overlap,
-        }
+        names = {"network": network_of(self.network).name, "array": array.name}
+        own = {name: value for name, value in vars(self).items() if name != "version"}
+        return {**own, **names, "levels": array.levels}
 
 
 class SweepRow(Document):
@@ -131,17 +119,10 @@ def run_case(case: Case) -> SweepRow:
             " install the same"
         )
     try:
-        plan = solve(
-            network_of(case.network),
-            solver=case.solver,
-            search=case.search,
-            batch=case.batch,
-            element_bytes=case.element_bytes,
-            array=array_of(case.array),
-            choices=case.choices.split(","),
-            cost=case.cost,
-            reading=case.reading,
-        )
+        names = ("solver", "search", "batch", "element_bytes", "cost", "reading")
+        asked: dict[str, Any] = {name: getattr(case, name) for name in names}
+        array, choices = array_of(case.array), case.choices.split(",")
+        plan = solve(network_of(case.network), array=array, choices=choices, **asked)
         simulated = {} if case.overlap is None else _simulated(plan, case.overlap)
     except HyparError as error:
         # One case that a solver refuses does not end a sweep of thousands.
@@ -165,13 +146,9 @@ def row_of(case: Case, results: dict[str, Any]) -> SweepRow:
 
 def _simulated(plan: Plan, overlap: str) -> dict[str, Any]:
     step = simulate(plan, overlap=overlap)
-    return {
-        "seconds": step.seconds,
-        "compute_seconds": step.compute,
-        "communication_seconds": step.communication,
-        "joules": step.joules,
-        "memory_bytes": step.memory,
-    }
+    parts = {"compute_seconds": step.compute, "communication_seconds": step.communication}
+    whole = {"seconds": step.seconds, "joules": step.joules, "memory_bytes": step.memory}
+    return {**whole, **parts}
 
 
 # Cases that follow one another mostly share their network and array, and parsing is slow.

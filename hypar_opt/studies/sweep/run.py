@@ -7,13 +7,24 @@ import os
 import re
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError, argument, worded
-from hypar_opt.studies.sweep.case import Case, SweepRow, run_case
+from hypar_opt.studies.many import AXES, SearchName, affine_chain, solve_many
+from hypar_opt.studies.sweep.case import (
+    PAPERS,
+    Case,
+    SweepRow,
+    array_of,
+    network_of,
+    row_of,
+    run_case,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
 
 TIMEOUT = 30
 """Seconds to wait for a scheduler, and for a first worker."""
@@ -26,14 +37,8 @@ def run_local(
 ) -> Generator[tuple[str, SweepRow], None, None]:
     """Run cases in processes of this machine; yield each as it ends.
 
-    With one worker they run in this process, in order.
-
-    Parameters
-    ----------
-    cases
-        The cases by key.
-    workers
-        Processes; None for one per core available to this process.
+    With one worker they run in this process, in order; unless given there is one per core that is
+    available to this process. Cases are by key.
 
     Raises
     ------
@@ -126,9 +131,8 @@ def run_on_cluster(
     if not cases:
         return
     cluster = worded(f"scheduler {scheduler}", f"--scheduler {scheduler}")
-    with _silenced(
-        "distributed.client"
-    ):  # the message below says that the cluster is lost, in one line
+    # The message below says that the cluster is lost, in one line.
+    with _silenced("distributed.client"):
         try:
             client = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
         except OSError as error:
@@ -166,3 +170,52 @@ def _silenced(name: str) -> Iterator[None]:
 def _run_item(item: tuple[str, Case]) -> tuple[str, SweepRow]:
     key, case = item
     return key, run_case(case)
+
+
+def is_solved_together(case: Case) -> bool:
+    """Return whether `run_together` accepts a case."""
+    plain = (case.overlap, case.cost, case.solver, case.choices) == (None, "bytes", "dp", PAPERS)
+    return plain and all(_is_affine(case.network, name) for name in (case.reading, "executed"))
+
+
+def run_together(cases: dict[str, Case]) -> Iterator[tuple[str, SweepRow]]:
+    """Yield the same rows as if each case were run separately; `is_solved_together` accepts all."""
+    groups: dict[tuple[str, SearchName], dict[str, Case]] = {}
+    for key, case in cases.items():
+        search: SearchName = "joint" if case.search == "joint" else "levelwise"
+        groups.setdefault((case.network, search), {})[key] = case
+    for (network, search), group in groups.items():
+        yield from _solved(network, search, group)
+
+
+def _solved(
+    network: str, search: SearchName, cases: dict[str, Case]
+) -> Iterator[tuple[str, SweepRow]]:
+    places = {
+        key: (case.batch, case.element_bytes, case.reading, array_of(case.array).levels)
+        for key, case in cases.items()
+    }
+    # The indices of its values give a case its plan among all combinations.
+    axes = [dict.fromkeys(values) for values in zip(*places.values(), strict=True)]
+    index = [{value: n for n, value in enumerate(axis)} for axis in axes]
+    asked: dict[str, Any] = dict(zip(AXES, map(list, axes), strict=True))
+    many = solve_many(network_of(network), search=search, **asked)
+    for key, place in places.items():
+        at = tuple(numbers[value] for numbers, value in zip(index, place, strict=True))
+        results = {
+            "search": search,
+            "status": "optimal",
+            "bytes": many.totals.item(at),
+            "executed_bytes": many.executed_bytes.item(at),
+            "data_parallel_bytes": many.data_parallel_bytes.item(at),
+        }
+        yield key, row_of(cases[key], results)
+
+
+@lru_cache(64)
+def _is_affine(network: str, reading: str) -> bool:
+    described = network_of(network)
+    try:
+        return described.is_chain and affine_chain(described, reading) is not None
+    except HyparError:  # by itself the case is a row with this reason
+        return False
