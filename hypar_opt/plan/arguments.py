@@ -70,6 +70,8 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
         if value is not None or name not in _DECIDED_OTHERWISE
     }
     whole = fields.pop("whole_levels", False)
+    if not isinstance(whole, bool):
+        raise HyparError(f"{argument('whole_levels')} should be true or false, got {shown(whole)}")
     if "hierarchy" in fields:
         stated = hierarchy_of(fields.pop("hierarchy"), fields.get("levels"))
         stated = stated if whole else stated.in_primes
