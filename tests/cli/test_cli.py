@@ -33,23 +33,6 @@ def chain(folder: Path, layers: int) -> Path:
 # What is printed.
 
 
-def test_solve_prints_a_glyph_a_layer_and_the_savings() -> None:
-    done = hypar("solve", "vgg-a", "--solver", "dp")
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[0] == (
-        "VGG-A: batch 256, 2^4 = 16 accelerators, reading text, dp levelwise (each level optimal)"
-    )
-    levels = [line.split() for line in lines if line.startswith("H")]
-    assert [level[0] for level in levels] == ["H1", "H2", "H3", "H4"]
-    assert ["".join(level[1:3]) for level in levels] == ["○○○○○○○○●●●"] * 3 + ["○○○○○○○●●●●"]
-    assert levels[0][3:] == ["109.6", "MB"]
-    (total,) = [line for line in lines if line.startswith("total")]
-    assert total.split() == ["total", "1.408", "GB"]
-    (data,) = [line for line in lines if line.startswith("Data Parallelism")]
-    assert data.split()[2:] == ["15.94", "GB", "11.3"]
-
-
 def test_solve_is_readable_in_ascii() -> None:
     done = hypar("solve", "lenet-c", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     levels = [line.split()[1:3] for line in done.stdout.splitlines() if line.startswith("H")]
@@ -110,17 +93,6 @@ def test_one_accelerator_has_no_ratios(shell: Shell) -> None:
     table = shell.output("solve", "vgg-a", "--levels", "0")
     (data,) = [line for line in table.splitlines() if line.startswith("Data Parallelism")]
     assert data.split()[-1] == "-"
-
-
-def test_show_a_network(shell: Shell) -> None:
-    shown = shell.document("show", "Lenet-C")
-    counts = {"weights": 430_500, "feature_map": 4_190, "macs": 2_293_000}
-    assert shown["total"] == {**counts, "parameters": 430_500}
-    assert shown["layers"][0]["pooled"] == [1, 20, 12, 12]
-    table = shell.output("show", "lenet-c")
-    assert "430,500" in table
-    assert "2,293,000" in table
-    assert "4,586,000" in shell.output("show", "lenet-c", "--batch", "2")
 
 
 def test_list(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,14 +35,6 @@ def test_tensors_of_a_batch(network: ho.Network, batch: int) -> None:
         assert layer.input_error == layer.input
 
 
-@given(networks())
-def test_a_convolution_multiplies_its_kernel_at_every_output(network: ho.Network) -> None:
-    workload = ho.Workload.of(ho.layer_graph(network), 3)
-    for layer, weights in zip(workload.layers, workload.weights, strict=True):
-        positions = layer.output[2] * layer.output[3] if layer.kind == "conv" else 1
-        assert layer.macs == 3 * weights * positions
-
-
 def test_the_largest_sizes_overflow_nothing() -> None:
     most = 2**31 - 1
     layers = [{"name": f"fc{n}", "kind": "fc", "units": most} for n in range(3)]
