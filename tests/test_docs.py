@@ -17,6 +17,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.units import format_bytes
+from tests.cli.shell import written
 from tests.commands import command
 
 ROOT = Path(__file__).parent.parent
@@ -33,20 +34,23 @@ def blocks(page: Path) -> list[tuple[str, str, str]]:
     return BLOCK.findall(page.read_text())
 
 
+def install_page(page: Path, folder: Path) -> None:
+    """Save the files of a page, whose package is then installed."""
+    for name, _, text in blocks(page):
+        if name:
+            (folder / name).write_text(text)
+    install(folder)
+
+
 def install(folder: Path) -> None:
     """Do what ``pip install .`` does, of one module: say where its entry points are."""
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    name, version = project["name"], project["version"]
-    info = folder / f"{name}-{version}.dist-info"
-    info.mkdir()
-    info.joinpath("METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    groups = project["entry-points"].items()
+    written(
+        folder,
+        {},
+        [line for group, at in groups for line in (f"[{group}]", *map(" = ".join, at.items()))],
     )
-    groups = (
-        "\n".join([f"[{group}]", *(f"{key} = {at}" for key, at in entries.items())])
-        for group, entries in project["entry-points"].items()
-    )
-    info.joinpath("entry_points.txt").write_text("\n".join(groups) + "\n")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[p.relative_to(ROOT).as_posix() for p in PAGES])
