@@ -77,13 +77,14 @@ def levels_permute(problem: Problem) -> bool:
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
+    return len(problem.choices) == 2 and levels_alike(problem)
+
+
+def levels_alike(problem: Problem) -> bool:
+    """Return whether all levels weigh the same, in bytes, and no pin is of a single one."""
     pins = map(Pin.parse, problem.constraints.fix)
-    return (
-        problem.cost == "bytes"
-        and len(problem.choices) == 2
-        and len(set(problem.level_weights)) <= 1
-        and all(pin.level is None for pin in pins)
-    )
+    same = problem.cost == "bytes" and len(set(problem.level_weights)) <= 1
+    return same and all(pin.level is None for pin in pins)
 
 
 def neighbours_alike(problem: Problem) -> list[bool]:
