@@ -6,7 +6,6 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.documents.document import rule
@@ -143,22 +142,36 @@ def _check_names(layers: Sequence[Operator], blocks: Sequence[Block], names: Seq
 
 def _topological(sources: Sequence[tuple[int, ...]], names: Sequence[str]) -> list[int]:
     """Return the positions in topological order, ties broken by position."""
-    sorter = TopologicalSorter({n: set(read) - {-1} for n, read in enumerate(sources)})
-    try:
-        sorter.prepare()
-    except CycleError as error:
-        cycle = error.args[1][:-1]
-        first = cycle.index(min(cycle))  # wherever the sorter began
-        shown = [names[index] for index in (*cycle[first:], *cycle[: first + 1])]
-        raise rule(f"layer: should have no cycle, got {' -> '.join(shown)}") from None
-    ready: list[int] = []
+    readers: list[list[int]] = [[] for _ in sources]
+    missing = [0] * len(sources)
+    for reader, read in enumerate(sources):
+        for source in set(read) - {-1}:
+            readers[source].append(reader)
+            missing[reader] += 1
+    ready = [index for index, count in enumerate(missing) if not count]
     order: list[int] = []
-    while sorter.is_active():
-        for index in sorter.get_ready():
-            heapq.heappush(ready, index)
-        order.append(heapq.heappop(ready))
-        sorter.done(order[-1])
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers[index]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) < len(sources):
+        cycle = " -> ".join(names[index] for index in _cycle(sources, missing))
+        raise rule(f"layer: should have no cycle, got {cycle}")
     return order
+
+
+def _cycle(sources: Sequence[tuple[int, ...]], missing: Sequence[int]) -> list[int]:
+    """Return a cycle among layers that wait for one another, with its first layer repeated."""
+    # Each waits for another one, so that following these finds a cycle.
+    index = next(index for index, count in enumerate(missing) if count)
+    path: list[int] = []
+    while index not in path:
+        path.append(index)
+        index = next(source for source in sources[index] if source >= 0 and missing[source])
+    return [*path[path.index(index) :], index][::-1]
 
 
 def _check_all_read(layers: Sequence[Operator], sources: Sequence[tuple[int, ...]]) -> None:
