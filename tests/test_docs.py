@@ -18,7 +18,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.units import format_bytes
 from tests.cli.shell import written
-from tests.commands import command
+from tests.commands import command, ended
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -151,13 +151,7 @@ def test_the_readmes_first_screen_has_the_two_commands_and_the_demos_output() ->
     assert "$ make demo\n$ hypar-opt solve vgg-a --solver dp\n" in first_screen
     assert "$ make test\n" in first_screen
     assert "1.408 GB" in first_screen
-    recipe = subprocess.run(
-        ["make", "--dry-run", "--no-print-directory", "demo"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    recipe = ended("make", "--dry-run", "--no-print-directory", "demo", cwd=ROOT).stdout
     assert recipe.rstrip().endswith("hypar-opt solve vgg-a --solver dp")
 
 

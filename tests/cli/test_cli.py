@@ -19,6 +19,7 @@ from hypar_opt.cli.app import app
 from hypar_opt.hardware import arrays
 from tests.cli.shell import COMMAND, Shell, hypar, piped
 from tests.clocks import until
+from tests.commands import ended
 
 
 def chain(folder: Path, layers: int) -> Path:
@@ -127,8 +128,7 @@ def test_without_arguments_the_help_is_printed() -> None:
 
 
 def test_a_module_and_a_version() -> None:
-    module = [sys.executable, "-m", "hypar_opt", "--version"]
-    done = subprocess.run(module, capture_output=True, text=True, check=True)
+    done = ended(sys.executable, "-m", "hypar_opt", "--version")
     assert done.stdout == f"hypar-opt {ho.__version__}\n"
 
 
@@ -166,9 +166,7 @@ def test_completion_in_a_real_bash(words: str, offered: str) -> None:
     echo "${{COMPREPLY[@]}}"
     """
     env = os.environ | {"PATH": f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, check=True, env=env
-    )
+    done = ended("bash", "-c", script, env=env)
     assert done.stdout.split() == offered.split()
 
 
@@ -360,10 +358,7 @@ def test_nothing_is_imported_that_a_call_does_not_use() -> None:
     )
 
     def imported(*args: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", code, *args], capture_output=True, text=True, check=True
-        )
-        return done.stderr.strip()
+        return ended(sys.executable, "-c", code, *args).stderr.strip()
 
     assert imported("--help") == ""
     assert imported("solve", "--help") in {"", "pydantic"}  # Typer's own, to read defaults
