@@ -337,13 +337,6 @@ def test_what_cannot_be_written_is_refused_by_name(
     assert complaint in raised.value.for_shell
 
 
-def test_a_new_file_has_the_mode_that_the_mask_leaves(tmp_path: Path) -> None:
-    plain, ours = tmp_path / "plain", tmp_path / ("y" * 255)
-    plain.touch()
-    ho.write_plan(ho.solve("sconv"), ours)
-    assert ours.stat().st_mode == plain.stat().st_mode
-
-
 def test_a_link_stays_a_link_and_keeps_its_files_mode(tmp_path: Path) -> None:
     real, link = tmp_path / "real.json", tmp_path / "link.json"
     real.touch(mode=0o640)

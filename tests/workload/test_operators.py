@@ -14,12 +14,9 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import local_words, memory_load
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.readings import READINGS, TRAINING, Phase
-from hypar_opt.costs.states import counts_of, of_rows
-from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.plan.arguments import problem_of
+from hypar_opt.costs.states import counts_of
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, WHOLE
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.operators import OPERATORS
@@ -84,28 +81,6 @@ def test_every_entry_is_what_tables_1_and_2_and_type_iii_say(
         table = level_table(cost, workload, above)
         assert table.node.tolist() == node.tolist()
         assert table.edge.tolist() == edge.tolist()
-
-
-@given(networks(longest=4), st.integers(1, 9), st.integers(0, 9), st.data())
-def test_shards_memory_and_words_are_those_of_the_powers_of_two(
-    network: ho.Network, batch: int, levels: int, data: st.DataObject
-) -> None:
-    """W / 2^(m+o), A / 2^(d+m), F / 2^(d+o), times 2^levels."""
-    workload = workload_of(network, batch, CHOICES)
-    rows = [[data.draw(st.integers(0, 2)) for _ in workload.layers] for _ in range(levels)]
-    counts, every_layer = counts_of(rows, len(workload.layers), 3), np.arange(len(workload.layers))
-    hierarchy = Hierarchy.of_halves(levels)
-    weights, inputs, outputs = local_words(
-        workload, every_layer, of_rows(rows, len(every_layer)), hierarchy
-    )
-    problem = problem_of(batch=batch, levels=levels, inference=True, element_bytes=1)
-    load = memory_load(workload, counts, problem)
-    for layer, (d, m, o) in enumerate(counts.T.tolist()):
-        assert weights[layer] * 2 ** (m + o) == workload.weights[layer] << levels
-        assert inputs[layer] * 2 ** (d + m) == workload.inputs[layer] << levels
-        assert outputs[layer] * 2 ** (d + o) == workload.pooled[layer] << levels
-        maps = inputs[layer] + (workload.outputs[layer] << m)
-        assert load[layer] == weights[layer] + maps
 
 
 def test_layouts_follow_from_the_axes() -> None:
