@@ -1,20 +1,28 @@
-"""The command line in processes of its own, forked from one that has imported it already."""
+"""Programs, and the command line in processes forked from one that has imported it already."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import pkgutil
+import subprocess
 import sys
 from functools import cache
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import hypar_opt
 
 # Imported late by commands; those that start threads, as jax, could not be forked.
 PACKAGES = ("matplotlib.figure", "matplotlib.backends.backend_svg", "networkx", "simpy")
+
+
+def ended(*args: str | Path, status: int = 0, **settings: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program, which should end with a status; return what it wrote."""
+    done = subprocess.run(args, capture_output=True, text=True, check=False, **settings)
+    assert done.returncode == status, f"{done.returncode}: {done.stdout}{done.stderr}"
+    return done
 
 
 class Done(NamedTuple):

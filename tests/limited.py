@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
 from typing import NamedTuple
+
+from tests.commands import ended
 
 GIB = 2**30
 
@@ -40,10 +41,5 @@ def limited(code: str, *, memory: int = 4 * GIB, seconds: int = 60, status: int 
         The exit status that it should have.
     """
     script = _AROUND.format(memory=memory, seconds=seconds, code=textwrap.dedent(code))
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == status, (
-        f"status {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
-    )
+    done = ended(sys.executable, "-c", script, status=status)
     return Done(done.stdout.splitlines(), done.stderr.splitlines(), done.returncode)

@@ -14,17 +14,13 @@ from hypar_opt.errors import InputError, RefusedError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hardware.topologies import graph
 from hypar_opt.report.terminal import network
+from tests.cli.shell import chain
 from tests.hardware.cubes import WIRED
 
 RING = WIRED.replace(
     '"graph"\nfile = "wires.json"',
     '"torus"\nshape = [32, 32]\nlink = { bandwidth = "1 GB/s", latency = "1 us" }',
 )
-
-
-def chain(layers: int) -> str:
-    layer = '[[layer]]\nname = "fc{}"\nkind = "fc"\nunits = 9\n'
-    return 'name = "chain"\ninput.features = 9\n' + "".join(map(layer.format, range(layers)))
 
 
 def interconnect(links: list[tuple[int, int]]) -> str:
@@ -70,8 +66,7 @@ def test_a_network_of_many_layers_is_shown_in_part(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(network, "MAX_ROWS", 5)
-    file = tmp_path / "chain.toml"
-    file.write_text(chain(7))
+    file = chain(tmp_path, 7)
     assert run(["show", str(file)]) == 0
     shown = capsys.readouterr().out
     assert "fc4 " in shown

@@ -17,7 +17,8 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.units import format_bytes
-from tests.commands import command
+from tests.cli.shell import written
+from tests.commands import command, ended
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -33,20 +34,23 @@ def blocks(page: Path) -> list[tuple[str, str, str]]:
     return BLOCK.findall(page.read_text())
 
 
+def install_page(page: Path, folder: Path) -> None:
+    """Save the files of a page, whose package is then installed."""
+    for name, _, text in blocks(page):
+        if name:
+            (folder / name).write_text(text)
+    install(folder)
+
+
 def install(folder: Path) -> None:
     """Do what ``pip install .`` does, of one module: say where its entry points are."""
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    name, version = project["name"], project["version"]
-    info = folder / f"{name}-{version}.dist-info"
-    info.mkdir()
-    info.joinpath("METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    groups = project["entry-points"].items()
+    written(
+        folder,
+        {},
+        [line for group, at in groups for line in (f"[{group}]", *map(" = ".join, at.items()))],
     )
-    groups = (
-        "\n".join([f"[{group}]", *(f"{key} = {at}" for key, at in entries.items())])
-        for group, entries in project["entry-points"].items()
-    )
-    info.joinpath("entry_points.txt").write_text("\n".join(groups) + "\n")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[p.relative_to(ROOT).as_posix() for p in PAGES])
@@ -147,13 +151,7 @@ def test_the_readmes_first_screen_has_the_two_commands_and_the_demos_output() ->
     assert "$ make demo\n$ hypar-opt solve vgg-a --solver dp\n" in first_screen
     assert "$ make test\n" in first_screen
     assert "1.408 GB" in first_screen
-    recipe = subprocess.run(
-        ["make", "--dry-run", "--no-print-directory", "demo"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    recipe = ended("make", "--dry-run", "--no-print-directory", "demo", cwd=ROOT).stdout
     assert recipe.rstrip().endswith("hypar-opt solve vgg-a --solver dp")
 
 

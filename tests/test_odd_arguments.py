@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -98,42 +98,31 @@ def test_a_value_of_an_odd_type_is_refused_in_a_line(
         assert any(odd), argument
 
 
-def refused(call: Callable[[], object]) -> str:
+OTHER: Any = ho
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: OTHER.solve("sfc", solver=["dp"]), "solver should be a string, got ['dp']"),
+        (lambda: OTHER.solve("sfc", constraints=3), "constraints: should be a mapping, got 3"),
+        (lambda: OTHER.solve("sfc", progress=3), "progress should be a function, got 3"),
+        (lambda: OTHER.best_plans(plan(), 2.0), "number should be a whole number, got 2.0"),
+        (lambda: OTHER.best_plans(plan(), "2"), "number should be a whole number, got '2'"),
+        (
+            lambda: OTHER.pareto("sfc", points=float("nan")),
+            "points should be a whole number, got nan",
+        ),
+        (lambda: OTHER.explore(plan(), None), "free should be a string, got None"),
+        (lambda: OTHER.write_plan({}, "plan.json"), "plan should be a Plan, got {}"),
+        (lambda: OTHER.regrets(plan(), parameters=1), "parameters should be True or False, got 1"),
+        (lambda: cast(Any, sweep)(3, "table.csv"), "spec should be a string or a path, got 3"),
+    ],
+)
+def test_what_should_be_given_is_said_in_words(call: Callable[[], object], said: str) -> None:
     with pytest.raises(ho.HyparError) as error:
         call()
-    return str(error.value)
-
-
-def test_what_should_be_given_is_said_in_words() -> None:
-    other: Any = ho
-    assert refused(lambda: other.solve("sfc", solver=["dp"])) == (
-        "solver should be a string, got ['dp']"
-    )
-    assert refused(lambda: other.solve("sfc", search=["joint"])) == (
-        "search should be a string, got ['joint']"
-    )
-    assert refused(lambda: other.solve("sfc", options={"parameters": 3})) == (
-        "parameters should be a mapping, got 3"
-    )
-    assert refused(lambda: other.solve("sfc", progress=3)) == "progress should be a function, got 3"
-    assert refused(lambda: other.load(3)) == "name should be a string, got 3"
-    assert refused(lambda: other.best_plans(plan(), 2.0)) == (
-        "number should be a whole number, got 2.0"
-    )
-    assert refused(lambda: other.best_plans(plan(), "2")) == (
-        "number should be a whole number, got '2'"
-    )
-    assert refused(lambda: other.pareto("sfc", points=float("nan"))) == (
-        "points should be a whole number, got nan"
-    )
-    assert refused(lambda: other.explore(plan(), None)) == "free should be a string, got None"
-    assert refused(lambda: other.write_plan({}, "plan.json")) == "plan should be a Plan, got {}"
-    assert refused(lambda: other.regrets(plan(), parameters=1)) == (
-        "parameters should be True or False, got 1"
-    )
-    assert refused(lambda: sweep(3, "table.csv")) == (  # type: ignore[arg-type]
-        "spec should be a string or a path, got 3"
-    )
+    assert str(error.value) == said
 
 
 def test_methods_of_results_refuse_odd_types_too() -> None:

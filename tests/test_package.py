@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import subprocess
 import sys
 import sysconfig
 import venv
@@ -14,14 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import ended
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "hypar_opt"
-
-
-def run(*args: str | Path, cwd: Path | None = None) -> str:
-    done = subprocess.run(args, capture_output=True, text=True, check=False, cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def shipped() -> set[str]:
@@ -37,7 +32,7 @@ def shipped() -> set[str]:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel built from the sdist, which is built from the tree."""
     folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
+    ended(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -68,7 +63,7 @@ def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) ->
     env = tmp_path / "env"
     venv.create(env, with_pip=False)
     python = env / "bin" / "python"
-    run(
+    ended(
         sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check",
         "install", "--no-deps", "--no-index", wheel,
     )  # fmt: skip
@@ -77,11 +72,11 @@ def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) ->
     site = Path(sysconfig.get_paths(vars={"base": str(env), "platbase": str(env)})["purelib"])
     assert (site / "hypar_opt").is_dir()
     (site / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
-    out = run(env / "bin" / "hypar-opt", "solve", "vgg-a", cwd=tmp_path)
-    assert "1.408 GB" in out
-    where = run(python, "-c", "import hypar_opt; print(hypar_opt.__file__)", cwd=tmp_path)
-    assert Path(where.strip()).is_relative_to(env)
-    everything = run(
+    solved = ended(env / "bin" / "hypar-opt", "solve", "vgg-a", cwd=tmp_path)
+    assert "1.408 GB" in solved.stdout
+    where = ended(python, "-c", "import hypar_opt; print(hypar_opt.__file__)", cwd=tmp_path)
+    assert Path(where.stdout.strip()).is_relative_to(env)
+    everything = ended(
         python,
         "-c",
         "import pkgutil, importlib, hypar_opt\n"
@@ -94,12 +89,12 @@ def test_the_wheel_works_in_an_empty_environment(wheel: Path, tmp_path: Path) ->
         for name in shipped()
         if name.endswith(".py")
     }
-    assert set(everything.split()) == modules - {"hypar_opt"}
+    assert set(everything.stdout.split()) == modules - {"hypar_opt"}
 
 
 def test_a_room_is_there_before_anything_has_imported_it() -> None:
     program = "import hypar_opt as ho; print(len(ho.models.PAPER_NETWORKS), hasattr(ho, 'nope'))"
-    assert run(sys.executable, "-c", program).split() == ["10", "False"]
+    assert ended(sys.executable, "-c", program).stdout.split() == ["10", "False"]
 
 
 @pytest.mark.parametrize("name", ["solvers", "cli", "models"])
@@ -115,13 +110,9 @@ def test_importing_through_a_root_link_is_banned(name: str, tmp_path: Path) -> N
     file = tmp_path / "user.py"
     file.write_text(f"import {name}\n\nprint({name})\n")
     ruff = Path(sys.executable).with_name("ruff")
-    done = subprocess.run(
-        [ruff, "check", "--no-cache", "--config", ROOT / "pyproject.toml", file],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ended(
+        *(ruff, "check", "--no-cache", "--config", ROOT / "pyproject.toml", file), status=1
     )
-    assert done.returncode == 1
     assert f"import hypar_opt.{name}: the link at the root is not installed" in done.stdout
 
 
@@ -129,20 +120,13 @@ def test_importing_through_a_root_link_is_banned(name: str, tmp_path: Path) -> N
 def test_an_import_against_the_floors_breaks_the_contract(module: str, tmp_path: Path) -> None:
     """A solver sees a cost table: not what uses it, and not what it was made from."""
     copy = tmp_path / "hypar_opt"
-    run("cp", "-r", PACKAGE, copy)
-    run("cp", ROOT / "pyproject.toml", tmp_path)
+    ended("cp", "-r", PACKAGE, copy)
+    ended("cp", ROOT / "pyproject.toml", tmp_path)
     fixed = copy / "solvers" / "baselines.py"
     fixed.write_text(fixed.read_text() + f"\nimport hypar_opt.{module}\n")
     linter = Path(sys.executable).with_name("lint-imports")
-    done = subprocess.run(
-        [linter, "--no-cache"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )
-    assert done.returncode == 1
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = ended(linter, "--no-cache", status=1, cwd=tmp_path, env=env)
     assert f"hypar_opt.solvers is not allowed to import hypar_opt.{module}" in done.stdout
 
 

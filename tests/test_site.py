@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -16,6 +15,7 @@ import typer
 import hypar_opt as ho
 from hypar_opt import paper
 from hypar_opt.cli.app import app
+from tests.commands import ended
 
 ROOT = Path(__file__).parent.parent
 MADE = {"genindex.html", "py-modindex.html", "search.html"}
@@ -67,25 +67,12 @@ class Page(HTMLParser):
 
 def build(folder: Path) -> dict[Path, Page]:
     """Build the site as the Makefile does, which has no warning; return its pages."""
-    recipe = subprocess.run(
-        ["make", "--dry-run", "--no-print-directory", "docs"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    recipe = ended("make", "--dry-run", "--no-print-directory", "docs", cwd=ROOT).stdout
     line = next(line for line in recipe.splitlines() if "-m sphinx" in line)
     options = line.partition("-m sphinx ")[2].split()
     assert {"-W", "-n", "-E"} <= set(options)
     folders = {"build/docs": str(folder / "site"), "build/doctrees": str(folder / "trees")}
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", *(folders.get(option, option) for option in options)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    ended(sys.executable, "-m", "sphinx", *(folders.get(each, each) for each in options), cwd=ROOT)
     files = (folder / "site").resolve().rglob("*.html")
     return {path: Page(path) for path in files if "_static" not in path.parts}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -124,12 +123,3 @@ def test_many_pins_are_counted() -> None:
     within = Constraints(fix=tuple(f"fc{n}=data" for n in range(9))).within
     assert within == " with --fix fc0=data, --fix fc1=data, --fix fc2=data, 6 more pins"
     assert Constraints(fix=("a=data",) * 4).within.count("--fix") == 4
-
-
-def test_a_pin_in_a_plan_is_printable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = ho.solve("lenet-c").document()
-    document["constraints"]["fix"] = ["\x1b[2J*=data"]
-    file = tmp_path / "p.json"
-    file.write_text(json.dumps(document))
-    assert run(["show", str(file)]) == 2
-    assert "\x1b" not in capsys.readouterr().err

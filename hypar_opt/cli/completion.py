@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from importlib import import_module
 
 from hypar_opt import models
 
@@ -61,38 +62,29 @@ def onnx_files(incomplete: str) -> list[str]:
     return paths
 
 
-def arrays(incomplete: str) -> list[str]:
-    from hypar_opt.hardware import arrays
-
-    return matching(incomplete, arrays.names())
-
-
 def networks_and_arrays(incomplete: str) -> list[str]:
     return networks(incomplete) + arrays(incomplete)
 
 
-def costs(incomplete: str) -> list[str]:
-    from hypar_opt.costs import COSTS
+def _names_in(module: str, table: str) -> Completion:
+    """Return a completion for the names in a table, imported when it is asked."""
 
-    return matching(incomplete, COSTS)
+    def complete(incomplete: str) -> list[str]:
+        return matching(incomplete, getattr(import_module(module), table))
 
-
-def formats(incomplete: str) -> list[str]:
-    from hypar_opt.execution.formats import FORMATS
-
-    return matching(incomplete, FORMATS)
+    return complete
 
 
-def readings(incomplete: str) -> list[str]:
-    from hypar_opt.costs.readings import READINGS
+costs = _names_in("hypar_opt.costs", "COSTS")
+formats = _names_in("hypar_opt.execution.formats", "FORMATS")
+readings = _names_in("hypar_opt.costs.readings", "READINGS")
+solvers = _names_in("hypar_opt.solvers", "SOLVERS")
 
-    return matching(incomplete, READINGS)
 
+def arrays(incomplete: str) -> list[str]:
+    from hypar_opt.hardware import arrays
 
-def solvers(incomplete: str) -> list[str]:
-    from hypar_opt.solvers import SOLVERS
-
-    return matching(incomplete, SOLVERS)
+    return matching(incomplete, arrays.names())
 
 
 def figures(incomplete: str) -> list[str]:

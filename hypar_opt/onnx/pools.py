@@ -10,7 +10,7 @@ from hypar_opt.onnx.features import INPUT, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.views import integers
-from hypar_opt.onnx.windows import image_of, numbers, window_padding, window_size
+from hypar_opt.onnx.windows import image_of, numbers, window_counts, window_padding
 
 
 def pool(state: ImportState, node: OnnxNode) -> Features:
@@ -36,12 +36,7 @@ def pool(state: ImportState, node: OnnxNode) -> Features:
     if not joins and not any(padding[:2]) and is_global:
         return _reduced(state, node, features, range(2, len(features.dims)))
     up = bool(attributes.get("ceil_mode"))
-    height, width = (
-        _count(node, extent, size, step, before, after, up)
-        for extent, size, step, before, after in zip(
-            image.extents, window, stride, padding[:2], padding[2:], strict=True
-        )
-    )
+    height, width = window_counts(node, image, window, stride, dilation, padding, up=up)
     keys: dict[str, Any] = {"kind": node.word, "size": numbers(window)}
     if stride != window:
         keys["stride"] = numbers(stride)
@@ -59,17 +54,6 @@ def pool(state: ImportState, node: OnnxNode) -> Features:
         raise node.refuse("is a pool, but its input is not an image")
     source = state.read(features, node)
     return state.emit(Layer("pool", {"pool": keys}, [source], new, node, dims=dims))
-
-
-def _count(
-    node: OnnxNode, extent: int, window: int, stride: int, before: int, after: int, up: bool
-) -> int:
-    count = window_size(node, extent, window, stride, 1, before + after)
-    free = extent + before + after - window
-    if up and free % stride:
-        # One more window counts only if it starts on the map or the border before it.
-        count += count * stride < extent + before
-    return count
 
 
 def global_pool(state: ImportState, node: OnnxNode) -> Features:

@@ -13,7 +13,7 @@ from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights, whole
-from hypar_opt.onnx.windows import image_of, numbers, window_padding, window_size
+from hypar_opt.onnx.windows import image_of, numbers, window_counts, window_padding
 
 
 def _weight(state: ImportState, node: OnnxNode, index: int) -> Constant:
@@ -51,12 +51,7 @@ def convolution(state: ImportState, node: OnnxNode) -> Features:
     dilation = image.pair(attributes.get("dilations"), 1)
     window = image.pair(kernel, 1)
     padding = window_padding(node, image, attributes, window, stride, dilation)
-    height, width = (
-        window_size(node, extent, size, step, spread, before + after)
-        for extent, size, step, spread, before, after in zip(
-            image.extents, window, stride, dilation, padding[:2], padding[2:], strict=True
-        )
-    )
+    height, width = window_counts(node, image, window, stride, dilation, padding)
     defaults = {"stride": 1, "padding": 0, "groups": 1, "dilation": 1}
     given = (numbers(stride), numbers(padding), groups, numbers(dilation))
     keys = {"filters": filters, "kernel": numbers(window)}

@@ -69,14 +69,34 @@ def image_of(state: ImportState, node: OnnxNode, rank: int) -> Image:
     return Image(features, layer.channels, extents, rank == 1)
 
 
-def window_size(
-    node: OnnxNode, extent: int, size: int, stride: int, dilation: int, padding: int
-) -> int:
-    """Return the number of windows along a dimension."""
-    free = extent + padding - dilation * (size - 1) - 1
-    if free < 0 or min(size, stride, dilation) < 1:
-        raise node.refuse(f"its window of {size} does not fit {extent} and a padding of {padding}")
-    return free // stride + 1
+def window_counts(
+    node: OnnxNode,
+    image: Image,
+    window: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    *,
+    up: bool = False,
+) -> list[int]:
+    """Return the numbers of windows along rows and columns.
+
+    With ``up`` a last one counts too that starts on the map or the border before it.
+    """
+    counts = []
+    for extent, size, step, spread, before, after in zip(
+        image.extents, window, stride, dilation, padding[:2], padding[2:], strict=True
+    ):
+        free = extent + before + after - spread * (size - 1) - 1
+        if free < 0 or min(size, step, spread) < 1:
+            raise node.refuse(
+                f"its window of {size} does not fit {extent} and a padding of {before + after}"
+            )
+        count = free // step + 1
+        if up and free % step:
+            count += count * step < extent + before
+        counts.append(count)
+    return counts
 
 
 def window_padding(

@@ -21,8 +21,8 @@ from hypar_opt.costs.shared_nodes import rows_with_shared
 from hypar_opt.costs.states import added_up
 from hypar_opt.costs.table import CostTable, exact_dtype
 from hypar_opt.costs.weights import unlike
-from hypar_opt.instance.pins import Pin
 from hypar_opt.search.check_result import assignment_of
+from hypar_opt.search.level_order import levels_alike
 from hypar_opt.search.levelwise import levelwise
 from hypar_opt.search.result import silent
 from hypar_opt.sharding.layouts import kind_of_boundary
@@ -51,15 +51,8 @@ MAX_IMPROVEMENT_ROUNDS = 20
 
 def few_levels_alike(problem: Problem) -> bool:
     """Return whether no level differs from another in what it costs or allows, and they are few."""
-    pins = map(Pin.parse, problem.constraints.fix)
-    return (
-        problem.cost == "bytes"
-        and problem.levels <= MAX_LEVELS
-        and len(set(problem.level_weights)) <= 1
-        and len({*problem.hierarchy.sizes}) <= 1
-        and problem.constraints.memory is None
-        and all(pin.level is None for pin in pins)
-    )
+    few = problem.levels <= MAX_LEVELS and problem.constraints.memory is None
+    return few and levels_alike(problem)
 
 
 def by_counts(search: SearchRequest, tables: TableSolver) -> tuple[list[tuple[int, ...]], bool]:

@@ -77,14 +77,17 @@ def levels_permute(problem: Problem) -> bool:
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
+    return len(problem.choices) == 2 and levels_alike(problem)
+
+
+def levels_alike(problem: Problem) -> bool:
+    """Return whether all levels have as many parts and one weight, in bytes, and no pin of one."""
     pins = map(Pin.parse, problem.constraints.fix)
-    return (
-        problem.cost == "bytes"
-        and len(problem.choices) == 2
-        and len(set(problem.level_weights)) <= 1
-        and len({*problem.hierarchy.sizes}) <= 1
-        and all(pin.level is None for pin in pins)
+    weigh = zip(
+        problem.hierarchy.sizes, problem.level_weights or (1,) * problem.levels, strict=True
     )
+    same = problem.cost == "bytes" and len(set(weigh)) <= 1
+    return same and all(pin.level is None for pin in pins)
 
 
 def neighbours_alike(problem: Problem) -> list[bool]:

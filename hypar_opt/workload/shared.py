@@ -25,7 +25,7 @@ from hypar_opt.workload.operators.axes import (
 )
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
-from hypar_opt.workload.operators.weightless import Weightless, channel_sizes
+from hypar_opt.workload.operators.weightless import Weightless
 
 if TYPE_CHECKING:
     from hypar_opt.workload.graph import LayerGraph
@@ -35,13 +35,6 @@ class SharedTensor(Weightless):
     """A tensor that several layers read, split by batch or by channel, or whole."""
 
     kind: Literal["tensor"] = "tensor"
-
-    def maps(self, *reads: Map) -> LayerMaps:
-        (read,) = reads
-        return LayerMaps(read, read, read)
-
-    def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
-        return channel_sizes(maps)
 
 
 class SharedWeights(Operator):

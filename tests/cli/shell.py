@@ -35,6 +35,16 @@ def piped(line: str, **streams: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, shell=True, text=True, check=False, **streams)
 
 
+def chain(folder: Path, layers: int) -> Path:
+    """Write a network of so many fully-connected layers."""
+    text = 'name = "chain"\ninput = { features = 300 }\n'
+    for place in range(layers):
+        text += f'[[layer]]\nname = "fc{place}"\nkind = "fc"\nunits = {100 + place % 37}\n'
+    file = folder / "chain.toml"
+    file.write_text(text)
+    return file
+
+
 class Shell:
     """Runs commands in this process, with a text on standard input."""
 

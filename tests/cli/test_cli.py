@@ -17,37 +17,11 @@ from typer.core import TyperGroup
 import hypar_opt as ho
 from hypar_opt.cli.app import app
 from hypar_opt.hardware import arrays
-from tests.cli.shell import COMMAND, Shell, hypar, piped
+from tests.cli.shell import COMMAND, Shell, chain, hypar, piped
 from tests.clocks import until
-
-
-def chain(folder: Path, layers: int) -> Path:
-    text = 'name = "chain"\ninput = { features = 300 }\n'
-    for place in range(layers):
-        text += f'[[layer]]\nname = "fc{place}"\nkind = "fc"\nunits = {100 + place % 37}\n'
-    file = folder / "chain.toml"
-    file.write_text(text)
-    return file
-
+from tests.commands import ended
 
 # What is printed.
-
-
-def test_solve_prints_a_glyph_a_layer_and_the_savings() -> None:
-    done = hypar("solve", "vgg-a", "--solver", "dp")
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[0] == (
-        "VGG-A: batch 256, 2^4 = 16 accelerators, reading text, dp levelwise (each level optimal)"
-    )
-    levels = [line.split() for line in lines if line.startswith("H")]
-    assert [level[0] for level in levels] == ["H1", "H2", "H3", "H4"]
-    assert ["".join(level[1:3]) for level in levels] == ["○○○○○○○○●●●"] * 3 + ["○○○○○○○●●●●"]
-    assert levels[0][3:] == ["109.6", "MB"]
-    (total,) = [line for line in lines if line.startswith("total")]
-    assert total.split() == ["total", "1.408", "GB"]
-    (data,) = [line for line in lines if line.startswith("Data Parallelism")]
-    assert data.split()[2:] == ["15.94", "GB", "11.3"]
 
 
 def test_solve_is_readable_in_ascii() -> None:
@@ -112,17 +86,6 @@ def test_one_accelerator_has_no_ratios(shell: Shell) -> None:
     assert data.split()[-1] == "-"
 
 
-def test_show_a_network(shell: Shell) -> None:
-    shown = shell.document("show", "Lenet-C")
-    counts = {"weights": 430_500, "feature_map": 4_190, "macs": 2_293_000}
-    assert shown["total"] == {**counts, "parameters": 430_500}
-    assert shown["layers"][0]["pooled"] == [1, 20, 12, 12]
-    table = shell.output("show", "lenet-c")
-    assert "430,500" in table
-    assert "2,293,000" in table
-    assert "4,586,000" in shell.output("show", "lenet-c", "--batch", "2")
-
-
 def test_list(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # so that no summary wraps
     assert [row["name"] for row in shell.document("list", "networks")] == list(ho.names())
@@ -155,8 +118,7 @@ def test_without_arguments_the_help_is_printed() -> None:
 
 
 def test_a_module_and_a_version() -> None:
-    module = [sys.executable, "-m", "hypar_opt", "--version"]
-    done = subprocess.run(module, capture_output=True, text=True, check=True)
+    done = ended(sys.executable, "-m", "hypar_opt", "--version")
     assert done.stdout == f"hypar-opt {ho.__version__}\n"
 
 
@@ -194,9 +156,7 @@ def test_completion_in_a_real_bash(words: str, offered: str) -> None:
     echo "${{COMPREPLY[@]}}"
     """
     env = os.environ | {"PATH": f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, check=True, env=env
-    )
+    done = ended("bash", "-c", script, env=env)
     assert done.stdout.split() == offered.split()
 
 
@@ -211,13 +171,11 @@ def test_completion_in_a_real_bash(words: str, offered: str) -> None:
         ("solve .", ".: cannot be read: Is a directory"),
         ("solve sfc --solver dq", "unknown solver 'dq': did you mean dp?"),
         ("solve sfc --reading table", "unknown reading 'table': did you mean tables?"),
-        ("solve sfc --search x", "unknown search 'x': known: levelwise, joint"),
         ("solve sfc --batch 0", "--batch: should be greater than or equal to 1, got 0"),
         ("solve sfc --batch 1.5", "Invalid value for '--batch'"),
         ("solve sfc --batch nan", "Invalid value for '--batch'"),
         ("solve sfc --batch " + "9" * 5000, "Invalid value for '--batch'"),
         ("solve sfc --levels 65", "--levels: should be less than or equal to 64, got 65"),
-        ("solve sfc --element-bytes 3", "--element-bytes: should be one of 1, 2, 4, 8, got 3"),
         ("solve sfc --output /nowhere/p.json", "/nowhere/p.json: there is no folder"),
         ("solve sfc --output .", ".: should be a file, not a folder"),
         ("solve sfc --output /dev/stdout", "/dev/stdout: should be a file; --json"),
@@ -225,7 +183,6 @@ def test_completion_in_a_real_bash(words: str, offered: str) -> None:
         ("solve ", "unknown network ''"),
         ("solve sfc --fix fc1", "--fix should be LAYER[@LEVEL]=CHOICE"),
         ("solve sfc --memory much", "--memory: should be bytes, as in 8GB"),
-        ("solve sfc --optimizer lion", "--optimizer: should be sgd"),
         ("solve sfc --level-weights 8,x", "--level-weights should be whole numbers"),
         ("solve sfc --solver-option x", "--solver-option should be K=V"),
         ("solve sfc --threads 2", "solver 'dp' on SFC: takes no --threads"),
@@ -241,17 +198,7 @@ def test_completion_in_a_real_bash(words: str, offered: str) -> None:
         ("show sfc --schema", "--schema takes no NETWORK, PLAN, ARRAY or other option"),
         ("show sfc --rerun", "--rerun takes a plan file, and 'sfc' is a network"),
         ("show plan.json", "plan.json: cannot be read: No such file or directory"),
-        (
-            "simulate sfc --array hmc-hteer-16",
-            "unknown array 'hmc-hteer-16': did you mean hmc-htree-16?",
-        ),
-        ("simulate sfc --array none.toml", "none.toml: cannot be read: No such file or directory"),
-        ("simulate sfc --array .", ".: cannot be read: Is a directory"),
         ("simulate sfc --array ", "unknown array ''"),
-        (
-            "simulate sfc --array hmc-htree-16 --levels 5",
-            "levels: should be 4, since the array hmc-htree-16 has 16 accelerators, got 5",
-        ),
         *(
             (
                 f"simulate sfc --levels {levels}",
@@ -260,7 +207,6 @@ def test_completion_in_a_real_bash(words: str, offered: str) -> None:
             )
             for levels in (0, -1, 7)
         ),
-        ("simulate sfc --cost hours", "unknown cost 'hours': known: bytes, time, energy"),
         ("simulate sfc --collective tree", "unknown collective 'tree': known: pairwise, ring"),
         ("simulate sfc --overlap all", "unknown overlap 'all': known: none, gradient"),
         ("simulate sfc --trace /nowhere/t.json", "/nowhere/t.json: there is no folder '/nowhere'"),
@@ -269,16 +215,6 @@ def test_completion_in_a_real_bash(words: str, offered: str) -> None:
             "simulate sfc --profile none.toml",
             "none.toml: cannot be read: No such file or directory",
         ),
-        ("simulate sfc --place", "--place goes with --array and --cost time or energy"),
-        (
-            "simulate sfc --level-weights 1,1,1,1 --cost time",
-            "--level-weights goes with --cost byte",
-        ),
-        (
-            "simulate sfc --array tpu-v4-4x4x4 --search levelwise --cost time",
-            "solver 'dp' on SFC: a reduction joins several levels",
-        ),
-        ("compare all --array hmc-htree-17", "unknown array 'hmc-htree-17'"),
         ("explore lenet-c --free all --picture it.png", "--picture draws two levels or two layers"),
         (
             "solve lenet-c --simulate 3",
@@ -388,10 +324,7 @@ def test_nothing_is_imported_that_a_call_does_not_use() -> None:
     )
 
     def imported(*args: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", code, *args], capture_output=True, text=True, check=True
-        )
-        return done.stderr.strip()
+        return ended(sys.executable, "-c", code, *args).stderr.strip()
 
     assert imported("--help") == ""
     assert imported("solve", "--help") in {"", "pydantic"}  # Typer's own, to read defaults

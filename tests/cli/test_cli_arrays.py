@@ -20,20 +20,6 @@ def planned(folder: Path, name: str = "lenet-c", **asked: Any) -> Path:
     return file
 
 
-def test_a_step_is_printed_by_phase_layer_level_and_part(shell: Shell) -> None:
-    lines = shell.output("simulate", "lenet-c", "--array", "hmc-torus-16").splitlines()
-    step = ho.simulate(ho.solve("lenet-c", array="hmc-torus-16"))
-    assert lines[0] == f"Lenet-c on hmc-torus-16: {step.seconds * 1e3:.4g} ms a step, batch 256"
-    heads = [line.split()[0] for line in lines if line]
-    assert lines[1] == "reading text, pairwise all-reduce, nothing overlaps"
-    assert heads[2:6] == ["phase", "forward", "gradient", "backward"]
-    assert heads[6:12] == ["total", "layer", "conv1", "conv2", "fc1", "fc2"]
-    assert heads[12:17] == ["level", "H1", "H2", "H3", "H4"]
-    assert heads[17:19] == ["energy", "multiply-accumulates"]
-    assert heads[-5:] == ["total", "Bottleneck:", "Memory:", "From", "When"]
-    assert max(map(len, lines)) <= 80
-
-
 def test_json_adds_up(shell: Shell) -> None:
     found = shell.document("simulate", "alexnet", "--array", "a100-4x8", "--batch", "64")
     head = ("network", "array", "batch", "reading")

@@ -22,6 +22,7 @@ from hypar_opt.cli import app
 from hypar_opt.errors import HyparError
 from hypar_opt.solvers.backends import cbc, supervisor
 from hypar_opt.solvers.backends.process import SolverProcess
+from tests.commands import ended
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
@@ -48,10 +49,8 @@ main()
 def test_ctrl_c_ends_the_command_without_a_word_also_while_it_is_loaded(
     module: str, status: int
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", interrupting(module)], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
+    done = ended(sys.executable, "-c", interrupting(module), status=status)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_little_is_imported_before_ctrl_c_is_handled() -> None:
@@ -62,13 +61,8 @@ def test_little_is_imported_before_ctrl_c_is_handled() -> None:
         "import hypar_opt.__main__\n"
         "print(*sorted(set(sys.modules) - before))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": str(Path(ho.__file__).parent.parent)},
-    )
+    env = {"PYTHONPATH": str(Path(ho.__file__).parent.parent)}
+    done = ended(sys.executable, "-S", "-c", program, env=env)
     early = set(done.stdout.split())
     assert {name for name in early if name.startswith("hypar_opt")} == {
         *("hypar_opt", "hypar_opt.__main__", "hypar_opt.version")
@@ -101,10 +95,7 @@ def test_an_ignored_ctrl_c_stays_ignored() -> None:
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         + interrupting("numpy", "dp")  # as behind nohup
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert ended(sys.executable, "-c", program).stderr == ""
 
 
 def test_a_supervisor_that_nobody_listens_to_ends_without_a_word(tmp_path: Path) -> None:

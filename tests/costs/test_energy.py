@@ -15,7 +15,6 @@ from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.readings import INFERENCE, TRAINING
 from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.documents.document import validate
-from hypar_opt.errors import RefusedError
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.pricing import price_levels, price_table
 from hypar_opt.units import PREFIXES
@@ -144,13 +143,6 @@ def test_level_by_level_charges_telescope_to_those_of_the_final_shards(
     )
 
 
-def test_where_amounts_are_whole_femtojoules_the_sum_has_no_rounding() -> None:
-    for levels in range(1, 7):
-        plan = ho.solve("alexnet", cost="energy", array=f"hmc-htree-{2**levels}")
-        assert plan.cost.unit == "femtojoules"
-        assert plan.cost.total == by_the_formula(plan) * 10**15
-
-
 def test_the_papers_formula_in_the_papers_numbers() -> None:
     """SFC, all data, 16 cubes: 640 pJ a touched word, 1920 pJ a moved one, 4.6 pJ a MAC."""
     plan = ho.solve("sfc", solver="data", cost="energy", array="hmc-htree-16")
@@ -174,38 +166,6 @@ def test_dear_work_makes_the_unit_coarser_and_the_plan_says_so(mac: str, unit: s
     assert plan.cost.unit == unit
     assert abs(total(plan) - by_the_formula(plan) * per_joule(plan)) <= 100
     ho.check_certificate(plan, ho.certify(plan))
-
-
-@given(networks(longest=4), asked_of_arrays())
-def test_level_by_level_energy_needs_no_final_shards(network: ho.Network, asked: Asked) -> None:
-    """But for the links that rings cross, which join levels."""
-    array: Array = asked["array"]
-    refusal = ""
-    try:
-        level = ho.solve(network, cost="energy", search="levelwise", **asked)
-    except RefusedError as error:
-        refusal = str(error)
-        asked["array"] = array.model_copy(update={"collective": "pairwise"})
-        level = ho.solve(network, cost="energy", search="levelwise", **asked)
-    assert "a reduction joins several levels, as around a ring" in refusal or not refusal
-    assert not refusal or (array.collective == "ring" and array.energies.hop and array.levels > 1)
-    joint = ho.solve(network, cost="energy", search="joint", **asked)
-    assert (level.solver.scope, level.solver.status) == ("level", "optimal")
-    assert joint.cost.total <= level.cost.total
-    ho.check_certificate(level, ho.certify(level))
-
-
-def test_nothing_but_words_between_accelerators_makes_it_the_plan_of_bytes() -> None:
-    data = cubes(kind="htree", accelerators=16, link={"bandwidth": "1 GB/s"})
-    data["energy"] = {"mac": "0 J", "dram": "0 J", "remote": "4 pJ"}
-    for name in ho.models.PAPER_NETWORKS:
-        energy = ho.solve(name, cost="energy", array=validate(Array, data))
-        moved = ho.solve(name, search="joint", reading="executed")
-        assert energy.cost.unit == "femtojoules"
-        assert energy.cost.total == 1000 * moved.cost.total
-        cost = COSTS["energy"].from_problem(energy.problem, workload(energy))
-        table = level_table(cost, workload(energy))
-        assert (table.node % 1000 == 0).all()
 
 
 def test_an_array_that_takes_no_energy_costs_nothing() -> None:

@@ -12,18 +12,13 @@ from typing import Any
 import pytest
 
 from tests.commands import command
-from tests.test_docs import ROOT, blocks, install
-
-PAGE = ROOT / "docs" / "adding-a-cost.md"
+from tests.test_docs import ROOT, install_page
 
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Path:
     """A folder on the path, with the page's module and its entry point."""
-    for name, _, text in blocks(PAGE):
-        if name:
-            (tmp_path / name).write_text(text)
-    install(tmp_path)
+    install_page(ROOT / "docs" / "adding-a-cost.md", tmp_path)
     return tmp_path
 
 

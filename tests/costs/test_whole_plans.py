@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -95,8 +93,3 @@ def test_charges_of_all_states_are_those_of_each(name: str, array: str) -> None:
     for row, alone in zip(pairs, alone_pairs, strict=True):
         spread = np.broadcast_to(row, (len(boundaries), *[3] * 6)).reshape(each_pair)
         assert np.array_equal(spread, np.broadcast_to(alone, each_pair))
-
-
-def test_a_solve_without_an_array_imports_no_networkx() -> None:
-    code = "import sys, hypar_opt as ho; ho.solve('vgg-e'); sys.exit('networkx' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -102,44 +102,6 @@ def test_the_smallest_memory_that_would_do_does_and_a_byte_less_does_not(
         solve(name, search, memory=needed - 1)
 
 
-def test_memory_is_weights_gradients_state_and_maps_of_the_shard() -> None:
-    """One layer of 70 x 100 at batch 32 on one accelerator, then on two."""
-    layer = {"name": "fc", "kind": "fc", "units": 100}
-    network = ho.Network.model_validate(
-        {"name": "one", "input": {"features": 70}, "layer": [layer]}
-    )
-    weights, reads, writes = 70 * 100, 32 * 70, 32 * 100
-
-    def needed(levels: int, optimizer: str) -> int:
-        asked = {"memory": 1, "optimizer": optimizer}
-        with pytest.raises(ho.HyparError) as raised:
-            ho.solve(network, batch=32, levels=levels, constraints=asked)
-        return int(str(raised.value).split()[-2].replace(",", ""))
-
-    assert needed(0, "sgd") == 4 * (2 * weights + 2 * (reads + writes))
-    assert needed(0, "adam") == 4 * (4 * weights + 2 * (reads + writes))
-    assert needed(0, "12") == 4 * (5 * weights + 2 * (reads + writes))
-    # Model parallelism halves weights and input, data parallelism both maps: the lighter.
-    halved = weights + reads + 2 * writes
-    assert needed(1, "sgd") == 4 * min(halved, 2 * weights + reads + writes)
-
-
-def test_inference_holds_weights_and_maps_alone() -> None:
-    """No gradients, no errors, no optimizer's state: by hand, on two accelerators."""
-    layer = {"name": "fc", "kind": "fc", "units": 100}
-    network = ho.Network.model_validate(
-        {"name": "one", "input": {"features": 70}, "layer": [layer]}
-    )
-    weights, reads, writes = 70 * 100, 32 * 70, 32 * 100
-    fits = 2 * (weights // 2 + reads // 2 + writes)  # model parallelism, two bytes an element
-    asked: dict[str, Any] = {"batch": 32, "levels": 1, "inference": True, "element_bytes": 2}
-    limits = {"memory": fits, "optimizer": "adam", "fix": ("fc=model",)}
-    plan = ho.solve(network, **asked, constraints=limits)
-    assert plan.constraints.memory == fits
-    with pytest.raises(ho.HyparError, match=f"the smallest memory that would do is {fits:,} bytes"):
-        ho.solve(network, **asked, constraints=limits | {"memory": fits - 1})
-
-
 def test_memory_reads_decimal_and_binary_units() -> None:
     for text, bytes_ in (("8GB", 8 * 10**9), ("1.5 MiB", 3 * 2**19), ("2k", 2000), ("77", 77)):
         assert ho.Constraints(memory=text).memory == bytes_
@@ -168,16 +130,6 @@ def test_what_is_proven_infeasible_ends_with_4(
     out, err = capsys.readouterr()
     assert out == ""
     assert says in err
-
-
-@pytest.mark.parametrize(
-    "pins", [["fc1=data", "fc1=model"], ["fc9=data"], ["fc1@H9=data"], ["fc1=output"]]
-)
-def test_pins_that_conflict_or_name_what_is_not_there_are_wrong_input(
-    pins: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["solve", "sfc", *(word for pin in pins for word in ("--fix", pin))]) == 2
-    assert capsys.readouterr().err.startswith("hypar-opt: --fix ")
 
 
 def test_pins_alone_need_one_state_a_level(monkeypatch: pytest.MonkeyPatch) -> None:

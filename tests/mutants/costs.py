@@ -63,7 +63,7 @@ COSTS = (
         "costs/reading_factors",
         "[row.gradient * size for size in statistics]",
         "[0 * size for size in statistics]",
-        ("costs/test_layouts_of_graphs", "execution/test_run"),
+        ("proofs/test_replica_proofs", "execution/test_run"),
     ),
     Mutant(
         "the topmost level is crossed twice",
@@ -91,7 +91,7 @@ COSTS = (
         "costs/compute",
         "load = 2 * load + problem.constraints.optimizer_bytes(element_bytes) * shard",
         "load = 2 * load",
-        ("instance/test_constraints",),
+        ("costs/test_time",),
     ),
     Mutant(
         "a ring's bytes cross the links of a pair",

@@ -16,9 +16,9 @@ import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.costs import COSTS
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import layouts_of, price, price_levels
+from hypar_opt.instance.pricing import price, price_levels
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.plan.plan import json_number, words_of
+from hypar_opt.plan.plan import json_number
 from hypar_opt.proofs.certificate import certify, write_certificate
 from hypar_opt.report.labels import optimality
 from hypar_opt.report.page.contents import gather
@@ -29,20 +29,12 @@ from hypar_opt.workload.tensors import workload_of
 from tests.strategies.graph_problems import random_graph_problem, solved
 from tests.strategies.plans import Rows, every_plan
 from tests.strategies.problems import keeps, priced_plans, random_problem
+from tests.strategies.written_plans import claiming
 
 
-def claiming(plan: ho.Plan, rows: Rows, **claims: Any) -> str:
+def forged(plan: ho.Plan, rows: Rows, **claims: Any) -> str:
     """Return the file of a plan with other choices, whose solver claims what it may not."""
-    instance = Instance.of_plan(plan)
-    forged = plan.model_copy(
-        update={
-            "parallelism": words_of(rows, plan.words),
-            "layouts": layouts_of(instance, rows),
-            "cost": price(instance, rows),
-            "solver": plan.solver.model_copy(update=claims),
-        }
-    )
-    return forged.to_json()
+    return claiming(plan, Instance.of_plan(plan), rows, **claims).to_json()
 
 
 def read(text: str, folder: Path) -> ho.Plan:
@@ -76,7 +68,7 @@ def test_a_baseline_that_keeps_to_the_constraints_disproves_a_bound_above_it(
     )
     honest = ho.solve(network, search="joint", **asked)
     for total, rows in (plans[0], plans[len(plans) // 2], plans[-1]):
-        text = claiming(honest, rows, bound=json_number(total))
+        text = forged(honest, rows, bound=json_number(total))
         if total <= cheapest:
             assert optimality(read(text, tmp_path)).startswith("its file says optimal over all")
             continue
@@ -84,7 +76,7 @@ def test_a_baseline_that_keeps_to_the_constraints_disproves_a_bound_above_it(
         with pytest.raises(ho.HyparError, match=f"solver, bound: should be at most {least}, which"):
             read(text, tmp_path)
         # Without the claim it is a plan as any other.
-        read(claiming(honest, rows, status="feasible", bound=None), tmp_path)
+        read(forged(honest, rows, status="feasible", bound=None), tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -115,7 +107,7 @@ def test_a_baseline_that_costs_less_at_a_level_disproves_that_the_level_is_optim
             for level, other in others
             if keeps(workload, problem, other)
         )
-        text = claiming(honest, rows, bound=json_number(sum(levels_of(rows), Fraction())))
+        text = forged(honest, rows, bound=json_number(sum(levels_of(rows), Fraction())))
         if disproved:
             with pytest.raises(ho.HyparError, match='solver, status: should be "feasible": at H'):
                 read(text, tmp_path)
@@ -146,7 +138,7 @@ def between() -> tuple[ho.Plan, str]:
     for rows in every_plan(len(plan.layers), plan.levels, 2):
         total = price(instance, rows).total
         if plan.cost.total < total < least:
-            text = claiming(plan, rows, bound=total)
+            text = forged(plan, rows, bound=total)
             return plan, text
     raise AssertionError("no plan is between")
 

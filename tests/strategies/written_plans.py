@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -24,22 +25,20 @@ from tests.strategies.plans import Asked, Rows
 def written(network: ho.Network, scope: str, **asked: Any) -> Callable[[Rows], ho.Plan]:
     """Return what writes down the plan of a network that makes some choices, levels x layers."""
     problem = problem_of(**asked)
-    free = {**asked, "constraints": {}}
-    plan = ho.solve(network, solver="data", **free)
-    solver = plan.solver.model_copy(update={"scope": scope})
-    instance = Instance(network, problem)
+    plan = ho.solve(network, solver="data", **{**asked, "constraints": {}})
+    plan = plan.model_copy(update={"constraints": problem.constraints})
+    return partial(claiming, plan, Instance(network, problem), scope=scope)
 
-    def write(rows: Rows) -> ho.Plan:
-        update = {
-            "constraints": problem.constraints,
-            "parallelism": words_of(rows, plan.words),
-            "layouts": layouts_of(instance, rows),
-            "cost": price(instance, rows),
-            "solver": solver,
-        }
-        return plan.model_copy(update=update)
 
-    return write
+def claiming(plan: ho.Plan, instance: Instance, rows: Rows, **claims: Any) -> ho.Plan:
+    """Return a plan with other choices, and what they cost, of which its solver claims more."""
+    update = {
+        "parallelism": words_of(rows, plan.words),
+        "layouts": layouts_of(instance, rows),
+        "cost": price(instance, rows),
+        "solver": plan.solver.model_copy(update=claims),
+    }
+    return plan.model_copy(update=update)
 
 
 def choosing(plan: ho.Plan, rows: Rows) -> ho.Plan:

@@ -313,6 +313,7 @@ def test_it_is_refused_in_a_line_that_names_the_layer(case: str) -> None:
     assert "\n" not in message
 
 
+POOL = {"kind": "max", "size": [2, 2], "stride": 2, "padding": 0, "rounding": "down"}
 SAME = [
     (fc("a"), fc("a", bias=False)),
     (fc("a"), layer("a", "linear", units=8)),
@@ -324,25 +325,24 @@ SAME = [
         layer("a", "conv", filters=2, kernel=3, padding=[1, 2]),
         layer("a", "conv", filters=2, kernel=3, padding=[1, 2, 1, 2], bias=False),
     ),
+    (
+        layer("a", "conv", filters=2, kernel=3, pool={"kind": "max", "size": 2}),
+        layer("a", "conv", filters=2, kernel=[3, 3], stride=[1, 1], pool=POOL),
+    ),
     (layer("a", "norm", norm="rms"), layer("a", "norm", norm="rms", bias=False)),
     (layer("a", "norm", norm="layer"), layer("a", "norm", norm="layer", bias=True)),
+    (
+        layer("a", "attention", heads=2),
+        layer("a", "attention", heads=2, kv_heads=2, causal=False),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("brief", "full"), SAME)
 def test_a_default_that_is_given_makes_no_other_network(brief: Table, full: Table) -> None:
-    of = IMAGE if brief["kind"] == "conv" else TOKENS
+    of = {"conv": IMAGE, "attention": TOKENS | {"features": 12}}.get(brief["kind"], TOKENS)
     short, long = (ho.Network.model_validate(network(of, one)) for one in (brief, full))
     assert short == long
-    assert short.digest() == long.digest()
-
-
-def test_all_heads_have_keys_of_their_own_unless_told() -> None:
-    fused = fc("qkv", units=12)
-    short, long = (
-        ho.Network.model_validate(network(TOKENS, fused, layer("a", "attention", heads=4, **keys)))
-        for keys in ({}, {"kv_heads": 4, "causal": False})
-    )
     assert short.digest() == long.digest()
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +14,18 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import local_words, memory_load
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.readings import READINGS, TRAINING, Phase
-from hypar_opt.costs.states import counts_of, of_rows, parts_of
-from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.plan.arguments import problem_of
+from hypar_opt.costs.states import counts_of
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, WHOLE
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import DATA_CHOICE, OUTPUT, Contraction
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
+from tests.commands import command
 from tests.strategies.networks import networks
+from tests.test_docs import ROOT, install_page
 
 FACTORS: dict[str, dict[str, Any]] = {
     "text": {"dW": 8, "F": 8, "E": 8, "dp-mp": 1, "mp-mp": 2, "mp-dp": 2, "first": False},
@@ -87,29 +83,6 @@ def test_every_entry_is_what_tables_1_and_2_and_type_iii_say(
         assert table.edge.tolist() == edge.tolist()
 
 
-@given(networks(longest=4), st.integers(1, 9), st.integers(0, 9), st.data())
-def test_shards_memory_and_words_are_those_of_the_powers_of_two(
-    network: ho.Network, batch: int, levels: int, data: st.DataObject
-) -> None:
-    """W / 2^(m+o), A / 2^(d+m), F / 2^(d+o), times 2^levels."""
-    workload = workload_of(network, batch, CHOICES)
-    rows = [[data.draw(st.integers(0, 2)) for _ in workload.layers] for _ in range(levels)]
-    counts, every_layer = counts_of(rows, len(workload.layers), 3), np.arange(len(workload.layers))
-    parts = parts_of(rows, len(workload.layers), 3, Hierarchy.of_halves(levels))
-    hierarchy = Hierarchy.of_halves(levels)
-    weights, inputs, outputs = local_words(
-        workload, every_layer, of_rows(rows, len(every_layer)), hierarchy
-    )
-    problem = problem_of(batch=batch, levels=levels, inference=True, element_bytes=1)
-    load = memory_load(workload, parts, problem)
-    for layer, (d, m, o) in enumerate(counts.T.tolist()):
-        assert weights[layer] * 2 ** (m + o) == workload.weights[layer] << levels
-        assert inputs[layer] * 2 ** (d + m) == workload.inputs[layer] << levels
-        assert outputs[layer] * 2 ** (d + o) == workload.pooled[layer] << levels
-        maps = inputs[layer] + (workload.outputs[layer] << m)
-        assert load[layer] == weights[layer] + maps
-
-
 def test_layouts_follow_from_the_axes() -> None:
     """Data reads and writes by batch; model by channel and partial; output whole and by channel."""
     layouts = workload_of(ho.load("lenet-c"), 4, CHOICES).layouts
@@ -152,120 +125,47 @@ def test_what_is_no_contraction_is_refused(text: str) -> None:
         Contraction.parse(text)
 
 
-DEPTHWISE = '''
-"""A depthwise convolution: every channel has a kernel of its own."""
-from typing import ClassVar, Literal
-
-from hypar_opt.workload.operators.axes import DATA_CHOICE, Choice, Contraction
-from hypar_opt.workload.operators.base import LayerMaps, Operator
-from hypar_opt.workload.operators.windows import Borders, Pair, slide
-
-CHANNEL = Choice("channel", "c", "channel", "●", "M")
-
-
-class Depthwise(Operator):
-    kind: Literal["depthwise"]
-    kernel: Pair
-    stride: Pair = (1, 1)
-    padding: Borders = (0, 0)
-
-    contraction: ClassVar = Contraction.parse("x[b,c,h,w] * w[k,l,c] -> y[b,c,p,q]")
-    choices: ClassVar = {"data": DATA_CHOICE, "model": CHANNEL}
-    trick: ClassVar = "data"
-    reads_images: ClassVar = True
-
-    def maps(self, *reads):
-        (read,) = reads
-        channels = read.channels
-        output = slide(self.name, "kernel", read, self.kernel, self.stride, self.padding, channels)
-        return LayerMaps(read, output, output)
-
-    def sizes(self, maps):
-        (k, l), (read, output, *_) = self.kernel, maps
-        return {"c": read.channels, "h": read.height, "w": read.width, "k": k, "l": l,
-                "p": output.height, "q": output.width}
-'''
 SEPARABLE = """
 name = "separable"
 input = { channels = 8, height = 8, width = 8 }
-[[layer]]
-name = "dw"
-kind = "depthwise"
-kernel = 3
-padding = 1
-[[layer]]
-name = "pw"
-kind = "conv"
-filters = 16
-kernel = 1
-[[layer]]
-name = "dw2"
-kind = "depthwise"
-kernel = 3
-[[layer]]
-name = "fc"
-kind = "fc"
-units = 10
+layer = [
+  { name = "dw", kind = "depthwise", kernel = 3, padding = 1 },
+  { name = "pw", kind = "conv", filters = 16, kernel = 1 },
+  { name = "dw2", kind = "depthwise", kernel = 3 },
+  { name = "fc", kind = "fc", units = 10 },
+]
 """
 
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
-    """A package that adds a kind of layer by entry point, in one file; and a network of it."""
-    (tmp_path / "mobile.py").write_text(DEPTHWISE)
-    info = tmp_path / "mobile-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mobile\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[hypar_opt.operators]\ndepthwise = mobile:Depthwise\n")
+    """The kind of layer that CONTRIBUTING adds by entry point; and a network of it."""
+    install_page(ROOT / "CONTRIBUTING.md", tmp_path)
     (tmp_path / "net.toml").write_text(SEPARABLE)
     return tmp_path
 
 
-def hypar(folder: Path, *command: str, status: int = 0) -> str:
-    return process(folder, "-m", "hypar_opt", *command, status=status)
+def hypar(folder: Path, *args: str, status: int = 0) -> str:
+    done = command(list(args), folder)
+    assert done.status == status, done.errors
+    return done.errors if status else done.output
 
 
-def process(folder: Path, *arguments: str, status: int = 0) -> str:
-    program = [sys.executable, *arguments]
-    env = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{Path.cwd()}"}
-    done = subprocess.run(program, cwd=folder, env=env, capture_output=True, text=True)
-    assert done.returncode == status, done.stderr
-    return done.stdout if status == 0 else done.stderr
-
-
-ALL_SOLVERS = """
-import hypar_opt as ho
-from hypar_opt.instance.instance import Instance
-
-for search, reading in (("levelwise", "text"), ("joint", "figures"), ("joint", "executed")):
-    plans = [
-        ho.solve("net.toml", batch=4, levels=2, reading=reading, search=search, solver=solver)
-        for solver in ("dp", "ilp", "cpsat", "brute")
-    ]
-    assert all(plan.parallelism == plans[0].parallelism for plan in plans)
-    assert all(plan.cost == plans[0].cost for plan in plans)
-    words = {word for row in plans[0].parallelism for word in (row[0], row[2])}
-    assert words <= {"data", "channel"}
-for search in ("levelwise", "joint"):
-    choices = ("data", "model", "output")
-    plans = [
-        ho.solve("net.toml", batch=4, levels=2, choices=choices, search=search, solver=solver)
-        for solver in ("dp", "cpsat", "brute")
-    ]
-    assert all(plan.parallelism == plans[0].parallelism for plan in plans)
-    assert all(row[0] in {"data", "channel"} for row in plans[0].parallelism)
-pinned = ho.solve("net.toml", batch=4, levels=2, constraints={"fix": ["dw=data"]})
-try:
-    Instance.of_plan(pinned).constraints.check([[1, 0, 0, 0]] * 2)
-except ho.HyparError as error:
-    assert str(error) == "constraints: dw may not take channel at H1"
-    print("agree")
-"""
-
-
-def test_a_kind_from_outside_is_solved_by_all_solvers_alike(elsewhere: Path) -> None:
+@pytest.mark.parametrize(
+    "asked",
+    ["--reading text", "--reading figures", "--reading executed", "--choices data,model,output"],
+)
+def test_a_kind_from_outside_is_solved_by_all_solvers_alike(asked: str, elsewhere: Path) -> None:
     """With two choices, and with three, of which the kind has only two."""
-    assert process(elsewhere, "-c", ALL_SOLVERS) == "agree\n"
+    solvers = ("--solvers", "dp,ilp,cpsat,brute")
+    sizes = (*("net.toml", "--batch", "4", "--levels", "2"), *asked.split())
+    rows = json.loads(hypar(elsewhere, "verify", *sizes, *solvers, "--json"))
+    assert {(row["search"], row["verdict"]) for row in rows} == {
+        ("levelwise", "agrees"),
+        ("joint", "agrees"),
+    }
+    plan = json.loads(hypar(elsewhere, "solve", *sizes, "--search", "joint", "--json"))
+    assert {word for row in plan["parallelism"] for word in row[::2]} <= {"data", "channel"}
 
 
 def test_a_kind_from_outside_is_proved_simulated_pinned_and_reported(elsewhere: Path) -> None:

@@ -87,6 +87,10 @@ LAYERS: list[dict[str, Any]] = [
     *({"kind": "conv", "filters": f, "kernel": 1, "groups": g} for f in (4, 6) for g in (2, 3, 4)),
     {"kind": "conv", "filters": 4, "kernel": 2, "pool": {"kind": "max", "size": 4}},
     *({"kind": "pool", "pool": {"kind": "max", "size": size}} for size in (1, 4, 5)),
+    *(
+        {"kind": "pool", "pool": {"kind": "max", "size": 2, "rounding": "up"} | more}
+        for more in ({"stride": s, "padding": p} for s in (1, 2, 3, 4) for p in (0, 1))
+    ),
     {"kind": "fc", "units": 3},
     {"kind": "linear", "units": 3},
     {"kind": "embedding", "features": 4},

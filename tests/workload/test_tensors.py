@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
 from tests.strategies.networks import networks
-
-
-@given(networks())
-def test_the_graph_of_a_network_is_a_path_of_its_layers(network: ho.Network) -> None:
-    graph = ho.layer_graph(network)
-    assert list(nx.topological_sort(graph)) == [layer.name for layer in network.layers]
-    assert nx.is_directed_acyclic_graph(graph)
-    assert graph.number_of_edges() == len(network.layers) - 1
-    for u, v, data in graph.edges(data=True):
-        assert data["boundary"] == graph.nodes[u]["maps"].pooled == graph.nodes[v]["maps"].input
 
 
 @given(networks(), st.integers(1, 2**31 - 1))
@@ -33,14 +22,6 @@ def test_tensors_of_a_batch(network: ho.Network, batch: int) -> None:
         assert layer.error == layer.pooled
         assert layer.output_error == layer.output
         assert layer.input_error == layer.input
-
-
-@given(networks())
-def test_a_convolution_multiplies_its_kernel_at_every_output(network: ho.Network) -> None:
-    workload = ho.Workload.of(ho.layer_graph(network), 3)
-    for layer, weights in zip(workload.layers, workload.weights, strict=True):
-        positions = layer.output[2] * layer.output[3] if layer.kind == "conv" else 1
-        assert layer.macs == 3 * weights * positions
 
 
 def test_the_largest_sizes_overflow_nothing() -> None:

@@ -213,7 +213,7 @@ class Shuffle(Weightless):
             raise self.refuse(
                 "groups", f"should divide the {read.channels} channels, got {self.groups}"
             )
-        return LayerMaps(read, read, read)
+        return super().maps(read)
 
     def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:  # noqa: ARG002
         return ()  # each part of its output is of all groups of its input
@@ -237,7 +237,3 @@ class Output(Weightless):
         # The largest logit, the sum of exponentials, and the target's logit: each side knows its
         # own channels only.
         return Statistics(forward=3) if self.loss == "softmax" else Statistics()
-
-    def maps(self, *reads: Map) -> LayerMaps:
-        (read,) = reads
-        return LayerMaps(read, read, read)

@@ -14,7 +14,7 @@ from hypar_opt.workload.operators.axes import (
     Contraction,
 )
 from hypar_opt.workload.operators.base import Operator
-from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, TokenMap
+from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap
 
 
 class Weightless(Operator):
@@ -25,6 +25,10 @@ class Weightless(Operator):
         data=DATA_CHOICE, model=CHANNELS, output=REPLICAS
     )
     trick: ClassVar[str] = "data"
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        (read,) = reads
+        return LayerMaps(read, read, read)
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
         return channel_sizes(maps)

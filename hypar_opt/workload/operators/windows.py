@@ -36,11 +36,6 @@ Border = Annotated[int, Strict(), Field(ge=0, le=LARGEST_SIZE)]
 Pair = Annotated[
     tuple[Size, Size], BeforeValidator(_both, json_schema_input_type=Size | tuple[Size, Size])
 ]
-BorderPair = Annotated[
-    tuple[Border, Border],
-    BeforeValidator(_both, json_schema_input_type=Border | tuple[Border, Border]),
-]
-"""Padding of height and width, on both sides alike."""
 Borders = Annotated[
     tuple[Border, ...],
     BeforeValidator(
@@ -50,7 +45,7 @@ Borders = Annotated[
         | tuple[Border, Border, Border, Border],
     ),
 ]
-"""The same, or top, left, bottom, right."""
+"""Padding of height and width, on both sides alike; or top, left, bottom, right."""
 
 
 class PoolWindow(Document):
