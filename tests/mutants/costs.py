@@ -14,14 +14,14 @@ COSTS = (
         _BYTES,
         "copies = copies * np.where(whole[block], below, kept[-1].below)",
         "copies = copies * np.where(whole[block], 1, kept[-1].below)",
-        ("execution/virtual/test_optima", "proofs/test_replica_proofs"),
+        ("execution/virtual/test_optima", "proofs/test_proof_tables"),
     ),
     Mutant(
         "what is gathered above is not counted",
         _BYTES,
         "copies = gathered[block].above",
         "copies = np.ones_like(gathered[block].above)",
-        ("proofs/test_replica_proofs",),
+        ("proofs/test_proof_tables",),
     ),
     Mutant(
         "gathered last ignored",
@@ -56,7 +56,7 @@ COSTS = (
         "costs/reading_factors",
         "((layouts.output < FIRST_SPLIT) & ~whole, [output_quarters",
         "(layouts.output < FIRST_SPLIT, [output_quarters",
-        ("execution/virtual/test_optima", "proofs/test_replica_proofs"),
+        ("execution/virtual/test_optima", "proofs/test_proof_tables"),
     ),
     Mutant(
         "statistics are free",
