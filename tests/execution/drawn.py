@@ -13,7 +13,7 @@ import hypar_opt as ho
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.parallelism import CHOICES
-from hypar_opt.workload.tensors import workload_of
+from hypar_opt.workload.tensors import Workload, workload_of
 from tests.strategies.drawn_networks import _Drawing
 
 HALVES = ((2,), (2, 2), (2, 2, 2))
@@ -54,10 +54,16 @@ def drawn_programs(
         sizes = rng.choice(hierarchies)
         batch = prod(sizes) * rng.randint(1, 2)
         workload = workload_of(network, batch, CHOICES, shared_tensors=True)
-        rows = []
-        for _ in sizes:
-            row = [rng.randrange(len(node.operator.splits)) for node in workload.nodes]
-            for node, column in shared_weights(workload, row).items():
-                row[node] = column
-            rows.append(row)
-        yield Program(workload, rows, sizes)
+        yield Program(workload, [random_row(rng, workload) for _ in sizes], sizes)
+
+
+def random_row(rng: random.Random, workload: Workload) -> list[int]:
+    """Return any choices of all nodes at a level."""
+    row = [rng.randrange(len(node.operator.splits)) for node in workload.nodes]
+    return with_shared_weights(workload, row)
+
+
+def with_shared_weights(workload: Workload, row: list[int]) -> list[int]:
+    """Return choices in which shared weights are stored as their users leave them."""
+    stored = shared_weights(workload, row)
+    return [stored.get(node, choice) for node, choice in enumerate(row)]
