@@ -14,14 +14,14 @@ EXECUTION = (
         _STEP,
         "tensor.part_of(whole, layouts, device) * (not within(device, addends))",
         "tensor.part_of(whole, layouts, device)",
-        ("execution/virtual/test_random_plans",),
+        ("execution/virtual/test_last_layers",),
     ),
     Mutant(
         "replicas' losses are added",
         _STEP,
         "copies = self.program.parts(layouts, WHOLE)\n            whole",
         "copies = 1\n            whole",
-        ("execution/virtual/test_random_plans",),
+        ("execution/virtual/test_last_layers",),
     ),
     Mutant(
         "shares' softmax losses are added",

@@ -60,7 +60,7 @@ PROOFS = (
     Mutant(
         "a layer is allowed no choice",
         _FLOWS,
-        "if not _allowed(table).any(axis=1).all():",
+        "if not allowed_choices(table).any(axis=1).all():",
         "if False:",
         ("proofs/test_graph_proofs",),
     ),
@@ -138,7 +138,7 @@ PROOFS = (
     Mutant(
         "thresholds in spite of constraints",
         "proofs/reference/tables",
-        "        and not restrictions.any\n",
+        "        and not problem.restrictions.any\n",
         "",
         ("proofs/test_proofs",),
     ),
@@ -173,8 +173,8 @@ PROOFS = (
     Mutant(
         "thresholds in spite of unequal level weights",
         "proofs/reference/tables",
-        "and len(set(plan.level_weights)) <= 1",
-        "and len(set(plan.level_weights)) <= 2",
+        "and len(set(problem.plan.level_weights)) <= 1",
+        "and len(set(problem.plan.level_weights)) <= 2",
         ("proofs/test_proofs",),
     ),
     Mutant(
