@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.execution.export import jax_module, sharded_plan, shardings
+from hypar_opt.execution.export import jax_module, sharded_plan
 from hypar_opt.execution.jax.weights import weights_of
+from hypar_opt.execution.shardings import shardings
 from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
 from tests.execution.small_networks import chain, cnn, gpt

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.execution.jax.axes import AxisTies, StoredAxis
-from hypar_opt.execution.jax.maps import NETWORK_INPUT, NetworkMaps
+from hypar_opt.execution.jax.axes import NETWORK_INPUT, AxisTies, StoredAxis
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, Layout
 
 if TYPE_CHECKING:
+    from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.sharding.conversions import Layouts
-    from hypar_opt.sharding.program import Program
     from hypar_opt.workload.operators.base import Operator
 
 
@@ -42,7 +41,7 @@ class SplitAxes(NamedTuple):
     flattened_first: frozenset[int]
 
 
-def split_axes(maps: NetworkMaps, program: Program) -> SplitAxes:
+def split_axes(sharded: ShardedNetwork) -> SplitAxes:
     """Return a network's axes, split as a plan's layouts say.
 
     Raises
@@ -50,19 +49,20 @@ def split_axes(maps: NetworkMaps, program: Program) -> SplitAxes:
     HyparError
         If a size cannot be split evenly.
     """
-    layers = zip(maps.network.layers, maps.network.sources, strict=True)
+    network = sharded.network
+    layers = zip(network.layers, network.sources, strict=True)
     first = frozenset(
         position
         for position, (layer, reads) in enumerate(layers)
         if layer.contraction.is_matrix_product
         and NETWORK_INPUT not in reads
-        and len(maps.read_positions(reads[0])) == 2
+        and len(sharded.read_positions(reads[0])) == 2
     )
     while True:
-        tying = _Tying(maps, program, AxisTies(len(program.rows)), first)
+        tying = _Tying(sharded, AxisTies(sharded.levels), first)
         shapes = tying.shapes()
         axes = tying.ties.solve()
-        split = {p for p in first if axes[shapes[maps.network.sources[p][0]].writes].split}
+        split = {p for p in first if axes[shapes[network.sources[p][0]].writes].split}
         if not split:
             return SplitAxes(axes, shapes, first)
         first -= split
@@ -72,18 +72,13 @@ def split_axes(maps: NetworkMaps, program: Program) -> SplitAxes:
 class _Tying:
     """The ties of a network's axes, layer by layer."""
 
-    maps: NetworkMaps
-    program: Program
+    sharded: ShardedNetwork
     ties: AxisTies
     flattened_first: frozenset[int]
 
-    @property
-    def _shared(self) -> int:
-        return self.program.workload.shared
-
     def shapes(self) -> list[Shapes]:
         """Return each layer's axes, tied and split."""
-        network, program = self.maps.network, self.program
+        network, program = self.sharded.network, self.sharded.program
         batch = self.ties.new(program.workload.batch, "the batch")
         network_input = self.ties.new(network.input.feature_map().channels, "channels of the input")
         everywhere = (*program.read, *program.written, *program.stored)
@@ -95,11 +90,11 @@ class _Tying:
             sources = [network_input if s == NETWORK_INPUT else shapes[s].writes for s in reads]
             shape = self._tied(position, layer, sources)
             if position in self.flattened_first:
-                read = self.maps.read_map(reads[0]).elements
+                read = self.sharded.read_map(reads[0]).elements
                 features = self.ties.new(read, f"layer {layer.name!r}, features")
                 shape = shape._replace(reads=(features,))
             shapes.append(shape)
-            node = position + self._shared
+            node = position + self.sharded.shared
             for layouts in (program.written[node], program.stored[node]):
                 self.ties.split(shapes[-1].writes, _where(layouts, CHANNEL))
             for read in shapes[-1].reads:
@@ -111,32 +106,31 @@ class _Tying:
 
     def _tie_shared(self, shapes: list[Shapes]) -> None:
         """Split shared tensors, and tie the axes of layers that use the same weights."""
-        workload = self.program.workload
-        for node, writer in workload.tensor_writers.items():
-            axis = shapes[writer - self._shared].writes
-            self.ties.split(axis, _where(self.program.stored[node], CHANNEL))
-        for users in workload.weight_users.values():
-            owner = self.maps.owner(users[0] - self._shared)
+        program, shared = self.sharded.program, self.sharded.shared
+        for node, writer in program.workload.tensor_writers.items():
+            axis = shapes[writer - shared].writes
+            self.ties.split(axis, _where(program.stored[node], CHANNEL))
+        for users in program.workload.weight_users.values():
+            owner = self.sharded.owner(users[0] - shared)
             owned = shapes[owner]
-            for user in (node - self._shared for node in users):
+            for user in (node - shared for node in users):
                 if user == owner:
                     continue
-                ends = (shapes[user].reads[0], shapes[user].writes)
-                if self.maps.transposes(user):
+                ends = (*owned.reads, owned.writes)
+                if self.sharded.transposes(user):
                     assert owned.rows is not None
-                    self.ties.same(owned.writes, ends[0])
-                    self.ties.same(owned.rows, ends[1])
-                else:
-                    self.ties.same(owned.reads[0], ends[0])
-                    self.ties.same(owned.writes, ends[1])
+                    ends = owned.writes, owned.rows
+                axes = (*shapes[user].reads, shapes[user].writes)
+                for end, axis in zip(ends, axes, strict=True):
+                    self.ties.tie(end, axis)
 
     def _tied(self, position: int, layer: Operator, sources: list[int]) -> Shapes:
         """Return a layer's axes, after tying those that it reads to the one that it writes."""
-        maps, name = self.maps.layer_maps[position], f"layer {layer.name!r}"
+        maps, name = self.sharded.layer_maps[position], f"layer {layer.name!r}"
         writes = self.ties.new(maps.output.channels, f"{name}, channels")
         if layer.reads_ids:
             rows = self.ties.new(layer.sizes(maps)["i"], f"{name}, vocabulary")
-            written = self.program.written[position + self._shared]
+            written = self.sharded.program.written[position + self.sharded.shared]
             self.ties.split(rows, _where(written, PARTIAL))
             return Shapes((), writes, rows)
         if position in self.flattened_first:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.maps import NETWORK_INPUT
+from hypar_opt.execution.jax.axes import NETWORK_INPUT
 from hypar_opt.execution.jax.tensors import StoredTensor
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, Layout

@@ -84,8 +84,8 @@ def result(
     data = random_data(sharded, seed)
     step = run_step(sharded, data)
     found: dict[str, Any] = {
-        "differences": [[*key, str(value)] for key, value in step.differences.items()],
-        "moved": sum(row.compiled for row in step.rows),
+        "differences": [row.named for row in step.exchanges if row.modelled != row.counted],
+        "moved": sum(row.counted for row in step.exchanges),
         "unused": str(step.unused),
     }
     if program.rows and len(network.layers) % 4 == 0:
