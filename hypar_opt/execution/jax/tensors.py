@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.axes import NETWORK_INPUT, StoredAxis
+from hypar_opt.execution.jax.axes import StoredAxis
+from hypar_opt.execution.jax.maps import NetworkMaps
 from hypar_opt.execution.jax.ties import SplitAxes, split_axes
-from hypar_opt.sharding.program import Program
-from hypar_opt.workload.network import Network
-from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap
 
 ACTIVATIONS = {
     "elu": "jax.nn.elu",
@@ -87,7 +85,7 @@ class StoredTensor(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedNetwork:
+class ShardedNetwork(NetworkMaps):
     """A network with a plan's layouts.
 
     Raises
@@ -95,9 +93,6 @@ class ShardedNetwork:
     HyparError
         If an activation has no program, or a size cannot be split evenly.
     """
-
-    network: Network
-    program: Program
 
     def __post_init__(self) -> None:
         for layer in self.network.layers:
@@ -108,14 +103,6 @@ class ShardedNetwork:
                     f"layer {layer.name!r}, activation: {activation!r} is not known; one of {known}"
                 )
         self._split  # noqa: B018 - refuses an uneven split at once
-
-    @property
-    def levels(self) -> int:
-        return len(self.program.rows)
-
-    @property
-    def shared(self) -> int:
-        return self.program.workload.shared
 
     @cached_property
     def batch(self) -> StoredAxis:
@@ -152,62 +139,3 @@ class ShardedNetwork:
     @cached_property
     def _split(self) -> SplitAxes:
         return split_axes(self)
-
-    @cached_property
-    def layer_maps(self) -> list[LayerMaps]:
-        """The maps that each layer reads and writes."""
-        return list(self.network.maps())
-
-    @cached_property
-    def maps(self) -> tuple[Map, ...]:
-        """The map that each layer passes on."""
-        return tuple(maps.pooled for maps in self.layer_maps)
-
-    @cached_property
-    def positions(self) -> tuple[tuple[int, ...], ...]:
-        """The dimensions of each layer's output between batch and channels."""
-        dimensions: list[tuple[int, ...]] = []
-        for layer, reads, written in zip(
-            self.network.layers, self.network.sources, self.maps, strict=True
-        ):
-            if isinstance(written, TokenMap):
-                dimensions.append((written.tokens,))
-                continue
-            read = (
-                self.input_positions if source == NETWORK_INPUT else dimensions[source]
-                for source in reads
-            )
-            image = layer.reads_images or (
-                not layer.writes_vectors and any(len(dims) == 2 for dims in read)
-            )
-            dimensions.append((written.height, written.width) if image else ())
-        return tuple(dimensions)
-
-    @property
-    def input_positions(self) -> tuple[int, ...]:
-        """The dimensions of the network's input between batch and channels."""
-        stated = self.network.input.feature_map()
-        if isinstance(stated, TokenMap):
-            return (stated.tokens,)
-        is_image = "height" in type(self.network.input).model_fields
-        return (stated.height, stated.width) if is_image else ()
-
-    def read_positions(self, source: int) -> tuple[int, ...]:
-        """Return the dimensions between batch and channels of a layer's output; -1 is the input."""
-        return self.input_positions if source == NETWORK_INPUT else self.positions[source]
-
-    def read_map(self, source: int) -> Map:
-        """Return the map that a layer writes, or the network's input."""
-        return self.network.input.feature_map() if source == NETWORK_INPUT else self.maps[source]
-
-    def owner(self, position: int) -> int:
-        """Return the layer that a layer's weights are named after."""
-        layer = self.network.layers[position]
-        name = layer.shares_weights_with or layer.name
-        return next(n for n, one in enumerate(self.network.layers) if one.name == name)
-
-    def transposes(self, position: int) -> bool:
-        """Whether a layer uses an embedding's weights transposed."""
-        layer = self.network.layers[position]
-        owner = self.network.layers[self.owner(position)]
-        return owner.reads_ids and not layer.reads_ids

@@ -10,7 +10,7 @@ from hypar_opt.execution.jax.axes import NETWORK_INPUT, AxisTies, StoredAxis
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, Layout
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.jax.tensors import ShardedNetwork
+    from hypar_opt.execution.jax.maps import NetworkMaps
     from hypar_opt.sharding.conversions import Layouts
     from hypar_opt.workload.operators.base import Operator
 
@@ -41,7 +41,7 @@ class SplitAxes(NamedTuple):
     flattened_first: frozenset[int]
 
 
-def split_axes(sharded: ShardedNetwork) -> SplitAxes:
+def split_axes(maps: NetworkMaps) -> SplitAxes:
     """Return a network's axes, split as a plan's layouts say.
 
     Raises
@@ -49,17 +49,17 @@ def split_axes(sharded: ShardedNetwork) -> SplitAxes:
     HyparError
         If a size cannot be split evenly.
     """
-    network = sharded.network
+    network = maps.network
     layers = zip(network.layers, network.sources, strict=True)
     first = frozenset(
         position
         for position, (layer, reads) in enumerate(layers)
         if layer.contraction.is_matrix_product
         and NETWORK_INPUT not in reads
-        and len(sharded.read_positions(reads[0])) == 2
+        and len(maps.read_positions(reads[0])) == 2
     )
     while True:
-        tying = _Tying(sharded, AxisTies(sharded.levels), first)
+        tying = _Tying(maps, AxisTies(maps.levels), first)
         shapes = tying.shapes()
         axes = tying.ties.solve()
         split = {p for p in first if axes[shapes[network.sources[p][0]].writes].split}
@@ -72,13 +72,13 @@ def split_axes(sharded: ShardedNetwork) -> SplitAxes:
 class _Tying:
     """The ties of a network's axes, layer by layer."""
 
-    sharded: ShardedNetwork
+    maps: NetworkMaps
     ties: AxisTies
     flattened_first: frozenset[int]
 
     def shapes(self) -> list[Shapes]:
         """Return each layer's axes, tied and split."""
-        network, program = self.sharded.network, self.sharded.program
+        network, program = self.maps.network, self.maps.program
         batch = self.ties.new(program.workload.batch, "the batch")
         network_input = self.ties.new(network.input.feature_map().channels, "channels of the input")
         everywhere = (*program.read, *program.written, *program.stored)
@@ -90,11 +90,11 @@ class _Tying:
             sources = [network_input if s == NETWORK_INPUT else shapes[s].writes for s in reads]
             shape = self._tied(position, layer, sources)
             if position in self.flattened_first:
-                read = self.sharded.read_map(reads[0]).elements
+                read = self.maps.read_map(reads[0]).elements
                 features = self.ties.new(read, f"layer {layer.name!r}, features")
                 shape = shape._replace(reads=(features,))
             shapes.append(shape)
-            node = position + self.sharded.shared
+            node = position + self.maps.shared
             for layouts in (program.written[node], program.stored[node]):
                 self.ties.split(shapes[-1].writes, _where(layouts, CHANNEL))
             for read in shapes[-1].reads:
@@ -106,18 +106,18 @@ class _Tying:
 
     def _tie_shared(self, shapes: list[Shapes]) -> None:
         """Split shared tensors, and tie the axes of layers that use the same weights."""
-        program, shared = self.sharded.program, self.sharded.shared
+        program, shared = self.maps.program, self.maps.shared
         for node, writer in program.workload.tensor_writers.items():
             axis = shapes[writer - shared].writes
             self.ties.split(axis, _where(program.stored[node], CHANNEL))
         for users in program.workload.weight_users.values():
-            owner = self.sharded.owner(users[0] - shared)
+            owner = self.maps.owner(users[0] - shared)
             owned = shapes[owner]
             for user in (node - shared for node in users):
                 if user == owner:
                     continue
                 ends = (*owned.reads, owned.writes)
-                if self.sharded.transposes(user):
+                if self.maps.transposes(user):
                     assert owned.rows is not None
                     ends = owned.writes, owned.rows
                 axes = (*shapes[user].reads, shapes[user].writes)
@@ -126,11 +126,11 @@ class _Tying:
 
     def _tied(self, position: int, layer: Operator, sources: list[int]) -> Shapes:
         """Return a layer's axes, after tying those that it reads to the one that it writes."""
-        maps, name = self.sharded.layer_maps[position], f"layer {layer.name!r}"
+        maps, name = self.maps.layer_maps[position], f"layer {layer.name!r}"
         writes = self.ties.new(maps.output.channels, f"{name}, channels")
         if layer.reads_ids:
             rows = self.ties.new(layer.sizes(maps)["i"], f"{name}, vocabulary")
-            written = self.sharded.program.written[position + self.sharded.shared]
+            written = self.maps.program.written[position + self.maps.shared]
             self.ties.split(rows, _where(written, PARTIAL))
             return Shapes((), writes, rows)
         if position in self.flattened_first:
