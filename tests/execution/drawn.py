@@ -8,8 +8,11 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import pytest
 
 import hypar_opt as ho
+from hypar_opt.execution.result import TOLERANCE
+from hypar_opt.execution.run import Compared, run_program
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.parallelism import CHOICES
@@ -67,3 +70,15 @@ def with_shared_weights(workload: Workload, row: list[int]) -> list[int]:
     """Return choices in which shared weights are stored as their users leave them."""
     stored = shared_weights(workload, row)
     return [stored.get(node, choice) for node, choice in enumerate(row)]
+
+
+def run_as_one_device(network: ho.Network, program: Program, seed: int = 0) -> Compared:
+    """Run a program, and assert that its bytes and numbers are those modelled and of one device."""
+    compared = run_program(network, program, seed=seed)
+    case = seed, program.rows
+    assert [row for row in compared.exchanges if row.modelled != row.counted] == [], case
+    assert compared.values <= TOLERANCE, case
+    assert compared.gradients is not None
+    assert compared.gradients <= TOLERANCE, case
+    assert compared.loss == pytest.approx(compared.reference_loss, rel=1e-9, abs=1e-9), case
+    return compared

@@ -54,11 +54,11 @@ class Division:
 
     def tensor(self, source: int, reader: int | None = None) -> DividedTensor:
         """Return a layer's output, or the network's input, as a reader splits it."""
-        deals = reader is not None and self.network.layers[reader].shuffles
-        key = source, reader if deals else None
+        shuffle = reader if reader is not None and self.network.layers[reader].shuffles else None
+        key = source, shuffle
         if key not in self._tensors:
             over = self.maps[source].pooled if source >= 0 else self.network.input.feature_map()
-            shuffled = self.labels.shuffled(self.network, reader) if deals else None
+            shuffled = None if shuffle is None else self.labels.shuffled(self.network, shuffle)
             channels = DividedAxis(self.hierarchy, self.labels.of[Axis(source)], shuffled)
             self._tensors[key] = DividedTensor(self.images, channels, 2 if over.tokens else 1)
         return self._tensors[key]
