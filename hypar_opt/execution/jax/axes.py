@@ -20,6 +20,9 @@ from hypar_opt.errors import HyparError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hypar_opt.sharding.conversions import Layouts
+    from hypar_opt.sharding.layouts import Layout
+
 
 NETWORK_INPUT = -1
 """The network's input, in place of a layer's position."""
@@ -62,6 +65,11 @@ class StoredAxis:
             for start, size in zip(starts, self.segments, strict=False)
         ]
         return np.concatenate(parts, axis=-1)
+
+
+def split_by(layouts: Layouts, wanted: Layout) -> tuple[int, ...]:
+    """Return the levels at which a tensor has a layout."""
+    return tuple(level for level, layout in enumerate(layouts) if layout is wanted)
 
 
 class _Tie(NamedTuple):

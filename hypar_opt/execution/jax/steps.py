@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.axes import NETWORK_INPUT
+from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
 from hypar_opt.execution.jax.tensors import ACTIVATIONS, ShardedNetwork
 from hypar_opt.execution.jax.values import Values, names, quoted, unwrapped
 from hypar_opt.execution.jax.weights import (
@@ -18,7 +18,6 @@ from hypar_opt.execution.jax.weights import (
     ends_of,
     inputs_of,
     is_softmax,
-    split_by,
 )
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, WHOLE

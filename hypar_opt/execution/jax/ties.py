@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.execution.jax.axes import NETWORK_INPUT, AxisTies, StoredAxis
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, Layout
+from hypar_opt.execution.jax.axes import NETWORK_INPUT, AxisTies, StoredAxis, split_by
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.maps import NetworkMaps
-    from hypar_opt.sharding.conversions import Layouts
     from hypar_opt.workload.operators.base import Operator
 
 
@@ -82,7 +80,7 @@ class _Tying:
         batch = self.ties.new(program.workload.batch, "the batch")
         network_input = self.ties.new(network.input.feature_map().channels, "channels of the input")
         everywhere = (*program.read, *program.written, *program.stored)
-        self.ties.split(batch, {h for lay in everywhere for h in _where(lay, BATCH)})
+        self.ties.split(batch, {h for lay in everywhere for h in split_by(lay, BATCH)})
         shapes: list[Shapes] = []
         for position, (layer, reads) in enumerate(
             zip(network.layers, network.sources, strict=True)
@@ -96,11 +94,11 @@ class _Tying:
             shapes.append(shape)
             node = position + self.maps.shared
             for layouts in (program.written[node], program.stored[node]):
-                self.ties.split(shapes[-1].writes, _where(layouts, CHANNEL))
+                self.ties.split(shapes[-1].writes, split_by(layouts, CHANNEL))
             for read in shapes[-1].reads:
-                self.ties.split(read, _where(program.read[node], CHANNEL))
+                self.ties.split(read, split_by(program.read[node], CHANNEL))
             if layer.shuffles:
-                self.ties.split(shapes[-1].writes, _where(program.read[node], SHUFFLED))
+                self.ties.split(shapes[-1].writes, split_by(program.read[node], SHUFFLED))
         self._tie_shared(shapes)
         return shapes
 
@@ -109,7 +107,7 @@ class _Tying:
         program, shared = self.maps.program, self.maps.shared
         for node, writer in program.workload.tensor_writers.items():
             axis = shapes[writer - shared].writes
-            self.ties.split(axis, _where(program.stored[node], CHANNEL))
+            self.ties.split(axis, split_by(program.stored[node], CHANNEL))
         for users in program.workload.weight_users.values():
             owner = self.maps.owner(users[0] - shared)
             owned = shapes[owner]
@@ -131,7 +129,7 @@ class _Tying:
         if layer.reads_ids:
             rows = self.ties.new(layer.sizes(maps)["i"], f"{name}, vocabulary")
             written = self.maps.program.written[position + self.maps.shared]
-            self.ties.split(rows, _where(written, PARTIAL))
+            self.ties.split(rows, split_by(written, PARTIAL))
             return Shapes((), writes, rows)
         if position in self.flattened_first:
             return Shapes((), writes, None)
@@ -152,7 +150,3 @@ class _Tying:
             inner = self.ties.new(maps.input.channels // groups, f"{name}, channels of a group")
             self.ties.tie(inner, writes, scale=groups)
         return Shapes(tuple(sources), writes, None)
-
-
-def _where(layouts: Layouts, wanted: Layout) -> Iterator[int]:
-    return (level for level, layout in enumerate(layouts) if layout is wanted)

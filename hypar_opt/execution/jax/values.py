@@ -8,8 +8,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.axes import NETWORK_INPUT
-from hypar_opt.execution.jax.weights import split_by, split_ends
+from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
+from hypar_opt.execution.jax.weights import split_ends
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL
 
 if TYPE_CHECKING:
