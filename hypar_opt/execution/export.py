@@ -1,8 +1,8 @@
-"""Exports of a plan for other programs: a JAX module, or named shardings."""
+"""Exports of a plan for other programs: its sharded network, and a JAX module of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.execution.jax.tensors import ShardedNetwork
@@ -73,16 +73,3 @@ def jax_module(plan: Plan, *, approximate: bool = False) -> str:
         not_kept=not_kept,
         element_bytes=plan.element_bytes,
     )
-
-
-def shardings(plan: Plan) -> dict[str, Any]:
-    """Return a plan's shardings by name, as plain data: ``hypar-opt/shardings/1``.
-
-    Raises
-    ------
-    HyparError
-        As `sharded_plan`.
-    """
-    from hypar_opt.execution.shardings import document
-
-    return document(sharded_plan(plan), plan.batch)

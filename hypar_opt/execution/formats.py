@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from hypar_opt.errors import HyparError, argument
-from hypar_opt.execution.export import jax_module, shardings
+from hypar_opt.execution.export import jax_module
+from hypar_opt.execution.shardings import shardings
 from hypar_opt.registry import Registry
 
 if TYPE_CHECKING:

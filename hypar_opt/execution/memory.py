@@ -26,7 +26,8 @@ def step_bytes(network: Network, program: Program) -> int:
     held = working = 0
     for position, layer in enumerate(network.layers):
         node = position + workload.shared
-        weights, copies = workload.weights[node], _weight_copies(program, node)
+        weights = workload.weights[node]
+        copies = program.hierarchy.parts(step.level for step in program.gradient_steps(node))
         footprint = arithmetic_of(layer).footprint(workload.nodes[node])
         read_copies = _copies(program, program.read[node])
         inputs = workload.inputs[node] * read_copies
@@ -39,7 +40,8 @@ def step_bytes(network: Network, program: Program) -> int:
         held += weights * (3 + 2 * copies)
         # Temporaries: tensors before and after an exchange, and received messages.
         exchanged = 4 * inputs + 3 * written + 2 * outputs + 3 * weights * copies
-        sharing = _sharing(program, program.read[node])
+        # The devices that share a position's channels have statistics each.
+        sharing = program.parts(program.read[node], *{*program.read[node]} - {BATCH})
         statistics = 6 * max(workload.nodes[node].statistics) * sharing
         working = max(working, footprint.working + exchanged + statistics)
     for shared, writer in workload.tensor_writers.items():
@@ -50,12 +52,3 @@ def step_bytes(network: Network, program: Program) -> int:
 def _copies(program: Program, layouts: Layouts) -> int:
     """Return the number of copies of a tensor: replicas or partial sums."""
     return program.parts(layouts, WHOLE, PARTIAL)
-
-
-def _sharing(program: Program, layouts: Layouts) -> int:
-    """Return how many devices share a position's channels, each with its statistics."""
-    return program.parts(layouts, *{*layouts} - {BATCH})
-
-
-def _weight_copies(program: Program, node: int) -> int:
-    return program.hierarchy.parts(step.level for step in program.gradient_steps(node))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
+
+Key = TypeVar("Key")
 
 TOLERANCE = 1e-9
 """The largest relative difference from one device in double precision."""
@@ -172,7 +174,7 @@ class RunResult(Displayed):
 
 
 def largest_difference(
-    wholes: Mapping[int, Array], pairs: Callable[[int], Iterator[tuple[Array, Array]]]
+    wholes: Mapping[Key, Array], pairs: Callable[[Key], Iterator[tuple[Array, Array]]]
 ) -> float:
     """Return the largest difference of parts, relative to the largest element of their tensor.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hypar_opt.execution.export import sharded_plan
 from hypar_opt.execution.jax.tensors import StoredTensor
 from hypar_opt.execution.jax.weights import inputs_of, stored_tensors, targets_of, weights_of
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.execution.jax.axes import StoredAxis
     from hypar_opt.execution.jax.tensors import ShardedNetwork
-    from hypar_opt.sharding.conversions import Layouts
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.operators.base import Operator
 
 SCHEMA = "hypar-opt/shardings/1"
@@ -33,16 +34,22 @@ _TABLE = _WEIGHTS | {"i": "vocabulary", "o": "features"}
 """Names of the dimensions of weights, and of an embedding's, by axis."""
 
 
-def document(sharded: ShardedNetwork, batch: int) -> dict[str, Any]:
-    """Return the document that ``export --to json`` writes, as plain data."""
+def shardings(plan: Plan) -> dict[str, Any]:
+    """Return a plan's shardings by name, as plain data: ``hypar-opt/shardings/1``.
+
+    Raises
+    ------
+    HyparError
+        As `sharded_plan`.
+    """
+    sharded = sharded_plan(plan)
     layers = sharded.network.layers
     operators = {layer.name: layer for layer in layers}
-    positions = dict(zip(operators, sharded.positions, strict=True))
-    stored = stored_tensors(sharded)
+    positions = dict(zip(operators, map(_activation, sharded.positions), strict=True))
     return {
         "schema": SCHEMA,
         "network": sharded.network.name,
-        "batch": batch,
+        "batch": plan.batch,
         "mesh": dict.fromkeys(_mesh_axes(range(sharded.levels)), 2),
         "layers": {layer.name: _layer(sharded, position) for position, layer in enumerate(layers)},
         "inputs": {
@@ -57,11 +64,11 @@ def document(sharded: ShardedNetwork, batch: int) -> dict[str, Any]:
             for name, one in weights_of(sharded).items()
         },
         "tensors": {
-            name: _array(tensor, _activation(positions[name])) for name, tensor in stored.items()
+            name: _array(tensor, positions[name])
+            for name, tensor in stored_tensors(sharded).items()
         },
         "targets": {
-            name: _array(one.tensor, _activation(positions[name]))
-            for name, one in targets_of(sharded).items()
+            name: _array(one.tensor, positions[name]) for name, one in targets_of(sharded).items()
         },
     }
 
@@ -69,17 +76,13 @@ def document(sharded: ShardedNetwork, batch: int) -> dict[str, Any]:
 def _layer(sharded: ShardedNetwork, position: int) -> dict[str, Any]:
     """Return a layer's choice at each level, and the layouts that it reads and writes."""
     node, layer = position + sharded.shared, sharded.network.layers[position]
-    words = sharded.program.words(node)
+    axes = _mesh_axes(range(sharded.levels))
     return {
         "kind": layer.kind,
-        "choices": dict(zip(_mesh_axes(range(sharded.levels)), words, strict=True)),
-        "reads": _words(sharded.program.read[node]),
-        "writes": _words(sharded.program.written[node]),
+        "choices": dict(zip(axes, sharded.program.words(node), strict=True)),
+        "reads": dict(zip(axes, sharded.program.read[node], strict=True)),
+        "writes": dict(zip(axes, sharded.program.written[node], strict=True)),
     }
-
-
-def _words(layouts: Layouts) -> dict[str, str]:
-    return {f"h{level + 1}": layout for level, layout in enumerate(layouts)}
 
 
 def _array(tensor: StoredTensor, names: Sequence[str]) -> dict[str, Any]:

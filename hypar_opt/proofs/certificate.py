@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +36,7 @@ from hypar_opt.proofs.graphs import (
     EliminationProof,
     FlowProof,
     Whole,
+    allowed_choices,
     bound_of,
     prove,
     too_large,
@@ -56,23 +55,16 @@ class TableProof(Document):
     multiplier``, and prove the bound ``(min(u[last]) - multiplier * capacity) / scale``.
     """
 
+    form: ClassVar[str] = "potentials"
+
     potentials: tuple[tuple[Whole, ...], ...]
     scale: Annotated[int, Strict(), Field(ge=1)] = 1
     multiplier: Annotated[int, Strict(), Field(ge=0)] = 0
 
 
-_FORMS = {"TableProof": "potentials", "FlowProof": "flow", "EliminationProof": "messages"}
-
-
-def _numbers(proof: Document) -> Iterator[int]:
-    """Yield the numbers of a proof, which are in rows of any depth."""
-    rows = [value for _, value in proof]
-    while rows:
-        row = rows.pop()
-        if isinstance(row, tuple):
-            rows += row
-        else:
-            yield row
+def _count(value: object) -> int:
+    """Return how many numbers are in rows of any depth."""
+    return sum(map(_count, value)) if isinstance(value, tuple) else 1
 
 
 def _form(proof: object) -> str:
@@ -107,7 +99,7 @@ class Certificate(Displayed, Document):
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each table that is proved: the rows of a data frame."""
         return [
-            {"table": number, "proof": _FORMS[_form(proof)], "numbers": len(list(_numbers(proof)))}
+            {"table": number, "proof": proof.form, "numbers": _count(tuple(dict(proof).values()))}
             for number, proof in enumerate(self.tables, 1)
         ]
 
@@ -135,7 +127,10 @@ def certify(plan: Plan) -> Certificate:
     """
     check_price(plan)
     try:
-        _check_size(plan)
+        # Before the table of a graph over states is made.
+        states = allowed_states(plan)
+        if states is not None and (refusal := too_large(*states)):
+            raise RefusedError(f"a proof over all levels {refusal}")
         tables = tables_of(plan)
         proofs = tuple(_prove(table) if table.is_chain else prove(table) for table in tables)
     except RefusedError as error:
@@ -150,16 +145,6 @@ def certify(plan: Plan) -> Certificate:
             f" the plan costs {plan.cost.total}, a gap of {gap:.3g}"
         )
     return certificate
-
-
-def _check_size(plan: Plan) -> None:
-    """Refuse a proof of a graph over states that is too large, before its table is made."""
-    found = allowed_states(plan)
-    if found is None:
-        return
-    refusal = too_large(*found)
-    if refusal is not None:
-        raise RefusedError(f"a proof over all levels {refusal}")
 
 
 def _claimed(plan: Plan) -> str:
@@ -195,8 +180,8 @@ def check_certificate(plan: Plan, certificate: Certificate) -> None:
 
 
 def _proven_by(certificate: Certificate) -> str:
-    names = {TableProof: "potentials", FlowProof: "flows", EliminationProof: "messages"}
-    return " and ".join(dict.fromkeys(names[type(proof)] for proof in certificate.tables))
+    forms = dict.fromkeys(proof.form for proof in certificate.tables)
+    return " and ".join("flows" if form == "flow" else form for form in forms)
 
 
 def check_price(plan: Plan) -> None:
@@ -238,8 +223,7 @@ def write_certificate(certificate: Certificate, path: str | Path) -> None:
     write_whole(path, certificate.to_json())
 
 
-@dataclass(frozen=True)
-class _Path:
+class _Path(NamedTuple):
     """The cost and load of an assignment: a shortest path through a chain's choices."""
 
     cost: int
@@ -262,10 +246,7 @@ def _prove(table: CostTable) -> TableProof:
         crossing = Fraction(lightest.cost - cheapest.cost, cheapest.load - lightest.load)
         scale, multiplier = crossing.denominator, crossing.numerator
         path = _best(table, node, load, scale, multiplier)
-        if (path.cost, path.load) in {
-            (cheapest.cost, cheapest.load),
-            (lightest.cost, lightest.load),
-        }:
+        if path in (cheapest, lightest):
             break
         value = scale * path.cost + multiplier * path.load
         if value == scale * cheapest.cost + multiplier * cheapest.load:
@@ -282,7 +263,7 @@ def _best(table: CostTable, node: Integers, load: Integers, scale: int, multipli
     """Return the assignment that minimises ``scale * cost + multiplier * load``."""
     lagrangian = scale * node + multiplier * load
     potentials = _potentials(lagrangian, table, scale)
-    edge, allowed = table.chain_edges().astype(object), _allowed(table)
+    edge, allowed = table.chain_edges().astype(object), allowed_choices(table)
     choice = _cheapest(potentials[-1], allowed[-1])
     cost, total_load = int(node[-1, choice]), int(load[-1, choice])
     for layer in range(len(node) - 1, 0, -1):
@@ -307,16 +288,12 @@ def _potentials(node: Integers, table: CostTable, scale: int = 1) -> Integers:
     """
     # Scaled by a fraction's denominator, costs may exceed int64.
     node = node.astype(object) if scale != 1 else node
-    edge, allowed = table.chain_edges(), _allowed(table)
+    edge, allowed = table.chain_edges(), allowed_choices(table)
     potentials = node.copy()
     for layer in range(1, len(node)):
         to_come = potentials[layer - 1][:, None] + scale * edge[layer - 1].astype(node.dtype)
         potentials[layer] += to_come[allowed[layer - 1]].min(axis=0)
     return potentials
-
-
-def _allowed(table: CostTable) -> NDArray[np.bool_]:
-    return np.ones(table.node.shape, bool) if table.allowed is None else table.allowed
 
 
 def _bound(tables: list[CostTable], certificate: Certificate) -> Fraction:
@@ -357,7 +334,7 @@ def _table_bound(table: CostTable, proof: TableProof, where: str) -> Fraction:
     dtype = exact_dtype(largest)
     potentials = np.array(proof.potentials, dtype)
     node = (proof.scale * table.node.astype(object) + proof.multiplier * load).astype(dtype)
-    edge, allowed = table.chain_edges(), _allowed(table)
+    edge, allowed = table.chain_edges(), allowed_choices(table)
     potentials_before: Integers = np.zeros(1, dtype)  # of a single source before the first layer
     for layer, allowed_here in enumerate(allowed):
         step: Integers = np.zeros((1, table.choices), dtype)

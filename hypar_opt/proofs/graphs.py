@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field, Strict
@@ -50,6 +50,8 @@ class FlowProof(Document):
         later one.
     """
 
+    form: ClassVar[str] = "flow"
+
     layer_flows: tuple[Whole, ...]
     pair_flows: tuple[Whole, ...]
 
@@ -66,6 +68,8 @@ class EliminationProof(Document):
         joined to then; among these layers the choice of the last to be eliminated varies
         fastest.
     """
+
+    form: ClassVar[str] = "messages"
 
     order: tuple[Annotated[int, Strict(), Field(ge=0)], ...]
     messages: tuple[tuple[Whole, ...], ...]
@@ -144,14 +148,15 @@ def bound_of(table: CostTable, proof: FlowProof | EliminationProof, where: str) 
     CheckFailedError
         Naming what does not hold.
     """
-    if not _allowed(table).any(axis=1).all():
+    if not allowed_choices(table).any(axis=1).all():
         raise CheckFailedError(f"{where}: a layer is allowed no choice")
     if isinstance(proof, FlowProof):
         return _flow_bound(table, proof, where)
     return _elimination_bound(table, proof, where)
 
 
-def _allowed(table: CostTable) -> Integers:
+def allowed_choices(table: CostTable) -> NDArray[np.bool_]:
+    """Return which choices each layer may make: ``(layers, choices)``."""
     return np.ones(table.node.shape, bool) if table.allowed is None else table.allowed
 
 
@@ -178,7 +183,11 @@ class _Network:
             charges[v] += dm - dd
             pair = (min(u, v), max(u, v))
             saves[pair] = saves.get(pair, 0) + dm + md - dd - mm
-        return cls(constant, charges, saves)._fixed(_allowed(table).tolist())._directed()
+        network = cls(constant, charges, saves)._fixed(allowed_choices(table).tolist())
+        # A pair is charged where the earlier layer alone has its second choice.
+        for (u, _), saved in network.capacities.items():
+            network.charges[u] -= saved
+        return network
 
     def _fixed(self, allowed: list[list[bool]]) -> _Network:
         """Return the network in which layers of a single allowed choice are part of the rest."""
@@ -200,13 +209,6 @@ class _Network:
                 constant += charges[layer] * choice
                 charges[layer] = 0
         return _Network(constant, charges, capacities)
-
-    def _directed(self) -> _Network:
-        """Return it with pairs charged where the earlier layer alone has its second choice."""
-        charges = list(self.charges)
-        for (u, _), saved in self.capacities.items():
-            charges[u] -= saved
-        return _Network(self.constant, charges, self.capacities)
 
 
 def _flow_bound(table: CostTable, proof: FlowProof, where: str) -> int:
@@ -263,7 +265,7 @@ def _elimination_bound(table: CostTable, proof: EliminationProof, where: str) ->
     # A file may hold any integers: int64 only where no sum of them can overflow it.
     highest = max(abs(entry) for message in proof.messages for entry in (0, *message))
     dtype = exact_dtype(table.largest + (table.layers + 1) * highest)
-    columns = [np.flatnonzero(row) for row in _allowed(table)]
+    columns = [np.flatnonzero(row) for row in allowed_choices(table)]
     position = {layer: n for n, layer in enumerate(proof.order)}
     neighbours: list[set[int]] = [set() for _ in columns]
     buckets = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +152,7 @@ def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
     """
     from hypar_opt.execution.jax.run import ELEMENT_BYTES, one_device, random_data, run_step
     from hypar_opt.execution.jax.tensors import ShardedNetwork
-    from hypar_opt.execution.result import ExchangeRow, largest_difference
+    from hypar_opt.execution.result import largest_difference
 
     if instance.problem.inference:
         raise HyparError("cannot run an inference plan in JAX: the program is a training step")
@@ -161,31 +160,20 @@ def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
     data = random_data(sharded, seed)
     step = run_step(sharded, data)
     reference_loss, gradients = one_device(sharded, data)
-    planned: Counter[tuple[int, str]] = Counter()
-    compiled: Counter[tuple[int, str]] = Counter()
-    for row in step.rows:
-        planned[row.level, row.kind] += int(row.planned)
-        compiled[row.level, row.kind] += row.compiled
-    rows = tuple(
-        ExchangeRow(None, kind, level + 1, None, None, planned[level, kind], compiled[level, kind])
-        for level, kind in sorted({*planned, *compiled})
-    )
     notes = ["bytes are those of float32 in the compiled program, but for scalars"]
     if instance.problem.element_bytes != ELEMENT_BYTES:
         notes[0] += f"; the plan's elements have {instance.problem.element_bytes} bytes"
     if step.unused:
         notes.append(f"{int(step.unused):,} bytes of errors that no weights need are not moved")
-    numbers = {name: n for n, name in enumerate(gradients)}
     return {
-        "exchanges": rows,
+        "exchanges": step.exchanges,
         "notes": tuple(notes),
         "priced": (),
         "loss": step.loss,
         "reference_loss": reference_loss,
         "values": None,
         "gradients": largest_difference(
-            {numbers[name]: whole for name, whole in gradients.items()},
-            lambda n: iter([(list(gradients.values())[n], step.gradients[list(numbers)[n]])]),
+            gradients, lambda name: iter([(gradients[name], step.gradients[name])])
         ),
         "tolerance": JAX_TOLERANCE,
     }

@@ -8,12 +8,15 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import pytest
 
 import hypar_opt as ho
+from hypar_opt.execution.result import TOLERANCE
+from hypar_opt.execution.run import Compared, run_program
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.parallelism import CHOICES
-from hypar_opt.workload.tensors import workload_of
+from hypar_opt.workload.tensors import Workload, workload_of
 from tests.strategies.drawn_networks import _Drawing
 
 HALVES = ((2,), (2, 2), (2, 2, 2))
@@ -54,10 +57,28 @@ def drawn_programs(
         sizes = rng.choice(hierarchies)
         batch = prod(sizes) * rng.randint(1, 2)
         workload = workload_of(network, batch, CHOICES, shared_tensors=True)
-        rows = []
-        for _ in sizes:
-            row = [rng.randrange(len(node.operator.splits)) for node in workload.nodes]
-            for node, column in shared_weights(workload, row).items():
-                row[node] = column
-            rows.append(row)
-        yield Program(workload, rows, sizes)
+        yield Program(workload, [random_row(rng, workload) for _ in sizes], sizes)
+
+
+def random_row(rng: random.Random, workload: Workload) -> list[int]:
+    """Return any choices of all nodes at a level."""
+    row = [rng.randrange(len(node.operator.splits)) for node in workload.nodes]
+    return with_shared_weights(workload, row)
+
+
+def with_shared_weights(workload: Workload, row: list[int]) -> list[int]:
+    """Return choices in which shared weights are stored as their users leave them."""
+    stored = shared_weights(workload, row)
+    return [stored.get(node, choice) for node, choice in enumerate(row)]
+
+
+def run_as_one_device(network: ho.Network, program: Program, seed: int = 0) -> Compared:
+    """Run a program, and assert that its bytes and numbers are those modelled and of one device."""
+    compared = run_program(network, program, seed=seed)
+    case = seed, program.rows
+    assert [row for row in compared.exchanges if row.modelled != row.counted] == [], case
+    assert compared.values <= TOLERANCE, case
+    assert compared.gradients is not None
+    assert compared.gradients <= TOLERANCE, case
+    assert compared.loss == pytest.approx(compared.reference_loss, rel=1e-9, abs=1e-9), case
+    return compared

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from hypar_opt.costs.shared_nodes import shared_weights
 from hypar_opt.sharding.program import Program
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import CHOICES
-from hypar_opt.workload.tensors import Workload, workload_of
+from hypar_opt.workload.tensors import workload_of
+from tests.execution.drawn import random_row, with_shared_weights
 
 BATCH = 8
 CHANNEL_SIZES = ("filters", "units", "channels", "features", "vocabulary", "heads", "kv_heads")
@@ -108,18 +108,12 @@ def alike_program(rng: random.Random, network: Network, levels: int) -> Program:
     rows = []
     for _ in range(levels):
         often = {node.operator.kind: rng.randrange(3) for node in workload.nodes}
-        any_choice = _row(rng, workload)
-        row = [
-            often[node.operator.kind]
-            if rng.random() < 0.8 and not own[often[node.operator.kind]]
-            else choice
-            for node, own, choice in zip(
-                workload.nodes, workload.forbidden, any_choice, strict=True
-            )
-        ]
-        for node, column in shared_weights(workload, row).items():
-            row[node] = column
-        rows.append(row)
+        row = random_row(rng, workload)
+        for position, node in enumerate(workload.nodes):
+            choice = often[node.operator.kind]
+            if rng.random() < 0.8 and not workload.forbidden[position][choice]:
+                row[position] = choice
+        rows.append(with_shared_weights(workload, row))
     return Program(workload, rows)
 
 
@@ -138,11 +132,4 @@ def _larger(value: Any) -> Any:
 def random_program(rng: random.Random, network: Network, levels: int) -> Program:
     """Return any plan of a network: each node's choice at each level at random."""
     workload = workload_of(network, BATCH, CHOICES, shared_tensors=True)
-    return Program(workload, [_row(rng, workload) for _ in range(levels)])
-
-
-def _row(rng: random.Random, workload: Workload) -> tuple[int, ...]:
-    row = [rng.randrange(int((~own).sum())) for own in workload.forbidden]
-    for node, column in shared_weights(workload, row).items():
-        row[node] = column
-    return tuple(row)
+    return Program(workload, [random_row(rng, workload) for _ in range(levels)])

@@ -29,13 +29,8 @@ def gpt(*, tied: bool, blocks: int = 1, norm: str = "layer") -> Network:
         "input": {"tokens": 8, "vocabulary": 32},
         "layer": [
             {"name": "token", "kind": "embedding", "features": 16},
-            {
-                "name": "position",
-                "kind": "embedding",
-                "inputs": [],
-                "features": 16,
-                "vocabulary": 8,
-            },
+            {"name": "position", "kind": "embedding", "features": 16}
+            | {"inputs": [], "vocabulary": 8},
             {"name": "embedded", "kind": "add", "inputs": ["token", "position"]},
             {"name": "norm", "kind": "norm", "inputs": ["decoder"], "norm": norm},
             {"name": "head", "kind": "fc", "units": 32, **head},

@@ -31,11 +31,23 @@ def test_a_plan_is_written_or_refused_in_a_line(name: str, file: str, tmp_path: 
         )
     else:
         assert (done.status, done.errors.count("\n"), written.exists()) == (2, 1, False)
+    printed = command(["export", file, "--to", name], tmp_path)
+    assert printed.output == (written.read_text() if done.status == 0 else "")
 
 
 def test_formats_are_listed_with_what_they_write(tmp_path: Path) -> None:
     lines = command(["list", "formats"], tmp_path).output.splitlines()
     assert [line.split()[0] for line in lines] == ["name", *FORMATS]
+
+
+def test_an_uneven_split_and_an_unknown_format_are_refused_by_name(tmp_path: Path) -> None:
+    network, arguments = PLANS["uneven.json"]
+    ho.write_plan(ho.solve(network, reading="executed", **arguments), tmp_path / "plan.json")  # type: ignore[arg-type]
+    for name, message in [
+        ("onnx", "unknown format 'onnx': did you mean json? known: jax, json"),
+        ("jax", "the batch: its size 256 should be divisible by 512"),
+    ]:
+        assert message in command(["export", "plan.json", "--to", name], tmp_path).errors
 
 
 def test_shardings_are_never_approximate(tmp_path: Path) -> None:

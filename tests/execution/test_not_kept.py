@@ -70,25 +70,12 @@ def test_a_model_that_is_not_all_kept_is_exported_on_request_alone(
     assert run(["export", plan, "--to", "json", "-o", str(tmp_path / "shardings.json")]) == 0
 
 
-def test_in_python_the_keyword_is_the_same() -> None:
-    plan = solved(biased())
-    with pytest.raises(ho.HyparError, match=r"not all of the model is kept.*approximate=True"):
-        jax_module(plan)
-    assert "Not kept" in jax_module(plan, approximate=True)
-
-
 def test_a_model_that_is_kept_needs_no_word() -> None:
+    with pytest.raises(ho.HyparError, match=r"not all of the model is kept.*approximate=True"):
+        jax_module(solved(biased()))
     plan = solved(chain())
     assert "Not kept" not in jax_module(plan)
     assert jax_module(plan) == jax_module(plan, approximate=True)
-
-
-def test_approximate_goes_with_a_program(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_plan(solved(chain()), tmp_path / "plan.json")
-    assert run(["export", str(tmp_path / "plan.json"), "--to", "json", "--approximate"]) == 2
-    assert "--approximate goes with programs" in capsys.readouterr().err
 
 
 def test_a_run_says_of_which_model_its_numbers_are(

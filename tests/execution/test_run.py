@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -17,19 +14,17 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.app import run as command
 from hypar_opt.errors import HyparError, RefusedError
-from hypar_opt.execution.result import TOLERANCE
 from hypar_opt.execution.run import run_program
 from hypar_opt.execution.scale_down import scaled_down
 from hypar_opt.execution.virtual import checks
-from hypar_opt.execution.virtual.fabric import Fabric, Purpose, Source
+from hypar_opt.execution.virtual.fabric import Fabric, Purpose
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.sharding.conversions import StepKind, all_reduce
-from hypar_opt.sharding.layouts import CHANNEL, PARTIAL
+from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
-from tests.execution.drawn import drawn_network, drawn_programs
+from tests.execution.drawn import drawn_network, drawn_programs, run_as_one_device
 
 THREE = ("data", "model", "output")
 
@@ -67,14 +62,6 @@ def program_of(
 # By level: the shared tensors "norm" and "add", then the layers: heads and features at H1.
 MEGATRON = [0, 0, 0, 2, 1, 1, 0, 2, 1, 0, 0]
 BOTH = [MEGATRON, [1, 0, 1, 1, 0, 2, 1, 0, 0, 1, 1]]
-
-
-def test_a_run_has_the_plans_bytes_by_level() -> None:
-    plan = plan_of(BLOCK, batch=8)
-    result = ho.run(plan)
-    assert result.agrees
-    assert result.counted == result.modelled == result.priced == plan.cost.per_level
-    assert (result.batch, result.levels, result.reduced, result.notes) == (8, 2, (), ())
 
 
 def test_every_exchange_names_its_pass_kind_level_and_layer() -> None:
@@ -174,20 +161,6 @@ def test_what_is_not_a_number_is_no_agreement() -> None:
     assert not result.agrees
 
 
-# Exchanges
-
-
-def test_an_all_reduce_adds_over_its_levels_alone() -> None:
-    fabric = Fabric(Hierarchy((2, 2)))
-    blocks = [np.arange(5.0) * 10**device for device in fabric.devices]
-    steps = all_reduce((PARTIAL, CHANNEL), (2, 2))
-    made = fabric.all_reduce(blocks, steps, Source(Phase.GRADIENT, 0, None))
-    # H1 is the first bit of a device's number: 0 and 2, 1 and 3.
-    assert [block[1] for block in made] == [101, 1010, 101, 1010]
-    # Two pairs of devices, and five elements for each of these: halves out and back.
-    assert sum(fabric.received.values()) == 2 * (5 + 5)
-
-
 # Refused
 
 
@@ -248,53 +221,17 @@ def test_any_network_scaled_down_runs_the_same_choices(seed: int) -> None:
     for program in drawn_programs(network, seed, 1):
         small = scaled_down(network, program.workload.batch, program.hierarchy)
         workload = workload_of(small.network, small.batch, CHOICES, shared_tensors=True)
-        result = run_program(small.network, Program(workload, program.rows), seed=seed)
-        assert all(row.modelled == row.counted for row in result.exchanges)
-        assert result.values <= TOLERANCE
-
-
-def test_tied_weights_stay_tied() -> None:
-    small = scaled_down(ho.load("gpt2"), 8, Hierarchy((2, 2, 2))).network
-    head = next(layer for layer in small.layers if layer.shares_weights_with)
-    embedding = next(x for x in small.layers if x.name == head.shares_weights_with)
-    assert head.model_dump()["units"] == embedding.model_dump()["vocabulary"]
+        run_as_one_device(small.network, Program(workload, program.rows), seed)
 
 
 # The command
 
 
-@pytest.fixture
-def plan_file(tmp_path: Path) -> Path:
-    path = tmp_path / "plan.json"
-    ho.write_plan(plan_of(BLOCK, batch=8), path)
-    return path
-
-
-def test_the_command_ends_with_zero_where_all_agrees(
-    plan_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command(["run", str(plan_file)]) == 0
-    shown = capsys.readouterr().out
-    assert "agrees" in shown
-    assert "DIFFERS" not in shown
-
-
-def test_the_command_writes_every_exchange(
-    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target = tmp_path / "run.json"
-    assert command(["run", str(plan_file), "--json", "-o", str(target), "--seed", "5"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document == json.loads(target.read_text())
-    assert document["seed"] == 5
-    assert document["agrees"] is True
-    counted = sum(row["counted"] for row in document["exchanges"])
-    assert counted == sum(document["bytes_counted"]) == sum(document["bytes_modelled"])
-
-
 def test_the_command_ends_with_one_where_a_byte_differs(
-    plan_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    plan_file = tmp_path / "plan.json"
+    ho.write_plan(plan_of(BLOCK, batch=8), plan_file)
     exchange = Fabric.exchange
 
     def wasting(self: Fabric, message: Any, purpose: Purpose) -> Any:
@@ -308,26 +245,3 @@ def test_the_command_ends_with_one_where_a_byte_differs(
     (line,) = captured.err.splitlines()
     assert "bytes modelled" in line
     assert "H1" in line
-
-
-@pytest.mark.parametrize("plan", ["lenet-c", "absent.json"])
-def test_what_is_no_plan_file_is_refused(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(["run", plan]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert plan in line
-
-
-def test_the_backend_jax_compares_the_compiled_programs_bytes(
-    plan_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A process of its own: JAX makes its devices once, and as many as a module asked for before.
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
-    args = ["run", str(plan_file), "--backend", "jax", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "hypar_opt", *args], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert document["backend"] == "jax"
-    assert document["bytes_modelled"] == document["bytes_counted"]
-    assert document["gradients_difference"] < 1e-5

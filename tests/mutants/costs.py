@@ -14,14 +14,14 @@ COSTS = (
         _BYTES,
         "copies = copies * np.where(whole[block], below, kept[-1].below)",
         "copies = copies * np.where(whole[block], 1, kept[-1].below)",
-        ("execution/virtual/test_optima", "proofs/test_replica_proofs"),
+        ("execution/virtual/test_optima", "proofs/test_proof_tables"),
     ),
     Mutant(
         "what is gathered above is not counted",
         _BYTES,
         "copies = gathered[block].above",
         "copies = np.ones_like(gathered[block].above)",
-        ("proofs/test_replica_proofs",),
+        ("proofs/test_proof_tables",),
     ),
     Mutant(
         "gathered last ignored",
@@ -56,14 +56,14 @@ COSTS = (
         "costs/reading_factors",
         "((layouts.output < FIRST_SPLIT) & ~whole, [output_quarters",
         "(layouts.output < FIRST_SPLIT, [output_quarters",
-        ("execution/virtual/test_optima", "proofs/test_replica_proofs"),
+        ("execution/virtual/test_optima", "proofs/test_proof_tables"),
     ),
     Mutant(
         "statistics are free",
         "costs/reading_factors",
         "[row.gradient * size for size in statistics]",
         "[0 * size for size in statistics]",
-        ("proofs/test_replica_proofs", "execution/test_run"),
+        ("proofs/test_proof_tables", "execution/test_run"),
     ),
     Mutant(
         "the topmost level is crossed twice",

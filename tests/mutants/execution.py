@@ -28,7 +28,7 @@ EXECUTION = (
         _STEP,
         "copies = self.program.parts(layouts, WHOLE, CHANNEL)",
         "copies = self.program.parts(layouts, WHOLE)",
-        ("execution/virtual/test_last_layers",),
+        ("execution/virtual/test_random_plans",),
     ),
     Mutant(
         "the error of the last reader alone",
@@ -49,7 +49,7 @@ EXECUTION = (
         _STEP,
         "combine = self._arithmetic[position][0].combine if phase is Phase.FORWARD else np.add",
         "combine = np.add",
-        ("execution/virtual/test_last_layers",),
+        ("execution/virtual/test_random_plans",),
     ),
     Mutant(
         "what arrives is counted once for all devices",

@@ -6,7 +6,6 @@ from tests.mutants.mutant import Mutant
 
 _FLOWS = "proofs/graphs"
 _CHECK = "proofs/certificate"
-_ALL = ("proofs/test_graph_proofs", "proofs/test_certificate")
 
 PROOFS = (
     Mutant(
@@ -14,56 +13,56 @@ PROOFS = (
         _FLOWS,
         "if not -max(charge, 0) <= flow <= max(-charge, 0):",
         "if not flow <= max(-charge, 0):",
-        ("proofs/test_flow_proofs",),
+        ("proofs/test_graph_proofs",),
     ),
     Mutant(
         "arcs from the source may overflow",
         _FLOWS,
         "if not -max(charge, 0) <= flow <= max(-charge, 0):",
         "if not -max(charge, 0) <= flow:",
-        ("proofs/test_flow_proofs",),
+        ("proofs/test_graph_proofs",),
     ),
     Mutant(
         "arcs between layers may overflow",
         _FLOWS,
         "if not 0 <= flow <= network.capacities[u, v]:",
         "if not 0 <= flow:",
-        ("proofs/test_flow_proofs",),
+        ("proofs/test_graph_proofs",),
     ),
     Mutant(
         "more flow into a layer than out of it",
         _FLOWS,
         "        if left[layer]:\n",
         "        if left[layer] < 0:\n",
-        ("proofs/test_flow_proofs",),
+        ("proofs/test_graph_proofs",),
     ),
     Mutant(
         "more flow out of a layer than into it",
         _FLOWS,
         "        if left[layer]:\n",
         "        if left[layer] > 0:\n",
-        ("proofs/test_flow_proofs",),
+        ("proofs/test_graph_proofs",),
     ),
     Mutant(
         "allowed ignored for pairs of fixed layers",
         _FLOWS,
         "constant -= saved * at_u * at_v",
         "constant -= 0",
-        ("proofs/test_flow_proofs",),
+        ("proofs/test_graph_proofs",),
     ),
     Mutant(
         "allowed ignored for pairs of a fixed and a free layer",
         _FLOWS,
         "charges[v] -= saved * at_u",
         "charges[v] -= saved",
-        ("proofs/test_flow_proofs",),
+        ("proofs/test_graph_proofs",),
     ),
     Mutant(
         "a layer is allowed no choice",
         _FLOWS,
-        "if not _allowed(table).any(axis=1).all():",
+        "if not allowed_choices(table).any(axis=1).all():",
         "if False:",
-        ("proofs/test_flow_proofs",),
+        ("proofs/test_graph_proofs",),
     ),
     Mutant(
         "negative reduced costs of messages",
@@ -84,14 +83,14 @@ PROOFS = (
         _CHECK,
         "    check_price(plan)\n    bound = _bound",
         "    bound = _bound",
-        ("proofs/test_forged_certificates",),
+        ("proofs/test_proofs",),
     ),
     Mutant(
         "potentials of a graph",
         _CHECK,
         "if not table.is_chain:",
         "if False:",
-        ("proofs/test_forged_certificates",),
+        ("proofs/test_proofs",),
     ),
     Mutant(
         "a certificate of another plan",
@@ -105,14 +104,14 @@ PROOFS = (
         _CHECK,
         "    if bound != Fraction(plan.cost.total):\n        raise CheckFailedError(",
         "    if bound > Fraction(plan.cost.total):\n        raise CheckFailedError(",
-        ("proofs/test_forged_certificates",),
+        ("proofs/test_proofs",),
     ),
     Mutant(
         "a bound above the cost is taken",
         _CHECK,
         "    if bound != Fraction(plan.cost.total):\n        raise CheckFailedError(",
         "    if bound < Fraction(plan.cost.total):\n        raise CheckFailedError(",
-        ("proofs/test_certificate", "proofs/test_forged_certificates"),
+        ("proofs/test_certificate", "proofs/test_proofs"),
         equivalent="no bound is above: it holds for all plans, and the cost is the price of one",
     ),
     Mutant(
@@ -139,7 +138,7 @@ PROOFS = (
     Mutant(
         "thresholds in spite of constraints",
         "proofs/reference/tables",
-        "        and not restrictions.any\n",
+        "        and not problem.restrictions.any\n",
         "",
         ("proofs/test_proofs",),
     ),
@@ -155,14 +154,14 @@ PROOFS = (
         "proofs/reference/restrictions",
         "(2 * element_bytes + optimizer) * stored",
         "2 * element_bytes * stored",
-        ("proofs/test_proof_memory",),
+        ("proofs/test_proof_tables",),
     ),
     Mutant(
         "what was gathered above is not counted below",
         "proofs/reference/exchanges",
         "kept.sum(axis=0) + gathered * gathered_above",
         "kept.sum(axis=0)",
-        ("proofs/test_replica_proofs",),
+        ("proofs/test_proof_tables",),
     ),
     Mutant(
         "a ring takes a message more",
@@ -174,8 +173,8 @@ PROOFS = (
     Mutant(
         "thresholds in spite of unequal level weights",
         "proofs/reference/tables",
-        "and len(set(plan.level_weights)) <= 1",
-        "and len(set(plan.level_weights)) <= 2",
+        "and len(set(problem.plan.level_weights)) <= 1",
+        "and len(set(problem.plan.level_weights)) <= 2",
         ("proofs/test_proofs",),
     ),
     Mutant(
@@ -183,6 +182,6 @@ PROOFS = (
         _CHECK,
         "    if costs != Fraction(plan.cost.total):",
         "    if False:",
-        ("proofs/test_forged_certificates",),
+        ("proofs/test_proofs",),
     ),
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.sharding.index_labels import Labels, batch_labels, labels_of
+from hypar_opt.sharding.index_labels import batch_labels, labels_of
 from hypar_opt.sharding.layouts import CHANNEL
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.ties import Axis, dealt, ties_of
@@ -20,10 +20,6 @@ def program_of(description: dict[str, object], rows: list[list[int]]) -> tuple[h
         {"name": "small", "schema": "hypar-opt/network/2"} | description
     )
     return network, Program(workload_of(network, 8, CHOICES, shared_tensors=True), rows)
-
-
-def labels(description: dict[str, object], rows: list[list[int]]) -> Labels:
-    return labels_of(*program_of(description, rows))
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -53,55 +49,53 @@ def test_an_axis_has_bits_only_where_it_is_split(seed: int) -> None:
                 assert not made.parts(axis, level).any()
 
 
-def test_free_channels_are_halved_one_after_the_other() -> None:
-    made = labels(
-        {"input": {"features": 6}, "layer": [{"name": "fc", "kind": "fc", "units": 8}]},
-        [[2], [2]],
-    )
-    assert made.of[Axis(0)].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert made.of[Axis(-1)].tolist() == [0] * 6
-    assert made.uneven == ()
+FC = {"name": "fc", "kind": "fc"}
+SIDE_BY_SIDE = [
+    FC | {"units": 16},
+    # Four query heads of two features, on two key-value heads.
+    {"name": "attention", "kind": "attention", "heads": 4, "kv_heads": 2},
+]
+CONCATENATION = [
+    {"name": "a", "kind": "fc", "units": 4, "inputs": ["input"]},
+    {"name": "b", "kind": "fc", "units": 2, "inputs": ["input"]},
+    {"name": "both", "kind": "concat", "inputs": ["a", "b"]},
+]
 
 
-def test_channels_that_are_no_power_of_two_are_named() -> None:
-    made = labels(
-        {"input": {"features": 6}, "layer": [{"name": "fc", "kind": "fc", "units": 6}]},
-        [[2], [2]],
-    )
-    (uneven,) = made.uneven
-    assert (uneven.axis, uneven.level, sorted(uneven.sizes)) == (Axis(0), 1, [1, 2])
-
-
-def test_heads_stay_whole_in_queries_keys_and_values_side_by_side() -> None:
-    made = labels(
-        {
-            "input": {"tokens": 2, "features": 8},
-            "layer": [
-                {"name": "qkv", "kind": "fc", "units": 16},
-                # Four query heads of two features, on two key-value heads.
-                {"name": "attention", "kind": "attention", "heads": 4, "kv_heads": 2},
-            ],
-        },
-        [[2, 1]],
-    )
-    # Queries of either key-value head, then keys, then values.
-    assert made.of[Axis(0)].tolist() == [0] * 4 + [1] * 4 + [0, 0, 1, 1] + [0, 0, 1, 1]
-    assert made.of[Axis(1)].tolist() == [0] * 4 + [1] * 4
-
-
-def test_each_part_of_a_concatenation_is_halved() -> None:
-    made = labels(
-        {
-            "input": {"features": 4},
-            "layer": [
-                {"name": "a", "kind": "fc", "units": 4, "inputs": ["input"]},
-                {"name": "b", "kind": "fc", "units": 2, "inputs": ["input"]},
-                {"name": "both", "kind": "concat", "inputs": ["a", "b"]},
-            ],
-        },
-        [[2, 2, 1]],
-    )
-    assert made.of[Axis(2)].tolist() == [0, 0, 1, 1, 0, 1]
+@pytest.mark.parametrize(
+    ("given", "layers", "rows", "labels", "uneven"),
+    [
+        # Free channels are halved one after the other; unequal halves are named.
+        ({"features": 6}, [FC | {"units": 8}], [[2], [2]], {0: [0, 0, 1, 1, 2, 2, 3, 3]}, []),
+        (
+            {"features": 6},
+            [FC | {"units": 6}],
+            [[2], [2]],
+            {0: [0, 0, 1, 2, 3, 3]},
+            [(0, 1, [1, 2])],
+        ),
+        # Queries of either key-value head, then keys, then values.
+        (
+            {"tokens": 2, "features": 8},
+            SIDE_BY_SIDE,
+            [[2, 1]],
+            {0: [0] * 4 + [1] * 4 + [0, 0, 1, 1] * 2, 1: [0] * 4 + [1] * 4},
+            [],
+        ),
+        ({"features": 4}, CONCATENATION, [[2, 2, 1]], {2: [0, 0, 1, 1, 0, 1]}, []),
+    ],
+)
+def test_parts_that_belong_together_are_halved_each(
+    given: dict[str, int],
+    layers: list[dict[str, object]],
+    rows: list[list[int]],
+    labels: dict[int, list[int]],
+    uneven: list[tuple[int, int, list[int]]],
+) -> None:
+    made = labels_of(*program_of({"input": given, "layer": layers}, rows))
+    assert {layer: made.of[Axis(layer)].tolist() for layer in labels} == labels
+    assert not made.of[Axis(-1)].any()
+    assert [(one.axis.layer, one.level, sorted(one.sizes)) for one in made.uneven] == uneven
 
 
 def test_a_split_shuffle_moves_half_of_its_channels() -> None:

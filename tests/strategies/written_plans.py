@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
+from random import Random
 from typing import Any
-
-from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.documents.document import validate
@@ -16,10 +15,12 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import words_of
+from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES
-from tests.strategies.arrays import arrays
-from tests.strategies.networks import networks
+from tests.strategies.arrays import random_array
+from tests.strategies.graph_problems import choices_of
 from tests.strategies.plans import Asked, Rows
+from tests.strategies.problems import random_network
 
 
 def written(network: ho.Network, scope: str, **asked: Any) -> Callable[[Rows], ho.Plan]:
@@ -60,53 +61,32 @@ def fully_connected(*features: int) -> ho.Network:
     return ho.Network.model_validate(described)
 
 
-@st.composite
-def small_problems(
-    draw: st.DrawFn, *, cost: str, reading: str, restricted: bool = False
-) -> tuple[ho.Network, Asked]:
-    """A network, and what is asked of it, of so few plans that all can be looked at."""
-    network = draw(networks(longest=3))
-    third = reading != "figures" and draw(st.booleans())
-    choices = CHOICES[: 2 + third]
-    levels = 2 if len(choices) ** (2 * len(network.layers)) <= 81 else 1
+def random_written_problem(rng: Random, cost: str, reading: str) -> tuple[ho.Network, Asked]:
+    """A chain or a graph, and what is asked of a search: all but constraints, on any array."""
+    network = random_graph(rng, most=rng.randint(1, 4))
+    if rng.random() < 0.4:
+        network = random_network(rng, 4)
+    levels = rng.randint(1, 3)
     asked: Asked = {
         "cost": cost,
         "reading": reading,
-        "levels": levels,
-        "batch": draw(st.integers(1, 9)),
-        "element_bytes": draw(st.sampled_from([1, 2, 4, 8])),
-        "inference": draw(st.booleans()),
-        "choices": choices,
+        "batch": rng.choice([1, 2, 3, 8, 64]),
+        "choices": CHOICES[: 2 + (reading != "figures" and rng.random() < 0.5)],
+        "element_bytes": rng.choice([1, 2, 4, 8]),
+        "inference": rng.random() < 0.2,
     }
     if cost == "bytes":
-        if draw(st.booleans()):
-            asked["level_weights"] = tuple(draw(st.integers(1, 4)) for _ in range(levels))
-    else:
-        array = draw(arrays(levels, least_levels=levels))
-        asked |= {"array": array, "placement": draw(st.sampled_from(list(array.orders())))}
-    if restricted:
-        asked["constraints"] = draw(restrictions(network, asked))
-    return network, asked
+        weights = tuple(rng.randint(1, 4) for _ in range(levels)) if rng.random() < 0.3 else ()
+        return network, asked | {"levels": levels, "level_weights": weights}
+    array = random_array(rng, levels, detailed=True)
+    return network, asked | {"array": array, "placement": rng.choice(list(array.orders()))}
 
 
-@st.composite
-def restrictions(draw: st.DrawFn, network: ho.Network, asked: Asked) -> Asked:
-    """Pins that do not contradict each other, even splits, memory: some of them."""
-    pins = {
-        f"{layer.name}@H{level}={draw(st.sampled_from(asked['choices']))}"
-        for layer in network.layers
-        for level in range(1, asked["levels"] + 1)
-        if draw(st.integers(0, 3)) == 0
-    }
-    if not pins and draw(st.booleans()):
-        pins = {f"{network.layers[0].name[:-1]}*={draw(st.sampled_from(asked['choices']))}"}
-    elements = ho.Workload.of(ho.layer_graph(network), asked["batch"]).elements
-    return {
-        "fix": tuple(sorted(pins)),
-        "even": draw(st.booleans()),
-        "memory": draw(st.none() | st.integers(1, 8 * elements)),
-        "optimizer": draw(st.sampled_from(["sgd", "momentum", "adam", 3])),
-    }
+def random_rows(rng: Random, network: ho.Network, asked: Asked) -> Rows:
+    """Return any plan's choices of a problem."""
+    levels = asked["array"].levels if "array" in asked else asked["levels"]
+    own = [choices_of(x, len(asked["choices"]), asked["reading"]) for x in network.layers]
+    return tuple(tuple(rng.randrange(len(choices)) for choices in own) for _ in range(levels))
 
 
 def with_collective(array: Array, collective: str) -> Array:

@@ -20,6 +20,13 @@ from hypar_opt.errors import HyparError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hypar_opt.sharding.conversions import Layouts
+    from hypar_opt.sharding.layouts import Layout
+
+
+NETWORK_INPUT = -1
+"""The network's input, in place of a layer's position."""
+
 
 @dataclass(frozen=True)
 class StoredAxis:
@@ -60,6 +67,11 @@ class StoredAxis:
         return np.concatenate(parts, axis=-1)
 
 
+def split_by(layouts: Layouts, wanted: Layout) -> tuple[int, ...]:
+    """Return the levels at which a tensor has a layout."""
+    return tuple(level for level, layout in enumerate(layouts) if layout is wanted)
+
+
 class _Tie(NamedTuple):
     """``outer`` has ``repeats`` runs of ``inner``'s indices, each of them ``scale`` times."""
 
@@ -77,7 +89,6 @@ class AxisTies:
         self._levels = levels
         self._sizes: list[int] = []
         self._names: list[str] = []
-        self._same: list[int] = []
         self._split: list[set[int]] = []
         self._ties: list[_Tie] = []
 
@@ -85,28 +96,18 @@ class AxisTies:
         """Return the number of a new axis; ``name`` describes it in messages."""
         self._sizes.append(size)
         self._names.append(name)
-        self._same.append(len(self._same))
         self._split.append(set())
-        return len(self._same) - 1
+        return len(self._sizes) - 1
 
     def split(self, axis: int, levels: Iterable[int]) -> None:
         """Have levels split an axis."""
         self._split[axis].update(levels)
-
-    def same(self, axis: int, other: int) -> None:
-        """Say that two axes are one."""
-        self._same[self._root(other)] = self._root(axis)
 
     def tie(
         self, inner: int, outer: int, scale: int = 1, offset: int = 0, repeats: int = 1
     ) -> None:
         """Say that every index of ``inner`` stands for ``scale`` indices of ``outer``."""
         self._ties.append(_Tie(inner, outer, scale, offset, repeats))
-
-    def _root(self, axis: int) -> int:
-        while self._same[axis] != axis:
-            axis = self._same[axis]
-        return axis
 
     def solve(self) -> list[StoredAxis]:
         """Return all stored axes.
@@ -116,44 +117,38 @@ class AxisTies:
         HyparError
             Naming an axis that its levels cannot split into equal parts.
         """
-        split = self._tied_levels()
-        cuts = self._tied_cuts()
         axes = []
-        for axis, (size, name) in enumerate(zip(self._sizes, self._names, strict=True)):
-            root = self._root(axis)
-            ends = sorted(cuts[root] | {size})
+        for size, name, levels, cuts in zip(
+            self._sizes, self._names, self._tied_levels(), self._tied_cuts(), strict=True
+        ):
+            ends = sorted(cuts | {size})
             segments = tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
-            parts = 1 << len(split[root])
-            uneven = next((segment for segment in segments if segment % parts), None)
+            split = tuple(sorted(levels))
+            uneven = next((segment for segment in segments if segment % (1 << len(split))), None)
             if uneven is not None:
-                raise HyparError(_uneven(name, size, uneven, sorted(split[root])))
-            axes.append(StoredAxis(self._levels, tuple(sorted(split[root])), segments))
+                raise HyparError(_uneven(name, size, uneven, split))
+            axes.append(StoredAxis(self._levels, split, segments))
         return axes
 
     def _tied_levels(self) -> list[set[int]]:
         # Both ends of a tie are split alike: a connected component shares one set.
-        component = list(range(len(self._same)))
-
-        def find(axis: int) -> int:
-            while component[axis] != axis:
-                axis = component[axis]
-            return axis
-
+        together = [(levels, [axis]) for axis, levels in enumerate(self._split)]
         for tie in self._ties:
-            component[find(self._root(tie.inner))] = find(self._root(tie.outer))
-        together: dict[int, set[int]] = {}
-        for axis, levels in enumerate(self._split):
-            together.setdefault(find(self._root(axis)), set()).update(levels)
-        return [together.get(find(self._root(axis)), set()) for axis in range(len(self._same))]
+            inner, outer = together[tie.inner], together[tie.outer]
+            if inner is not outer:
+                both = inner[0] | outer[0], inner[1] + outer[1]
+                for axis in both[1]:
+                    together[axis] = both
+        return [levels for levels, _ in together]
 
     def _tied_cuts(self) -> list[set[int]]:
         """Return the cuts of each axis into segments, propagated along ties."""
-        cuts: list[set[int]] = [set() for _ in self._same]
+        cuts: list[set[int]] = [set() for _ in self._sizes]
         changed = True
         while changed:
             changed = False
             for tie in self._ties:
-                inner, outer = cuts[self._root(tie.inner)], cuts[self._root(tie.outer)]
+                inner, outer = cuts[tie.inner], cuts[tie.outer]
                 before = len(inner) + len(outer)
                 self._exchange(tie, inner, outer)
                 changed |= len(inner) + len(outer) > before
@@ -176,7 +171,7 @@ class AxisTies:
                     inner.add(within)
 
 
-def _uneven(name: str, size: int, segment: int, levels: list[int]) -> str:
+def _uneven(name: str, size: int, segment: int, levels: tuple[int, ...]) -> str:
     at = ", ".join(f"H{level + 1}" for level in levels)
     part = "" if segment == size else f" (in parts, one of {segment})"
     count = 1 << len(levels)

@@ -6,21 +6,29 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from hypar_opt.execution.jax.axes import NETWORK_INPUT
 from hypar_opt.workload.operators.maps import TokenMap
 
 if TYPE_CHECKING:
+    from hypar_opt.sharding.program import Program
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.maps import LayerMaps, Map
-
-NETWORK_INPUT = -1
-"""The network's input, in place of a layer's position."""
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkMaps:
-    """The dimensions of the arrays that a network's layers read and write, by position."""
+    """A plan's network, and the dimensions of the arrays of its layers, by position."""
 
     network: Network
+    program: Program
+
+    @property
+    def levels(self) -> int:
+        return len(self.program.rows)
+
+    @property
+    def shared(self) -> int:
+        return self.program.workload.shared
 
     @cached_property
     def layer_maps(self) -> list[LayerMaps]:

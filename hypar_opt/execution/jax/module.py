@@ -24,7 +24,6 @@ _FOLDER = Path(__file__).parent
 
 _WIDTH = 100
 
-
 _TYPES = {
     2: ("bfloat16", "jnp.bfloat16"),
     8: ("float64", 'jnp.float64\njax.config.update("jax_enable_x64", True)'),

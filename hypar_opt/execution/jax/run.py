@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.collectives import Moved, collectives
 from hypar_opt.execution.jax.module import module_text
 from hypar_opt.execution.jax.weights import inputs_of, targets_of, weights_of
+from hypar_opt.execution.result import ExchangeRow
+from hypar_opt.plan.plan import json_number
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 
@@ -30,27 +32,15 @@ ELEMENT_BYTES = 4
 """The size of the module's float32."""
 
 
-class TrafficRow(NamedTuple):
-    """The planned and compiled bytes of one kind of exchange at one level, in one pass.
-
-    XLA may combine all-reduces of different passes, so only sums over passes are reliable.
-    """
-
-    phase: str
-    kind: str
-    level: int
-    planned: Fraction
-    compiled: int
-
-
 @dataclass(frozen=True)
 class CompiledStep:
     """The bytes that a compiled step moves, and its numbers.
 
     Parameters
     ----------
-    rows
-        Sorted by pass, kind and level; rows in which both numbers are 0 are omitted.
+    exchanges
+        Planned and compiled bytes by level and kind. XLA may combine all-reduces of different
+        passes, so that only sums over passes are reliable.
     unused
         Bytes that a plan counts for errors that no weights need: those of layers without
         weights at or above them. A compiler drops these exchanges; they are in no row.
@@ -59,18 +49,10 @@ class CompiledStep:
         Arrays in the network's order, by layer.
     """
 
-    rows: tuple[TrafficRow, ...]
+    exchanges: tuple[ExchangeRow, ...]
     unused: Fraction
     loss: float
     gradients: Mapping[str, Array]
-
-    @property
-    def differences(self) -> dict[tuple[str, int], Fraction]:
-        """Compiled minus planned bytes by kind and level, if they differ."""
-        difference: Counter[tuple[str, int]] = Counter()
-        for row in self.rows:
-            difference[row.kind, row.level] += row.compiled - row.planned  # type: ignore[assignment]
-        return {key: Fraction(value) for key, value in difference.items() if value}
 
 
 def load(text: str, *, name: str = "model_sharded") -> ModuleType:
@@ -101,7 +83,10 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
     import jax
     import numpy as np
 
-    on = _mesh(module)
+    try:
+        on = module.mesh()
+    except SystemExit as error:  # the module's message when it is run as a program
+        raise HyparError(f"JAX {error}") from None
     placed = [
         {name: jax.device_put(arrays[name], s) for name, s in module.shardings(table, on).items()}
         for arrays, table in zip(
@@ -122,13 +107,6 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
         float(loss),
         {name: one.tensor.original(np.asarray(gradients[name])) for name, one in weights.items()},
     )
-
-
-def _mesh(module: ModuleType) -> Any:
-    try:
-        return module.mesh()
-    except SystemExit as error:  # the module's message when it is run as a program
-        raise HyparError(f"JAX {error}") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,21 +164,25 @@ def _stored(sharded: ShardedNetwork, data: Data) -> list[dict[str, Array]]:
     ]
 
 
-def traffic(program: Program, moved: Iterable[Moved]) -> tuple[tuple[TrafficRow, ...], Fraction]:
+def traffic(program: Program, moved: Iterable[Moved]) -> tuple[tuple[ExchangeRow, ...], Fraction]:
     """Return planned and compiled traffic, and the planned bytes that no weights need."""
-    planned: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
+    planned: defaultdict[tuple[int, str], Fraction] = defaultdict(Fraction)
     unused = Fraction()
     trained = _trained(program)
     for one in program.exchanges():
         if _needed(program, one, trained):
-            planned[str(one.phase), str(one.kind), one.level] += one.elements * ELEMENT_BYTES
+            planned[one.level, str(one.kind)] += one.elements * ELEMENT_BYTES
         else:
             unused += one.elements * ELEMENT_BYTES
-    compiled: Counter[tuple[str, str, int]] = Counter()
+    compiled: Counter[tuple[int, str]] = Counter()
     for each in moved:
-        compiled[each.phase, each.kind, each.level] += each.bytes
-    keys = sorted(planned.keys() | compiled.keys())
-    return tuple(TrafficRow(*key, planned[key], compiled[key]) for key in keys), unused
+        compiled[each.level, each.kind] += each.bytes
+    rows = (
+        ExchangeRow(None, kind, level + 1, None, None, json_number(planned[key]), compiled[key])
+        for key in sorted(planned.keys() | compiled.keys())
+        for level, kind in [key]
+    )
+    return tuple(rows), unused
 
 
 def _trained(program: Program) -> list[bool]:

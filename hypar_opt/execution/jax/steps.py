@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.maps import NETWORK_INPUT
+from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
 from hypar_opt.execution.jax.tensors import ACTIVATIONS, ShardedNetwork
 from hypar_opt.execution.jax.values import Values, names, quoted, unwrapped
 from hypar_opt.execution.jax.weights import (
@@ -18,7 +18,6 @@ from hypar_opt.execution.jax.weights import (
     ends_of,
     inputs_of,
     is_softmax,
-    split_by,
 )
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, WHOLE
@@ -27,11 +26,7 @@ if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Step
     from hypar_opt.workload.operators.base import Operator
 
-_WORDS = {
-    BATCH: "BATCH",
-    CHANNEL: "CHANNEL",
-    SHUFFLED: "CHANNEL",
-}
+_WORDS = {BATCH: "BATCH", CHANNEL: "CHANNEL", SHUFFLED: "CHANNEL"}
 _RESERVED = frozenset(
     ("inputs", "jax", "jnp", "lax", "loss", "math", "partial", "targets", "total")
 )
@@ -41,7 +36,7 @@ _WIDTH = 96
 """The width of a line, without its function's indentation."""
 
 
-class Lines:
+class Lines(Values):
     """The lines of the loss of a sharded network, layer by layer.
 
     Parameters
@@ -49,17 +44,13 @@ class Lines:
     reserved
         Names that variables must not have.
     alone
-        Generate code for one device that holds everything: the same arrays, no exchanges.
+        As in `Values`.
     """
 
     def __init__(
         self, sharded: ShardedNetwork, reserved: frozenset[str], *, alone: bool = False
     ) -> None:
-        self.alone = alone
-        self.values = Values(sharded, alone=alone)
-        self.sharded = sharded
-        self.network, self.program = sharded.network, sharded.program
-        self.shared = sharded.shared
+        super().__init__(sharded, alone=alone)
         self.inputs = inputs_of(sharded)[1]
         self.names = _identifiers([layer.name for layer in self.network.layers], reserved)
         self._exchanged: set[int | str] = set()
@@ -90,7 +81,7 @@ class Lines:
             variable, target = self.names[position], f"targets[{quoted(name)}]"
             layouts = self.program.stored[position + self.shared]
             if is_softmax(self.sharded, position):
-                split = names(self.values.mesh_levels(split_by(layouts, CHANNEL)))
+                split = names(self.mesh_levels(split_by(layouts, CHANNEL)))
                 yield f"total += softmax_loss({variable}, {target}, {split})"
                 continue
             # Each replica counts its share.
@@ -105,14 +96,14 @@ class Lines:
             key = self.inputs[position]
             value = f"inputs[{quoted(key)}]"
             repeated = self._repeated(position, key, ())
-            yield f"{name} = {self.values.apart(value) if repeated else value}"
+            yield f"{name} = {self.apart(value) if repeated else value}"
             return
         boundary = self.program.workload.boundary_between[source + self.shared, node]
         start = self.program.workload.boundaries[boundary].source
         value = self.names[source] if start >= self.shared else self._stored(source)
         steps = self.program.input_steps(boundary)
         if self._repeated(position, source, steps):
-            value = self.values.apart(value)
+            value = self.apart(value)
         shuffles = self.network.layers[position].shuffles
         if shuffles and SHUFFLED not in self.program.stored[source + self.shared]:
             value = f"by_group({value}, {self._of_group(position)})"
@@ -145,29 +136,19 @@ class Lines:
         return list(self._steps(name, steps, self.names[position]))
 
     def _steps(
-        self,
-        name: str,
-        steps: Sequence[Step],
-        value: str,
-        *,
-        grouped: bool = False,
+        self, name: str, steps: Sequence[Step], value: str, *, grouped: bool = False
     ) -> Iterator[str]:
         """Yield the lines that apply conversion steps to a value, into a variable."""
+        words = _WORDS | ({CHANNEL: "GROUP"} if grouped else {})
         for step in () if self.alone else steps:
-            target = _WORDS.get(step.target, "")
-            source = _WORDS.get(step.source, "")
-            if grouped and step.source == CHANNEL:
-                source = "GROUP"
-            if grouped and step.target == CHANNEL:
-                target = "GROUP"
+            source, target = (words.get(layout, "") for layout in (step.source, step.target))
             ends = {
                 StepKind.SLICE: target,
                 StepKind.REDUCE_SCATTER: target,
                 StepKind.ALL_TO_ALL: f"{source}, {target}",
                 StepKind.ALL_GATHER: source,
             }[step.kind]
-            call = f'{COLLECTIVES[step.kind]}({value}, "h{step.level + 1}", {ends})'
-            yield f"{name} = {call}"
+            yield f'{name} = {COLLECTIVES[step.kind]}({value}, "h{step.level + 1}", {ends})'
             value = name
 
     def _repeated(self, position: int, tensor: int | str, steps: Sequence[Step]) -> bool:
@@ -187,7 +168,7 @@ class Lines:
     def _computed(self, position: int, layer: Operator, reads: list[str]) -> Iterator[str]:
         """Yield the lines that compute a layer from what it reads, and reduce partial sums."""
         variable, node = self.names[position], position + self.shared
-        value = self.values.of(position, layer, reads)
+        value = self.value(position, layer, reads)
         shuffled = SHUFFLED in self.program.stored[node] and not layer.shuffles
         reductions = list(self._steps("y", self.program.output_steps(node), "y", grouped=shuffled))
         if shuffled:
@@ -210,7 +191,7 @@ class Lines:
         if activation is not None:
             value = f"{ACTIVATIONS[activation]}({unwrapped(value)})"
         if layer.fused_pool:
-            value = self.values.pooled(position, layer.fused_pool, value)
+            value = self.pooled(position, layer.fused_pool, value)
         if value == "y" and reductions:
             reductions[-1] = f"{variable}{reductions[-1].removeprefix('y')}"
             yield from reductions[-1:]

@@ -13,7 +13,6 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import StoredAxis
 from hypar_opt.execution.jax.maps import NetworkMaps
 from hypar_opt.execution.jax.ties import SplitAxes, split_axes
-from hypar_opt.sharding.program import Program
 
 ACTIVATIONS = {
     "elu": "jax.nn.elu",
@@ -69,20 +68,20 @@ class StoredTensor(NamedTuple):
 
     def stored(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return an array, given in the network's order, as this tensor stores it."""
-        indices = (
-            np.arange(dim) if isinstance(dim, int) else dim.order.ravel() for dim in self.dims
-        )
-        return array[np.ix_(*indices)].reshape(self.shape)
+        return array[self._order].reshape(self.shape)
 
     def original(self, stored: NDArray[Any]) -> NDArray[Any]:
         """Return a stored array in the network's order: the inverse of `stored`."""
         sizes = [dim if isinstance(dim, int) else dim.size for dim in self.dims]
         array = np.empty(sizes, stored.dtype)
-        indices = (
-            np.arange(dim) if isinstance(dim, int) else dim.order.ravel() for dim in self.dims
-        )
-        array[np.ix_(*indices)] = stored.reshape(sizes)
+        array[self._order] = stored.reshape(sizes)
         return array
+
+    @property
+    def _order(self) -> tuple[NDArray[np.intp], ...]:
+        """The index in the network's order at each stored position."""
+        dims = self.dims
+        return np.ix_(*(np.arange(d) if isinstance(d, int) else d.order.ravel() for d in dims))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +94,6 @@ class ShardedNetwork(NetworkMaps):
         If an activation has no program, or a size cannot be split evenly.
     """
 
-    program: Program
-
     def __post_init__(self) -> None:
         for layer in self.network.layers:
             activation = getattr(layer, "activation", None)
@@ -106,14 +103,6 @@ class ShardedNetwork(NetworkMaps):
                     f"layer {layer.name!r}, activation: {activation!r} is not known; one of {known}"
                 )
         self._split  # noqa: B018 - refuses an uneven split at once
-
-    @property
-    def levels(self) -> int:
-        return len(self.program.rows)
-
-    @property
-    def shared(self) -> int:
-        return self.program.workload.shared
 
     @cached_property
     def batch(self) -> StoredAxis:
@@ -149,4 +138,4 @@ class ShardedNetwork(NetworkMaps):
 
     @cached_property
     def _split(self) -> SplitAxes:
-        return split_axes(self, self.program)
+        return split_axes(self)

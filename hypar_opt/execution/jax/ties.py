@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.execution.jax.axes import AxisTies, StoredAxis
-from hypar_opt.execution.jax.maps import NETWORK_INPUT, NetworkMaps
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, Layout
+from hypar_opt.execution.jax.axes import NETWORK_INPUT, AxisTies, StoredAxis, split_by
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED
 
 if TYPE_CHECKING:
-    from hypar_opt.sharding.conversions import Layouts
-    from hypar_opt.sharding.program import Program
+    from hypar_opt.execution.jax.maps import NetworkMaps
     from hypar_opt.workload.operators.base import Operator
 
 
@@ -42,7 +39,7 @@ class SplitAxes(NamedTuple):
     flattened_first: frozenset[int]
 
 
-def split_axes(maps: NetworkMaps, program: Program) -> SplitAxes:
+def split_axes(maps: NetworkMaps) -> SplitAxes:
     """Return a network's axes, split as a plan's layouts say.
 
     Raises
@@ -50,7 +47,8 @@ def split_axes(maps: NetworkMaps, program: Program) -> SplitAxes:
     HyparError
         If a size cannot be split evenly.
     """
-    layers = zip(maps.network.layers, maps.network.sources, strict=True)
+    network = maps.network
+    layers = zip(network.layers, network.sources, strict=True)
     first = frozenset(
         position
         for position, (layer, reads) in enumerate(layers)
@@ -59,10 +57,10 @@ def split_axes(maps: NetworkMaps, program: Program) -> SplitAxes:
         and len(maps.read_positions(reads[0])) == 2
     )
     while True:
-        tying = _Tying(maps, program, AxisTies(len(program.rows)), first)
+        tying = _Tying(maps, AxisTies(maps.levels), first)
         shapes = tying.shapes()
         axes = tying.ties.solve()
-        split = {p for p in first if axes[shapes[maps.network.sources[p][0]].writes].split}
+        split = {p for p in first if axes[shapes[network.sources[p][0]].writes].split}
         if not split:
             return SplitAxes(axes, shapes, first)
         first -= split
@@ -73,21 +71,16 @@ class _Tying:
     """The ties of a network's axes, layer by layer."""
 
     maps: NetworkMaps
-    program: Program
     ties: AxisTies
     flattened_first: frozenset[int]
 
-    @property
-    def _shared(self) -> int:
-        return self.program.workload.shared
-
     def shapes(self) -> list[Shapes]:
         """Return each layer's axes, tied and split."""
-        network, program = self.maps.network, self.program
+        network, program = self.maps.network, self.maps.program
         batch = self.ties.new(program.workload.batch, "the batch")
         network_input = self.ties.new(network.input.feature_map().channels, "channels of the input")
         everywhere = (*program.read, *program.written, *program.stored)
-        self.ties.split(batch, {h for lay in everywhere for h in _where(lay, BATCH)})
+        self.ties.split(batch, {h for lay in everywhere for h in split_by(lay, BATCH)})
         shapes: list[Shapes] = []
         for position, (layer, reads) in enumerate(
             zip(network.layers, network.sources, strict=True)
@@ -99,36 +92,35 @@ class _Tying:
                 features = self.ties.new(read, f"layer {layer.name!r}, features")
                 shape = shape._replace(reads=(features,))
             shapes.append(shape)
-            node = position + self._shared
+            node = position + self.maps.shared
             for layouts in (program.written[node], program.stored[node]):
-                self.ties.split(shapes[-1].writes, _where(layouts, CHANNEL))
+                self.ties.split(shapes[-1].writes, split_by(layouts, CHANNEL))
             for read in shapes[-1].reads:
-                self.ties.split(read, _where(program.read[node], CHANNEL))
+                self.ties.split(read, split_by(program.read[node], CHANNEL))
             if layer.shuffles:
-                self.ties.split(shapes[-1].writes, _where(program.read[node], SHUFFLED))
+                self.ties.split(shapes[-1].writes, split_by(program.read[node], SHUFFLED))
         self._tie_shared(shapes)
         return shapes
 
     def _tie_shared(self, shapes: list[Shapes]) -> None:
         """Split shared tensors, and tie the axes of layers that use the same weights."""
-        workload = self.program.workload
-        for node, writer in workload.tensor_writers.items():
-            axis = shapes[writer - self._shared].writes
-            self.ties.split(axis, _where(self.program.stored[node], CHANNEL))
-        for users in workload.weight_users.values():
-            owner = self.maps.owner(users[0] - self._shared)
+        program, shared = self.maps.program, self.maps.shared
+        for node, writer in program.workload.tensor_writers.items():
+            axis = shapes[writer - shared].writes
+            self.ties.split(axis, split_by(program.stored[node], CHANNEL))
+        for users in program.workload.weight_users.values():
+            owner = self.maps.owner(users[0] - shared)
             owned = shapes[owner]
-            for user in (node - self._shared for node in users):
+            for user in (node - shared for node in users):
                 if user == owner:
                     continue
-                ends = (shapes[user].reads[0], shapes[user].writes)
+                ends = (*owned.reads, owned.writes)
                 if self.maps.transposes(user):
                     assert owned.rows is not None
-                    self.ties.same(owned.writes, ends[0])
-                    self.ties.same(owned.rows, ends[1])
-                else:
-                    self.ties.same(owned.reads[0], ends[0])
-                    self.ties.same(owned.writes, ends[1])
+                    ends = owned.writes, owned.rows
+                axes = (*shapes[user].reads, shapes[user].writes)
+                for end, axis in zip(ends, axes, strict=True):
+                    self.ties.tie(end, axis)
 
     def _tied(self, position: int, layer: Operator, sources: list[int]) -> Shapes:
         """Return a layer's axes, after tying those that it reads to the one that it writes."""
@@ -136,8 +128,8 @@ class _Tying:
         writes = self.ties.new(maps.output.channels, f"{name}, channels")
         if layer.reads_ids:
             rows = self.ties.new(layer.sizes(maps)["i"], f"{name}, vocabulary")
-            written = self.program.written[position + self._shared]
-            self.ties.split(rows, _where(written, PARTIAL))
+            written = self.maps.program.written[position + self.maps.shared]
+            self.ties.split(rows, split_by(written, PARTIAL))
             return Shapes((), writes, rows)
         if position in self.flattened_first:
             return Shapes((), writes, None)
@@ -158,7 +150,3 @@ class _Tying:
             inner = self.ties.new(maps.input.channels // groups, f"{name}, channels of a group")
             self.ties.tie(inner, writes, scale=groups)
         return Shapes(tuple(sources), writes, None)
-
-
-def _where(layouts: Layouts, wanted: Layout) -> Iterator[int]:
-    return (level for level, layout in enumerate(layouts) if layout is wanted)

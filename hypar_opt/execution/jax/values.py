@@ -8,8 +8,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.maps import NETWORK_INPUT
-from hypar_opt.execution.jax.weights import split_by, split_ends
+from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
+from hypar_opt.execution.jax.weights import split_ends
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Values:
     Parameters
     ----------
     alone
-        Generate code for one device that holds everything.
+        Generate code for one device that holds everything: the same arrays, no exchanges.
     """
 
     def __init__(self, sharded: ShardedNetwork, *, alone: bool) -> None:
@@ -33,7 +33,7 @@ class Values:
         self.shared = sharded.shared
         self._numbers = count(1)
 
-    def of(self, position: int, layer: Operator, reads: Sequence[str]) -> str:
+    def value(self, position: int, layer: Operator, reads: Sequence[str]) -> str:
         """Return the expression of a layer, before its partial sums are reduced.
 
         Raises
@@ -52,22 +52,13 @@ class Values:
         shared = next((one for one, layers in users.items() if node in layers), None)
         if shared is None:
             return f"w[{quoted(layer.name)}]"
-        owner = self.network.layers[self.sharded.owner(position)].name
-        text = f"w[{quoted(owner)}]"
-        turned = self.sharded.transposes(position)
-        if turned:
-            text = f"transposed({text})"
-        stored = split_ends(self.sharded, shared)
-        if turned:
-            stored = stored[::-1]
-        used = split_ends(self.sharded, node)
-        if self.alone:
-            return text
-        for used_levels, stored_levels, end in zip(
-            used, stored, ("INPUTS", "OUTPUTS"), strict=True
-        ):
-            for level in used_levels:
-                if level not in stored_levels:
+        text = f"w[{quoted(self.network.layers[self.sharded.owner(position)].name)}]"
+        stored, used = (split_ends(self.sharded, one) for one in (shared, node))
+        if self.sharded.transposes(position):
+            text, stored = f"transposed({text})", stored[::-1]
+        for levels, kept, end in zip(used, stored, ("INPUTS", "OUTPUTS"), strict=True):
+            for level in self.mesh_levels(levels):
+                if level not in kept:
                     text = f'keep_half({text}, "h{level + 1}", {end})'
         return text
 
@@ -84,12 +75,8 @@ class Values:
     def _fc(self, position: int, layer: Operator, read: str) -> str:
         del layer
         (source,) = self.network.sources[position]
-        flat = position in self.sharded.flattened_first
-        if (
-            not flat
-            and self.sharded.read_positions(source)
-            and len(self.sharded.positions[position]) == 0
-        ):
+        is_image = self.sharded.read_positions(source) and not self.sharded.positions[position]
+        if is_image and position not in self.sharded.flattened_first:
             read = f"flatten({read})"
         return f"linear({read}, {self._weights(position)})"
 
@@ -136,8 +123,7 @@ class Values:
     def _attention(self, position: int, layer: Any, *reads: str) -> str:
         sizes = layer.sizes(self.sharded.layer_maps[position])
         groups = sizes["g"] >> len(self.sharded.written(position).split)
-        inputs = "".join(f"{read}, " for read in reads).rstrip()
-        inputs = inputs if len(reads) == 1 else inputs.rstrip(",")
+        inputs = ", ".join(reads) + ("," if len(reads) == 1 else "")
         return f"attention(({inputs}), {groups}, {sizes['r']}, causal={bool(layer.causal)})"
 
     def _norm(self, position: int, layer: Any, read: str) -> str:

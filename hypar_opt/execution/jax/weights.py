@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.maps import NETWORK_INPUT
+from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
 from hypar_opt.execution.jax.tensors import StoredTensor
 from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, Layout
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.axes import StoredAxis
@@ -141,26 +141,23 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, 
 
 def targets_of(sharded: ShardedNetwork) -> dict[str, StepInput]:
     """Return the targets of each layer that ends the network."""
-    return {
-        sharded.network.layers[position].name: _target(sharded, position)
-        for position in ends_of(sharded)
-    }
+    targets = {}
+    for position in ends_of(sharded):
+        labels = sharded.written(position)
+        layouts = sharded.program.stored[position + sharded.shared]
+        one = StepInput(_tensor(sharded, sharded.positions[position], labels, layouts))
+        if is_softmax(sharded, position):
+            # A label per position in place of the channels' values.
+            dims, split = one.tensor
+            one = StepInput(StoredTensor(dims[:-1], split[:-1]), labels.size, labels)
+        targets[sharded.network.layers[position].name] = one
+    return targets
 
 
 def ends_of(sharded: ShardedNetwork) -> Iterator[int]:
     """Yield the layers whose output no layer reads."""
     read = {source for reads in sharded.network.sources for source in reads}
     yield from (n for n in range(len(sharded.network.layers)) if n not in read)
-
-
-def _target(sharded: ShardedNetwork, position: int) -> StepInput:
-    layouts = sharded.program.stored[position + sharded.shared]
-    whole = _tensor(sharded, sharded.positions[position], sharded.written(position), layouts)
-    if not is_softmax(sharded, position):
-        return StepInput(whole)
-    # A label per position in place of the channels' values.
-    labels = sharded.written(position)
-    return StepInput(StoredTensor(whole.dims[:-1], whole.split[:-1]), labels.size, labels)
 
 
 def is_softmax(sharded: ShardedNetwork, position: int) -> bool:
@@ -175,10 +172,8 @@ def stored_tensors(sharded: ShardedNetwork) -> Mapping[str, StoredTensor]:
     tensors = {}
     for position, layer in enumerate(sharded.network.layers):
         node = position + sharded.shared
-        layouts = sharded.program.stored[shared.get(node, node)]
-        tensors[layer.name] = _tensor(
-            sharded, sharded.positions[position], sharded.written(position), layouts
-        )
+        layouts, written = sharded.program.stored[shared.get(node, node)], sharded.written(position)
+        tensors[layer.name] = _tensor(sharded, sharded.positions[position], written, layouts)
     return tensors
 
 
@@ -189,11 +184,6 @@ def _tensor(
     return StoredTensor(
         (sharded.batch, *positions, channels), (batch, *((),) * len(positions), channel)
     )
-
-
-def split_by(layouts: Layouts, wanted: Layout) -> tuple[int, ...]:
-    """Return the levels at which a tensor has a layout."""
-    return tuple(level for level, layout in enumerate(layouts) if layout is wanted)
 
 
 COLLECTIVES = {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.base import Operator
-    from hypar_opt.workload.operators.maps import LayerMaps, Map
+    from hypar_opt.workload.operators.maps import LayerMaps
     from hypar_opt.workload.tensors import Workload
 
 
@@ -43,17 +43,17 @@ def random_data(network: Network, workload: Workload, seed: int) -> StepData:
     """Return random numbers for a network and a batch, scaled so that values stay near one."""
     rng = np.random.default_rng(seed)
     batch = workload.batch
-    over = network.input.feature_map()
+    given = network.input.feature_map()
     vocabulary = getattr(network.input, "vocabulary", None)
     if vocabulary is None:
-        network_input: Array = rng.standard_normal((batch, *over))
+        network_input: Array = rng.standard_normal((batch, *given))
     else:
         rows = [
             layer.sizes(maps)["i"]
             for layer, maps, reads in _layers(network)
             if layer.reads_ids and reads
         ]
-        network_input = rng.integers(min(rows, default=1), size=(batch, over.positions))
+        network_input = rng.integers(min(rows, default=1), size=(batch, given.positions))
     read = {source for sources in network.sources for source in sources}
     weights, targets, errors = {}, {}, {}
     for position, (layer, maps, _) in enumerate(_layers(network)):
@@ -64,7 +64,9 @@ def random_data(network: Network, workload: Workload, seed: int) -> StepData:
             positions = (batch, maps.output.positions)
             targets[position] = rng.integers(maps.output.channels, size=positions)
         elif position not in read:
-            errors[position] = rng.standard_normal(array_shape(batch, maps.pooled))
+            over = maps.pooled
+            extent = (over.tokens, over.channels) if isinstance(over, TokenMap) else over
+            errors[position] = rng.standard_normal((batch, *extent))
     return StepData(network_input, weights, targets, errors)
 
 
@@ -79,10 +81,3 @@ def _weights(tensors: LayerTensors, rng: np.random.Generator) -> Array:
     scale = rng.normal(1.0, 0.1, tensors.weight)
     scale[1:] -= 1.0  # the shift
     return scale
-
-
-def array_shape(batch: int, over: Map) -> tuple[int, ...]:
-    """Return the shape of an array of maps: four axes for images, three for tokens."""
-    if isinstance(over, TokenMap):
-        return (batch, over.tokens, over.channels)
-    return (batch, *over)

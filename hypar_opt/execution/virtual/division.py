@@ -10,7 +10,7 @@ import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic.base import LayerShard
 from hypar_opt.execution.virtual.shards import DividedAxis, DividedTensor, splits
-from hypar_opt.execution.virtual.weights import Held, cut_weights, held_weights, transposed, within
+from hypar_opt.execution.virtual.weights import Held, held_weights, within
 from hypar_opt.sharding.index_labels import batch_labels, labels_of
 from hypar_opt.sharding.layouts import PARTIAL, is_split
 from hypar_opt.sharding.ties import Axis
@@ -54,15 +54,12 @@ class Division:
 
     def tensor(self, source: int, reader: int | None = None) -> DividedTensor:
         """Return a layer's output, or the network's input, as a reader splits it."""
-        deals = reader is not None and self.network.layers[reader].shuffles
-        key = source, reader if deals else None
+        shuffle = reader if reader is not None and self.network.layers[reader].shuffles else None
+        key = source, shuffle
         if key not in self._tensors:
             over = self.maps[source].pooled if source >= 0 else self.network.input.feature_map()
-            labels = self.labels.of[Axis(source)]
-            shuffled = None
-            if reader is not None and deals:
-                shuffled = self.labels.shuffled(self.network, reader)
-            channels = DividedAxis(self.hierarchy, labels, shuffled)
+            shuffled = None if shuffle is None else self.labels.shuffled(self.network, shuffle)
+            channels = DividedAxis(self.hierarchy, self.labels.of[Axis(source)], shuffled)
             self._tensors[key] = DividedTensor(self.images, channels, 2 if over.tokens else 1)
         return self._tensors[key]
 
@@ -163,7 +160,7 @@ class Division:
             node = self.weight_node(position)
             if node is not None:
                 devices = range(self.hierarchy.accelerators)
-                kept[node] = [cut_weights(array, self.stored(position, d)) for d in devices]
+                kept[node] = [array[np.ix_(*self.stored(position, d))] for d in devices]
         return kept
 
     def stored(self, position: int, device: int) -> Held:
@@ -186,9 +183,8 @@ class Division:
             return None
         owner = self.owner(node)
         transposes = owner != position and self.network.layers[owner].reads_ids
-        held = self._held(position, device)
-        used = transposed(held) if transposes else held
-        name = self.network.layers[position].name
+        held, name = self._held(position, device), self.network.layers[position].name
+        used = held[::-1] if transposes else held
         return within(self.stored(owner, device), used, name), transposes
 
     def _held(self, position: int, device: int, among: Container[int] | None = None) -> Held:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from hypar_opt.execution.virtual.arithmetic.base import Arithmetic
     from hypar_opt.execution.virtual.data import StepData
     from hypar_opt.execution.virtual.division import Division
-    from hypar_opt.execution.virtual.shards import Array
+    from hypar_opt.execution.virtual.shards import Array, DividedTensor
 
 Progress = Callable[[int, int], None]
 
@@ -113,11 +112,10 @@ class TrainingStep:
         self._stored[node] = blocks
         self.record.outputs[position] = layouts, blocks
         self._add_loss(position, layouts, blocks)
-        boundary = self.program.workload.boundary_into_shared.get(node)
+        boundary = program.workload.boundary_into_shared.get(node)
         if boundary is not None:
             shared = program.workload.boundaries[boundary].target
-            steps, whose = program.input_steps(boundary), Source(phase, shared, boundary)
-            self._stored[shared], _ = self.fabric.convert(tensor, blocks, layouts, steps, whose)
+            self._stored[shared] = self._across(boundary, phase, tensor, blocks)
 
     def _read(self, position: int, source: int) -> Blocks:
         """Return what each device reads of a layer's input."""
@@ -129,10 +127,16 @@ class TrainingStep:
             return [tensor.part_of(self.data.input, layouts, device) for device in self.devices]
         boundary = self.division.boundary(source, position)
         stored = program.workload.boundaries[boundary].source
-        steps, whose = program.input_steps(boundary), Source(Phase.FORWARD, node, boundary)
-        before = program.stored[stored]
-        blocks, _ = self.fabric.convert(tensor, self._stored[stored], before, steps, whose)
-        return blocks
+        return self._across(boundary, Phase.FORWARD, tensor, self._stored[stored])
+
+    def _across(self, boundary: int, phase: Phase, tensor: DividedTensor, blocks: Blocks) -> Blocks:
+        """Convert a tensor for the node that reads it, or its error for the one that wrote it."""
+        program, edge = self.program, self.program.workload.boundaries[boundary]
+        steps, before = program.input_steps(boundary), program.stored[edge.source]
+        if phase is Phase.BACKWARD:
+            steps, before = backward(steps), dual(program.read[edge.target])
+        whose = Source(phase, edge.target, boundary)
+        return self.fabric.convert(tensor, blocks, before, steps, whose)[0]
 
     def _sums(self, position: int, phase: Phase, sums: list[Array | None]) -> list[Array | None]:
         """Return the sums over channels, all-reduced over the levels that split the channels."""
@@ -213,24 +217,14 @@ class TrainingStep:
         if boundary is None:
             return self._errors.pop(node)
         shared = program.workload.boundaries[boundary].target
-        steps = backward(program.input_steps(boundary))
-        whose = Source(Phase.BACKWARD, shared, boundary)
-        before = dual(program.stored[shared])
-        blocks, _ = self.fabric.convert(tensor, self._errors.pop(shared), before, steps, whose)
-        return blocks
+        return self._across(boundary, Phase.BACKWARD, tensor, self._errors.pop(shared))
 
     def _send_back(self, position: int, source: int, error: Blocks) -> None:
         """Convert the error of an input for the layer that wrote it, and add it to that layer's."""
-        program, node = self.program, position + self.division.shared
         boundary = self.division.boundary(source, position)
         tensor = self.division.tensor(source, position)
-        steps, whose = (
-            backward(program.input_steps(boundary)),
-            Source(Phase.BACKWARD, node, boundary),
-        )
-        layouts = dual(program.read[node])
-        blocks, _ = self.fabric.convert(tensor, error, layouts, steps, whose)
-        stored = program.workload.boundaries[boundary].source
+        blocks = self._across(boundary, Phase.BACKWARD, tensor, error)
+        stored = self.program.workload.boundaries[boundary].source
         if stored in self._errors:
             blocks = [a + b for a, b in zip(self._errors[stored], blocks, strict=True)]
         self._errors[stored] = blocks
@@ -249,8 +243,6 @@ class TrainingStep:
             self._shared_gradients[node][device][np.ix_(*indices)] += part
 
     def _all_reduced(self, node: int, gradients: Blocks) -> Blocks:
-        steps = self.program.gradient_steps(node)
-        flat = [gradient.reshape(-1) for gradient in gradients]
-        reduce = partial(self.fabric.all_reduce, steps=steps)
-        reduced = reduce(flat, whose=Source(Phase.GRADIENT, node, None))
+        steps, whose = self.program.gradient_steps(node), Source(Phase.GRADIENT, node, None)
+        reduced = self.fabric.all_reduce([one.reshape(-1) for one in gradients], steps, whose)
         return [r.reshape(g.shape) for r, g in zip(reduced, gradients, strict=True)]

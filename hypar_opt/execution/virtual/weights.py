@@ -9,7 +9,7 @@ import numpy as np
 from hypar_opt.errors import RefusedError
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.virtual.shards import Array, Indices
+    from hypar_opt.execution.virtual.shards import Indices
     from hypar_opt.workload.layer_tensors import LayerTensors
 
 Held = tuple["Indices", ...]
@@ -33,21 +33,13 @@ def held_weights(
     if "g" in held:  # whole groups
         held["g"] = np.unique(written // sizes["o"])
         return tuple(held.values())
-    if "i" in held:
-        held["i"] = rows if layer.reads_ids else features(read, sizes["i"] // channels)
+    if layer.reads_ids:
+        held["i"] = rows
+    elif "i" in held:
+        # Of a flattened map all positions of a channel; a sequence has one position per token.
+        positions = sizes["i"] // channels
+        held["i"] = (read[:, None] * positions + np.arange(positions)).reshape(-1)
     return tuple(written if axis in ("o", "c") else held[axis] for axis in held)
-
-
-def features(channels: Indices, positions: int) -> Indices:
-    """Return the features of a flattened map that belong to some channels."""
-    # A sequence's features are its channels: one position per token.
-    return (channels[:, None] * positions + np.arange(positions)).reshape(-1)
-
-
-def cut_weights(whole: Array, held: Held) -> Array:
-    """Return a copy of the elements that a device holds."""
-    part: Array = whole[np.ix_(*held)]
-    return part
 
 
 def within(stored: Held, used: Held, layer: str) -> Held:
@@ -65,8 +57,3 @@ def within(stored: Held, used: Held, layer: str) -> Held:
                 " stored; such a plan cannot be run"
             )
     return tuple(np.searchsorted(have, need) for have, need in zip(stored, used, strict=True))
-
-
-def transposed(held: Held) -> Held:
-    """Return the same elements of the transposed weights."""
-    return held[::-1]

@@ -175,6 +175,7 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     kernel = prod(sizes[axis] for axis in weight if axis in sizes) if weight else 0
     macs = described.macs(sizes)
     pixels = prod(sizes[axis] for axis in ("t", "h", "w") if axis in sizes)
+    (forward, backward), positions = described.statistics, batch * maps.output.positions
     # Ids of an embedding are no feature map.
     inputs = maps.input.elements + sum(other.elements for other in maps.others) if read else 0
     return PlanNode(
@@ -187,7 +188,7 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
         pooled=batch * maps.pooled.elements,
         macs=macs,
         macs_by_input=batch * kernel * pixels if kernel and macs else macs,
-        statistics=_statistics(described, maps, batch),
+        statistics=(forward * positions, backward * positions),
         kernel_rows=sizes.get("k", 1),
         output_rows=sizes.get("p", 1),
     )
@@ -209,12 +210,6 @@ def _splits(described: Operator, sizes: dict[str, int], plan: Plan) -> Iterator[
             output=part if not written or choice.axis in written else "partial",
             keeps_weights=bool(weight) and choice.axis not in weight,
         )
-
-
-def _statistics(described: Operator, maps: LayerMaps, batch: int) -> tuple[int, int]:
-    positions = batch * maps.output.positions
-    forward, backward = described.statistics
-    return forward * positions, backward * positions
 
 
 def _weights(owner: PlanNode) -> PlanNode:

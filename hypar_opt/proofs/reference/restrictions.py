@@ -71,11 +71,7 @@ class Restrictions:
         W / 2^(m+o) weights, A / 2^(d+m) of its input and F' / 2^(d+o) of its output before
         pooling; in training as many gradients and errors, and the optimizer's state.
         """
-        node, constraints, element_bytes = (
-            self._nodes[position],
-            self._plan.constraints,
-            self._plan.element_bytes,
-        )
+        node, element_bytes = self._nodes[position], self._plan.element_bytes
         # In units of 2^-levels bytes each level without a choice is a factor of 2.
         undecided = self._plan.levels - len(state)
         weights, inputs, outputs = (copies + undecided for copies in node.copies(state))
@@ -83,7 +79,7 @@ class Restrictions:
         maps = (node.inputs << inputs) + (node.outputs << outputs)
         if self._plan.inference:
             return element_bytes * (stored + maps)
-        optimizer = constraints.optimizer
+        optimizer = self._plan.constraints.optimizer
         if isinstance(optimizer, str):
             optimizer = OPTIMIZER_ELEMENTS[optimizer] * element_bytes
         return (2 * element_bytes + optimizer) * stored + 2 * element_bytes * maps
@@ -131,10 +127,7 @@ class Restrictions:
             total += self.load(position, state)
         if self.capacity is not None and total > self.capacity:
             # Rounded up to whole bytes.
-            needed, memory = (
-                -(-total // self._plan.accelerators),
-                self._plan.constraints.memory,
-            )
+            needed, memory = -(-total // self._plan.accelerators), self._plan.constraints.memory
             raise CheckFailedError(f"constraints: the plan takes {needed:,} bytes of {memory:,}")
 
     def _read_pins(self) -> dict[tuple[int, int], int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
@@ -21,6 +23,42 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
 
 
+@dataclass(frozen=True, eq=False)
+class PlanProblem:
+    """The problem of a plan, as it is derived here: its graph, its charges, its constraints."""
+
+    plan: Plan
+
+    @cached_property
+    def charges(self) -> Charges:
+        """The charges of the plan's cost.
+
+        Raises
+        ------
+        CheckFailedError
+            If the plan's unit is not a unit of its cost, or its array is missing.
+        """
+        built_in: dict[str, Callable[[Plan], Charges]] = {
+            "bytes": Bytes,
+            "time": Time,
+            "energy": Energy,
+        }
+        return built_in.get(self.plan.cost.kind, OwnCost)(self.plan)
+
+    @cached_property
+    def graph(self) -> PlanGraph:
+        return nodes_of(self.plan, shared_tensors=shares_tensors(self.plan))
+
+    @cached_property
+    def restrictions(self) -> Restrictions:
+        return Restrictions(self.plan, self.graph)
+
+    @cached_property
+    def states(self) -> list[State]:
+        """The states of a layer over all levels."""
+        return states(self.plan.levels, len(self.plan.choices))
+
+
 def price_of(plan: Plan) -> Fraction:
     """Return the cost of a plan's own choices, in its cost's unit.
 
@@ -29,51 +67,32 @@ def price_of(plan: Plan) -> Fraction:
     CheckFailedError
         If the plan violates its own constraints, or its cost is none of its problem's.
     """
-    charges, graph = charges_of(plan), graph_of(plan)
-    chosen = nodes_states(plan, charges, graph)
-    Restrictions(plan, graph).check(chosen)
+    problem = PlanProblem(plan)
+    charges, chosen = problem.charges, nodes_states(problem)
+    problem.restrictions.check(chosen)
     total = sum(charges.node(node, state) for node, state in enumerate(chosen))
-    for n, edge in enumerate(graph.edges):
+    for n, edge in enumerate(problem.graph.edges):
         total += charges.edge(n, [chosen[edge.source]], [chosen[edge.target]]).item()
     return Fraction(total, charges.resolution)
 
 
-def charges_of(plan: Plan) -> Charges:
-    """Return the charges of the plan's problem.
-
-    Raises
-    ------
-    CheckFailedError
-        If the plan's unit is not a unit of its cost, or its array is missing.
-    """
-    built_in: dict[str, Callable[[Plan], Charges]] = {
-        "bytes": Bytes,
-        "time": Time,
-        "energy": Energy,
-    }
-    return built_in.get(plan.cost.kind, OwnCost)(plan)
-
-
-def graph_of(plan: Plan) -> PlanGraph:
-    return nodes_of(plan, shared_tensors=shares_tensors(plan))
-
-
-def nodes_states(plan: Plan, charges: Charges, graph: PlanGraph) -> list[State]:
+def nodes_states(problem: PlanProblem) -> list[State]:
     """Return the choices of every node at all levels.
 
     Shared weights are whole unless all users split them alike. A shared tensor is in the layouts
     that the plan states, else in those that cost least; of equals in the first by `states`.
     """
+    plan, graph = problem.plan, problem.graph
     tensors = [node for node in range(graph.shared) if not graph.users(node)]
     layouts = _stated(plan, graph, tensors)
     if not layouts and graph.reads_whole:
-        layouts = {node: _cheapest_state(plan, charges, graph, node) for node in tensors}
+        layouts = {node: _cheapest_state(problem, node) for node in tensors}
     elif not layouts and plan.constraints.even:
-        free = _level_by_level(plan, charges, graph, {})
+        free = _level_by_level(problem, {})
         for node in tensors:
-            costs = [_costs_at(charges, graph, free, node, level) for level in range(plan.levels)]
+            costs = [_costs_at(problem, free, node, level) for level in range(plan.levels)]
             layouts[node] = _even_layouts(graph.nodes[node], costs)
-    return _level_by_level(plan, charges, graph, layouts)
+    return _level_by_level(problem, layouts)
 
 
 def _stated(plan: Plan, graph: PlanGraph, tensors: Sequence[int]) -> dict[int, Sequence[int]]:
@@ -94,41 +113,34 @@ def _stated(plan: Plan, graph: PlanGraph, tensors: Sequence[int]) -> dict[int, S
     return stated
 
 
-def _cheapest_state(plan: Plan, charges: Charges, graph: PlanGraph, node: int) -> State:
+def _cheapest_state(problem: PlanProblem, node: int) -> State:
     """Return a shared tensor's layouts at all levels that cost least, given the layers'."""
-    restrictions = Restrictions(plan, graph)
-    every = states(plan.levels, len(plan.choices))
-    kept = [state for state in every if restrictions.even(node, state)]
-    layers = enumerate(zip(*plan.assignments(), strict=True), graph.shared)
-    costs = _costs(charges, graph, dict(layers), node, kept)
+    kept = [state for state in problem.states if problem.restrictions.even(node, state)]
+    layers = enumerate(zip(*problem.plan.assignments(), strict=True), problem.graph.shared)
+    costs = _costs(problem, dict(layers), node, kept)
     return kept[costs.index(min(costs))]
 
 
 def _costs(
-    charges: Charges,
-    graph: PlanGraph,
-    others: Mapping[int, State],
-    node: int,
-    states: Sequence[State],
+    problem: PlanProblem, others: Mapping[int, State], node: int, states: Sequence[State]
 ) -> list[int]:
     """Return what a node and the edges around it are charged in each of its states."""
-    costs = [charges.node(node, state) for state in states]
-    for n, edge in enumerate(graph.edges):
+    costs = [problem.charges.node(node, state) for state in states]
+    for n, edge in enumerate(problem.graph.edges):
         if node in (edge.source, edge.target):
             source, target = (
                 states if end == node else [others[end]] for end in (edge.source, edge.target)
             )
-            charged = charges.edge(n, source, target).ravel().tolist()
+            charged = problem.charges.edge(n, source, target).ravel().tolist()
             costs = [cost + charge for cost, charge in zip(costs, charged, strict=True)]
     return costs
 
 
-def _level_by_level(
-    plan: Plan, charges: Charges, graph: PlanGraph, layouts: Mapping[int, Sequence[int]]
-) -> list[State]:
+def _level_by_level(problem: PlanProblem, layouts: Mapping[int, Sequence[int]]) -> list[State]:
     """Return states as `nodes_states`, shared tensors in given layouts, or in any parts."""
+    graph = problem.graph
     chosen: list[State] = [() for _ in graph.nodes]
-    for level, layers in enumerate(plan.assignments()):
+    for level, layers in enumerate(problem.plan.assignments()):
         row = [0] * graph.shared + list(layers)
         for node in range(graph.shared):
             users = {row[user] for user in graph.users(node)}
@@ -139,18 +151,16 @@ def _level_by_level(
         chosen = [(*above, choice) for above, choice in zip(chosen, row, strict=True)]
         for node in range(graph.shared):
             if not graph.users(node) and node not in layouts:
-                costs = _costs_at(charges, graph, chosen, node, level)
+                costs = _costs_at(problem, chosen, node, level)
                 chosen[node] = (*chosen[node][:-1], costs.index(min(costs)))
     return chosen
 
 
-def _costs_at(
-    charges: Charges, graph: PlanGraph, chosen: Sequence[State], node: int, level: int
-) -> list[int]:
+def _costs_at(problem: PlanProblem, chosen: Sequence[State], node: int, level: int) -> list[int]:
     """Return what a shared tensor costs down to a level, for each of its layouts there."""
     others = {n: state[: level + 1] for n, state in enumerate(chosen)}
-    own = [(*chosen[node][:level], choice) for choice in range(len(graph.nodes[node].splits))]
-    return _costs(charges, graph, others, node, own)
+    choices = range(len(problem.graph.nodes[node].splits))
+    return _costs(problem, others, node, [(*chosen[node][:level], choice) for choice in choices])
 
 
 def _even_layouts(tensor: PlanNode, costs: Sequence[Sequence[int]]) -> Sequence[int]:

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.proofs.reference.charges import Bytes
-from hypar_opt.proofs.reference.restrictions import Restrictions
-from hypar_opt.proofs.reference.rows import charges_of, graph_of, nodes_states, states
+from hypar_opt.proofs.reference.rows import PlanProblem, nodes_states, states
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.proofs.reference.charges import Charges
     from hypar_opt.proofs.reference.nodes import PlanGraph, State
+    from hypar_opt.proofs.reference.restrictions import Restrictions
 
 MAX_PAIRS = 2**20
 MAX_ENTRIES = 2**27
@@ -41,14 +40,11 @@ def tables_of(plan: Plan) -> list[CostTable]:
     """
     if not plan.levels:
         return []
-    charges, graph = charges_of(plan), graph_of(plan)
-    restrictions = Restrictions(plan, graph)
+    problem = PlanProblem(plan)
     # Scope level: proven is each table given the levels above, never the plan over all levels.
     if plan.solver.scope == "level":
-        return _level_tables(plan, charges, graph, restrictions)
-    if isinstance(charges, Bytes) and _has_thresholds(plan, charges, restrictions):
-        return [_threshold_table(plan, charges, graph)]
-    return [_states_table(plan, charges, graph, restrictions)]
+        return _level_tables(problem)
+    return [_threshold_table(problem) if _has_thresholds(problem) else _states_table(problem)]
 
 
 def allowed_states(plan: Plan) -> tuple[list[int], NDArray[np.intp]] | None:
@@ -61,39 +57,36 @@ def allowed_states(plan: Plan) -> tuple[list[int], NDArray[np.intp]] | None:
     RefusedError
         As `tables_of`.
     """
-    charges, graph = charges_of(plan), graph_of(plan)
-    restrictions = Restrictions(plan, graph)
-    thresholds = isinstance(charges, Bytes) and _has_thresholds(plan, charges, restrictions)
-    if not plan.levels or plan.solver.scope == "level" or thresholds:
+    problem = PlanProblem(plan)
+    if not plan.levels or plan.solver.scope == "level" or _has_thresholds(problem):
         return None
-    _check_states(plan, graph)
-    columns = states(plan.levels, len(plan.choices))
-    counts = [len(columns)] * len(graph.nodes)
-    if restrictions.any:
-        load = restrictions.load_if_allowed
-        loads = [[load(n, state) for state in columns] for n in range(len(counts))]
+    _check_states(problem)
+    counts = [len(problem.states)] * len(problem.graph.nodes)
+    if problem.restrictions.any:
+        load = problem.restrictions.load_if_allowed
+        loads = [[load(n, state) for state in problem.states] for n in range(len(counts))]
         counts = [len(row) - row.count(None) for row in loads]
-    return counts, _ends(graph)
+    return counts, _ends(problem.graph)
 
 
-def _has_thresholds(plan: Plan, charges: Bytes, restrictions: Restrictions) -> bool:
+def _has_thresholds(problem: PlanProblem) -> bool:
     return (
-        len(plan.choices) == 2
-        and len(set(plan.level_weights)) <= 1
-        and not restrictions.any
-        and charges.exchanges.has_thresholds
+        isinstance(problem.charges, Bytes)
+        and len(problem.plan.choices) == 2
+        and len(set(problem.plan.level_weights)) <= 1
+        and not problem.restrictions.any
+        and problem.charges.exchanges.has_thresholds
     )
 
 
-def _level_tables(
-    plan: Plan, charges: Charges, graph: PlanGraph, restrictions: Restrictions
-) -> list[CostTable]:
-    chosen, columns = nodes_states(plan, charges, graph), states(1, len(plan.choices))
-    joined = any(charges.joins_levels(n, state) for n, state in enumerate(chosen))
+def _level_tables(problem: PlanProblem) -> list[CostTable]:
+    chosen, columns = nodes_states(problem), states(1, len(problem.plan.choices))
+    joined = any(problem.charges.joins_levels(n, state) for n, state in enumerate(chosen))
+    restrictions = problem.restrictions
     tables = []
-    for level in range(plan.levels):
+    for level in range(problem.plan.levels):
         above = [state[:level] for state in chosen]
-        node, edge = _added(charges, graph, above, columns)
+        node, edge = _added(problem, above, columns)
         if joined or min(int(part.min()) for part in (node, *edge)) < 0:
             raise RefusedError(
                 "a reduction joins several levels, as around a ring: a proof needs"
@@ -105,12 +98,12 @@ def _level_tables(
             state = (*above[layer], column)
             return restrictions.least(layer, state) if restrictions.allows(layer, state) else None
 
-        tables.append(_restricted(_table(charges, node, edge, graph, columns), restrictions, load))
+        tables.append(_restricted(_table(problem, node, edge, columns), restrictions, load))
     return tables
 
 
 def _added(
-    charges: Charges, graph: PlanGraph, above: Sequence[State], columns: Sequence[State]
+    problem: PlanProblem, above: Sequence[State], columns: Sequence[State]
 ) -> tuple[Integers, list[Integers]]:
     """Return what the columns' choices add to the charges of the states above them.
 
@@ -120,6 +113,7 @@ def _added(
     edge
         For each edge, ``(columns, columns)``.
     """
+    charges = problem.charges
     below = [[prefix + column for column in columns] for prefix in above]
     node = [
         [charges.node(n, state) - charges.node(n, above[n]) for state in states]
@@ -128,7 +122,7 @@ def _added(
     edge = [
         charges.edge(n, below[source], below[target])
         - charges.edge(n, [above[source]], [above[target]])
-        for n, (source, target, *_) in enumerate(graph.edges)
+        for n, (source, target, *_) in enumerate(problem.graph.edges)
     ]
     return np.array(node, object), edge
 
@@ -138,7 +132,7 @@ def _ends(graph: PlanGraph) -> NDArray[np.intp]:
     return np.array(pairs, np.intp).reshape(-1, 2)
 
 
-def _threshold_table(plan: Plan, charges: Bytes, graph: PlanGraph) -> CostTable:
+def _threshold_table(problem: PlanProblem) -> CostTable:
     """Return H independent graphs, t = 1..H: "model at t levels or more?" for each node.
 
     That of t is a level's, below H - t levels of data and t - 1 of model parallelism:
@@ -150,45 +144,39 @@ def _threshold_table(plan: Plan, charges: Bytes, graph: PlanGraph) -> CostTable:
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
-    columns = states(1, 2)
-    above = [(0,) * (plan.levels - t) + (1,) * (t - 1) for t in range(1, plan.levels + 1)]
-    parts = [_added(charges, graph, [state] * len(graph.nodes), columns) for state in above]
+    columns, levels = states(1, 2), problem.plan.levels
+    above = [(0,) * (levels - t) + (1,) * (t - 1) for t in range(1, levels + 1)]
+    parts = [_added(problem, [state] * len(problem.graph.nodes), columns) for state in above]
     node = np.concatenate([node for node, _ in parts])
-    return _table(charges, node, [each for _, edge in parts for each in edge], graph, columns)
+    return _table(problem, node, [each for _, edge in parts for each in edge], columns)
 
 
-def _states_table(
-    plan: Plan, charges: Charges, graph: PlanGraph, restrictions: Restrictions
-) -> CostTable:
+def _states_table(problem: PlanProblem) -> CostTable:
     """Return one table with a choice for each state of a node, in the order of `states`."""
-    _check_states(plan, graph)
-    columns = states(plan.levels, len(plan.choices))
+    _check_states(problem)
+    charges, graph, columns = problem.charges, problem.graph, problem.states
     node = [[charges.node(n, state) for state in columns] for n in range(len(graph.nodes))]
     edge = [charges.edge(n, columns, columns) for n in range(len(graph.edges))]
 
     def load(layer: int, column: int) -> int | None:
-        return restrictions.load_if_allowed(layer, columns[column])
+        return problem.restrictions.load_if_allowed(layer, columns[column])
 
-    table = _table(charges, np.array(node, object), edge, graph, columns)
-    return _restricted(table, restrictions, load)
+    table = _table(problem, np.array(node, object), edge, columns)
+    return _restricted(table, problem.restrictions, load)
 
 
-def _check_states(plan: Plan, graph: PlanGraph) -> None:
-    nodes, levels, choices = len(graph.nodes), plan.levels, len(plan.choices)
-    pairs = choices ** (2 * levels)
-    if pairs > MAX_PAIRS or max(nodes, len(graph.edges)) * pairs > MAX_ENTRIES:
+def _check_states(problem: PlanProblem) -> None:
+    graph, levels, choices = problem.graph, problem.plan.levels, len(problem.plan.choices)
+    pairs, layers = choices ** (2 * levels), len(graph.nodes)
+    if pairs > MAX_PAIRS or max(layers, len(graph.edges)) * pairs > MAX_ENTRIES:
         raise RefusedError(
             f"a proof over all levels needs {choices}^{2 * levels} pairs of states a boundary,"
-            f" more than memory allows for {nodes - graph.shared} layers"
+            f" more than memory allows for {layers - graph.shared} layers"
         )
 
 
 def _table(
-    charges: Charges,
-    node: Integers,
-    edge: Sequence[Integers],
-    graph: PlanGraph,
-    columns: Sequence[State],
+    problem: PlanProblem, node: Integers, edge: Sequence[Integers], columns: Sequence[State]
 ) -> CostTable:
     """Return a table of charges: int64 if no sum overflows, else Python's integers.
 
@@ -204,6 +192,7 @@ def _table(
     columns
         The choices of each column.
     """
+    graph = problem.graph
     graphs, nodes = len(node) // len(graph.nodes), len(graph.nodes)
     ends = np.concatenate([_ends(graph) + copy * nodes for copy in range(graphs)])
     weights = np.flatnonzero([edge.weights for edge in graph.edges] * graphs)
@@ -217,7 +206,7 @@ def _table(
     stored = np.array(columns, np.intp).reshape(len(columns), 1, -1)
     split_unlike = ((stored != 0) & (stored != stored.transpose(1, 0, 2))).any(axis=2)
     edges[weights] += penalty.astype(dtype)[:, None, None] * split_unlike
-    return CostTable(node.astype(dtype), edges, ends, resolution=charges.resolution)
+    return CostTable(node.astype(dtype), edges, ends, resolution=problem.charges.resolution)
 
 
 def _restricted(

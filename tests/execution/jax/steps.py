@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,17 @@ import numpy as np
 from packaging.version import Version
 
 from hypar_opt.errors import HyparError
-from hypar_opt.execution.jax.run import one_device, random_data, run_step
+from hypar_opt.execution.jax.run import Data, one_device, random_data, run_step
 from hypar_opt.execution.jax.tensors import ShardedNetwork
+from hypar_opt.execution.virtual.data import StepData
+from hypar_opt.execution.virtual.division import Division
+from hypar_opt.execution.virtual.step import TrainingStep
 from hypar_opt.sharding.layouts import BATCH
+from hypar_opt.sharding.passes import INFERENCE
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import CHOICES
-from hypar_opt.workload.tensors import workload_of
+from hypar_opt.workload.tensors import Workload, workload_of
 
 ROOT = Path(__file__).parents[3]
 DEVICES = 8
@@ -72,10 +77,6 @@ def result(
     network: Network, program: Program, seed: int, *, compare: bool = True
 ) -> dict[str, Any]:
     """Run one step; return its differences in bytes and, to compare, in loss and gradients."""
-    import jax
-
-    from tests.execution.jax.one_device import loss
-
     try:
         sharded = ShardedNetwork(network, program)
     except HyparError as error:
@@ -83,8 +84,8 @@ def result(
     data = random_data(sharded, seed)
     step = run_step(sharded, data)
     found: dict[str, Any] = {
-        "differences": [[*key, str(value)] for key, value in step.differences.items()],
-        "moved": sum(row.compiled for row in step.rows),
+        "differences": [row.named for row in step.exchanges if row.modelled != row.counted],
+        "moved": sum(row.counted for row in step.exchanges),
         "unused": str(step.unused),
     }
     if program.rows and len(network.layers) % 4 == 0:
@@ -94,16 +95,12 @@ def result(
             (_distance(one, step.gradients[name]) for name, one in gradients.items()),
             default=abs(value - step.loss),
         )
-    shares = _shares(sharded) if compare else None
-    if shares is not None:
-        alone = jax.jit(
-            jax.value_and_grad(lambda w: loss(network, w, data.input, data.targets, shares))
-        )
-        value, gradients = alone(data.weights)
-        found["loss"] = abs(float(value) - step.loss) / max(abs(float(value)), 1e-9)
+    groups = _norm_groups(sharded) if compare else None
+    if groups is not None:
+        value, gradients = in_numpy(sharded, data, groups)
+        found["loss"] = abs(value - step.loss) / max(abs(value), 1e-9)
         found["gradients"] = {
-            name: _distance(np.asarray(one), step.gradients[name])
-            for name, one in gradients.items()
+            name: _distance(one, step.gradients[name]) for name, one in gradients.items()
         }
     return found
 
@@ -112,17 +109,84 @@ def _distance(expected: Any, found: Any) -> float:
     return float(np.abs(expected - found).max() / max(np.abs(expected).max(), 1e-6))
 
 
-def _shares(sharded: ShardedNetwork) -> dict[str, int] | None:
-    """Return the parts of the batch of each batch norm; None where they are not contiguous."""
-    shares = {}
+def _norm_groups(sharded: ShardedNetwork) -> dict[int, list[Any]] | None:
+    """Return the images that each batch norm normalises together, if they are contiguous."""
+    groups = {}
     for position, layer in enumerate(sharded.network.layers):
         if getattr(layer, "norm", None) == "batch":
             read = sharded.program.read[position + sharded.shared]
             split = [level for level, layout in enumerate(read) if layout == BATCH]
             if list(sharded.batch.split[: len(split)]) != split:
                 return None
-            shares[layer.name] = 2 ** len(split)
-    return shares
+            groups[position] = np.split(np.arange(sharded.batch.size), 2 ** len(split))
+    return groups
+
+
+def in_numpy(
+    sharded: ShardedNetwork, data: Data, groups: dict[int, list[Any]]
+) -> tuple[float, dict[str, Any]]:
+    """Return loss and gradients by the other backend, whose arithmetic has tests of its own.
+
+    All ends are plain outputs there, whose errors are made of what a first step outputs.
+    """
+    network = Network.model_validate(_without_losses(sharded.network.description()))
+    names = [layer.name for layer in network.layers]
+    workload = workload_of(network, sharded.batch.size, CHOICES, shared_tensors=True)
+    division = Division(network, Program(workload, ()), groups)
+    given = StepData(_channels_first(data.input), _weights(sharded, data, workload), {}, {})
+    ends = {names.index(name): name for name in data.targets}
+    outputs = TrainingStep(division, given, INFERENCE).run().outputs
+    loss, errors = 0.0, {}
+    for position, name in ends.items():
+        output, target = outputs[position][1][0], data.targets[name]
+        if getattr(sharded.network.layers[position], "loss", None) == "softmax":
+            axis = 2 if output.ndim == 3 else 1
+            chosen = np.expand_dims(target.reshape(np.delete(output.shape, axis)), axis)
+            least = output - output.max(axis, keepdims=True)
+            logs = least - np.log(np.exp(least).sum(axis, keepdims=True))
+            loss -= float(np.take_along_axis(logs, chosen, axis).sum())
+            errors[position] = np.exp(logs)
+            hit = np.take_along_axis(errors[position], chosen, axis) - 1
+            np.put_along_axis(errors[position], chosen, hit, axis)
+        else:
+            errors[position] = output - _channels_first(target).reshape(output.shape)
+            loss += float((errors[position] ** 2).sum() / 2)
+    gradients = TrainingStep(division, replace(given, errors=errors)).run().gradients
+    return loss, {
+        names[position]: (one.swapaxes(2, 3) if one.ndim == 5 else one).reshape(
+            data.weights[names[position]].shape
+        )
+        for position, (one,) in gradients.items()
+    }
+
+
+def _without_losses(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_losses(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    none = {"loss": "none"} if value.get("kind") == "output" else {}
+    return {key: _without_losses(one) for key, one in value.items()} | none
+
+
+def _channels_first(array: Any) -> Any:
+    """Return an image or a vector as numpy's backend has it; tokens and their ids are alike."""
+    if array.ndim == 4:
+        return np.moveaxis(array, -1, 1)
+    vector = array.ndim == 2 and array.dtype.kind == "f"
+    return array[:, :, None, None] if vector else array
+
+
+def _weights(sharded: ShardedNetwork, data: Data, workload: Workload) -> dict[int, Any]:
+    found = {}
+    for position, layer in enumerate(sharded.network.layers):
+        if layer.name in data.weights:
+            array, shape = data.weights[layer.name], workload.layers[position].weight
+            if len(shape) == 5:  # of groups, which stand before the inputs of one
+                rows, columns, groups, inputs, outputs = shape
+                array = array.reshape(rows, columns, inputs, groups, outputs).swapaxes(2, 3)
+            found[position] = array
+    return found
 
 
 def main() -> None:

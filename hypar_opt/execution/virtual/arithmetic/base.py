@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -75,10 +75,13 @@ class Arithmetic(ABC):
     def __init__(self, shard: LayerShard) -> None:
         self.shard = shard
 
+    kept_inputs: ClassVar[int] = 0
+    """Arrays of the input's size that it keeps besides the input."""
+
     @classmethod
     def footprint(cls, tensors: LayerTensors) -> Footprint:  # noqa: ARG003
         """Return an upper bound on the memory that it takes, of the whole layer."""
-        return Footprint()
+        return Footprint(inputs=cls.kept_inputs)
 
     def sums(self, reads: Sequence[Array]) -> Array | None:  # noqa: ARG002
         """Return the device's sums over the channels of a position: ``(positions, numbers)``."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic.base import (
     Arithmetic,
-    Footprint,
     LayerShard,
     channel_axis,
     position_axes,
@@ -19,7 +19,6 @@ from hypar_opt.sharding.ties import dealt
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
-    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.operators.elementwise import Concat, Flatten, GlobalPool, Pool
     from hypar_opt.workload.operators.maps import FeatureMap
 
@@ -55,11 +54,7 @@ def _as_image(array: Array) -> Array:
 
 class AddArithmetic(_BroadcastArithmetic):
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
-        first, *others = self.aligned(reads)
-        total = first
-        for other in others:
-            total = total + other
-        return total
+        return reduce(np.add, self.aligned(reads))
 
     def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
         return self.narrowed([error] * len(self._shapes)), None
@@ -68,18 +63,13 @@ class AddArithmetic(_BroadcastArithmetic):
 class MulArithmetic(_BroadcastArithmetic):
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         self._factors = self.aligned(reads)
-        return self._product(self._factors)
-
-    def _product(self, factors: Sequence[Array]) -> Array:
-        product = factors[0]
-        for factor in factors[1:]:
-            product = product * factor
-        return product
+        return reduce(np.multiply, self._factors)
 
     def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
         factors = self._factors
         errors = [
-            error * self._product([*factors[:i], *factors[i + 1 :]]) for i in range(len(factors))
+            error * reduce(np.multiply, [*factors[:i], *factors[i + 1 :]])
+            for i in range(len(factors))
         ]
         return self.narrowed(errors), None
 
@@ -96,9 +86,7 @@ class ConcatArithmetic(Arithmetic):
 
 
 class PoolArithmetic(Arithmetic):
-    @classmethod
-    def footprint(cls, tensors: LayerTensors) -> Footprint:  # noqa: ARG003
-        return Footprint(inputs=1)
+    kept_inputs = 1
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)
@@ -116,9 +104,7 @@ class PoolArithmetic(Arithmetic):
 class GlobalPoolArithmetic(Arithmetic):
     """One vector of all positions."""
 
-    @classmethod
-    def footprint(cls, tensors: LayerTensors) -> Footprint:  # noqa: ARG003
-        return Footprint(inputs=2)
+    kept_inputs = 2
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         read = reads[0] if reads[0].ndim == 3 else _pixels(reads[0])

@@ -9,22 +9,18 @@ import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic.base import (
     Arithmetic,
-    Footprint,
     by_position,
     channel_axis,
 )
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
-    from hypar_opt.workload.layer_tensors import LayerTensors
 
 
 class IdentityArithmetic(Arithmetic):
     """An output without a loss."""
 
-    @classmethod
-    def footprint(cls, tensors: LayerTensors) -> Footprint:  # noqa: ARG003
-        return Footprint(inputs=3)
+    kept_inputs = 3
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         return reads[0]

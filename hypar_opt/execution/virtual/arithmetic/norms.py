@@ -9,7 +9,6 @@ import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic.base import (
     Arithmetic,
-    Footprint,
     LayerShard,
     along_channels,
     along_positions,
@@ -19,7 +18,6 @@ from hypar_opt.execution.virtual.arithmetic.base import (
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
-    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.operators.norm import Norm
 
 EPSILON = 1e-5
@@ -28,9 +26,7 @@ EPSILON = 1e-5
 class NormArithmetic(Arithmetic):
     """A norm with its scale and shift; layer and RMS norm use sums over all channels."""
 
-    @classmethod
-    def footprint(cls, tensors: LayerTensors) -> Footprint:  # noqa: ARG003
-        return Footprint(inputs=3)
+    kept_inputs = 3
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)

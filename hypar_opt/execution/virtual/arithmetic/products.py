@@ -74,15 +74,10 @@ class ConvArithmetic(Arithmetic):
         windows = windows.reshape(groups, images, p, q, rows, columns, inputs)
         windows = windows.transpose(1, 0, 6, 2, 3, 4, 5)
         windows = windows.reshape(images, groups * inputs, p, q, rows, columns)
-        if "groups" not in _axes(self.shard):
+        if (getattr(self.shard.layer, "groups", None) or 1) == 1:  # weights without their axis
             gradient = gradient[:, :, 0]
         folded = self._windows.added(windows.shape[:2], lambda k, m: windows[..., k, m])
         return [folded], gradient
-
-
-def _axes(shard: LayerShard) -> tuple[str, ...]:
-    """Return ``groups`` for a convolution whose weights have an axis of groups."""
-    return ("groups",) if (getattr(shard.layer, "groups", None) or 1) > 1 else ()
 
 
 class FullyConnectedArithmetic(Arithmetic):
@@ -98,7 +93,7 @@ class FullyConnectedArithmetic(Arithmetic):
     def _flat(self, array: Array) -> Array:
         if array.ndim == 3:
             return array
-        return array.reshape(array.shape[0], array.shape[1] * array.shape[2] * array.shape[3])
+        return array.reshape(array.shape[0], math.prod(array.shape[1:]))
 
     def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
         error, read = self._flat(error), self._flat(self._read)

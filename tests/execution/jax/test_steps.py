@@ -1,0 +1,109 @@
+"""Plans as steps in JAX: what XLA compiles moves what they say, and computes what numpy does."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.execution.export import sharded_plan
+from hypar_opt.execution.jax.module import module_text
+from hypar_opt.execution.jax.tensors import ShardedNetwork
+from hypar_opt.sharding.program import Program
+from hypar_opt.workload.network import Network
+from hypar_opt.workload.parallelism import CHOICES
+from tests.execution.drawn_plans import alike_program, chain, equal_layers, graph, random_program
+from tests.execution.jax.steps import results
+from tests.execution.small_networks import chain as small_chain
+from tests.execution.small_networks import cnn, gpt
+from tests.slow import slow_after
+
+NETWORKS = {
+    "tied GPT": gpt(tied=True, norm="rms"),
+    "GPT": gpt(tied=False),
+    "CNN": cnn(),
+    "chain": small_chain(),
+}
+
+
+def assert_as_planned(found: dict[str, Any], shown: object) -> None:
+    assert found["differences"] == [], shown
+    assert found.get("loss", 0) < 1e-5, shown
+    assert max(found.get("gradients", {}).values(), default=0) < 1e-5, shown
+    assert found.get("alone", 0) < 1e-5, shown
+
+
+@pytest.mark.parametrize("name", slow_after(1, NETWORKS))
+def test_optima_move_what_is_planned(name: str) -> None:
+    """In bytes by level and kind, which add up to the plan's price."""
+    asked: dict[str, Any] = {"choices": CHOICES, "reading": "executed", "search": "joint"}
+    asked["constraints"] = {"even": True}
+    plans = [
+        ho.solve(NETWORKS[name], levels=levels, batch=batch, **asked)
+        for levels, batch in ((1, 8), (2, 64), (3, 8))
+    ]
+    sharded = [sharded_plan(plan) for plan in plans]
+    found = results([(one.network, one.program) for one in sharded])
+    for plan, one in zip(plans, found, strict=True):
+        assert_as_planned(one, plan)
+        assert one["moved"] + Fraction(one["unused"]) == plan.cost.total == plan.cost.executed_bytes
+
+
+Draw = tuple[Callable[[random.Random], Network], Callable[..., Program]]
+DRAWN: dict[str, Draw] = {
+    "chains": (chain, random_program),
+    "graphs": (graph, random_program),
+    "equal layers": (equal_layers, alike_program),
+}
+
+
+@pytest.mark.parametrize(
+    ("drawn", "seed", "count"),
+    [
+        *slow_after(1, [("chains", seed, 25) for seed in range(8)]),
+        *slow_after(1, [("graphs", seed, 6) for seed in (4, 5)]),
+        *slow_after(1, [("equal layers", seed, 10) for seed in range(20)]),
+    ],
+)
+def test_random_plans_move_what_is_planned(drawn: str, seed: int, count: int) -> None:
+    """Bytes at every level and of every kind; of every fourth plan gradients, too.
+
+    XLA merges exchanges that are alike in all, such as those of one error that a sum hands on to
+    all that it reads: the module gives them different shapes. It drops the errors that no weights
+    need, which a plan counts: those of layers before the first weights.
+    """
+    rng = random.Random(seed)
+    draw, plan = DRAWN[drawn]
+    networks = [draw(rng) for _ in range(count)]
+    programs = [(network, plan(rng, network, rng.randint(1, 3))) for network in networks]
+    ran = 0
+    for (network, program), found in zip(programs, results(programs, compared=4), strict=True):
+        if "refused" in found:
+            continue
+        ran += 1
+        assert_as_planned(found, (network.description(), program.rows))
+        assert drawn != "chains" or found["unused"] == "0"
+    assert ran >= count * 2 / 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_only_what_may_be_equal_has_a_number_of_its_own(seed: int) -> None:
+    """A chain needs none, nor does a step on one device; no number stands twice."""
+    transformer = gpt(tied=True, blocks=2)
+    assert numbers(small_chain(), seed) == []
+    assert numbers(transformer, seed)
+    for network in (transformer, equal_layers(random.Random(seed))):
+        found = numbers(network, seed)
+        assert len(set(found)) == len(found)
+        assert numbers(network, seed, alone=True) == []
+
+
+def numbers(network: Network, seed: int, *, alone: bool = False) -> list[str]:
+    program = alike_program(random.Random(seed), network, 3)
+    text = module_text(ShardedNetwork(network, program), title="", alone=alone)
+    return re.findall(r"apart\(.*?, (\d+)\)", text[text.index("def loss") :])
