@@ -19,6 +19,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import certify, check_certificate
 from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.workload.parallelism import CHOICES
+from tests.slow import slow_after
 from tests.strategies.arrays import arrays
 from tests.strategies.graph_problems import (
     choices_of,
@@ -63,7 +64,7 @@ def gpt() -> ho.Network:
     return ho.Network.model_validate(GPT)
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", slow_after(50, range(80)))
 def test_the_joint_optimum_is_the_cheapest_plan_and_solvers_agree_on_it(seed: int) -> None:
     """All 2^(L H) plans are priced; of equals every exact solver returns the first."""
     rng = Random(seed)

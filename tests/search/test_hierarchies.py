@@ -82,7 +82,7 @@ def keeps(instance: Instance, rows: tuple[tuple[int, ...], ...]) -> bool:
     return memory is None or 2 * problem.element_bytes * load <= memory
 
 
-@pytest.mark.parametrize("seed", slow_after(60, range(400)))
+@pytest.mark.parametrize("seed", slow_after(36, range(400)))
 def test_a_search_finds_the_best_of_every_plan(seed: int) -> None:
     network, asked = drawn(seed)
     if any(layer.shares_weights_with for layer in network.layers):

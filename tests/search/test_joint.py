@@ -32,13 +32,14 @@ from hypar_opt.search.reductions import thresholds_of
 from hypar_opt.solvers.product_states import cheapest_states
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
+from tests.slow import slow_after
 from tests.strategies.networks import networks
 from tests.strategies.problems import keeps, priced_plans, random_problem
 
 readings = st.sampled_from(list(READINGS))
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", slow_after(80, range(150)))
 def test_joint_is_brute_force_over_every_plan_and_level_by_level_never_beats_it(seed: int) -> None:
     network, asked = random_problem(Random(seed), longest=3, most_plans=2**9)
     total, rows = priced_plans(network, asked)[0]

@@ -23,6 +23,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES
+from tests.slow import slow_after
 
 THREE: dict[str, Any] = {"choices": CHOICES, "reading": "executed"}
 
@@ -61,7 +62,7 @@ def _random(seed: int, most: int = 5) -> tuple[Instance, tuple[tuple[int, ...], 
     return Instance(network, problem), rows, rng
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", slow_after(80, range(150)))
 def test_a_plan_is_priced_by_what_each_step_of_its_run_moves(seed: int) -> None:
     """By level as the program's exchanges, in all as one state a node and as levels appended."""
     instance, rows, rng = _random(seed)

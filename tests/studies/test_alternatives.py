@@ -24,6 +24,7 @@ from hypar_opt.studies.simulation import contenders
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
+from tests.slow import slow_after
 from tests.strategies.graph_problems import priced_graph_plans, random_graph_problem
 from tests.strategies.networks import networks
 from tests.strategies.plans import Asked, Rows, asked_of_arrays
@@ -73,7 +74,7 @@ def check_regrets(plan: ho.Plan, priced: list[tuple[Fraction, Rows]]) -> None:
 
 
 @pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", slow_after(30, range(50)))
 def test_best_plans_and_regrets_are_those_of_every_plan_in_order(seed: int, graph: bool) -> None:
     """Any reading, element size, weights, pins, even splits, two choices or three, and memory."""
     rng = Random(seed)

@@ -17,6 +17,7 @@ from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.execution import small_networks
 from tests.execution.drawn import drawn_network
+from tests.slow import slow_after
 from tests.workload import forward
 
 BATCH = 2
@@ -47,7 +48,7 @@ def stated(network: ho.Network) -> tuple[StepData, Workload]:
     return random_data(network, workload, seed=1), workload
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", slow_after(80, range(150)))
 def test_outputs_are_those_of_a_plain_forward_pass(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,7 +61,7 @@ def test_levels_of_other_sizes_move_what_is_charged(seed: int) -> None:
         assert sum(row.counted for row in result.exchanges) == moved
 
 
-@pytest.mark.parametrize("part", slow_after(12, range(PARTS)))
+@pytest.mark.parametrize("part", slow_after(9, range(PARTS)))
 def test_bytes_are_those_counted_and_numbers_those_of_one_device(part: int) -> None:
     ran = refused = 0
     for seed, network, program in programs(part):
