@@ -28,16 +28,20 @@ class Hierarchy:
 
     sizes: tuple[int, ...]
 
-    @classmethod
-    def of_halves(cls, levels: int) -> Hierarchy:
-        """Return the hierarchy of the paper, each level of two parts."""
-        return cls((2,) * levels)
+    @property
+    def of_halves(self) -> bool:
+        """Whether each level has two parts, as the paper's."""
+        return not {*self.sizes} - {2}
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all levels have as many parts, so that they may be exchanged."""
+        return len({*self.sizes}) < 2
 
     @property
     def shown(self) -> str:
         """Its accelerators as a title gives them: ``2^4 = 16``, or ``6 x 8 = 48``."""
-        halves = not {*self.sizes} - {2}
-        stated = f"2^{self.levels}" if halves else " x ".join(map(str, self.sizes))
+        stated = f"2^{self.levels}" if self.of_halves else " x ".join(map(str, self.sizes))
         return f"{stated} = {self.accelerators:,}"
 
     @property
@@ -76,7 +80,7 @@ class Hierarchy:
         ValueError
             If levels differ.
         """
-        if len({*self.sizes}) > 1:
+        if not self.uniform:
             raise ValueError(f"levels of {self.sizes} parts differ")
         return next(iter(self.sizes), 2)
 

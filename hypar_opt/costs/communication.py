@@ -106,7 +106,7 @@ class CommunicationCost(CostModel):
             problem.level_weights,
             problem.hierarchy.sizes,
         )
-        if cost._row.halves and set(cost.sizes) - {2}:
+        if cost._row.halves and not problem.hierarchy.of_halves:
             sizes, executed = ",".join(map(str, cost.sizes)), argument("reading", "executed")
             raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")
         if cost._row.input_error is not None:
@@ -157,8 +157,7 @@ class CommunicationCost(CostModel):
         def charge(block: int) -> Integers:
             scales = self._scales(workload, states, block)
             moved: Integers = 0 * scales
-            first = levels_of(states[:block])
-            sizes = np.array(parts[first : first + len(states[block])]).reshape(scales.shape)
+            sizes = np.array(self._parts_in(states, block)).reshape(scales.shape)
             reduction = scales * (sizes - 1) * (self._unit // 4)
             for amounts, lacked, copies in reduced:
                 amount = reduction * amounts.astype(scales.dtype, copy=False)
@@ -192,8 +191,7 @@ class CommunicationCost(CostModel):
 
         def charge(block: int) -> Integers:
             scales = self._scales(workload, targets, block)
-            first = levels_of(targets[:block])
-            sizes = parts[first : first + len(targets[block])]
+            sizes = self._parts_in(targets, block)
             shares = self._converted(workload, boundaries, sources[block], targets[block], sizes)
             amounts = scales * _sizes(workload)[boundaries].astype(scales.dtype, copy=False)
             moved: Integers = amounts * shares.astype(scales.dtype, copy=False)
@@ -308,6 +306,10 @@ class CommunicationCost(CostModel):
     def _parts(self, levels: int) -> tuple[int, ...]:
         """Return the parts of each of the topmost levels: of halves, beyond those of `sizes`."""
         return (*self.sizes, *(2,) * (levels - len(self.sizes)))[:levels]
+
+    def _parts_in(self, states: States, block: int) -> tuple[int, ...]:
+        """Return the parts of the levels of a block of states."""
+        return self._parts(levels_of(states[: block + 1]))[levels_of(states[:block]) :]
 
     def _scale(self, level: int) -> int:
         """Return the charge of a part of an element at a level."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=64)
 def conversions_of(
-    workload: Workload, reading: str, phases: tuple[Phase, ...], parts: int = 2, unit: int = 4
+    workload: Workload, reading: str, phases: tuple[Phase, ...], parts: int, unit: int
 ) -> NDArray[np.int64]:
     """Return what boundaries move for pairs of choices: ``(boundaries, choices, choices)``.
 

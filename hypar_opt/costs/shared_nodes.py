@@ -56,8 +56,7 @@ def level_tables(
     even
         The hierarchy whose parts are to split shared tensors, too, without remainder; if any.
     """
-    alike = even is None or len({*even.sizes}) < 2
-    if tensors is None and (workload.has_replicas or not alike):
+    if tensors is None and (workload.has_replicas or (even and not even.uniform)):
         few = len(workload.choices) ** len(rows) <= MAX_STATES
         derived = _over_all_levels if few else _level_by_level
         tensors = derived(workload, cost, rows, even=even)

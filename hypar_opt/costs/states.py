@@ -31,13 +31,6 @@ def of_rows(rows: Sequence[Sequence[int]], nodes: int) -> list[Indices]:
     return [np.array(rows, np.intp).reshape(len(rows), nodes)] if rows else []
 
 
-def counts_of(rows: Sequence[Sequence[int]], nodes: int, choices: int) -> Integers:
-    """Return at how many levels each node makes each choice: ``(choices, nodes)``."""
-    made = np.array(rows, np.intp).reshape(len(rows), nodes) == np.arange(choices)[:, None, None]
-    counts: Integers = made.sum(axis=1)
-    return counts
-
-
 def parts_of(
     rows: Sequence[Sequence[int]] | Indices, nodes: int, choices: int, hierarchy: Hierarchy
 ) -> Integers:

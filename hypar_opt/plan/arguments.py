@@ -76,8 +76,10 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
         stated = hierarchy_of(fields.pop("hierarchy"), fields.get("levels"))
         stated = stated if whole else stated.in_primes
         fields["levels"] = stated.levels
-        if {*stated.sizes} - {2}:
+        if not stated.of_halves:
             fields["parts"] = stated.sizes
+            if fields.get("array") is not None:
+                raise HyparError(f"{argument('hierarchy')}: an array's levels have two parts each")
     if network is not None and network.element_type is not None:
         fields = {"element_bytes": network.element_bytes, **fields}
     array = fields.get("array")
@@ -139,10 +141,10 @@ def levels_of(sizes: Sequence[int] | None, levels: int | None = None) -> int | N
     if sizes is None:
         return levels
     hierarchy = hierarchy_of(sizes, levels)
-    for level, size in enumerate(hierarchy.sizes, start=1):
-        if size != 2:
-            stated = argument("hierarchy")
-            raise HyparError(f"{stated}: H{level} should have 2 parts here, got {size}")
+    if not hierarchy.of_halves:
+        level, size = next((n, size) for n, size in enumerate(hierarchy.sizes, 1) if size != 2)
+        stated = argument("hierarchy")
+        raise HyparError(f"{stated}: H{level} should have 2 parts here, got {size}")
     return hierarchy.levels
 
 

@@ -264,7 +264,7 @@ class ProblemFields(Document):
             return self
         if len(self.parts) != self.levels:
             raise rule(f"parts: should be one for each of {self.levels} levels, got {self.parts}")
-        if not {*self.parts} - {2}:
+        if self.hierarchy.of_halves:
             raise rule("parts: should be null where each level has two")
         odd = lcm(*(size // (size & -size) for size in self.parts))
         if self.batch % odd:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hypar_opt.workload.operators.axes import BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL
 from hypar_opt.workload.operators.axes import PARTIAL as PARTIAL
 from hypar_opt.workload.operators.axes import WHOLE as WHOLE
 
@@ -19,7 +20,7 @@ every part has a replica, or `PARTIAL` if every part has an addend of every elem
 Source: docs/decisions/0003-readings.md.
 """
 
-BATCH, CHANNEL, SHUFFLED = "batch", "channel", "shuffled channel"
+BATCH, CHANNEL, SHUFFLED = BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL
 
 _DUALS = {WHOLE: PARTIAL, PARTIAL: WHOLE}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.operators.axes import BATCH, SHUFFLED
+from hypar_opt.workload.operators.axes import BATCH, REORDERED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,7 +106,7 @@ def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = Fal
             return ()
         # Without axes of height and width a map is a vector: a fully-connected layer flattens what
         # it reads.
-        is_vector = not over.tokens and sum(axis.rstrip(SHUFFLED) in sizes for axis in axes) < 3
+        is_vector = not over.tokens and sum(axis.rstrip(REORDERED) in sizes for axis in axes) < 3
         return (batch, over.elements) if is_vector else (batch, *over)
 
     return LayerTensors(

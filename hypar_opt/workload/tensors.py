@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from hypar_opt.frozen import Frozen, derived
 from hypar_opt.workload.graph import LayerGraph
 from hypar_opt.workload.layer_tensors import Boundary, LayerTensors, Shape, tensors_of
-from hypar_opt.workload.operators.axes import DATA_CHOICE, PARTIAL, WHOLE, made, need
+from hypar_opt.workload.operators.axes import (
+    BY_BATCH,
+    BY_CHANNEL,
+    DATA_CHOICE,
+    PARTIAL,
+    WHOLE,
+    made,
+    need,
+)
 from hypar_opt.workload.operators.words import words_of_kind
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
@@ -64,7 +72,7 @@ class Layouts(NamedTuple):
         return whole
 
 
-NAMES = (WHOLE, PARTIAL, "batch", "channel")
+NAMES = (WHOLE, PARTIAL, BY_BATCH, BY_CHANNEL)
 FIRST_SPLIT = 2
 """Numbers of layouts: from this one on, the tensor is split."""
 
@@ -274,13 +282,16 @@ class Workload:
             for column, choice in enumerate(choices):
                 if choice is None:
                     continue
-                for number in range(self._operands):
-                    layout = need(operands[min(number, len(operands) - 1)], choice)
-                    code = numbers.setdefault(layout, len(numbers))
-                    inputs[number, column, positions] = code
-                kept, left = need(contraction.weight, choice), made(contraction.output, choice)
-                weight[column, positions] = numbers[kept]
-                output[column, positions] = numbers[left]
+                tensors = [
+                    *(
+                        (inputs[number], need(operands[min(number, len(operands) - 1)], choice))
+                        for number in range(self._operands)
+                    ),
+                    (weight, need(contraction.weight, choice)),
+                    (output, made(contraction.output, choice)),
+                ]
+                for laid_out, layout in tensors:
+                    laid_out[column, positions] = numbers.setdefault(layout, len(numbers))
         return Layouts(tuple(numbers), inputs, weight, output)
 
     @derived

@@ -47,8 +47,8 @@ SHARDING = (
     Mutant(
         "a shuffle reads channels as they are stored",
         "workload/operators/axes",
-        'return f"shuffled {split}"',
-        "return split",
+        "return BY_SHUFFLED_CHANNEL",
+        "return BY_CHANNEL",
         ("execution/test_run",),
     ),
     Mutant(

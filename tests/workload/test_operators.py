@@ -16,7 +16,6 @@ import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.readings import READINGS, TRAINING, Phase
-from hypar_opt.costs.states import counts_of
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, WHOLE
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.operators import OPERATORS
@@ -74,7 +73,8 @@ def test_every_entry_is_what_tables_1_and_2_and_type_iii_say(
     workload = workload_of(network, batch, CHOICES[:choices])
     levels, layers = data.draw(st.integers(0, 9)), len(workload.layers)
     above = [[data.draw(st.integers(0, choices - 1)) for _ in range(layers)] for _ in range(levels)]
-    counts = counts_of(above, layers, choices)
+    made = np.array(above, int).reshape(levels, layers)
+    counts = (made == np.arange(choices)[:, None, None]).sum(axis=1)
     for phase in TRAINING:
         cost = CommunicationCost(reading, phases=(phase,))
         node, edge = written_out(workload, reading, choices, counts, phase)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -134,37 +134,37 @@ class Fabric:
         """
         levels = [step.level for step in steps]
         for level in reversed(levels):
-            purpose = Purpose(whose, StepKind.ALL_REDUCE, level)
-            chunks = [np.array_split(block, self._hierarchy.sizes[level]) for block in blocks]
-            part = partial(self._chunk, chunks, level)
-            arrived = self.exchange(part, purpose)
-            blocks = [
-                reduce(combine, of.values(), part(device, device))
-                for device, of in enumerate(arrived)
-            ]
+            blocks = self._scattered(blocks, Purpose(whose, StepKind.ALL_REDUCE, level), combine)
         for level in levels:
-            own = blocks
-            arrived = self.exchange(
-                partial(_all_of, own), Purpose(whose, StepKind.ALL_REDUCE, level)
-            )
-            blocks = [
-                np.concatenate(
-                    [
-                        own[device] if peer == device else arrived[device][peer]
-                        for peer in self._hierarchy.peers(device, level)
-                    ]
-                )
-                for device in self.devices
-            ]
+            blocks = self._gathered(blocks, Purpose(whose, StepKind.ALL_REDUCE, level))
         return blocks
 
-    def _chunk(
-        self, chunks: Sequence[Sequence[Array]], level: int, source: int, device: int
-    ) -> Array:
-        """Return what a device has of the chunk that another reduces at a level."""
-        return chunks[source][self._hierarchy.digit(device, level)]
+    def _scattered(
+        self, blocks: Blocks, purpose: Purpose, combine: Callable[[Array, Array], Array]
+    ) -> Blocks:
+        """Return the chunk that each device reduces across a level."""
+        hierarchy, level = self._hierarchy, purpose.level
+        chunks = [np.array_split(block, hierarchy.sizes[level]) for block in blocks]
 
+        def chunk(source: int, device: int) -> Array:
+            """Return what a device has of the chunk that another reduces."""
+            return chunks[source][hierarchy.digit(device, level)]
 
-def _all_of(blocks: Blocks, source: int, device: int) -> Array:  # noqa: ARG001
-    """Return all that a device has."""
-    return blocks[source]
+        arrived = self.exchange(chunk, purpose)
+        return [
+            reduce(combine, received.values(), chunk(device, device))
+            for device, received in enumerate(arrived)
+        ]
+
+    def _gathered(self, blocks: Blocks, purpose: Purpose) -> Blocks:
+        """Return the blocks of each group across a level, one after the other."""
+        arrived = self.exchange(lambda source, _: blocks[source], purpose)
+        return [
+            np.concatenate(
+                [
+                    received.get(peer, blocks[device])
+                    for peer in self._hierarchy.peers(device, purpose.level)
+                ]
+            )
+            for device, received in enumerate(arrived)
+        ]

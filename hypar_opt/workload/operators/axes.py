@@ -1,12 +1,12 @@
-"""A layer as a contraction over named axes, and the choices that halve one of them.
+"""A layer as a contraction over named axes, and the choices that split one of them.
 
-Two rules give every charge of a choice that halves an axis, in any pass of a training step: a
-result that lacks the axis is left as partial sums on both sides, and an operand that lacks it
-is needed whole by both. In the forward pass the result is the output, in the backward pass the
+Two rules give every charge of a choice that splits an axis, in any pass of a training step: a
+result that lacks the axis is left as partial sums in all parts, and an operand that lacks it
+is needed whole by all. In the forward pass the result is the output, in the backward pass the
 input's error, in the gradient pass the weights' gradient; each has its tensor's axes. So what a
-choice communicates follows from which of the three tensors lack its axis.
+choice communicates follows from which of its tensors lack the axis.
 
-Source: section 3.1 and Table 1; for an output that is halved by its own channels, Song et
+Source: section 3.1 and Table 1; for an output that is split by its own channels, Song et
 al., "AccPar", HPCA 2020, Type III.
 """
 
@@ -27,11 +27,14 @@ BATCH = "b"
 WHOLE, PARTIAL = "whole", "partial"
 """The layouts of a tensor that is not split: each part has a replica, or an addend of it all."""
 
-_AXES_OF_TENSORS = MappingProxyType({BATCH: "batch", "t": "token", "s": "token"})
+BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL = "batch", "channel", "shuffled channel"
+"""The layouts of a tensor that is split: the axis of it."""
+
+_SPLIT_BY = MappingProxyType({BATCH: BY_BATCH, "t": "token", "s": "token"})
 """The axis of a tensor that a loop runs over; all other loops that choices split, its channels."""
 
-SHUFFLED = "'"
-"""After an axis: its indices in another order, in which no tensor is stored."""
+REORDERED = "'"
+"""After an axis of channels: in another order, in which no tensor is stored."""
 
 _OPERAND = r"([a-z])\[([\w,']+)\]"
 _TENSORS = re.compile(rf"((?:{_OPERAND}(?: \* {_OPERAND})*)?) -> y\[([\w,']+)\]")
@@ -39,14 +42,14 @@ _TENSORS = re.compile(rf"((?:{_OPERAND}(?: \* {_OPERAND})*)?) -> y\[([\w,']+)\]"
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice of how to halve a layer between the two halves of a group of accelerators.
+    """A choice of how to split a layer between the parts of a group of accelerators.
 
     Parameters
     ----------
     word
         Its name in a plan file, in ``--fix`` and in a report.
     axis
-        The axis that it halves; empty if it halves none, and both sides do all.
+        The axis that it splits; empty if it splits none, and all parts do all.
     part
         The name of one index of that axis, for messages: ``image``, ``input channel``.
     glyph, ascii_glyph
@@ -64,17 +67,16 @@ DATA_CHOICE = Choice("data", BATCH, "image", "○", "-")
 """The batch is split, the kernel replicated: a choice of every kind of layer."""
 
 INPUT_CHANNELS = Choice("model", "i", "input channel", "●", "M")
-"""Model parallelism: the kernel is halved by input channel, and the layer's input with it."""
+"""Model parallelism: the kernel is split by input channel, and the layer's input with it."""
 
 OUTPUT_CHANNELS = Choice("output", "o", "output channel", "◆", "O")
-"""The kernel is halved by output channel, and the layer's output with it."""
+"""The kernel is split by output channel, and the layer's output with it."""
 
 CHANNELS = Choice("channel", "c", "channel", "●", "M")
-"""A layer that treats each channel alike: its input and output are halved by channel."""
-
+"""A layer that treats each channel alike: its input and output are split by channel."""
 
 REPLICAS = Choice("whole", "", "replica", "□", "W")
-"""Nothing is halved: both sides read all, and write all."""
+"""Nothing is split: all parts read all, and write all."""
 
 
 def need(operand: Axes, choice: Choice) -> str:
@@ -90,11 +92,11 @@ def made(result: Axes, choice: Choice) -> str:
 def _laid_out(axes: Axes, choice: Choice, lacking: str) -> str:
     if not choice.axis:
         return WHOLE  # each part makes all of it, and no addend
-    split = _AXES_OF_TENSORS.get(choice.axis, "channel")
-    if choice.axis + SHUFFLED in axes:
-        return f"shuffled {split}"
+    if choice.axis + REORDERED in axes:
+        return BY_SHUFFLED_CHANNEL
     # A tensor that a layer does not have lacks nothing.
-    return split if choice.axis in axes or not axes else lacking
+    split = choice.axis in axes or not axes
+    return _SPLIT_BY.get(choice.axis, BY_CHANNEL) if split else lacking
 
 
 OUTPUT = -1

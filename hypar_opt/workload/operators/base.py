@@ -14,7 +14,7 @@ from hypar_opt.errors import RefusedError
 from hypar_opt.workload.operators.axes import (
     BATCH,
     OUTPUT,
-    SHUFFLED,
+    REORDERED,
     Choice,
     Contraction,
     Parts,
@@ -97,7 +97,7 @@ class Operator(Document):
     @property
     def shuffles(self) -> bool:
         """Whether it reads channels in an order in which none are stored."""
-        return any(axis.endswith(SHUFFLED) for axis in self.contraction.input)
+        return any(axis.endswith(REORDERED) for axis in self.contraction.input)
 
     @property
     def has_bias(self) -> bool:
