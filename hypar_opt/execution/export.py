@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import HyparError, RefusedError, argument
+from hypar_opt.errors import HyparError, argument
 from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.program import Program
@@ -28,11 +28,8 @@ def sharded_plan(plan: Plan) -> ShardedNetwork:
         raise HyparError("cannot export an inference plan: export writes a training step")
     network = plan.network.description
     workload = workload_of(network, plan.batch, plan.choices, shared_tensors=True)
-    if plan.parts:
-        raise RefusedError(
-            f"exports are of levels of two parts; the plan has {plan.hierarchy.shown} accelerators"
-        )
-    return ShardedNetwork(network, Program(workload, rows_of_plan(plan, workload)))
+    program = Program(workload, rows_of_plan(plan, workload), plan.hierarchy.sizes)
+    return ShardedNetwork(network, program)
 
 
 def jax_module(plan: Plan, *, approximate: bool = False) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.results import Displayed
 from hypar_opt.units import format_bytes
 
@@ -55,7 +56,7 @@ class ExchangeRow:
 
 @dataclass(frozen=True, repr=False)
 class RunResult(Displayed):
-    """One step of a plan on 2^levels devices, compared with its program and with one device.
+    """One step of a plan on many devices, compared with its program and with one device.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ class RunResult(Displayed):
 
     network: str
     batch: int
-    levels: int
+    hierarchy: Hierarchy
     backend: str
     seed: int
     reduced: tuple[str, ...]
@@ -93,6 +94,11 @@ class RunResult(Displayed):
     gradients: float | None
     tolerance: float = TOLERANCE
     not_kept: tuple[str, ...] = ()
+
+    @property
+    def levels(self) -> int:
+        """The number of levels."""
+        return self.hierarchy.levels
 
     @property
     def modelled(self) -> tuple[int | float, ...]:
@@ -142,8 +148,8 @@ class RunResult(Displayed):
     def __repr__(self) -> str:
         verdict = "agrees" if self.agrees else "DIFFERS"
         return (
-            f"<RunResult of {self.network}: batch {self.batch}, {2**self.levels} devices,"
-            f" {self.backend}, {format_bytes(sum(self.counted))} received, {verdict}>"
+            f"<RunResult of {self.network}: batch {self.batch},"
+            f" {self.hierarchy.accelerators} devices, {self.backend}, {format_bytes(sum(self.counted))} received, {verdict}>"
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -156,6 +162,7 @@ class RunResult(Displayed):
             "network": self.network,
             "batch": self.batch,
             "levels": self.levels,
+            **({} if self.hierarchy.of_halves else {"parts": list(self.hierarchy.sizes)}),
             "backend": self.backend,
             "seed": self.seed,
             "reduced": list(self.reduced),

@@ -40,7 +40,7 @@ def run(
     max_memory: int | str | None = None,
     progress: Progress = silent,
 ) -> RunResult:
-    """Run one step of a plan on 2^levels devices that hold shards only, and count every byte.
+    """Run one step of a plan on devices that hold their shards only, and count every byte.
 
     Inputs, targets and weights are random numbers. Values and gradients are compared with those
     of one device, and bytes, by level, layer and pass, with the plan's program and with its price
@@ -53,7 +53,7 @@ def run(
     seed
         Seed of all random numbers.
     scale_down
-        Run the same choices on a network of the same structure, with small sizes that halve evenly.
+        Run the same choices on a network of the same structure, with small sizes that split evenly.
     max_memory
         Bytes, or a string such as ``8GB``: a run that would take more is refused. Default 4 GB.
     progress
@@ -62,7 +62,7 @@ def run(
     Raises
     ------
     RefusedError
-        If a layer cannot be run, a batch does not halve evenly, or memory would not suffice.
+        If a layer cannot be run, a batch does not split evenly, or memory would not suffice.
     HyparError
         If an argument is wrong, or the backend's extra is not installed.
 
@@ -96,7 +96,7 @@ def run(
     labels: dict[str, Any] = {
         "network": plan.network.name,
         "batch": instance.problem.batch,
-        "levels": plan.levels,
+        "hierarchy": plan.hierarchy,
         "backend": backend,
         "seed": seed,
         "reduced": changes,

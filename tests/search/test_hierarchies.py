@@ -143,6 +143,9 @@ def test_a_plan_of_six_nodes_of_eight_is_written_read_and_run(tmp_path: Path) ->
     assert plan.hierarchy.accelerators == 48
     result = ho.run(plan, scale_down=True)
     assert result.agrees
+    assert result.document()["parts"] == [2, 3, 2, 2, 2]
+    ran = command(["run", "plan.json", "--scale-down"], tmp_path)
+    assert "batch 48 on 2 x 3 x 2 x 2 x 2 = 48 devices" in " ".join(ran.output.split())
     document["schema"] = "hypar-opt/plan/2"
     (tmp_path / "older.json").write_text(json.dumps(document))
     shown = command(["show", "older.json"], tmp_path)
@@ -153,7 +156,8 @@ def test_a_plan_of_six_nodes_of_eight_is_written_read_and_run(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (["export", "plan.json", "--to", "jax"], "exports are of levels of two parts"),
+        (["export", "plan.json", "--to", "jax"], "JAX meshes are of two parts"),
+        (["run", "plan.json", "--backend", "jax", "--scale-down"], "JAX meshes are of two parts"),
         (["verify", "plan.json"], "certificates are of levels of two parts"),
         (["simulate", "plan.json", "--array", "hmc-htree-16"], "the plan is for 6 accelerators"),
         (["solve", "sfc", "--hierarchy", "3"], "batch: should be a multiple of 3"),

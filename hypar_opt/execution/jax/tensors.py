@@ -91,10 +91,16 @@ class ShardedNetwork(NetworkMaps):
     Raises
     ------
     HyparError
-        If an activation has no program, or a size cannot be split evenly.
+        If levels have other than two parts, an activation has no program, or a size cannot be split
+        evenly.
     """
 
     def __post_init__(self) -> None:
+        hierarchy = self.program.hierarchy
+        if not hierarchy.of_halves:
+            raise HyparError(
+                f"JAX meshes are of two parts a level; the plan has {hierarchy.shown} devices"
+            )
         for layer in self.network.layers:
             activation = getattr(layer, "activation", None)
             if activation is not None and activation not in ACTIVATIONS:

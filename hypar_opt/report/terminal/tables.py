@@ -213,8 +213,8 @@ def ending(front: ParetoFront) -> str:
 def run_view(result: RunResult) -> RenderableType:
     """Show the bytes of a run, by level and by kind of step, and whether they agree."""
     head = (
-        f"{result.network}: batch {result.batch:,} on 2^{result.levels} = {2**result.levels}"
-        f" devices, {result.backend}, seed {result.seed}"
+        f"{result.network}: batch {result.batch:,} on {result.hierarchy.shown} devices,"
+        f" {result.backend}, seed {result.seed}"
     )
     scaled = [f"scaled down: {', '.join(result.reduced)}"] if result.reduced else []
     lines = [head, *scaled, *(f"note: {note}" for note in result.notes)]
