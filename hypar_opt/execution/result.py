@@ -149,7 +149,8 @@ class RunResult(Displayed):
         verdict = "agrees" if self.agrees else "DIFFERS"
         return (
             f"<RunResult of {self.network}: batch {self.batch},"
-            f" {self.hierarchy.accelerators} devices, {self.backend}, {format_bytes(sum(self.counted))} received, {verdict}>"
+            f" {self.hierarchy.accelerators} devices, {self.backend},"
+            f" {format_bytes(sum(self.counted))} received, {verdict}>"
         )
 
     def rows(self) -> list[dict[str, Any]]:
