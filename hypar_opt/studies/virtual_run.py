@@ -18,6 +18,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.workload.kept import left_out
 
 if TYPE_CHECKING:
+    from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import RunResult
 
 BACKENDS = ("numpy", "jax")
@@ -75,6 +76,7 @@ def run(
     (True, True)
     """
     # Imported late: planning alone needs no execution.
+    from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import RunResult
     from hypar_opt.execution.run import run_program
     from hypar_opt.execution.scale_down import scaled_down
@@ -103,8 +105,10 @@ def run(
         "not_kept": left_out(plan.network.description),
     }
     if backend == "jax":
+        # First, so that no smaller size is proposed for what JAX refuses at any.
+        sharded = ShardedNetwork(instance.network, program)
         check_memory(instance.network, program, most=most, scaled=scale_down)
-        return RunResult(**labels, **_in_jax(instance, program, seed))
+        return RunResult(**labels, **_in_jax(instance, sharded, seed))
     compared = run_program(
         instance.network,
         program,
@@ -144,19 +148,17 @@ def _bytes(value: object) -> int:
     return count
 
 
-def _in_jax(instance: Instance, program: Program, seed: int) -> dict[str, Any]:
+def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str, Any]:
     """Compile and run a step in JAX, and return the fields of a `RunResult`.
 
     The compiler may merge the all-reduces of different passes, so bytes are compared by kind and
     level only; it drops errors that no weights need.
     """
     from hypar_opt.execution.jax.run import ELEMENT_BYTES, one_device, random_data, run_step
-    from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import largest_difference
 
     if instance.problem.inference:
         raise HyparError("cannot run an inference plan in JAX: the program is a training step")
-    sharded = ShardedNetwork(instance.network, program)
     data = random_data(sharded, seed)
     step = run_step(sharded, data)
     reference_loss, gradients = one_device(sharded, data)
