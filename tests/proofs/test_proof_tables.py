@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from fractions import Fraction
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -40,21 +42,26 @@ from tests.strategies.written_plans import (
 
 PROBLEMS = range(12)
 COST_KINDS = ["bytes", "time", "energy"]
+EVERY_COST = pytest.mark.parametrize(("cost", "reading"), list(product(COST_KINDS, READINGS)))
 
 
-@pytest.mark.parametrize("reading", READINGS)
-@pytest.mark.parametrize("cost", COST_KINDS)
-def test_a_plan_costs_what_the_search_and_its_program_say(cost: str, reading: str) -> None:
-    """Three derivations of one number; the program counts the bytes of a run alone."""
+def problems(cost: str, reading: str) -> Iterator[tuple[Random, ho.Network, dict[str, Any]]]:
+    """Yield random problems, each with the generator that plans of it are drawn from."""
     for seed in PROBLEMS:
         rng = Random(seed)
-        network, asked = random_written_problem(rng, cost, reading)
+        yield rng, *random_written_problem(rng, cost, reading)
+
+
+@EVERY_COST
+def test_a_plan_costs_what_the_search_and_its_program_say(cost: str, reading: str) -> None:
+    """Three derivations of one number; the program counts the bytes of a run alone."""
+    for rng, network, asked in problems(cost, reading):
         write = written(network, "joint", **asked)
         for _ in range(4):
             plan = write(random_rows(rng, network, asked))
-            assert price_of(plan) == Fraction(plan.cost.total), (seed, plan.parallelism)
+            assert price_of(plan) == Fraction(plan.cost.total), (network, plan.parallelism)
             if reading == "executed" and plan.cost.unit == "bytes":
-                assert price_of(plan) == program_bytes(plan), (seed, plan.parallelism)
+                assert price_of(plan) == program_bytes(plan), (network, plan.parallelism)
 
 
 def program_bytes(plan: ho.Plan) -> Fraction:
@@ -65,13 +72,10 @@ def program_bytes(plan: ho.Plan) -> Fraction:
     return sum((one.elements for one in exchanges), Fraction()) * plan.element_bytes
 
 
-@pytest.mark.parametrize("reading", READINGS)
-@pytest.mark.parametrize("cost", COST_KINDS)
+@EVERY_COST
 def test_the_table_of_all_levels_is_the_one_that_the_search_solves(cost: str, reading: str) -> None:
     """By states; or by thresholds, where bytes cost the same at every level."""
-    for seed in PROBLEMS:
-        rng = Random(seed)
-        network, asked = random_written_problem(rng, cost, reading)
+    for rng, network, asked in problems(cost, reading):
         plan = written(network, "joint", **asked)(random_rows(rng, network, asked))
         instance = Instance.of_plan(plan)
         workload = instance.workload
@@ -84,13 +88,10 @@ def test_the_table_of_all_levels_is_the_one_that_the_search_solves(cost: str, re
             assert_same_charges(ours, expanded(instance.cost, workload, plan.levels))
 
 
-@pytest.mark.parametrize("reading", READINGS)
-@pytest.mark.parametrize("cost", COST_KINDS)
+@EVERY_COST
 def test_the_table_of_a_level_is_the_one_that_the_search_solves(cost: str, reading: str) -> None:
     """Those of a plan's levels add up to it: each charges what it makes those above repeat, too."""
-    for seed in PROBLEMS:
-        rng = Random(seed)
-        network, asked = random_written_problem(rng, cost, reading)
+    for rng, network, asked in problems(cost, reading):
         if "array" in asked:
             asked["array"] = with_collective(asked["array"], "pairwise")
         plan = written(network, "level", **asked)(random_rows(rng, network, asked))

@@ -166,8 +166,8 @@ def pareto_view(fronts: ParetoFronts) -> RenderableType:
     known = "incomplete" if any(front.reason for front in fronts) else "exact"
     array = f" on {problem.array.name}" if problem.array else ""
     title = (
-        f"{fronts.network.name}{array}: batch {problem.batch:,}, 2^{problem.levels} ="
-        f" {problem.accelerators:,} accelerators, reading {problem.reading}, {known}"
+        f"{fronts.network.name}{array}: batch {problem.batch:,},"
+        f" {problem.hierarchy.shown} accelerators, reading {problem.reading}, {known}"
         f"{problem.constraints.within}"
     )
     return Group(Text(title), *(part for front in fronts for part in (Text(), front_view(front))))
