@@ -17,7 +17,7 @@ from hypar_opt.costs.states import ByLevel, Copies, copies_of, levels_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError, argument
-from hypar_opt.workload.tensors import FIRST_SPLIT
+from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.workload.tensors import FIRST_SPLIT
+from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

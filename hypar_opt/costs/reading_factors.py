@@ -14,7 +14,7 @@ import numpy as np
 from hypar_opt.costs.readings import READINGS, Phase
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED
-from hypar_opt.workload.tensors import FIRST_SPLIT
+from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,7 +57,7 @@ def moved_by(
     Parameters
     ----------
     names
-        The layouts by number, as in `hypar_opt.workload.tensors.Layouts`.
+        The layouts by number, as in `hypar_opt.workload.layouts.Layouts`.
     parts, unit
         As for `conversions_of`.
     """

@@ -186,11 +186,8 @@ def _into_equal_parts(
     workload: Workload, node: int, states: NDArray[np.intp], even: Hierarchy
 ) -> NDArray[np.bool_]:
     """Return which states, ``(levels, states)``, split a tensor without remainder."""
-    equal, sizes = np.ones(states.shape[1], bool), workload.nodes[node].sizes
-    for column, choice in enumerate(workload.choices_of_nodes[node]):
-        if choice and choice.axis:
-            parts = parts_of(states, states.shape[1], 1 + column, even)[column]
-            equal &= sizes[choice.axis] % parts == 0
+    parts = parts_of(states, states.shape[1], len(workload.choices), even)
+    equal: NDArray[np.bool_] = (workload.split_sizes[:, node, None] % parts == 0).all(axis=0)
     return equal
 
 
@@ -211,9 +208,8 @@ def _even_tensors(
         above.append(with_shared(workload, table, row))
     levels: list[dict[int, int]] = [{} for _ in rows]
     for node in workload.tensor_writers:
-        sizes = workload.nodes[node].sizes
-        splits = workload.nodes[node].operator.splits
-        batch, channel = (even.divisions(sizes[splits[word].axis]) for word in PAPERS_CHOICES)
+        by_batch, by_channel = workload.split_sizes[: len(PAPERS_CHOICES), node]
+        batch, channel = even.divisions(by_batch), even.divisions(by_channel)
         # By what the batch saves over the channels: those that save most, or nothing, first.
         order = sorted(
             range(len(rows)), key=lambda level: costs[level][node][0] - costs[level][node][1]

@@ -26,10 +26,10 @@ from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument
 from hypar_opt.instance.least_loads import LeastLoads, Parts, one_more
 from hypar_opt.instance.pins import Pin
-from hypar_opt.instance.split_axes import axes_of
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.feasibility import trivially_infeasible
-from hypar_opt.workload.parallelism import PAPERS_CHOICES
+from hypar_opt.workload.operators.axes import BATCH
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
     from hypar_opt.instance.least_loads import Way
     from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
 
 MAX_WAYS = 1_000
@@ -243,7 +244,7 @@ class ConstraintSet:
         for position, split in enumerate(parts.T[: self._workload.shared].tolist()):
             if not self._even_tensors(tuple(split))[position]:
                 tensor = self._workload.nodes[position]
-                axes = axes_of(tensor, self._choices)
+                axes = _axes_of(tensor, self._choices)
                 raise HyparError(
                     f"constraints: the {tensor.name} is split into unequal parts; {axes}"
                 )
@@ -323,7 +324,7 @@ class ConstraintSet:
         allowed = np.ones(self._workload.shared, bool)
         if self._constraints.even:
             tensors = list(self._workload.tensor_writers)
-            sizes = self._loads.split_sizes[:, tensors]
+            sizes = self._workload.split_sizes[:, tensors]
             fits = sizes % np.array(parts, object)[: len(sizes), None] == 0
             allowed[tensors] = fits.all(axis=0)
         return allowed
@@ -343,7 +344,7 @@ class ConstraintSet:
                 )
                 raise InfeasibleError(
                     f"{constraints}: no choice fits layer {layer.name!r} at H{level};"
-                    f" {axes_of(layer, self._choices)}"
+                    f" {_axes_of(layer, self._choices)}"
                 )
         # Of a shared tensor's layouts, by batch or by channel, some have to be even; with three
         # choices it may be whole, which always is.
@@ -357,7 +358,7 @@ class ConstraintSet:
             if not fits:
                 problem = f"{argument('constraints.even')}: no layout fits the {layer.name}, which"
                 raise InfeasibleError(
-                    f"{problem} several layers read; {axes_of(layer, PAPERS_CHOICES)}"
+                    f"{problem} several layers read; {_axes_of(layer, PAPERS_CHOICES)}"
                 )
         memory = self._constraints.memory
         if memory is not None and (needed := self.least_memory()) > memory:
@@ -365,3 +366,15 @@ class ConstraintSet:
                 f"{argument('constraints.memory')}: no plan fits {memory:,} bytes an accelerator;"
                 f" the smallest memory that would do is {needed:,} bytes"
             )
+
+
+def _axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
+    """Return the sizes of the axes that a layer's choices split, for a message."""
+    splits = layer.operator.splits
+    if layer.operator.contraction.contracted and len(splits) == len(CHOICES):
+        channels = f"{layer.input[-1 if 't' in layer.sizes else 1]} in and"
+        channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"
+        return f"its batch is {layer.sizes[BATCH]}, its channels {channels}"
+    own = (splits[word] for word in choices if word in splits)
+    sizes = (f"{layer.sizes[choice.axis]} {choice.part}s" for choice in own if choice.axis)
+    return f"it has {', '.join(sizes)}"

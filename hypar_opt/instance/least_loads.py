@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs.compute import memory_load
 from hypar_opt.instance.pins import Pin, pinned_choices
-from hypar_opt.instance.split_axes import split_sizes
 from hypar_opt.sharding.weights import replicated
 
 if TYPE_CHECKING:
@@ -102,16 +101,11 @@ class LeastLoads:
             shared = self._workload.shared
             # Other choices split other axes.
             parts = above * self._sizes[level]
-            allowed[shared:] &= self.split_sizes[choice, shared:] % parts == 0
+            allowed[shared:] &= self._workload.split_sizes[choice, shared:] % parts == 0
         for (weights, users), own in zip(self._workload.weight_users.items(), stored, strict=False):
             allowed[weights] &= own == choice
             allowed[list(users)] &= own in (replicated(self._workload, weights), choice)
         return allowed
-
-    @cached_property
-    def split_sizes(self) -> Integers:
-        """The size of the axis that each choice splits, ``(choices, nodes)``; 0 for none."""
-        return split_sizes(self._workload)
 
     def load(self, parts: Parts) -> Integers:
         """Return each layer's load on memory, in bytes of all accelerators together.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +13,7 @@ from numpy.typing import NDArray
 from hypar_opt.frozen import Frozen, derived
 from hypar_opt.workload.graph import LayerGraph
 from hypar_opt.workload.layer_tensors import Boundary, LayerTensors, Shape, tensors_of
-from hypar_opt.workload.operators.axes import (
-    BY_BATCH,
-    BY_CHANNEL,
-    DATA_CHOICE,
-    PARTIAL,
-    WHOLE,
-    made,
-    need,
-)
+from hypar_opt.workload.layouts import Layouts, layouts_of
 from hypar_opt.workload.operators.words import words_of_kind
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
@@ -32,49 +24,10 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from hypar_opt.workload.network import Network
-    from hypar_opt.workload.operators.axes import Choice, Contraction
+    from hypar_opt.workload.operators.axes import Choice
 
 MAX_LAYERS_KEPT = 4096
 """Layers of a network whose tensors are kept for the next call with it."""
-
-
-class Layouts(NamedTuple):
-    """The layouts that each choice needs and makes, as numbers: positions in ``names``.
-
-    A number below `FIRST_SPLIT` is of a tensor that is not split: all parts of a level then have
-    a copy of it, a replica or an addend. A choice that a kind of layer does not have reads and
-    writes as data parallelism does; see `Workload.forbidden`.
-
-    Parameters
-    ----------
-    names
-        The layouts.
-    inputs : (operands, choices, nodes)
-        How each operand is needed.
-    weight, output : (choices, nodes)
-        How the weights are needed, and how the output is left.
-    """
-
-    names: tuple[str, ...]
-    inputs: NDArray[np.intp]
-    weight: NDArray[np.intp]
-    output: NDArray[np.intp]
-
-    @property
-    def reads_whole(self) -> bool:
-        """Whether any choice needs an input whole."""
-        return bool((self.inputs == 0).any())
-
-    @property
-    def whole(self) -> NDArray[np.bool_]:
-        """Which choices split nothing: ``(choices, nodes)``."""
-        whole: NDArray[np.bool_] = self.output == 0
-        return whole
-
-
-NAMES = (WHOLE, PARTIAL, BY_BATCH, BY_CHANNEL)
-FIRST_SPLIT = 2
-"""Numbers of layouts: from this one on, the tensor is split."""
 
 
 @dataclass(frozen=True, eq=False)  # compared as itself: what is derived of one is kept
@@ -200,15 +153,15 @@ class Workload:
     @derived
     def operand_sizes(self) -> tuple[tuple[int, ...], ...]:
         """Elements of each node's operands: ``(operands, nodes)``."""
-        sizes = [[0] * len(self.nodes) for _ in range(self._operands)]
+        sizes = [[0] * len(self.nodes) for _ in range(self.operands)]
         for position in range(self.shared, len(self.nodes)):
             node = self.nodes[position]
             for number, shape in enumerate((node.input, *node.others)):
-                sizes[min(number, self._operands - 1)][position] += _count(shape)
+                sizes[min(number, self.operands - 1)][position] += _count(shape)
         return tuple(map(tuple, sizes))
 
     @derived
-    def _operands(self) -> int:
+    def operands(self) -> int:
         """The largest number of operands of a kind of layer."""
         return max(1, *(len(node.operator.contraction.inputs) for node in self.nodes))
 
@@ -216,7 +169,7 @@ class Workload:
     def operand(self) -> NDArray[np.intp]:
         """The operand of its target that each boundary leads to: ``(boundaries,)``."""
         numbers = [edge.input for edge in self.boundaries]
-        return np.array(numbers, np.intp).clip(max=self._operands - 1)
+        return np.array(numbers, np.intp).clip(max=self.operands - 1)
 
     @derived
     def outputs(self) -> tuple[int, ...]:
@@ -250,6 +203,15 @@ class Workload:
         return tuple(found)
 
     @derived
+    def split_sizes(self) -> NDArray[np.object_]:
+        """The size of the axis that each choice splits, ``(choices, nodes)``; 0 for none."""
+        sizes = [
+            [node.sizes[c.axis] if c and c.axis else 0 for c in choices]
+            for node, choices in zip(self.nodes, self.choices_of_nodes, strict=True)
+        ]
+        return np.array(sizes, object).T
+
+    @derived
     def words(self) -> tuple[tuple[str | None, ...], ...]:
         """What each node's kind calls the problem's choices; None where it has no such choice."""
         return tuple(words_of_kind(node.operator.splits, self.choices) for node in self.nodes)
@@ -268,31 +230,7 @@ class Workload:
     @derived
     def layouts(self) -> Layouts:
         """The layouts in which nodes need their operands and leave their outputs."""
-        numbers = {name: number for number, name in enumerate(NAMES)}
-        shape = (len(self.choices), len(self.nodes))
-        data = numbers[need((), DATA_CHOICE)]
-        inputs = np.full((self._operands, *shape), data)
-        weight, output = np.full((2, *shape), data)
-        alike: dict[tuple[Contraction, tuple[Choice | None, ...], int], list[int]] = {}
-        for position, node in enumerate(self.nodes):
-            own = (node.operator.contraction, self.choices_of_nodes[position], len(node.others))
-            alike.setdefault(own, []).append(position)
-        for (contraction, choices, others), positions in alike.items():
-            operands = contraction.operands(1 + others) or ((),)
-            for column, choice in enumerate(choices):
-                if choice is None:
-                    continue
-                tensors = [
-                    *(
-                        (inputs[number], need(operands[min(number, len(operands) - 1)], choice))
-                        for number in range(self._operands)
-                    ),
-                    (weight, need(contraction.weight, choice)),
-                    (output, made(contraction.output, choice)),
-                ]
-                for laid_out, layout in tensors:
-                    laid_out[column, positions] = numbers.setdefault(layout, len(numbers))
-        return Layouts(tuple(numbers), inputs, weight, output)
+        return layouts_of(self.nodes, self.choices_of_nodes, self.operands)
 
     @derived
     def replica_boundaries(self) -> NDArray[np.bool_]:

@@ -1,0 +1,100 @@
+"""The layouts in which nodes need their operands and leave their outputs, for each choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.workload.operators.axes import (
+    BY_BATCH,
+    BY_CHANNEL,
+    DATA_CHOICE,
+    PARTIAL,
+    WHOLE,
+    Choice,
+    made,
+    need,
+)
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.layer_tensors import LayerTensors
+    from hypar_opt.workload.operators.axes import Contraction
+
+
+class Layouts(NamedTuple):
+    """The layouts that each choice needs and makes, as numbers: positions in ``names``.
+
+    A number below `FIRST_SPLIT` is of a tensor that is not split: all parts of a level then have
+    a copy of it, a replica or an addend. A choice that a kind of layer does not have reads and
+    writes as data parallelism does; see `Workload.forbidden`.
+
+    Parameters
+    ----------
+    names
+        The layouts.
+    inputs : (operands, choices, nodes)
+        How each operand is needed.
+    weight, output : (choices, nodes)
+        How the weights are needed, and how the output is left.
+    """
+
+    names: tuple[str, ...]
+    inputs: NDArray[np.intp]
+    weight: NDArray[np.intp]
+    output: NDArray[np.intp]
+
+    @property
+    def reads_whole(self) -> bool:
+        """Whether any choice needs an input whole."""
+        return bool((self.inputs == 0).any())
+
+    @property
+    def whole(self) -> NDArray[np.bool_]:
+        """Which choices split nothing: ``(choices, nodes)``."""
+        whole: NDArray[np.bool_] = self.output == 0
+        return whole
+
+
+NAMES = (WHOLE, PARTIAL, BY_BATCH, BY_CHANNEL)
+FIRST_SPLIT = 2
+"""Numbers of layouts: from this one on, the tensor is split."""
+
+
+def layouts_of(
+    nodes: Sequence[LayerTensors],
+    choices_of_nodes: Sequence[tuple[Choice | None, ...]],
+    operands: int,
+) -> Layouts:
+    """Return the layouts of nodes, given what each splits under each choice of a problem.
+
+    Parameters
+    ----------
+    operands
+        The largest number of operands of a node.
+    """
+    numbers = {name: number for number, name in enumerate(NAMES)}
+    shape = (len(choices_of_nodes[0]), len(nodes))
+    data = numbers[need((), DATA_CHOICE)]
+    inputs = np.full((operands, *shape), data)
+    weight, output = np.full((2, *shape), data)
+    alike: dict[tuple[Contraction, tuple[Choice | None, ...], int], list[int]] = {}
+    for position, (node, choices) in enumerate(zip(nodes, choices_of_nodes, strict=True)):
+        own = (node.operator.contraction, choices, len(node.others))
+        alike.setdefault(own, []).append(position)
+    for (contraction, choices, others), positions in alike.items():
+        *first, last = contraction.operands(1 + others) or ((),)
+        read = [*first, *[last] * (operands - len(first))]  # further inputs are as the last
+        for column, choice in enumerate(choices):
+            if choice is None:
+                continue
+            tensors = [
+                *zip(inputs, (need(axes, choice) for axes in read), strict=True),
+                (weight, need(contraction.weight, choice)),
+                (output, made(contraction.output, choice)),
+            ]
+            for laid_out, layout in tensors:
+                laid_out[column, positions] = numbers.setdefault(layout, len(numbers))
+    return Layouts(tuple(numbers), inputs, weight, output)
