@@ -34,6 +34,11 @@ class Hierarchy:
         return not {*self.sizes} - {2}
 
     @property
+    def unless_halves(self) -> tuple[int, ...] | None:
+        """The parts of each level; None if each has two, which needs no saying."""
+        return None if self.of_halves else self.sizes
+
+    @property
     def uniform(self) -> bool:
         """Whether all levels have as many parts, so that they may be exchanged."""
         return len({*self.sizes}) < 2

@@ -74,7 +74,7 @@ def simulate(
         default = inputs.default_array(request.stated_levels(problem)) if array is None else array
         plan, array = request.solved(network, problem, solving, array=default), None
     step = simulation.simulate(plan, array, other_array=other_array, **run)
-    array = array or simulation.own_array(plan)
+    array = simulation.fitting(plan, array or simulation.own_array(plan))
     if trace is not None and step.trace is not None:
         write_whole(trace, json.dumps(chrome_trace(step.trace), allow_nan=False) + "\n")
     title = f"{plan.network.name} on {array.name}, a step in time"

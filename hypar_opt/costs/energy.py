@@ -35,9 +35,9 @@ class EnergyCost(ArrayCost):
     """Joules of one training step, over all accelerators.
 
     Each pass touches each local tensor once, which makes W * 2^d + A * 2^o + F * 2^m words of
-    a layer after d data, m model and o output choices. Each choice doubles one of these terms,
-    and so adds as many words as it had: a charge of its level. The words before any choice, and
-    the multiply-accumulates, are charged with the first level.
+    a layer after d data, m model and o output choices between halves. Each choice multiplies one
+    of these terms by the parts of its level, and so adds words: a charge of the level. The words
+    before any choice, and the multiply-accumulates, are charged with the first level.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class EnergyCost(ArrayCost):
             # If links cost nothing, a ring charges what pairs charge.
             rings=Rings.of(array, placement) if array.energies.hop else None,
             array=array,
-            hops=tuple(array.interconnect.bisection(bit).hops for bit in placement),
+            hops=tuple(array.interconnect.bisection(digit).hops for digit in placement),
         )
         return cost.in_parts(None, workload)
 
@@ -127,8 +127,8 @@ class EnergyCost(ArrayCost):
             lacked = [lacks[block, nodes] for block in states]
             added = (
                 level
-                for here, copies in zip(lacked, copies_of(lacked, hierarchy.sizes), strict=True)
-                for level in self._touched(elements * copies.above) * here
+                for copies in copies_of(lacked, hierarchy.sizes)
+                for level in self._touched(elements * copies.added)
             )
             rows[:] = [row + words for row, words in zip(rows, added, strict=True)]
 

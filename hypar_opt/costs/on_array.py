@@ -78,8 +78,12 @@ class ArrayCost(CostModel):
         for exchanges in self.charged_apart:
             moved = exchanges.edge(workload, boundaries, sources, targets)
             for level, row in enumerate(moved):
-                rows[level] = rows[level] + self.charge(row, self.rates(level))
+                rows[level] = rows[level] + self.charge(row, self.rates(level), self.rounds(level))
         return rows
+
+    def rounds(self, level: int) -> int:
+        """Return the rounds of an exchange between a level's parts: each sends to each other."""
+        return self.communication.sizes[level] - 1
 
     def uncharged(self, levels: int) -> list[Integers]:
         """Return a charge of nothing for each level."""

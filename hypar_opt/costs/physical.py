@@ -107,7 +107,7 @@ def rounded_half_even(amounts: Integers, rate: Fraction) -> Integers:
 
 
 def array_of(problem: Problem) -> tuple[Array, tuple[int, ...]]:
-    """Return a problem's array, and the bit of an accelerator's index that each level splits.
+    """Return a problem's array, and the digit of an accelerator's number that each level splits.
 
     Raises
     ------

@@ -140,6 +140,13 @@ class Copies:
         return self._before * above
 
     @property
+    def added(self) -> Integers:
+        """The copies that each level adds to those above it."""
+        axes = [1] * (self._lacked.ndim - 1)
+        others = np.array(self._parts, self._dtype).reshape(-1, *axes) - 1
+        return np.where(self._lacked, others, 0) * self.above
+
+    @property
     def below(self) -> Integers:
         """The copies below the last level."""
         return self._before * self._product[-1:]

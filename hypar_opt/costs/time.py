@@ -66,7 +66,7 @@ class TimeCost(ArrayCost):
         cost = cls(
             communication=CommunicationCost.from_problem(problem, workload),
             rings=Rings.of(array, placement),
-            splits=tuple(array.interconnect.bisection(bit) for bit in placement),
+            splits=tuple(map(array.interconnect.bisection, placement)),
             work=Work(array.accelerator, problem.hierarchy, problem.element_bytes),
         )
         return cost.in_parts(None, workload)
@@ -94,11 +94,12 @@ class TimeCost(ArrayCost):
         """Return the time of reductions by recursive halving and doubling.
 
         At the topmost of the levels that a node reduces over, by whichever choices, halving and
-        doubling are one exchange.
+        doubling are one exchange, if that level has two parts.
         """
         rows, is_below = [], np.zeros((), bool)
         for level, row in enumerate(moved):
-            messages = np.where(is_below, twice, 1)
+            rounds = twice * self.rounds(level)
+            messages = rounds if self.rounds(level) > 1 else np.where(is_below, rounds, 1)
             rows.append(self.charge(row, self.rates(level), messages))
             is_below = is_below | (row > 0)
         return rows
@@ -139,20 +140,20 @@ class TimeCost(ArrayCost):
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of any plan under any placement."""
-        levels = len(self.splits)
+        levels = range(len(self.splits))
         slowest = max(split.seconds_per_byte for split in self.splits)
         latency = max(split.latency for split in self.splits)
         # Between pairs an all-reduce crosses each level at most twice.
-        rounds = 2 * levels
+        rounds = 2 * sum(map(self.rounds, levels))
         if self.rings is not None:
             # No flow has less than one of as many flows as accelerators has of any channel.
             slowest = max(slowest, 1 / min(self.rings.interconnect.capacities))
             latency = self.rings.interconnect.latency_upper_bound
-            # Around a ring of 2^levels accelerators it takes less than twice as many messages.
+            # Around a ring of all accelerators it takes less than twice as many messages.
             rounds = 2 * math.prod(self.communication.sizes)
         messages = len(self.communication.phases) * (len(workload.nodes) + len(workload.boundaries))
         seconds = rounds * messages * latency
-        for level in range(levels):
+        for level in levels:
             level_bytes = Fraction(
                 self.communication.upper_bound(workload, level), self.communication.resolution
             )

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -31,6 +32,7 @@ from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.results import Displayed
 
 SCHEMA: Literal["hypar-opt/array/1"] = "hypar-opt/array/1"
@@ -68,6 +70,8 @@ class Array(Displayed, Document):
     source: Printable = ""
     collective: Literal["pairwise", "ring"] = "pairwise"
     """The all-reduce algorithm: between pairs, level by level, or around a ring."""
+    whole_levels: Literal[True] | None = None
+    """Whether a level of the hardware is one of the hierarchy; None for its prime factors."""
     accelerator: Accelerator
     # As any: pydantic would otherwise write the fields of the base class alone.
     topology: Annotated[SerializeAsAny[Topology], PlainValidator(_topology)]
@@ -76,23 +80,37 @@ class Array(Displayed, Document):
 
     @model_validator(mode="after")
     def _topology_is_an_array(self) -> Self:
-        # Making the interconnect checks the graph: count, numbers and connections.
+        # Making the interconnect checks the graph: count, numbers and connections. A third party's
+        # topology may return wrong levels, which no route would reveal.
         try:
-            levels = self.interconnect.levels
+            self.interconnect  # noqa: B018
         except HyparError as error:
             raise rule(f"topology: {error}") from None
-        # A third party's topology may return wrong dimensions, which no route would reveal.
-        if sorted(self.placement) != list(range(levels)):
-            raise rule(
-                f"topology: its dimensions should hold each of {levels} bits once,"
-                f" got {list(self.placement)}"
-            )
         return self
 
     @cached_property
     def interconnect(self) -> Interconnect:
         """The links, and the routes over them."""
-        return Interconnect(self.topology.graph(), self.topology.grid())
+        sizes = tuple(size for sizes in self._levels for size in sizes)
+        return Interconnect(self.topology.graph(), self.topology.grid(), sizes)
+
+    @cached_property
+    def _levels(self) -> tuple[tuple[int, ...], ...]:
+        """The parts of the levels, by dimension, topmost first."""
+        levels = self.topology.levels()
+        return levels if self.whole_levels else tuple(Hierarchy(n).in_primes.sizes for n in levels)
+
+    @property
+    def _dimensions(self) -> tuple[tuple[int, ...], ...]:
+        """The digits of accelerators' numbers, by dimension, the most significant first."""
+        digits = reversed(range(self.levels))
+        return tuple(tuple(islice(digits, len(sizes))) for sizes in self._levels)
+
+    def with_whole_levels(self) -> Array:
+        """Return the array with its hardware's levels as the hierarchy's, not their factors."""
+        if self.topology.levels() == self._levels:
+            return self
+        return Array.model_validate({**self.description(), "whole_levels": True})
 
     @property
     def energies(self) -> EnergyConstants:
@@ -112,23 +130,31 @@ class Array(Displayed, Document):
 
     @property
     def levels(self) -> int:
-        """The hierarchy levels: halvings of the array down to one accelerator."""
+        """The hierarchy levels: divisions of the array down to one accelerator."""
         return self.interconnect.levels
+
+    def hierarchy(self, placement: tuple[int, ...] | None = None) -> Hierarchy:
+        """Return the parts of each level under a placement; None for the default one."""
+        order = self.placement if placement is None else placement
+        return Hierarchy(tuple(self.interconnect.place(number).parts for number in order))
 
     @property
     def placement(self) -> tuple[int, ...]:
-        """The default placement: for every level, H1 first, the bit of an accelerator's number."""
-        return tuple(bit for bits in self.topology.dimensions() for bit in bits)
+        """The default placement: for every level, H1 first, the digit of an accelerator's number.
+
+        DigitPlace 0 is the least significant; where all levels have two parts, a digit is a bit.
+        """
+        return tuple(reversed(range(self.levels)))
 
     def orders(self) -> Iterator[tuple[int, ...]]:
         """Yield every placement that the topology allows, the default first."""
-        return _interleaved(self.topology.dimensions())
+        return _interleaved(self._dimensions)
 
     def allows(self, placement: tuple[int, ...]) -> bool:
         """Return whether a placement is one of `orders`."""
-        return sorted(placement) == list(range(self.levels)) and all(
-            [bit for bit in placement if bit in bits] == list(bits)
-            for bits in self.topology.dimensions()
+        return {*placement} == {*range(self.levels)} and all(
+            [digit for digit in placement if digit in digits] == list(digits)
+            for digits in self._dimensions
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -140,13 +166,14 @@ class Array(Displayed, Document):
         return [
             {
                 "level": level,
-                "bit": bit,
+                "digit": digit,
+                "parts": self.interconnect.place(digit).parts,
                 "bytes_per_second": float(1 / split.seconds_per_byte),
                 "latency": float(split.latency),
                 "hops": float(split.hops),
             }
-            for level, bit in enumerate(self.placement, 1)
-            for split in (self.interconnect.bisection(bit),)
+            for level, digit in enumerate(self.placement, 1)
+            for split in (self.interconnect.bisection(digit),)
         ]
 
     def __repr__(self) -> str:
@@ -182,14 +209,14 @@ def digest_of(description: dict[str, Any]) -> str:
 
 
 def _interleaved(dimensions: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, ...]]:
-    """Yield every interleaving of the dimensions' bits; those of a dimension keep their order."""
+    """Yield every interleaving of the dimensions' digits; those of a dimension keep their order."""
     # Lazily, since there may be too many to list; the first has one dimension after the other.
-    remaining = tuple(bits for bits in dimensions if bits)
+    remaining = tuple(digits for digits in dimensions if digits)
     if not remaining:
         yield ()
-    for index, bits in enumerate(remaining):
-        for suffix in _interleaved((*remaining[:index], bits[1:], *remaining[index + 1 :])):
-            yield bits[0], *suffix
+    for index, digits in enumerate(remaining):
+        for suffix in _interleaved((*remaining[:index], digits[1:], *remaining[index + 1 :])):
+            yield digits[0], *suffix
 
 
 @checked

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.frozen import Frozen
 from hypar_opt.hardware.traffic import (
+    Block,
     Indices,
     Paths,
     Traffic,
@@ -25,6 +26,7 @@ from hypar_opt.hardware.traffic import (
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.links import Link
+    from hypar_opt.hardware.patterns import DigitPlace
 
 FORWARD, BACKWARD = 0, 1
 """Directions along a dimension: to the neighbour of the next higher coordinate, or lower."""
@@ -55,7 +57,7 @@ class GridPaths(Frozen, Paths):
     Parameters
     ----------
     shape
-        Accelerators along every dimension, powers of two; their numbers are row-major.
+        Accelerators along every dimension; their numbers are row-major.
     wrapped
         Whether the ends of the dimensions are linked.
     channels : (accelerators, 2 * dimensions)
@@ -136,27 +138,41 @@ class GridPaths(Frozen, Paths):
             latencies=tuple(hops * self.latency for hops in counts.tolist()),
         )
 
-    def block(self, bits: Sequence[int]) -> int:
-        """Return all bits of the dimensions that ``bits`` are in, up to the highest of these.
+    def block(self, digits: Sequence[DigitPlace]) -> Block:
+        """Return the whole of each dimension that digits are in, up to the highest of these.
 
-        An aligned block of these numbers is itself a grid, which the exchange leaves only over
+        An aligned block of these extents is itself a grid, which the exchange leaves only over
         a whole dimension's wrap-around link.
         """
-        mask, lowest = 0, 0
+        extents, below, found = [], 1, 0
         for size in reversed(self.shape):
-            above = lowest + size.bit_length() - 1
-            inside = [bit for bit in bits if lowest <= bit < above]
-            if inside:
-                mask |= (2 << max(inside)) - (1 << lowest)
-            lowest = above
-        return mask
+            # Of a dimension, or of whole blocks of its neighbours.
+            tops = [
+                digit.stride * digit.parts // below
+                for digit in digits
+                if digit.stride % below == 0 and below * size % (digit.stride * digit.parts) == 0
+            ]
+            found += len(tops)
+            extents.append(max(tops, default=1))
+            below *= size
+        # A digit of several dimensions: no symmetry is known.
+        return tuple(reversed(extents)) if found == len(digits) else ()
 
-    def repeated(self, loads: NDArray[Any], block: int) -> NDArray[Any]:
+    def inside(self, numbers: Indices, block: Block) -> NDArray[np.bool_]:
+        if not block:
+            return super().inside(numbers, block)
+        extents = np.array(block, np.int32)[:, None]
+        inside: NDArray[np.bool_] = np.all(_coordinates(numbers, self.shape) < extents, axis=0)
+        return inside
+
+    def repeated(self, loads: NDArray[Any], block: Block) -> NDArray[Any]:
         """Return the load of every channel: that of the same channel of the block."""
         # The last entry stands for the channel -1, which carries nothing.
         with_none = np.append(loads, 0)
         everywhere = np.zeros_like(with_none)
-        alike = np.arange(len(self.channels)) & block
+        position = _coordinates(np.arange(len(self.channels)), self.shape)
+        extents = np.array(block or self.shape, np.int32)[:, None]
+        alike = np.ravel_multi_index(tuple(position % extents), self.shape)
         everywhere[self.channels] = with_none[self.channels[alike]]
         return everywhere[:-1]
 

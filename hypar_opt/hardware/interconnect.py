@@ -13,14 +13,16 @@ from hypar_opt.errors import HyparError
 from hypar_opt.frozen import derived
 from hypar_opt.hardware.grid_paths import GridPaths
 from hypar_opt.hardware.links import BisectionLink, Link
+from hypar_opt.hardware.patterns import DigitPlace, MessagePattern
 from hypar_opt.hardware.routing import ShortestPaths
 from hypar_opt.hardware.tree_paths import TreePaths
+from hypar_opt.hierarchy import Hierarchy
 
 if TYPE_CHECKING:
     import networkx as nx
     from numpy.typing import NDArray
 
-    from hypar_opt.hardware.traffic import Indices, Paths, Route, Traffic
+    from hypar_opt.hardware.traffic import Block, Indices, Paths, Route, Traffic
 
 
 class Interconnect:
@@ -37,17 +39,34 @@ class Interconnect:
     shape
         The accelerators along every dimension of a torus or mesh: its routes then follow from
         coordinates, without a search.
+    sizes
+        The parts of every digit of accelerators' numbers, the most significant first; None for
+        the prime factors of the dimensions, or of the accelerators' count.
 
     Raises
     ------
     HyparError
-        If the accelerators are not a power of two, not numbered from 0, or not all connected.
+        If the accelerators are not numbered from 0, not as many as the digits count, or not all
+        connected.
     """
 
-    def __init__(self, graph: nx.Graph[Any], shape: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        graph: nx.Graph[Any],
+        shape: Sequence[int] | None = None,
+        sizes: Sequence[int] | None = None,
+    ) -> None:
         self.graph = graph
         self._shape = shape
         self.accelerators = _count_accelerators(graph)
+        whole = Hierarchy(tuple(shape or (self.accelerators,)))
+        self.hierarchy = whole.in_primes if sizes is None else Hierarchy(tuple(sizes))
+        """The digits of accelerators' numbers: the last is digit 0."""
+        if self.hierarchy.accelerators != self.accelerators:
+            raise HyparError(
+                f"levels of {', '.join(map(str, self.hierarchy.sizes))} parts should have"
+                f" {self.hierarchy.accelerators} accelerators, got {self.accelerators}"
+            )
         self.links = tuple(
             Link(source, target, data["bytes_per_second"], data["latency"], data["full_duplex"])
             for source, target, data in graph.edges(data=True)
@@ -56,13 +75,18 @@ class Interconnect:
             number for number, link in enumerate(self.links) for _ in range(1 + link.full_duplex)
         )
         """The number of every channel's link."""
-        # Kept, since all levels and placements share the few patterns of bits.
-        self._bisections: dict[tuple[tuple[int, ...], bool], BisectionLink] = {}
+        # Kept, since all levels and placements share the few patterns.
+        self._links: dict[MessagePattern, BisectionLink] = {}
 
     @property
     def levels(self) -> int:
-        """The hierarchy levels: halvings of the array down to one accelerator."""
-        return self.accelerators.bit_length() - 1
+        """The hierarchy levels: divisions of the array down to one accelerator."""
+        return self.hierarchy.levels
+
+    def place(self, number: int) -> DigitPlace:
+        """Return the place of a digit in accelerators' numbers; 0 is the least significant."""
+        level = self.levels - 1 - number
+        return DigitPlace(self.hierarchy.stride(level), self.hierarchy.sizes[level])
 
     @cached_property
     def capacities(self) -> tuple[Fraction, ...]:
@@ -101,70 +125,93 @@ class Interconnect:
         """Return the route between two accelerators."""
         return self.paths.traffic(np.array([source]), np.array([target])).route(0)
 
-    def traffic(self, bits: Iterable[int], *, ring: bool, block: int = -1) -> Traffic:
-        """Return the routes of a pattern in which every accelerator sends to one other.
+    def traffic(self, pattern: MessagePattern, block: Block = ()) -> Traffic:
+        """Return the routes of a pattern's messages.
 
         Parameters
         ----------
-        bits, ring
-            As in `receivers`.
         block
-            A mask: accelerators whose numbers have other bits set do not send.
+            As `hypar_opt.hardware.traffic.Paths.block` returns it: accelerators outside of it do
+            not send.
         """
         numbers = np.arange(self.accelerators)
-        senders = numbers[numbers & ~block == 0]
-        return self.paths.traffic(senders, self.receivers(bits, ring=ring)[senders])
+        senders = numbers[self.paths.inside(numbers, block)]
+        return self.paths.traffic(senders, self.receivers(pattern)[senders])
 
-    def bisection(self, bit: int) -> BisectionLink:
-        """Return the bisection link of an exchange between halves, split by one bit.
+    def block(self, digits: Iterable[int]) -> Block:
+        """Return the accelerators whose messages represent all others', as of `Paths.block`."""
+        return self.paths.block([self.place(number) for number in digits])
 
-        Every accelerator exchanges with the one whose number differs in that bit alone.
+    def patterns(self, digits: Sequence[int], *, ring: bool) -> tuple[MessagePattern, ...]:
+        """Return the patterns of an exchange, one after the other.
+
+        Parameters
+        ----------
+        digits
+            Those in which the numbers of a group's accelerators differ; one, or several of a ring.
+        ring
+            Send to the next accelerator by number, round after round. Else every accelerator sends
+            to each other of its group, the one farther on by 1, 2, ... in turn.
         """
-        return self._bisection((bit,), ring=False)
+        if ring:
+            # A ring is in the order of the accelerators' numbers, whatever the order of its levels.
+            return (MessagePattern(tuple(sorted(digits))),)
+        (number,) = digits
+        return tuple(
+            MessagePattern((number,), shift) for shift in range(1, self.place(number).parts)
+        )
 
-    def ring(self, bits: Iterable[int]) -> BisectionLink:
-        """Return the link of a round around rings of accelerators that differ in these bits alone.
+    def bisection(self, digit: int) -> BisectionLink:
+        """Return the link of an exchange between the parts that one digit tells apart.
+
+        Of n parts it is the mean of the n - 1 rounds in which every accelerator sends to each
+        other one whose number differs in that digit alone.
+        """
+        links = [self._link(pattern) for pattern in self.patterns([digit], ring=False)]
+        rounds = len(links)
+        return BisectionLink(
+            sum((link.seconds_per_byte for link in links), Fraction()) / rounds,
+            sum((link.latency for link in links), Fraction()) / rounds,
+            sum((link.hops for link in links), Fraction()) / rounds,
+        )
+
+    def ring(self, digits: Iterable[int]) -> BisectionLink:
+        """Return the link of a round around rings of accelerators that differ in some digits alone.
 
         All rings run at once; every accelerator sends to the next in its ring.
         """
-        # A ring is in the order of the accelerators' numbers, whatever the order of its levels.
-        return self._bisection(tuple(sorted(bits)), ring=True)
+        (pattern,) = self.patterns(list(digits), ring=True)
+        return self._link(pattern)
 
-    def receivers(self, bits: Iterable[int], *, ring: bool) -> Indices:
-        """Return the accelerator that every accelerator sends to.
-
-        Parameters
-        ----------
-        bits
-            The bits in which the numbers of a group's accelerators differ.
-        ring
-            Send to the next accelerator of the group by number, and from the last to the first;
-            else send to the one that differs in all these bits.
-        """
-        mask = sum(1 << bit for bit in bits)
+    def receivers(self, pattern: MessagePattern) -> Indices:
+        """Return the accelerator that every accelerator sends to in a pattern."""
         number = np.arange(self.accelerators)
-        # With all other bits set, adding one carries through them to the next bit of the mask.
-        return number & ~mask | ((number | ~mask) + 1) & mask if ring else number ^ mask
+        moved, carried = number.copy(), np.full_like(number, pattern.shift)
+        # What a digit cannot hold is carried to the next; what the last cannot is dropped.
+        for stride, parts in map(self.place, pattern.digits):
+            digit = number // stride % parts
+            carried, added = np.divmod(digit + carried, parts)
+            moved += (added - digit) * stride
+        return moved
 
-    def _bisection(self, bits: tuple[int, ...], *, ring: bool) -> BisectionLink:
+    def _link(self, pattern: MessagePattern) -> BisectionLink:
         """Return the link of a pattern in which every accelerator sends to one other.
 
         The bottleneck channel decides: under max-min fairness its flows share it equally until
         all are done, and every other flow is at least as fast.
         """
-        if (bits, ring) not in self._bisections:
-            block = self.paths.block(bits)
-            traffic = self.traffic(bits, ring=ring, block=block)
+        if pattern not in self._links:
+            traffic = self.traffic(pattern, self.block(pattern.digits))
             messages = len(traffic.hops)
             # Fractions: ties between levels and between plans have to be exact.
             slowest = self._longest(traffic.loads(len(self.channel_link))) / traffic.unit
-            self._bisections[bits, ring] = BisectionLink(
+            self._links[pattern] = BisectionLink(
                 # `slowest` is the time of one byte from every accelerator at once.
                 seconds_per_byte=slowest / self.accelerators,
                 latency=max(traffic.latencies),
                 hops=Fraction(int(traffic.hops.sum()), messages),
             )
-        return self._bisections[bits, ring]
+        return self._links[pattern]
 
     def _longest(self, loads: NDArray[Any]) -> Fraction:
         """Return the longest time of any channel, in seconds, given every channel's bytes."""
@@ -189,11 +236,11 @@ def _count_accelerators(graph: nx.Graph[Any]) -> int:
     Raises
     ------
     HyparError
-        If they are not a power of two, not numbered from 0, or not all connected.
+        If there are none, they are not numbered from 0, or not all connected.
     """
     count = sum(isinstance(node, int) for node in graph)
-    if count & (count - 1) or not count:
-        raise HyparError(f"the number of accelerators should be a power of two, got {count}")
+    if not count:
+        raise HyparError("there should be an accelerator, got none")
     if not all(number in graph for number in range(count)):
         raise HyparError("accelerators should be numbered 0, 1, 2, ...")
     # Imported late: a solve without an array needs no graph.

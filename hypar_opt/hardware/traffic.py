@@ -16,8 +16,12 @@ from hypar_opt.errors import RefusedError, argument
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.links import Link
+    from hypar_opt.hardware.patterns import DigitPlace
 
 Indices = NDArray[np.integer[Any]]
+
+Block = tuple[int, ...]
+"""The extents of a block along every dimension of a grid, from 0; empty for all accelerators."""
 
 MAX_CROSSED = 2**25
 """Entries of one exchange's traffic, one per message and channel: about 1 GiB of arrays."""
@@ -142,17 +146,23 @@ class Paths(ABC):
     def traffic(self, senders: Indices, receivers: Indices) -> Traffic:
         """Return the routes of messages from each sender to its receiver, which differ."""
 
-    def block(self, bits: Sequence[int]) -> int:
-        """Return a mask of the accelerators whose messages represent all others' by symmetry.
+    def block(self, digits: Sequence[DigitPlace]) -> Block:
+        """Return accelerators whose messages represent all others' by symmetry.
 
-        The messages of an exchange over ``bits`` whose senders have no other bits than these
-        load their channels as the messages of all others load theirs, and share none with them.
+        The messages of an exchange whose groups differ in these digits, if their senders are inside
+        of the block, load their channels as the messages of all others load theirs, and share none
+        with them.
         """
-        # All bits, where no symmetry is known.
-        del bits
-        return -1
+        # All accelerators, where no symmetry is known.
+        del digits
+        return ()
 
-    def repeated(self, loads: NDArray[Any], block: int) -> NDArray[Any]:
+    def inside(self, numbers: Indices, block: Block) -> NDArray[np.bool_]:
+        """Return which accelerators are inside of a block."""
+        del block
+        return np.ones(len(numbers), bool)
+
+    def repeated(self, loads: NDArray[Any], block: Block) -> NDArray[Any]:
         """Return the load of every channel, given that of the block's messages alone."""
         del block
         return loads

@@ -72,23 +72,15 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     whole = fields.pop("whole_levels", False)
     if not isinstance(whole, bool):
         raise HyparError(f"{argument('whole_levels')} should be true or false, got {shown(whole)}")
-    if "hierarchy" in fields:
-        stated = hierarchy_of(fields.pop("hierarchy"), fields.get("levels"))
-        stated = stated if whole else stated.in_primes
-        fields["levels"] = stated.levels
-        if not stated.of_halves:
-            fields["parts"] = stated.sizes
-            if fields.get("array") is not None:
-                raise HyparError(f"{argument('hierarchy')}: an array's levels have two parts each")
     if network is not None and network.element_type is not None:
         fields = {"element_bytes": network.element_bytes, **fields}
+    if fields.get("array") is not None:
+        fields |= _on_array(fields, whole=whole)
+    elif "hierarchy" in fields:
+        stated = hierarchy_of(fields.pop("hierarchy"), fields.get("levels"))
+        stated = stated if whole else stated.in_primes
+        fields |= {"levels": stated.levels, "parts": stated.unless_halves}
     array = fields.get("array")
-    if array is not None:
-        if not isinstance(array, ArrayRecord):
-            array = ArrayRecord.of(arrays.find_array(array))
-        decided = {"levels": array.description.levels, "placement": array.description.placement}
-        # Levels or a placement of the caller's win; `Problem` rejects what does not fit the array.
-        fields = {**decided, **fields, "array": array}
     constraints = fields.get("constraints")
     # Resolved before validation: a `Problem` records bytes, so that a plan file does not depend on
     # what the array's memory was.
@@ -102,6 +94,29 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     if "reading" in fields:
         return problem
     return problem.model_copy(update={"reading": default_reading(problem, network)})
+
+
+def _on_array(fields: dict[str, Any], *, whole: bool) -> dict[str, Any]:
+    """Return the levels of a problem on an array; those that a caller states are its own."""
+    array = fields["array"]
+    if not isinstance(array, ArrayRecord):
+        array = arrays.find_array(array)
+        array = ArrayRecord.of(array.with_whole_levels() if whole else array)
+    described = array.description
+    # Levels or a placement of the caller's win; `Problem` rejects what does not fit the array.
+    placement = fields.get("placement", described.placement)
+    is_allowed = isinstance(placement, list | tuple) and described.allows(tuple(placement))
+    ours = described.hierarchy(tuple(placement) if is_allowed else None)
+    if (sizes := fields.pop("hierarchy", None)) is not None:
+        stated = hierarchy_of(sizes, fields.get("levels"))
+        if ours not in (stated, stated.in_primes):
+            raise HyparError(
+                f"{argument('hierarchy')} should be {','.join(map(str, ours.sizes))}, as the levels"
+                f" of the array {array.name}, got {','.join(map(str, stated.sizes))}"
+            )
+    levels = fields.get("levels", ours.levels)
+    parts = fields.get("parts", ours.unless_halves)
+    return {"array": array, "levels": levels, "parts": parts, "placement": placement}
 
 
 def hierarchy_of(sizes: Sequence[int], levels: int | None = None) -> Hierarchy:

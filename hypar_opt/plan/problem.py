@@ -226,7 +226,7 @@ class ProblemFields(Document):
     array: ArrayRecord | None = None
     """The array that a plan runs on; None where only bytes are charged."""
     placement: tuple[Annotated[int, Strict(), Field(ge=0)], ...] | None = None
-    """With an array: the bit of an accelerator's index that each level splits, H1 first."""
+    """With an array: the digit of an accelerator's number that each level splits, H1 first."""
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -238,13 +238,18 @@ class ProblemFields(Document):
         """The number of accelerators."""
         return self.hierarchy.accelerators
 
+    def placed(self, placement: tuple[int, ...]) -> Self:
+        """Return the problem with its levels placed otherwise on its array."""
+        assert self.array is not None
+        sizes = self.array.description.hierarchy(placement)
+        return self.model_copy(update={"placement": placement, "parts": sizes.unless_halves})
+
     @model_validator(mode="after")
     def _the_array_fits(self) -> Self:
         if (self.array is None) != (self.placement is None):
             raise rule("placement: should be there with an array, and null without")
         if self.array is None or self.placement is None:
             return self
-        # A level halves the array once, so their number follows from its accelerators.
         array = self.array.description
         if array.levels != self.levels:
             raise rule(
@@ -255,6 +260,11 @@ class ProblemFields(Document):
             raise rule(
                 f"placement: should be one that the array's {array.topology.kind} allows, as"
                 f" {list(array.placement)}, got {list(self.placement)}"
+            )
+        if array.hierarchy(self.placement) != self.hierarchy:
+            raise rule(
+                f"parts: should be {list(array.hierarchy(self.placement).sizes)}, as the levels of"
+                f" the array {array.name} have, got {list(self.hierarchy.sizes)}"
             )
         return self
 
@@ -273,8 +283,6 @@ class ProblemFields(Document):
                 f"batch: should be a multiple of {odd}, so that levels of"
                 f" {', '.join(map(str, self.parts))} parts exchange whole bytes, got {self.batch}"
             )
-        if self.array is not None:
-            raise rule("parts: should be null with an array, whose levels have two parts each")
         return self
 
     @model_validator(mode="after")

@@ -95,7 +95,8 @@ def neighbours_alike(problem: Problem) -> list[bool]:
     if problem.array is None or problem.placement is None:
         return [True] * (problem.levels - 1)
     array = problem.array.description
-    splits = [array.interconnect.bisection(bit) for bit in problem.placement]
+    links = map(array.interconnect.bisection, problem.placement)
+    splits = list(zip(problem.hierarchy.sizes, links, strict=True))
     # A ring crosses several levels, so equal links do not make levels interchangeable.
     return [array.collective == "pairwise" and one == other for one, other in pairwise(splits)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from itertools import chain, combinations
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ from hypar_opt.errors import HyparError, RefusedError, argument
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
-    from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
     from hypar_opt.search.result import Progress
@@ -40,7 +39,7 @@ def best_placement(
     for done, placement in enumerate(placements):
         # No bound prunes placements: the presets have few distinct ones.
         progress(done, len(placements))
-        plan = solve(problem.model_copy(update={"placement": placement}))
+        plan = solve(problem.placed(placement))
         if best is None or plan.cost.total < best.cost.total:
             best = plan
         if deadline.passed():
@@ -62,7 +61,7 @@ def _distinct_placements(problem: Problem, deadline: Deadline) -> list[tuple[int
             f"{argument('place', True)} goes with {argument('array')} and {time} or energy"
         )
     array = problem.array.description
-    distinct: dict[tuple[BisectionLink, ...], tuple[int, ...]] = {}
+    distinct: dict[tuple[Hashable, ...], tuple[int, ...]] = {}
     for count, placement in enumerate(array.orders()):
         if count >= MAX_ORDERS:
             place = argument("place", True)
@@ -74,9 +73,9 @@ def _distinct_placements(problem: Problem, deadline: Deadline) -> list[tuple[int
     return list(distinct.values())
 
 
-def _links_of(array: Array, placement: tuple[int, ...]) -> tuple[BisectionLink, ...]:
-    """Return the links of every exchange that a plan may make under a placement."""
-    pairs = tuple(map(array.interconnect.bisection, placement))
+def _links_of(array: Array, placement: tuple[int, ...]) -> tuple[Hashable, ...]:
+    """Return the parts of the levels, and the links of every exchange that a plan may make."""
+    pairs = (array.hierarchy(placement), *map(array.interconnect.bisection, placement))
     if array.collective == "pairwise":
         return pairs
     # A plan may reduce over any subset of the levels, each around a ring of its own.

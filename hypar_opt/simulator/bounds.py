@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from operator import add
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task, predecess
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
+    from hypar_opt.hardware.patterns import MessagePattern
     from hypar_opt.hardware.traffic import Indices, Traffic
 
 Seconds = NDArray[np.float64]
@@ -75,7 +76,8 @@ def _in_lockstep(task: Task, interconnect: Interconnect) -> float:
     """Return a task's seconds with all accelerators in lockstep: latency and bandwidth."""
     if isinstance(task, ComputeTask):
         return task.seconds
-    link = interconnect.ring(task.bits) if task.ring else interconnect.bisection(task.bits[0])
+    digits = task.digits
+    link = interconnect.ring(digits) if task.ring else interconnect.bisection(digits[0])
     # Messages are sent one after the other, so every one adds its latency; `task.bytes` are
     # those of all messages, so the bandwidth term is added once.
     return task.messages * float(link.latency) + task.bytes * float(link.seconds_per_byte)
@@ -83,7 +85,7 @@ def _in_lockstep(task: Task, interconnect: Interconnect) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _UncontendedRound:
-    """The messages of a round by sender, each timed as if it had its route to itself.
+    """The messages of a pattern by sender, each timed as if it had its route to itself.
 
     Parameters
     ----------
@@ -98,9 +100,8 @@ class _UncontendedRound:
     seconds_per_byte: Seconds
 
     @classmethod
-    def of(cls, exchange: ExchangeTask, interconnect: Interconnect) -> _UncontendedRound:
-        traffic = interconnect.traffic(exchange.bits, ring=exchange.ring)
-        receivers = interconnect.receivers(exchange.bits, ring=exchange.ring)
+    def of(cls, pattern: MessagePattern, interconnect: Interconnect) -> _UncontendedRound:
+        traffic, receivers = interconnect.traffic(pattern), interconnect.receivers(pattern)
         share = (traffic.weight / traffic.unit).astype(np.float64)
         slowest = np.zeros(len(traffic.hops))
         np.maximum.at(
@@ -116,14 +117,14 @@ class _Exchanges:
     def __init__(self, tasks: Sequence[Task], interconnect: Interconnect) -> None:
         self._tasks, self._interconnect = tasks, interconnect
         self._before = predecessors(tasks)
-        rounds: dict[tuple[tuple[int, ...], bool], _UncontendedRound] = {}
-        self._rounds: dict[int, _UncontendedRound] = {}
-        for number, task in enumerate(tasks):
-            if isinstance(task, ExchangeTask):
-                key = task.bits, task.ring
-                if key not in rounds:
-                    rounds[key] = _UncontendedRound.of(task, interconnect)
-                self._rounds[number] = rounds[key]
+        round_of = cache(lambda pattern: _UncontendedRound.of(pattern, interconnect))
+        self._rounds = {
+            number: [
+                round_of(pattern) for pattern in interconnect.patterns(task.digits, ring=task.ring)
+            ]
+            for number, task in enumerate(tasks)
+            if isinstance(task, ExchangeTask)
+        }
 
     def forward(self) -> tuple[list[Seconds], list[Seconds]]:
         """Return the earliest start and end of every task, by accelerator."""
@@ -137,11 +138,15 @@ class _Exchanges:
             if isinstance(task, ComputeTask):
                 ends.append(now + task.seconds)
                 continue
-            sender, sending = self._rounds[number].sender, self._sending(number, task)
-            for _ in range(task.messages):
-                # An accelerator goes on once its message is delivered and it has received one.
-                delivered = now + sending
-                now = np.maximum(delivered, delivered[sender])
+            sending = self._sending(number, task)
+            rounds = [
+                (s, alone.sender) for s, alone in zip(sending, self._rounds[number], strict=True)
+            ]
+            for _ in range(task.messages // len(rounds)):
+                for seconds, sender in rounds:
+                    # An accelerator goes on once its message is delivered and it has received one.
+                    delivered = now + seconds
+                    now = np.maximum(delivered, delivered[sender])
             ends.append(now)
         return starts, ends
 
@@ -151,15 +156,17 @@ class _Exchanges:
         first, last = np.full((2, len(capacities)), np.inf)
         crossing = np.zeros(len(capacities))
         follows = self._follows()
-        for number, alone in self._rounds.items():
-            task, traffic = self._tasks[number], alone.traffic
+        for number, rounds in self._rounds.items():
+            task = self._tasks[number]
             assert isinstance(task, ExchangeTask)
-            moved = task.messages * message_bytes(task, self._interconnect)
-            share = (traffic.weight / traffic.unit).astype(np.float64)
-            crossing += np.bincount(traffic.channel, moved * share, len(capacities))
-            np.minimum.at(first, traffic.channel, starts[number][traffic.message])
-            after = alone.latency + follows[number]
-            np.minimum.at(last, traffic.channel, after[traffic.message])
+            moved = task.messages // len(rounds) * message_bytes(task, self._interconnect)
+            for alone in rounds:
+                traffic = alone.traffic
+                share = (traffic.weight / traffic.unit).astype(np.float64)
+                crossing += np.bincount(traffic.channel, moved * share, len(capacities))
+                np.minimum.at(first, traffic.channel, starts[number][traffic.message])
+                after = alone.latency + follows[number]
+                np.minimum.at(last, traffic.channel, after[traffic.message])
         used = crossing > 0
         seconds: Seconds = first[used] + (crossing / capacities)[used] + last[used]
         return seconds
@@ -173,13 +180,13 @@ class _Exchanges:
             if isinstance(task, ComputeTask):
                 seconds = task.seconds
             else:
-                seconds = task.messages * self._sending(number, task)
+                sending = self._sending(number, task)
+                seconds = task.messages // len(sending) * sum(sending)
             for other in self._before[number]:
                 follows[other] = np.maximum(follows[other], follows[number] + seconds)
         return follows
 
-    def _sending(self, number: int, task: ExchangeTask) -> Seconds:
-        """Return the seconds of each accelerator's message of a round, without contention."""
-        alone = self._rounds[number]
+    def _sending(self, number: int, task: ExchangeTask) -> list[Seconds]:
+        """Return the seconds of each accelerator's message of each pattern, without contention."""
         moved = message_bytes(task, self._interconnect)
-        return alone.latency + moved * alone.seconds_per_byte
+        return [alone.latency + moved * alone.seconds_per_byte for alone in self._rounds[number]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,7 +15,8 @@ from hypar_opt.simulator.routes import FlowRates, RouteTable
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
-    from hypar_opt.hardware.traffic import Indices, Traffic
+    from hypar_opt.hardware.patterns import MessagePattern
+    from hypar_opt.hardware.traffic import Block, Indices, Traffic
 
 _MAX_EXACT_BITS = 52
 """Loads of more bits would be rounded in float64."""
@@ -39,8 +40,7 @@ class _Pattern:
         Seconds, the same for every message.
     """
 
-    bits: tuple[int, ...]
-    ring: bool
+    messages: MessagePattern
     loads: NDArray[np.float64]
     crossed: NDArray[np.bool_]
     latency: float
@@ -63,12 +63,11 @@ class PatternRoutes(RouteTable):
         super().__init__(interconnect, 1)
         self._paths = interconnect.paths
         self._patterns: list[_Pattern] = []
-        self._traffic: dict[tuple[int, int], Traffic] = {}
+        self._traffic: dict[tuple[int, Block], Traffic] = {}
 
-    def pattern(self, bits: Iterable[int], *, ring: bool) -> tuple[list[int], list[int]]:
-        bits = tuple(bits)
-        block = self._paths.block(bits)
-        traffic = self.interconnect.traffic(bits, ring=ring, block=block)
+    def pattern(self, pattern: MessagePattern) -> tuple[list[int], list[int]]:
+        block = self.interconnect.block(pattern.digits)
+        traffic = self.interconnect.traffic(pattern, block)
         latencies = {traffic.latencies[number] for number in np.unique(traffic.latency)}
         if len(latencies) > 1:
             raise NotInLockstepError
@@ -79,7 +78,7 @@ class PatternRoutes(RouteTable):
         loads = in_units.astype(np.float64) / traffic.unit
         number = len(self._patterns)
         self._traffic[number, block] = traffic
-        self._patterns.append(_Pattern(bits, ring, loads, loads > 0, float(latencies.pop())))
+        self._patterns.append(_Pattern(pattern, loads, loads > 0, float(latencies.pop())))
         return [0], [number]
 
     @cached_property
@@ -167,12 +166,10 @@ class PatternRoutes(RouteTable):
         others = (self._patterns[number] for number in numbers)
         sharing = [other for other in others if (other.crossed & pattern.crossed).any()]
         # Beyond the block of all that it shares channels with, everything is repeated.
-        block = self._paths.block(sorted({bit for other in sharing for bit in other.bits}))
-        key = numbers[n], block
+        digits = {digit for other in sharing for digit in other.messages.digits}
+        key = numbers[n], self.interconnect.block(digits)
         if key not in self._traffic:
-            self._traffic[key] = self.interconnect.traffic(
-                pattern.bits, ring=pattern.ring, block=block
-            )
+            self._traffic[key] = self.interconnect.traffic(pattern.messages, key[1])
         traffic = self._traffic[key]
         crosses = np.zeros(len(traffic.hops), bool)
         crosses[traffic.message[channels[traffic.channel]]] = True

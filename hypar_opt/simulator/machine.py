@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from itertools import cycle
 from typing import NamedTuple
 
 from simpy import Environment, Event
 from simpy.events import ProcessGenerator
 
 from hypar_opt.simulator.flows import FlowNetwork
-from hypar_opt.simulator.rounds import MessageRounds, in_rounds
+from hypar_opt.simulator.rounds import MessageRounds, TrafficPattern, in_rounds
 from hypar_opt.simulator.routes import RouteTable
 from hypar_opt.simulator.tasks import ComputeTask, Task, predecessors, stream_count
 
@@ -81,7 +82,8 @@ class Machine:
             [None] * len(tasks) for _ in range(self.accelerators)
         ]
         self._wakeups = [RepeatableEvent(self.env) for _ in numbers]
-        self._sending: dict[int, MessageRounds] = {}
+        # Of the message in flight.
+        self._receiver = [0 for _ in numbers]
         # Partners need not be in the same round, and a stream waits for its own round's message.
         self._round = [0 for _ in numbers]
         # Deliveries that a stream still awaits in its round: its own message's, and its partner's.
@@ -120,8 +122,8 @@ class Machine:
             if isinstance(step, ComputeTask):
                 yield timeout(step.seconds)
             else:
-                for _ in range(step.rounds):
-                    yield self._send(stream, step)
+                for _, pattern in zip(range(step.rounds), cycle(step.patterns), strict=False):
+                    yield self._send(stream, step, pattern)
             spans[number] = TaskSpan(number, start, env.now)
             self._let_start(accelerator, self._successors[number])
 
@@ -139,24 +141,23 @@ class Machine:
                 self._idle[stream] = None
                 idle.succeed()
 
-    def _send(self, stream: int, step: MessageRounds) -> Event:
+    def _send(self, stream: int, step: MessageRounds, pattern: TrafficPattern) -> Event:
         """Send a round's message; return the event of its delivery and of the one expected."""
-        self._sending[stream] = step
+        self._receiver[stream] = pattern.receivers[stream]
         self._round[stream] = now = self._round[stream] + 1
         self._awaited[stream] = 2
         # Tested first for emptiness: in lockstep no message is early, and this runs per message.
         if self._early and (now, stream) in self._early:
             self._early.remove((now, stream))
             self._awaited[stream] = 1
-        self.network.send(step.pattern.routes[stream], step.bytes, stream, step.task)
+        self.network.send(pattern.routes[stream], step.bytes, stream, step.task)
         return self._wakeups[stream]
 
     def _deliver(self, senders: list[int]) -> None:
         """Count delivered messages, by sender, and resume the streams that await nothing else."""
         rounds, awaited, wakeups = self._round, self._awaited, self._wakeups
         for sender in senders:
-            step, now = self._sending[sender], rounds[sender]
-            receiver = step.pattern.receivers[sender]
+            receiver, now = self._receiver[sender], rounds[sender]
             # The sender goes on once its message is delivered and it has received one.
             awaited[sender] -= 1
             if not awaited[sender]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
+    from hypar_opt.hardware.patterns import MessagePattern
     from hypar_opt.simulator.routes import RouteTable
 
 
@@ -41,33 +45,37 @@ class MessageRounds:
         The number of rounds, run one after the other.
     bytes
         The size of one message.
+    patterns
+        Those of the first rounds; they repeat.
     """
 
     task: int
     rounds: int
     bytes: float
-    pattern: TrafficPattern
+    patterns: tuple[TrafficPattern, ...]
 
 
 def in_rounds(
     tasks: Sequence[Task], routes: RouteTable, streams: int
 ) -> list[ComputeTask | MessageRounds]:
     """Return a step's tasks, exchanges as rounds; `streams` are those of each accelerator."""
-    patterns: dict[tuple[bool, tuple[int, ...]], TrafficPattern] = {}
+    # A stream sends to the same stream of another accelerator.
+    firsts = range(0, streams * routes.accelerators, routes.accelerators)
+
+    @cache
+    def of(pattern: MessagePattern) -> TrafficPattern:
+        receivers, of_receivers = routes.pattern(pattern)
+        to = [first + receiver for first in firsts for receiver in receivers]
+        return TrafficPattern(to, of_receivers * streams)
+
     steps: list[ComputeTask | MessageRounds] = []
     for number, task in enumerate(tasks):
         if isinstance(task, ComputeTask):
             steps.append(task)
             continue
-        key = task.ring, task.bits
-        if key not in patterns:
-            receivers, of_receivers = routes.pattern(task.bits, ring=task.ring)
-            # A stream sends to the same stream of another accelerator.
-            firsts = range(0, streams * routes.accelerators, routes.accelerators)
-            to = [first + receiver for first in firsts for receiver in receivers]
-            patterns[key] = TrafficPattern(to, of_receivers * streams)
+        patterns = routes.interconnect.patterns(task.digits, ring=task.ring)
         moved = message_bytes(task, routes.interconnect)
-        steps.append(MessageRounds(number, task.messages, moved, patterns[key]))
+        steps.append(MessageRounds(number, task.messages, moved, tuple(map(of, patterns))))
     return steps
 
 
@@ -77,25 +85,28 @@ def level_bytes(tasks: Sequence[Task], interconnect: Interconnect) -> list[float
     messages: dict[tuple[tuple[int, ...], tuple[int, ...], bool], dict[int, int]] = {}
     for task in tasks:
         if isinstance(task, ExchangeTask):
-            key = task.levels, task.bits, task.ring
+            key = task.levels, task.digits, task.ring
             if key not in messages:
                 messages[key] = _messages_by_level(task, interconnect)
-            moved = task.messages * message_bytes(task, interconnect)
+            patterns = len(interconnect.patterns(task.digits, ring=task.ring))
+            moved = task.messages // patterns * message_bytes(task, interconnect)
             for level, count in messages[key].items():
                 total[level] += count * moved
     return total
 
 
 def _messages_by_level(exchange: ExchangeTask, interconnect: Interconnect) -> dict[int, int]:
-    """Return how many messages of a round cross each level; only the topmost one counts."""
-    receivers = interconnect.receivers(exchange.bits, ring=exchange.ring)
-    changed = receivers ^ range(interconnect.accelerators)
-    counts = {}
-    # An exchange has its topmost level first.
-    for level, bit in zip(exchange.levels, exchange.bits, strict=True):
-        crosses = changed >> bit & 1 == 1
-        counts[level] = int(crosses.sum())
-        changed = changed[~crosses]
+    """Return how many messages of all patterns cross each level; only the topmost one counts."""
+    counts = dict.fromkeys(exchange.levels, 0)
+    numbers = np.arange(interconnect.accelerators)
+    for pattern in interconnect.patterns(exchange.digits, ring=exchange.ring):
+        senders, receivers = numbers, interconnect.receivers(pattern)
+        # An exchange has its topmost level first.
+        for level, number in zip(exchange.levels, exchange.digits, strict=True):
+            stride, parts = interconnect.place(number)
+            crosses = senders // stride % parts != receivers // stride % parts
+            counts[level] += int(crosses.sum())
+            senders, receivers = senders[~crosses], receivers[~crosses]
     return counts
 
 

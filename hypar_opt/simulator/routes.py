@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.fairness import max_min_rates
 
 if TYPE_CHECKING:
+    from hypar_opt.hardware.patterns import MessagePattern
     from hypar_opt.hardware.traffic import Indices, Traffic
 
 CACHED_PATTERNS = 512
@@ -60,14 +61,8 @@ class RouteTable(ABC):
         self.links_crossed = lru_cache(CACHED_PATTERNS)(self._links_crossed)
 
     @abstractmethod
-    def pattern(self, bits: Iterable[int], *, ring: bool) -> tuple[list[int], list[int]]:
-        """Return every accelerator's receiver, and the number of the route to it.
-
-        Parameters
-        ----------
-        bits, ring
-            As in `hypar_opt.hardware.interconnect.Interconnect.receivers`.
-        """
+    def pattern(self, pattern: MessagePattern) -> tuple[list[int], list[int]]:
+        """Return every accelerator's receiver, and the number of the route to it."""
 
     @property
     @abstractmethod
@@ -125,8 +120,8 @@ class PairRoutes(RouteTable):
     def group_of_link(self) -> Indices:
         return self._group_of_link
 
-    def pattern(self, bits: Iterable[int], *, ring: bool) -> tuple[list[int], list[int]]:
-        receivers = self.interconnect.receivers(bits, ring=ring).tolist()
+    def pattern(self, pattern: MessagePattern) -> tuple[list[int], list[int]]:
+        receivers = self.interconnect.receivers(pattern).tolist()
         return receivers, self.numbers(list(enumerate(receivers)))
 
     def number(self, source: int, target: int) -> int:

@@ -15,6 +15,7 @@ from hypar_opt.simulator.streams import Streams
 from hypar_opt.simulator.tasks import ComputeTask, Dependencies, ExchangeKind, ExchangeTask, Task
 
 if TYPE_CHECKING:
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.simulator.exchanges import LevelBytes, StepExchanges
     from hypar_opt.workload.tensors import Workload
 
@@ -29,8 +30,10 @@ class Schedule:
         The steps of all exchanges, with their bytes.
     seconds
         The computing time of every node on one accelerator, by pass.
+    hierarchy
+        The parts of each level.
     placement
-        For every level, the bit of an accelerator's number that it splits.
+        For every level, the digit of an accelerator's number that it splits.
     ring
         Run collectives around rings, not between pairs.
     overlap
@@ -40,6 +43,7 @@ class Schedule:
     workload: Workload
     exchanges: StepExchanges
     seconds: Mapping[Phase, Sequence[float]]
+    hierarchy: Hierarchy
     placement: tuple[int, ...]
     ring: bool = False
     overlap: str = "none"
@@ -79,19 +83,22 @@ class Schedule:
         steps = self.exchanges.reductions.get((phase, tensor, node), ())
         if not steps:
             return []
+        all_reduced = steps[0].step is StepKind.ALL_REDUCE
         if self.ring:  # one ring through all these levels
             moved = float(sum(step.bytes for step in steps))
-            return [self._exchange(layer, phase, tensor, steps, moved, ring=True)]
-        if steps[0].step is not StepKind.ALL_REDUCE:
+            crossings = 2 if all_reduced else 1
+            return [self._exchange(layer, phase, tensor, steps, moved, crossings, ring=True)]
+        if not all_reduced:
             return [
                 self._exchange(layer, phase, tensor, [step], float(step.bytes)) for step in steps
             ]
         at_level = {step.level: step for step in steps}
+        sizes = {level: self.hierarchy.sizes[level] for level in at_level}
         return [
             self._exchange(
-                layer, phase, tensor, [at_level[level]], float(share * at_level[level].bytes)
+                layer, phase, tensor, [at_level[level]], float(share * at_level[level].bytes), times
             )
-            for level, share in all_reduce(list(at_level))
+            for level, share, times in all_reduce(sizes)
         ]
 
     def _exchange(
@@ -101,23 +108,26 @@ class Schedule:
         tensor: ExchangeKind,
         steps: Sequence[LevelBytes],
         moved: float,
+        crossings: int = 1,
         *,
         ring: bool = False,
     ) -> ExchangeTask:
+        """Return an exchange in which every accelerator sends to each other one of its group.
+
+        It does so once to reduce-scatter or gather, twice to do both; around a ring, as often as
+        there are others.
+        """
         levels = tuple(sorted(step.level for step in steps))
-        step = steps[0].step
-        # An all-reduce is a reduce-scatter and an all-gather, of n - 1 messages each.
-        rounds = 2 if step is StepKind.ALL_REDUCE else 1
         return ExchangeTask(
             layer=layer,
             phase=phase,
             kind=tensor,
             levels=levels,
-            bits=tuple(self.placement[level] for level in levels),
+            digits=tuple(self.placement[level] for level in levels),
             bytes=moved,
-            messages=rounds * (2 ** len(levels) - 1) if ring else 1,
+            messages=crossings * (self.hierarchy.parts(levels) - 1),
             ring=ring,
-            step=step,
+            step=steps[0].step,
         )
 
     @cached_property

@@ -50,6 +50,7 @@ def program(
         workload,
         _exchanges(plan, workload, rows),
         _seconds(plan, workload, array, options, rows),
+        plan.hierarchy,
         _placement(plan, array),
         ring=(options.collective or array.collective) == "ring",
         overlap=options.overlap,
@@ -60,7 +61,8 @@ def program(
 def _exchanges(plan: Plan, workload: Workload, rows: Rows) -> StepExchanges:
     """Return a step's exchanges: those that its program runs, or that its reading charges."""
     if plan.cost.reading == "executed":
-        return of_program(Program(workload, rows), phases_of(plan), plan.element_bytes)
+        ran = Program(workload, rows, plan.hierarchy.sizes)
+        return of_program(ran, phases_of(plan), plan.element_bytes)
     # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
     unweighted = plan.problem.model_copy(update={"level_weights": ()})
     return of_tables(workload, CommunicationCost.from_problem(unweighted, workload), rows)
@@ -73,7 +75,7 @@ def phases_of(plan: Plan) -> tuple[Phase, ...]:
 
 def _placement(plan: Plan, array: Array) -> tuple[int, ...]:
     """Return the plan's placement if the plan was made for this array, or else the array's."""
-    # On another array the plan's order of the bits has no meaning.
+    # On another array the plan's order of the digits has no meaning.
     made_for_array = plan.array is not None and plan.array.digest == array.digest()
     return plan.placement if made_for_array and plan.placement is not None else array.placement
 

@@ -76,16 +76,16 @@ class ExchangeTask:
         The layer whose tensor moves; at a boundary, the later layer.
     levels
         The hierarchy levels that it crosses, from 0 for H1: one, or several around a ring.
-    bits
-        The bit of an accelerator's number that each of these levels splits.
+    digits
+        The digit of an accelerator's number that each of these levels splits.
     bytes
         Sent by all accelerators together, over all messages.
     messages
         Messages of every accelerator, of equal size, sent one after the other.
     ring
-        If true, the 2^len(bits) accelerators whose numbers differ in ``bits`` alone form a ring
-        in the order of their numbers, and each sends to the next. Otherwise the two
-        accelerators whose numbers differ in the one bit send to each other.
+        If true, the accelerators whose numbers differ in ``digits`` alone form a ring in the order
+        of their numbers, and each sends to the next. Otherwise those whose numbers differ in the
+        one digit send to each other, in as many rounds as there are others.
     stream
         The accelerators' stream. A stream's exchanges run in program order, overlapped with
         other streams.
@@ -99,7 +99,7 @@ class ExchangeTask:
     phase: Phase
     kind: ExchangeKind
     levels: tuple[int, ...]
-    bits: tuple[int, ...]
+    digits: tuple[int, ...]
     bytes: float
     messages: int = 1
     ring: bool = False

@@ -87,16 +87,37 @@ def simulate(
             f"the plan was solved for the array {own.name}, and {target.name} is another;"
             f" {argument('other_array', True)} simulates it anyway"
         )
-    if target.levels != plan.levels:
-        raise RefusedError(
-            f"the plan is for {plan.accelerators} accelerators, and the array {target.name} has"
-            f" {target.interconnect.accelerators}"
-        )
+    target = fitting(plan, target)
     instance = Instance.of_plan(plan)
     workload, rows = instance.workload, None
     if workload.shared:
         rows = rows_of_plan(plan, workload)
     return simulate_step(plan, workload, target, RunOptions(**run), rows=rows)
+
+
+def fitting(plan: Plan, array: Array) -> Array:
+    """Return an array with its levels as the plan has them: whole, or as their prime factors.
+
+    Raises
+    ------
+    RefusedError
+        If the array has other levels.
+    """
+    if plan.array is not None and plan.array.digest == array.digest():
+        return array
+    for levels in (array, array.with_whole_levels()):
+        if levels.hierarchy() == plan.hierarchy:
+            return levels
+    count = array.interconnect.accelerators
+    if count != plan.accelerators:
+        raise RefusedError(
+            f"the plan is for {plan.accelerators} accelerators, and the array {array.name} has"
+            f" {count}"
+        )
+    raise RefusedError(
+        f"the plan has levels of {plan.hierarchy.shown}, and the array {array.name} of"
+        f" {array.hierarchy().shown}"
+    )
 
 
 def baseline(plan: Plan, array: Array, solver: str) -> Plan:

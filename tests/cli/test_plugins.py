@@ -42,7 +42,7 @@ KINDS = {
         "topology",
         "hypar_opt.hardware.topologies.base.Topology",
         "HalfTopology",
-        "dimensions, graph, summary",
+        "graph, levels, summary",
     ),
     "operators": (
         "kind of layer",

@@ -153,8 +153,8 @@ class Star(Topology):
             graph.add_edge(ray, "hub", **self.link.edge())
         return graph
 
-    def dimensions(self):
-        return ((0, 1),)
+    def levels(self):
+        return ((2,), (2,))
 """
 
 USE = """
@@ -163,7 +163,7 @@ from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
 from hypar_opt.hardware.array import Array, read_array
 array = read_array(sys.argv[1])
-assert array.placement == (0, 1)
+assert array.placement == (1, 0)
 assert array.description()["topology"]["rays"] == 4
 assert validate(Array, json.loads(json.dumps(array.description()))) == array
 try:
@@ -192,7 +192,7 @@ def test_an_installed_packages_topology_is_used_like_ours(tmp_path: Path) -> Non
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == ("topology: its dimensions should hold each of 3 bits once, got [0, 1]\n")
+    assert done.stdout == ("topology: levels of 2, 2 parts should have 4 accelerators, got 8\n")
 
 
 @st.composite

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 import networkx as nx
@@ -15,6 +16,7 @@ from hypar_opt.errors import RefusedError
 from hypar_opt.hardware import traffic
 from hypar_opt.hardware.grid_paths import GridPaths
 from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.hardware.patterns import MessagePattern
 from hypar_opt.hardware.routing import ShortestPaths
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.grid import Torus
@@ -25,9 +27,9 @@ from tests.simulator import random_interconnects
 LINK = {"bandwidth": "1 GB/s", "latency": "1 us"}
 
 
-def searched(graph: nx.Graph[Any]) -> Interconnect:
+def searched(graph: nx.Graph[Any], sizes: tuple[int, ...]) -> Interconnect:
     """Return the interconnect of a graph whose routes are searched, whatever it is."""
-    interconnect = Interconnect(graph)
+    interconnect = Interconnect(graph, sizes=sizes)
     interconnect.__dict__["paths"] = ShortestPaths(graph, interconnect.links)
     return interconnect
 
@@ -39,7 +41,7 @@ def as_set(route: Route) -> tuple[set[tuple[int, Fraction]], int, Fraction, int]
 
 def assert_equal_routes(found: Interconnect) -> None:
     """Check the routes of all pairs, and what each level's exchange and each ring gets."""
-    expected = searched(found.graph)
+    expected = searched(found.graph, found.hierarchy.sizes)
     for pair in itertools.permutations(range(found.accelerators), 2):
         assert as_set(found.route(*pair)) == as_set(expected.route(*pair))
     for bit in range(found.levels):
@@ -55,7 +57,7 @@ def grids(draw: st.DrawFn, *, accelerators: int = 64) -> dict[str, Any]:
     shape: list[int] = []
     for _ in range(draw(st.integers(1, 3))):
         left = accelerators // max(1, *itertools.accumulate([1, *shape], int.__mul__))
-        shape.append(draw(st.sampled_from([n for n in (1, 2, 4, 8, 16) if n <= left])))
+        shape.append(draw(st.sampled_from([n for n in (1, 2, 3, 4, 5, 6, 8, 12, 16) if n <= left])))
     link = LINK | {"duplex": draw(st.sampled_from(["half", "full"]))}
     return {"kind": draw(st.sampled_from(["torus", "mesh"])), "shape": shape, "link": link}
 
@@ -83,12 +85,14 @@ def test_a_block_of_a_grid_stands_for_all_of_it(table: dict[str, Any], data: st.
     interconnect = Interconnect(topology.graph(), topology.grid())
     if not interconnect.levels:
         return
-    bits = sorted(data.draw(st.sets(st.integers(0, interconnect.levels - 1), min_size=1)))
-    block, channels = interconnect.paths.block(bits), len(interconnect.channel_link)
-    ring = data.draw(st.booleans())
-    all_messages = interconnect.traffic(bits, ring=ring)
-    part = interconnect.traffic(bits, ring=ring, block=block)
-    assert len(part.hops) == 2 ** block.bit_count()
+    digits = st.sets(st.integers(0, interconnect.levels - 1), min_size=1).map(sorted)
+    pattern = MessagePattern(tuple(data.draw(digits)), data.draw(st.integers(1, 5)))
+    if (interconnect.receivers(pattern) == range(interconnect.accelerators)).any():
+        return  # once around the group, to itself
+    block, channels = interconnect.block(pattern.digits), len(interconnect.channel_link)
+    all_messages = interconnect.traffic(pattern)
+    part = interconnect.traffic(pattern, block)
+    assert len(part.hops) == prod(block)
     repeated = interconnect.paths.repeated(part.loads(channels), block)
     loads = all_messages.loads(channels)
     assert [Fraction(int(load), part.unit) for load in repeated] == [

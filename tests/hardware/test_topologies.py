@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 import networkx as nx
@@ -81,10 +82,10 @@ class TestEveryTopology:
         assert made.summary
         assert "\n" not in made.summary
 
-    def test_its_dimensions_hold_each_bit_once(self, example: dict[str, Any]) -> None:
+    def test_its_levels_count_its_accelerators(self, example: dict[str, Any]) -> None:
         made = topology(example)
-        bits = [bit for bits in made.dimensions() for bit in bits]
-        assert sorted(bits) == list(range(Interconnect(made.graph()).levels))
+        sizes = [size for sizes in made.levels() for size in sizes]
+        assert prod(sizes) == Interconnect(made.graph()).accelerators
 
     def test_it_is_described_whole(self, example: dict[str, Any]) -> None:
         made = topology(example)
@@ -149,19 +150,19 @@ def test_a_ring_is_a_torus_of_one_dimension() -> None:
     ring = topology({"kind": "ring", "accelerators": 8, "link": LINK})
     torus = topology({"kind": "torus", "shape": [8], "link": LINK})
     assert nx.utils.graphs_equal(ring.graph(), torus.graph())
-    assert ring.dimensions() == torus.dimensions() == ((2, 1, 0),)
+    assert ring.levels() == torus.levels() == ((8,),)
 
 
 def test_grids_are_numbered_row_by_row() -> None:
     made = topology({"kind": "mesh", "shape": [2, 4], "link": LINK})
     assert set(made.graph()[5]) == {1, 4, 6}
-    assert made.dimensions() == ((2,), (1, 0))
+    assert made.levels() == ((2,), (4,))
 
 
 def test_nodes_come_before_what_is_in_them() -> None:
     table = {"kind": "nodes", "nodes": 4, "per_node": 2, "link": LINK, "fabric": HALF}
     made = topology(table)
-    assert made.dimensions() == ((2, 1), (0,))
+    assert made.levels() == ((4,), (2,))
     assert set(made.graph()["node1"]) == {2, 3, "fabric"}
 
 
@@ -208,17 +209,25 @@ def test_traffic_is_spread_evenly_over_all_shortest_paths(interconnect: Intercon
 
 @given(random_interconnects())
 def test_no_exchange_beats_its_most_loaded_channel(interconnect: Interconnect) -> None:
+    """Of n parts, that of each of n - 1 rounds; so many have the exchange's bytes together."""
     graph = interconnect.graph
-    for bit in range(interconnect.levels):
-        loads: dict[Any, Fraction] = defaultdict(Fraction)
-        for number in range(interconnect.accelerators):
-            paths = list(nx.all_shortest_paths(graph, number, number ^ 1 << bit))
-            for step in itertools.chain.from_iterable(map(itertools.pairwise, paths)):
-                data = graph.edges[step]
-                one = step if data["full_duplex"] else frozenset(step)
-                loads[one] += Fraction(1, len(paths)) / data["bytes_per_second"]
-        slowest = max(loads.values())
-        assert interconnect.bisection(bit).seconds_per_byte == slowest / interconnect.accelerators
+    for digit in range(interconnect.levels):
+        level = interconnect.levels - 1 - digit
+        parts = interconnect.hierarchy.sizes[level]
+        seconds = Fraction()
+        for shift in range(1, parts):
+            loads: dict[Any, Fraction] = defaultdict(Fraction)
+            for number in range(interconnect.accelerators):
+                group = interconnect.hierarchy.peers(number, level)
+                receiver = group[(group.index(number) + shift) % parts]
+                paths = list(nx.all_shortest_paths(graph, number, receiver))
+                for step in itertools.chain.from_iterable(map(itertools.pairwise, paths)):
+                    data = graph.edges[step]
+                    one = step if data["full_duplex"] else frozenset(step)
+                    loads[one] += Fraction(1, len(paths)) / data["bytes_per_second"]
+            seconds += max(loads.values())
+        of_byte = interconnect.bisection(digit).seconds_per_byte
+        assert of_byte == seconds / (parts - 1) / interconnect.accelerators
 
 
 def test_a_switch_that_leads_nowhere_does_no_harm() -> None:

@@ -60,7 +60,7 @@ def test_an_array_has_the_hierarchy_of_its_accelerators(name: str) -> None:
         ({"hierarchy": 2}, "hierarchy should be the parts of each level, got 2"),
         ({"hierarchy": "22"}, 'hierarchy should be the parts of each level, got "22"'),
         ({"hierarchy": (2, 2), "levels": 3}, "hierarchy has 2 levels, levels says 3"),
-        ({"hierarchy": (2, 2), "array": "hmc-htree-16"}, "levels: should be 4"),
+        ({"hierarchy": (2, 2), "array": "hmc-htree-16"}, "hierarchy should be 2,2,2,2, as"),
     ],
 )
 def test_other_hierarchies_are_refused_by_name(arguments: Any, message: str) -> None:

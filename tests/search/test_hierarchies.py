@@ -167,7 +167,7 @@ def test_a_plan_of_six_nodes_of_eight_is_written_read_and_run(tmp_path: Path) ->
         ),
         (
             [*["solve", "sfc", "--hierarchy", "3", "--batch", "3", "--array", "a100-4x8"]],
-            "levels have two parts",
+            "--hierarchy should be 2,2,2,2,2, as the levels of the array a100-4x8, got 3",
         ),
     ],
 )

@@ -79,11 +79,14 @@ def exchange(
     *,
     background: bool = False,
 ) -> ExchangeTask:
-    """Return an exchange between pairs at a level, H1 being the highest bit."""
+    """Return an exchange between the parts of a level, H1 being the most significant digit."""
     kind = ExchangeKind.GRADIENTS if background else ExchangeKind.PARTIAL_SUMS
     phase = Phase.GRADIENT if background else Phase.FORWARD
-    bits = (interconnect.levels - 1 - level,)
-    return ExchangeTask("fc1", phase, kind, (level,), bits, bytes, stream=int(background))
+    digits = (interconnect.levels - 1 - level,)
+    messages = interconnect.hierarchy.sizes[level] - 1
+    return ExchangeTask(
+        "fc1", phase, kind, (level,), digits, bytes, messages, stream=int(background)
+    )
 
 
 def all_reduce(
@@ -93,15 +96,14 @@ def all_reduce(
 ) -> ExchangeTask:
     """Return a ring over some levels, or all."""
     levels = tuple(levels) or tuple(range(interconnect.levels))
-    bits = tuple(interconnect.levels - 1 - level for level in levels)
     return ExchangeTask(
         "fc1",
         Phase.GRADIENT,
         ExchangeKind.GRADIENTS,
         levels,
-        bits,
+        tuple(interconnect.levels - 1 - level for level in levels),
         bytes,
-        messages=2 * (2 ** len(levels) - 1),
+        messages=2 * (interconnect.hierarchy.parts(levels) - 1),
         ring=True,
     )
 
@@ -110,8 +112,8 @@ def all_reduce(
 def random_interconnects(
     draw: st.DrawFn, *, latencies: Sequence[float] = (0,), cycles: bool = True
 ) -> Interconnect:
-    """Draw a connected graph of 2 to 8 accelerators and up to two switches, links unequal."""
-    nodes: list[Any] = [*range(draw(st.sampled_from([2, 4, 8])))]
+    """Draw a connected graph of 2 to 9 accelerators and up to two switches, links unequal."""
+    nodes: list[Any] = [*range(draw(st.sampled_from([2, 3, 4, 6, 8, 9])))]
     nodes += draw(st.sampled_from([[], ["a"], ["a", "b"]]))
     nodes = draw(st.permutations(nodes))
     pairs = {
@@ -137,10 +139,11 @@ def random_interconnects(
 
 
 @st.composite
-def programs(draw: st.DrawFn, levels: int) -> list[Task]:
+def programs(draw: st.DrawFn, interconnect: Interconnect) -> list[Task]:
     """Draw up to ten tasks; every exchange of gradients is in the background."""
     return [
-        draw(st.one_of(computations(), exchanges(levels))) for _ in range(draw(st.integers(1, 10)))
+        draw(st.one_of(computations(), exchanges(interconnect)))
+        for _ in range(draw(st.integers(1, 10)))
     ]
 
 
@@ -150,7 +153,8 @@ def computations() -> st.SearchStrategy[Task]:
 
 
 @st.composite
-def exchanges(draw: st.DrawFn, levels: int) -> Task:
+def exchanges(draw: st.DrawFn, interconnect: Interconnect) -> Task:
+    levels = interconnect.levels
     chosen = tuple(sorted(draw(st.sets(st.integers(0, levels - 1), min_size=1))))
     ring = draw(st.booleans())
     if not ring:
@@ -163,7 +167,7 @@ def exchanges(draw: st.DrawFn, levels: int) -> Task:
         chosen,
         tuple(levels - 1 - level for level in chosen),
         draw(st.integers(1, 500)),
-        messages=draw(st.sampled_from([1, 2])) * (2 ** len(chosen) - 1) if ring else 1,
+        messages=draw(st.sampled_from([1, 2])) * (interconnect.hierarchy.parts(chosen) - 1),
         ring=ring,
         stream=GRADIENT_STREAM if kind is ExchangeKind.GRADIENTS else FOREGROUND,
     )

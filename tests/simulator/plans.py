@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import lcm
 from typing import Any
 
 from hypothesis import strategies as st
@@ -30,6 +31,10 @@ IN_LOCKSTEP: list[dict[str, Any]] = [
         "link": {"bandwidth": "80 B/s", "latency": "1 ms"},
         "fabric": {"bandwidth": "3 B/s", "latency": "10 ms"},
     },
+    {"kind": "nodes", "nodes": 3, "per_node": 2, "link": LINK, "fabric": {"bandwidth": "9 B/s"}},
+    {"kind": "torus", "shape": [3, 4], "link": {**LINK, "latency": "1 ms"}},
+    {"kind": "ring", "accelerators": 6, "link": {**LINK, "duplex": "half"}},
+    {"kind": "torus", "shape": [5], "link": LINK},
 ]
 """Topologies on which all accelerators run in lockstep."""
 
@@ -92,7 +97,14 @@ def plans(
         network = draw(networks(longest=4))
     else:
         network = ho.Network.model_validate(draw(drawn_networks(most_steps=4)).description)
-    reading = draw(st.sampled_from(readings))
+    found = array(draw(st.sampled_from(topologies)))
+    collective = draw(st.sampled_from(["pairwise", "ring"])) if cost == "time" else "pairwise"
+    hierarchy = found.hierarchy()
+    if not hierarchy.of_halves and draw(st.booleans()):
+        found, hierarchy = found.with_whole_levels(), found.with_whole_levels().hierarchy()
+    # The paper's readings are of halves; other parts divide the batch.
+    reading = draw(st.sampled_from(readings)) if hierarchy.of_halves else "executed"
+    odd = lcm(*(size // (size & -size) for size in hierarchy.sizes))
     three = reading in {"text", "executed"} and draw(st.booleans())
     choices = CHOICES[: 3 if three else 2]
     rows = [
@@ -100,15 +112,14 @@ def plans(
             draw(st.sampled_from(words_of_reading(layer, len(choices), reading)))
             for layer in network.layers
         ]
-        for _ in range(3)
+        for _ in hierarchy.sizes
     ]
-    collective = draw(st.sampled_from(["pairwise", "ring"])) if cost == "time" else "pairwise"
     return plan_on(
         network,
-        array(draw(st.sampled_from(topologies))).model_copy(update={"collective": collective}),
+        found.model_copy(update={"collective": collective}),
         rows,
         cost=cost,
-        batch=draw(st.integers(1, 5)),
+        batch=draw(st.integers(1, 5)) * odd,
         reading=reading,
         choices=choices,
         inference=draw(st.booleans()),

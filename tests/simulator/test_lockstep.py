@@ -44,10 +44,10 @@ TOPOLOGIES = [
 
 
 @st.composite
-def steps(draw: st.DrawFn, levels: int) -> list[Task]:
+def steps(draw: st.DrawFn, interconnect: Interconnect) -> list[Task]:
     """Draw a program of any overlap, whose tasks wait for any of those before them."""
     streams = Streams(draw(st.sampled_from(OVERLAPS)))
-    for number, task in enumerate(draw(programs(levels))):
+    for number, task in enumerate(draw(programs(interconnect))):
         operands = draw(st.sets(st.integers(0, number - 1), max_size=2)) if number else ()
         if isinstance(task, ExchangeTask):
             task = replace(task, stream=0)
@@ -69,14 +69,14 @@ def assert_same(found: Measurements, expected: Measurements) -> None:
 @settings(max_examples=20)
 def test_one_accelerator_runs_as_all_do(topology: dict[str, Any], data: st.DataObject) -> None:
     interconnect = array(topology).interconnect
-    tasks = data.draw(steps(interconnect.levels))
+    tasks = data.draw(steps(interconnect))
     expected = run_by_events(tasks, interconnect, record=True)
     assert_same(run(tasks, interconnect, record=True), expected)
 
 
 @given(random_interconnects(latencies=(0, 0.125)), st.data())
 def test_on_any_graph_too(interconnect: Interconnect, data: st.DataObject) -> None:
-    tasks = data.draw(steps(interconnect.levels))
+    tasks = data.draw(steps(interconnect))
     expected = run_by_events(tasks, interconnect, record=True)
     assert_same(run(tasks, interconnect, record=True), expected)
 
@@ -93,8 +93,8 @@ def simulated(tasks: Sequence[Task], interconnect: Interconnect) -> int:
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda t: f"{t['kind']}-{t.get('shape')}")
 def test_exchanges_between_pairs_are_in_lockstep(topology: dict[str, Any]) -> None:
     found = array(topology)
-    plan = ho.solve("lenet-c", array=found, batch=64)
-    tasks = program(plan, workload_of(ho.load("lenet-c"), 64), found, RunOptions())
+    plan = ho.solve("lenet-c", array=found, batch=60)
+    tasks = program(plan, workload_of(ho.load("lenet-c"), 60), found, RunOptions())
     assert simulated(tasks, found.interconnect) == 1
 
 

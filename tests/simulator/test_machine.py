@@ -44,7 +44,7 @@ def compute(seconds: float) -> ComputeTask:
 @st.composite
 def steps(draw: st.DrawFn) -> tuple[list[Task], Interconnect]:
     interconnect = draw(random_interconnects(latencies=(0, 0.125)))
-    return draw(programs(interconnect.levels)), interconnect
+    return draw(programs(interconnect)), interconnect
 
 
 def test_one_accelerator_computes() -> None:
@@ -64,11 +64,17 @@ def test_no_tasks_take_no_time() -> None:
     assert (done.seconds, done.task_seconds, done.events) == (0, (), 0)
 
 
+def between_two_parts(interconnect: Interconnect) -> st.SearchStrategy[int]:
+    """Draw a level whose exchange is one round: others' accelerators may be in different ones."""
+    levels = [level for level, size in enumerate(interconnect.hierarchy.sizes) if size == 2]
+    return st.sampled_from(levels) if levels else st.nothing().map(int)
+
+
 @given(random_interconnects(), st.data())
 def test_an_exchange_takes_what_the_most_loaded_channel_takes(
     interconnect: Interconnect, data: st.DataObject
 ) -> None:
-    level = data.draw(st.integers(0, interconnect.levels - 1))
+    level = data.draw(between_two_parts(interconnect))
     split = interconnect.bisection(interconnect.levels - 1 - level)
     done = run([exchange(interconnect, level, 1000)], interconnect)
     assert done.seconds == pytest.approx(float(split.seconds_per_byte * 1000), rel=1e-12)
@@ -79,7 +85,7 @@ def test_an_exchange_takes_at_most_its_slowest_latency_more(
     interconnect: Interconnect, data: st.DataObject
 ) -> None:
     """Less, where the slowest message is not the one with the most hops."""
-    level = data.draw(st.integers(0, interconnect.levels - 1))
+    level = data.draw(between_two_parts(interconnect))
     split = interconnect.bisection(interconnect.levels - 1 - level)
     transfer = float(split.seconds_per_byte * 1000)
     done = run([exchange(interconnect, level, 1000)], interconnect)
@@ -156,8 +162,12 @@ def test_all_bytes_arrive_and_cross_the_links_of_their_routes(
         for (sender, receiver), rounds in messages_of(task, interconnect).items():
             messages += rounds
             size = Fraction(task.bytes) * rounds / sum(messages_of(task, interconnect).values())
-            highest = max(bit for bit in task.bits if (sender ^ receiver) >> bit & 1)
-            levels[task.levels[task.bits.index(highest)]] += size
+            topmost = min(
+                level
+                for level in range(interconnect.levels)
+                if len({interconnect.hierarchy.digit(end, level) for end in (sender, receiver)}) > 1
+            )
+            levels[topmost] += size
             route = interconnect.route(sender, receiver)
             for channel, share in zip(route.channels, route.shares, strict=True):
                 links[interconnect.channel_link[channel]] += size * share
@@ -174,10 +184,13 @@ def messages_of(task: ExchangeTask, interconnect: Interconnect) -> Counter[tuple
     counts: Counter[tuple[int, int]] = Counter()
     groups: dict[int, list[int]] = {}
     for number in range(interconnect.accelerators):
-        groups.setdefault(number & ~sum(1 << bit for bit in task.bits), []).append(number)
+        within = interconnect.hierarchy.within(number, task.levels)
+        groups.setdefault(number - within, []).append(number)
     for group in groups.values():
         for index, number in enumerate(group):
-            counts[number, group[(index + 1) % len(group)]] += task.messages
+            others = [group[(index + 1) % len(group)]] if task.ring else {*group} - {number}
+            for other in others:
+                counts[number, other] += task.messages // len(others)
     return counts
 
 

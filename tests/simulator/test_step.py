@@ -76,11 +76,15 @@ def test_the_closed_form_scores_every_plan_as_the_events_do(
     closed = closed_form(plan, workload)
     columns = list(zip(*plan.assignments(), strict=True))
     base = len(plan.choices)
-    codes = [sum(c * base ** (2 - at) for at, c in enumerate(column)) for column in columns]
+    codes = [
+        sum(c * base ** (plan.levels - 1 - at) for at, c in enumerate(column)) for column in columns
+    ]
     states = np.array(codes, np.uint8)[:, None]
     assert closed.of_plans(states)[0] == pytest.approx(run(plan).seconds, rel=1e-9)
     drawn_states = [
-        data.draw(st.lists(st.integers(0, base**3 - 1), min_size=1, max_size=4, unique=True))
+        data.draw(
+            st.lists(st.integers(0, base**plan.levels - 1), min_size=1, max_size=4, unique=True)
+        )
         for _ in codes
     ]
     grid = closed.of_all(drawn_states)

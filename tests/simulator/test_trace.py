@@ -88,7 +88,7 @@ def test_a_step_with_gradients_in_the_background() -> None:
 
 @given(random_interconnects(latencies=(0, 0.1)), st.data())
 def test_spans_of_a_track_do_not_overlap(interconnect: Interconnect, data: st.DataObject) -> None:
-    tasks = data.draw(programs(interconnect.levels))
+    tasks = data.draw(programs(interconnect))
     events = traced(tasks, interconnect)
     for spans in tracks(events).values():
         for before, after in pairwise(spans):

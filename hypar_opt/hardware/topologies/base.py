@@ -73,23 +73,14 @@ class Topology(Document, ABC):
         return None
 
     @abstractmethod
-    def dimensions(self) -> tuple[tuple[int, ...], ...]:
-        """Return the bits of an accelerator's number, every bit once, by dimension.
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        """Return the parts of the hardware's levels, by dimension, topmost first.
 
-        A hierarchy may split the dimensions in any order, also interleaved, but the bits of a
-        dimension in order: its halves before its quarters. The default is one dimension after
-        the other.
+        Accelerators are numbered level by level: the first level's part is the most significant
+        digit of a number. So a dimension of six accelerators is ``(6,)``, and a tree of halves
+        ``(2, 2, 2)``. A hierarchy may split the dimensions in any order, also interleaved, but the
+        levels of a dimension in order. The default is one dimension after the other.
         """
-
-
-def _power_of_two(value: int) -> int:
-    # Every hierarchy level halves the array.
-    if value & (value - 1):
-        raise rule(f"should be a power of two, got {value}")
-    return value
-
-
-PowerOfTwo = Annotated[Size, AfterValidator(_power_of_two)]
 
 
 def check_size(accelerators: int) -> int:
@@ -109,21 +100,13 @@ def check_length(accelerators: int) -> int:
     return accelerators
 
 
-Accelerators = Annotated[PowerOfTwo, AfterValidator(check_size)]
+Accelerators = Annotated[Size, AfterValidator(check_size)]
 """A number of accelerators."""
 
-Length = Annotated[PowerOfTwo, AfterValidator(check_length)]
+Length = Annotated[Size, AfterValidator(check_length)]
 """A number of accelerators along a dimension."""
 
 
-def bits_of(*sizes: int) -> tuple[tuple[int, ...], ...]:
-    """Return the bits of every dimension of row-major numbers, the most significant first."""
-    dimensions = []
-    # Row-major: the first dimension has the highest bits, and by default H1 splits it.
-    bits_above = sum(size.bit_length() - 1 for size in sizes)
-    for size in sizes:
-        bits_below = bits_above - (size.bit_length() - 1)
-        dimensions.append(tuple(range(bits_above - 1, bits_below - 1, -1)))
-        bits_above = bits_below
-    # A dimension of size one has no bits, and nothing to split.
-    return tuple(bits for bits in dimensions if bits)
+def as_dimensions(*sizes: int) -> tuple[tuple[int, ...], ...]:
+    """Return dimensions of one level each; one of a single accelerator has nothing to split."""
+    return tuple((size,) for size in sizes if size > 1)

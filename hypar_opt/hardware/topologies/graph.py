@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_valid
 from hypar_opt.documents.document import Document, read_text, rule
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import InputError
-from hypar_opt.hardware.topologies.base import LinkSpec, Topology, check_size
+from hypar_opt.hardware.topologies.base import LinkSpec, Topology, as_dimensions, check_size
+from hypar_opt.hierarchy import Hierarchy
 
 MAX_NODES, MAX_EDGES = 4096, 2**16
 """Upper bounds on a graph's size: a search for routes visits all nodes and edges."""
@@ -150,7 +151,7 @@ class GraphTopology(Topology):
             graph.add_edge(names[edge.source], names[edge.target], **edge.edge())
         return graph
 
-    def dimensions(self) -> tuple[tuple[int, ...], ...]:
+    def levels(self) -> tuple[tuple[int, ...], ...]:
         count = sum(node.accelerator is not None for node in self.document.nodes)
-        # A dimension per bit: the levels may split the bits of a graph in any order.
-        return tuple((bit,) for bit in reversed(range(count.bit_length() - 1)))
+        # A dimension per prime factor: the levels may split the digits of a graph in any order.
+        return as_dimensions(*Hierarchy((count,)).in_primes.sizes)

@@ -10,7 +10,13 @@ import networkx as nx
 from pydantic import AfterValidator
 
 from hypar_opt.documents.document import rule
-from hypar_opt.hardware.topologies.base import Length, LinkSpec, Topology, bits_of, check_size
+from hypar_opt.hardware.topologies.base import (
+    Length,
+    LinkSpec,
+    Topology,
+    as_dimensions,
+    check_size,
+)
 
 MAX_DIMENSIONS = 10
 
@@ -56,8 +62,8 @@ class GridTopology(Topology):
     def grid(self) -> tuple[int, ...]:
         return self.shape
 
-    def dimensions(self) -> tuple[tuple[int, ...], ...]:
-        return bits_of(*self.shape)
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        return as_dimensions(*self.shape)
 
 
 class Torus(GridTopology):
@@ -93,5 +99,5 @@ class Ring(Topology):
     def grid(self) -> tuple[int, ...]:
         return (self.accelerators,)
 
-    def dimensions(self) -> tuple[tuple[int, ...], ...]:
-        return bits_of(self.accelerators)
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        return as_dimensions(self.accelerators)

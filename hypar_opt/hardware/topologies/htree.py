@@ -6,9 +6,17 @@ from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal
 
 import networkx as nx
-from pydantic import Field, Strict
+from pydantic import AfterValidator, Field, Strict
 
-from hypar_opt.hardware.topologies.base import Accelerators, LinkSpec, Topology, bits_of
+from hypar_opt.documents.document import rule
+from hypar_opt.hardware.topologies.base import Accelerators, LinkSpec, Topology
+
+
+def _power_of_two(value: int) -> int:
+    # Every level of the tree halves the array.
+    if value & (value - 1):
+        raise rule(f"should be a power of two, got {value}")
+    return value
 
 
 class HTree(Topology):
@@ -20,7 +28,7 @@ class HTree(Topology):
     summary: ClassVar[str] = "a binary tree of switches, its links wider towards the root"
 
     kind: Literal["htree"]
-    accelerators: Accelerators
+    accelerators: Annotated[Accelerators, AfterValidator(_power_of_two)]
     link: LinkSpec
     """Between an accelerator and its switch."""
     growth: Annotated[float, Strict(), Field(ge=1 / 1024, le=1024)] = 2.0
@@ -42,5 +50,5 @@ class HTree(Topology):
             relative_bandwidth *= Fraction(str(self.growth))
         return graph
 
-    def dimensions(self) -> tuple[tuple[int, ...], ...]:
-        return bits_of(self.accelerators)
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        return ((2,) * (self.accelerators.bit_length() - 1),)

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Literal, Self
 import networkx as nx
 from pydantic import model_validator
 
-from hypar_opt.hardware.topologies.base import LinkSpec, PowerOfTwo, Topology, bits_of, check_size
+from hypar_opt.documents.document import Size
+from hypar_opt.hardware.topologies.base import LinkSpec, Topology, as_dimensions, check_size
 
 
 class NodesTopology(Topology):
@@ -19,8 +20,8 @@ class NodesTopology(Topology):
     summary: ClassVar[str] = "nodes of accelerators on a switch each, joined by a fabric"
 
     kind: Literal["nodes"]
-    nodes: PowerOfTwo
-    per_node: PowerOfTwo
+    nodes: Size
+    per_node: Size
     link: LinkSpec
     """Between an accelerator and its node's switch."""
     fabric: LinkSpec
@@ -41,5 +42,5 @@ class NodesTopology(Topology):
                 graph.add_edge(f"node{node}", "fabric", **fabric)
         return graph
 
-    def dimensions(self) -> tuple[tuple[int, ...], ...]:
-        return bits_of(self.nodes, self.per_node)
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        return as_dimensions(self.nodes, self.per_node)

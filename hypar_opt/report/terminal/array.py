@@ -14,6 +14,9 @@ from hypar_opt.hardware.links import Link
 from hypar_opt.report.terminal.console import COUNT, SECONDS, Column, ascii_only, new_table, texts
 from hypar_opt.units import format_bytes, format_number, format_rate, format_si
 
+SHOWN_PARTS = 4
+"""The accelerators that a level's row names; of more, the first ones and the last."""
+
 _ENERGIES = {
     "mac": "a multiply-accumulate",
     "sram": "its buffer accesses",
@@ -26,7 +29,7 @@ _ENERGIES = {
 def array_view(array: Array) -> RenderableType:
     """Show an array: its accelerators, the bandwidth of each level, and its links."""
     count = array.interconnect.accelerators
-    accelerators = "1 accelerator" if count == 1 else f"2^{array.levels} = {count:,} accelerators"
+    accelerators = "1 accelerator" if count == 1 else f"{array.hierarchy().shown} accelerators"
     topology = _topology(array)
     title = f"{array.name}: {accelerators}, {topology}, {array.collective} all-reduce"
     parts: list[RenderableType] = [Text(title)]
@@ -102,11 +105,15 @@ def _levels(array: Array) -> RenderableType:
         *(("latency", SECONDS), ("hops", format_number)),
     ]
     rows = []
-    for level, bit in enumerate(array.placement, 1):
-        link = array.interconnect.bisection(bit)
+    for level, digit in enumerate(array.placement, 1):
+        link = array.interconnect.bisection(digit)
         rate = 1 / link.seconds_per_byte
         amounts = (rate, rate / count, float(link.latency), float(link.hops))
-        rows.append((f"H{level}", f"0 with {1 << bit}", *amounts))
+        stride, parts = array.interconnect.place(digit)
+        others = [f"{stride * part}" for part in range(1, parts)]
+        if len(others) > SHOWN_PARTS:
+            others[SHOWN_PARTS - 1 : -1] = ["..."]
+        rows.append((f"H{level}", f"0 with {', '.join(others)}", *amounts))
     return new_table(columns, rows)
 
 
