@@ -48,9 +48,9 @@ def test_levels_have_the_bandwidth_of_their_bisection() -> None:
     for name in NAMES:
         array = arrays.load(name)
         document = described(array)
-        assert [level["bit"] for level in document["levels"]] == list(array.placement)
+        assert [level["digit"] for level in document["levels"]] == list(array.placement)
         for level in document["levels"]:
-            link = array.interconnect.bisection(level["bit"])
+            link = array.interconnect.bisection(level["digit"])
             assert level["bytes_per_second"] == pytest.approx(1 / float(link.seconds_per_byte))
         assert sum(link["count"] for link in document["links"]) == len(array.interconnect.links)
         assert Array.model_validate(document["description"]).digest() == document["digest"]
