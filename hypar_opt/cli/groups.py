@@ -171,8 +171,9 @@ class RunningOptions:
     collective: Annotated[
         str | None,
         running_option(
-            help="All-reduce algorithm: pairwise (the paper's) or ring. Default: the array's.",
-            autocompletion=completion.one_of("pairwise", "ring"),
+            help="All-reduce algorithm: pairwise (the paper's), ring, or hierarchical (a ring for"
+            " each level of the hardware). Default: the array's.",
+            autocompletion=completion.one_of("pairwise", "ring", "hierarchical"),
         ),
     ] = None
     overlap: Annotated[

@@ -12,7 +12,7 @@ import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import layer_macs, local_tensors
-from hypar_opt.costs.joined_levels import joined, with_topmost
+from hypar_opt.costs.joined_levels import by_stage, joined
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
 from hypar_opt.costs.states import added_up, copies_of, levels_of, shape_of
@@ -108,14 +108,15 @@ class EnergyCost(ArrayCost):
                 same = others == levels
                 reduced = reduced + np.where(same, more, 0)
                 passes[number] = np.where(same, 0, others), more
-            charged = with_topmost(levels, rows, partial(self._over_ring, rings, reduced))
+
+            charged = by_stage(levels, reduced, rows, rings.stages, partial(self._over_ring, rings))
             rows = [row + links for row, links in zip(rows, charged, strict=True)]
         return rows
 
-    def _over_ring(self, rings: Rings, reduced: Integers, joins: Levels, here: Places) -> Integers:
+    def _over_ring(self, rings: Rings, stage: Levels, _: Places, moved: Integers) -> Integers:
         # Without the remote access of a byte.
-        crossing = self._of_byte(rings.link(joins).hops) - self._of_byte(Fraction())
-        return self.charge(reduced[here], (crossing * self.per_unit, Fraction()))
+        crossing = self._of_byte(rings.link(stage).hops) - self._of_byte(Fraction())
+        return self.charge(moved, (crossing * self.per_unit, Fraction()))
 
     def _add_local_words(
         self, workload: Workload, nodes: Indices, states: States, rows: list[Integers]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +11,6 @@ from hypar_opt.costs.readings import READINGS, Phase
 from hypar_opt.costs.states import added_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from numpy.typing import NDArray
 
     from hypar_opt.costs.communication import CommunicationCost
@@ -22,10 +21,12 @@ if TYPE_CHECKING:
 Levels = tuple[int, ...]
 Places = tuple["NDArray[np.intp]", ...]
 """Indices of an array's entries."""
+Stages = Callable[[Sequence[int]], Sequence[Levels]]
+ChargeOfStage = Callable[[Levels, Places, "Integers"], "Integers"]
 
 
 def joined(rows: Sequence[Integers], shape: tuple[int, ...]) -> tuple[Integers, Integers]:
-    """Return which levels each node's reduction joins, and what it moves over all of them.
+    """Return which levels each node's reduction joins, and what it moves over each of them.
 
     One reduction joins all levels that are charged: of a norm's gradient those in data
     parallelism, and those at which it is whole.
@@ -39,37 +40,48 @@ def joined(rows: Sequence[Integers], shape: tuple[int, ...]) -> tuple[Integers, 
 
     Returns
     -------
-    levels, moved
-        Both of the shape; of levels a number whose bit of 2^h says whether it joins level h.
+    levels : (*shape)
+        A number whose bit of 2^h says whether it joins level h.
+    moved : (levels, *shape)
+        In integers that hold the sum of all levels.
     """
     levels: Integers = np.zeros(shape, np.int64)
+    moved = np.zeros((len(rows), *shape), added_up(rows).dtype)
     for level, row in enumerate(rows):
         levels += (row > 0).astype(np.int64) << level
-    return levels, np.broadcast_to(added_up(rows), shape)
+        moved[level] = row
+    return levels, moved
 
 
-def with_topmost(
-    levels: Integers, rows: Sequence[Integers], charge: Callable[[Levels, Places], Integers]
+def by_stage(
+    levels: Integers,
+    moved: Integers,
+    rows: Sequence[Integers],
+    stages: Stages,
+    charge: ChargeOfStage,
 ) -> list[Integers]:
-    """Return charges of sets of levels, each reported with the topmost of its levels.
+    """Return charges of sets of levels, stage by stage, each with the topmost level of its stage.
 
     Parameters
     ----------
-    levels
-        Which levels each node joins, as `joined` returns them.
+    levels, moved
+        As `joined` returns them.
     rows
         A charge of nothing for each level, of the type of charges.
+    stages
+        Returns the stages of a reduction over some levels.
     charge
-        Returns what the nodes at some places are charged, given the levels that they join.
+        Returns what the nodes at some places are charged for a stage, given its levels and what
+        they move over these.
     """
     charged = [np.zeros(levels.shape, row.dtype) for row in rows]
     order = levels.reshape(-1).argsort(kind="stable")
     distinct, first = np.unique(levels.reshape(-1)[order], return_index=True)
     for bits, places in zip(distinct.tolist(), np.split(order, first[1:]), strict=True):
-        if bits:
-            joins = tuple(level for level in range(len(rows)) if bits >> level & 1)
-            here = np.unravel_index(places, levels.shape)
-            charged[joins[0]][here] = charge(joins, here)
+        here = np.unravel_index(places, levels.shape)
+        for stage in stages([level for level in range(len(rows)) if bits >> level & 1]):
+            over_all: Integers = sum(moved[level][here] for level in stage)
+            charged[stage[0]][here] = charge(stage, here, over_all)
     return charged
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.table import exact_dtype
@@ -12,7 +13,7 @@ from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.units import PREFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
@@ -25,18 +26,44 @@ if TYPE_CHECKING:
 class Rings:
     """The rings of an array's all-reduces, under a placement.
 
-    A ring joins all the levels over which a layer reduces a tensor.
+    Parameters
+    ----------
+    placement
+        The digit of an accelerator's number that each level splits, H1 first.
+    dimensions
+        The number of the ring that each level belongs to: of one ring, the same for all.
 
     Source: docs/decisions/0007-arrays-and-time.md.
     """
 
     interconnect: Interconnect
     placement: tuple[int, ...]
+    dimensions: tuple[int, ...]
 
     @classmethod
-    def of(cls, array: Array, placement: tuple[int, ...]) -> Rings | None:
-        """Return an array's rings; None if it reduces between pairs."""
-        return cls(array.interconnect, placement) if array.collective == "ring" else None
+    def of(
+        cls, array: Array, placement: tuple[int, ...], collective: str | None = None
+    ) -> Rings | None:
+        """Return an array's rings; None if it reduces between pairs.
+
+        Parameters
+        ----------
+        collective
+            The all-reduce algorithm; None for the array's own.
+        """
+        collective = collective or array.collective
+        if collective == "pairwise":
+            return None
+        own = array.dimensions_of(placement)
+        return cls(array.interconnect, placement, (0,) * len(own) if collective == "ring" else own)
+
+    def stages(self, levels: Sequence[int]) -> list[tuple[int, ...]]:
+        """Return the rings of a reduction over some levels, numbered from 0, in their order.
+
+        A ring joins neighbours among them of one dimension. A reduction has reduced over all
+        levels of a stage before it goes on to the next one.
+        """
+        return [tuple(stage) for _, stage in groupby(levels, self.dimensions.__getitem__)]
 
     def link(self, levels: Iterable[int]) -> BisectionLink:
         """Return the link of a ring that joins some levels, numbered from 0, the topmost."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
-from hypar_opt.costs.joined_levels import joined, messages_of, with_topmost
+from hypar_opt.costs.joined_levels import by_stage, joined, messages_of
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.states import levels_of, shape_of
@@ -109,15 +109,15 @@ class TimeCost(ArrayCost):
     ) -> list[Integers]:
         """Return the time of reductions around rings, each with the topmost level it joins."""
         levels, reduced = joined(moved, steps.shape)
+        hierarchy = Hierarchy(self.communication.sizes)
 
-        def charge(joins: Levels, here: Places) -> Integers:
+        def charge(stage: Levels, here: Places, over_all: Integers) -> Integers:
             # A ring of n accelerators all-reduces in 2 (n - 1) messages; a reduce-scatter or an
             # all-gather takes n - 1 (docs/simulator.md).
-            hops = Hierarchy(self.communication.sizes).parts(joins) - 1
-            messages = steps[here].astype(object) * hops
-            return self.charge(reduced[here], self._rates_of(rings.link(joins)), messages)
+            messages = steps[here].astype(object) * (hierarchy.parts(stage) - 1)
+            return self.charge(over_all, self._rates_of(rings.link(stage)), messages)
 
-        return with_topmost(levels, self.uncharged(len(moved)), charge)
+        return by_stage(levels, reduced, self.uncharged(len(moved)), rings.stages, charge)
 
     def communication_only(self) -> TimeCost:
         return replace(self, work=None)

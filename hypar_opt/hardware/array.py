@@ -68,8 +68,10 @@ class Array(Displayed, Document):
     schema_: Literal["hypar-opt/array/1"] = Field(default=SCHEMA, alias="schema")
     name: Name
     source: Printable = ""
-    collective: Literal["pairwise", "ring"] = "pairwise"
-    """The all-reduce algorithm: between pairs, level by level, or around a ring."""
+    collective: Literal["pairwise", "ring", "hierarchical"] = "pairwise"
+    """The all-reduce algorithm: between pairs, level by level; around a ring; or around a ring of
+    each of the hardware's levels, those inside a node first.
+    """
     whole_levels: Literal[True] | None = None
     """Whether a level of the hardware is one of the hierarchy; None for its prime factors."""
     accelerator: Accelerator
@@ -145,6 +147,13 @@ class Array(Displayed, Document):
         DigitPlace 0 is the least significant; where all levels have two parts, a digit is a bit.
         """
         return tuple(reversed(range(self.levels)))
+
+    def dimensions_of(self, placement: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the number of the hardware's dimension that each level splits."""
+        numbers = {
+            digit: number for number, digits in enumerate(self._dimensions) for digit in digits
+        }
+        return tuple(numbers[digit] for digit in placement)
 
     def orders(self) -> Iterator[tuple[int, ...]]:
         """Yield every placement that the topology allows, the default first."""

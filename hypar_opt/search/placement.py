@@ -75,9 +75,14 @@ def _distinct_placements(problem: Problem, deadline: Deadline) -> list[tuple[int
 
 def _links_of(array: Array, placement: tuple[int, ...]) -> tuple[Hashable, ...]:
     """Return the parts of the levels, and the links of every exchange that a plan may make."""
-    pairs = (array.hierarchy(placement), *map(array.interconnect.bisection, placement))
+    pairs: tuple[Hashable, ...] = (
+        array.hierarchy(placement),
+        *map(array.interconnect.bisection, placement),
+    )
     if array.collective == "pairwise":
         return pairs
+    if array.collective == "hierarchical":
+        pairs = (*pairs, array.dimensions_of(placement))
     # A plan may reduce over any subset of the levels, each around a ring of its own.
     sizes = range(1, len(placement) + 1)
     rings = chain.from_iterable(combinations(placement, size) for size in sizes)

@@ -14,7 +14,7 @@ from hypar_opt.simulator.streams import OVERLAPS
 if TYPE_CHECKING:
     from hypar_opt.hardware.profile import Profile
 
-COLLECTIVES = ("pairwise", "ring")
+COLLECTIVES = ("pairwise", "ring", "hierarchical")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class RunOptions(Frozen):
     ----------
     collective
         The algorithm of all-reduces, reduce-scatters and all-gathers: ``pairwise``, the
-        paper's, or ``ring``; None for the array's own.
+        paper's, ``ring`` or ``hierarchical``; None for the array's own.
     overlap
         ``none``; ``gradient``: gradients are all-reduced while later tasks run; ``branches``:
         every exchange overlaps whatever does not wait for it, such as another branch's

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.simulator.collectives import all_reduce
+from hypar_opt.simulator.collectives import Crossing, all_reduce
 from hypar_opt.simulator.streams import Streams
 from hypar_opt.simulator.tasks import ComputeTask, Dependencies, ExchangeKind, ExchangeTask, Task
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.physical import Rings
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.simulator.exchanges import LevelBytes, StepExchanges
     from hypar_opt.workload.tensors import Workload
@@ -34,8 +36,8 @@ class Schedule:
         The parts of each level.
     placement
         For every level, the digit of an accelerator's number that it splits.
-    ring
-        Run collectives around rings, not between pairs.
+    rings
+        The rings of the collectives; None to run them between pairs.
     overlap
         Which exchanges overlap what follows: one of `hypar_opt.simulator.streams.OVERLAPS`.
     """
@@ -45,7 +47,7 @@ class Schedule:
     seconds: Mapping[Phase, Sequence[float]]
     hierarchy: Hierarchy
     placement: tuple[int, ...]
-    ring: bool = False
+    rings: Rings | None = None
     overlap: str = "none"
 
     def tasks(self) -> tuple[Task, ...]:
@@ -72,7 +74,7 @@ class Schedule:
     def conversion(self, boundary: int, layer: str, phase: Phase) -> list[ExchangeTask]:
         """Return the exchanges that convert a boundary's tensor, always between pairs."""
         return [
-            self._exchange(layer, phase, ExchangeKind.BOUNDARY, [moved], float(moved.bytes))
+            self._exchange(layer, phase, ExchangeKind.BOUNDARY, [moved])
             for moved in self.exchanges.conversions.get((phase, boundary), ())
         ]
 
@@ -83,22 +85,16 @@ class Schedule:
         steps = self.exchanges.reductions.get((phase, tensor, node), ())
         if not steps:
             return []
-        all_reduced = steps[0].step is StepKind.ALL_REDUCE
-        if self.ring:  # one ring through all these levels
-            moved = float(sum(step.bytes for step in steps))
-            crossings = 2 if all_reduced else 1
-            return [self._exchange(layer, phase, tensor, steps, moved, crossings, ring=True)]
-        if not all_reduced:
-            return [
-                self._exchange(layer, phase, tensor, [step], float(step.bytes)) for step in steps
-            ]
+        levels = [step.level for step in steps]
+        stages = self.rings.stages(levels) if self.rings else [(level,) for level in levels]
+        crossings = [Crossing(stage, Fraction(1), 1) for stage in stages]
+        if steps[0].step is StepKind.ALL_REDUCE:
+            of_two = self.hierarchy.parts(stages[0]) == 2
+            crossings = all_reduce(stages, in_one_message=of_two and not self.rings)
         at_level = {step.level: step for step in steps}
-        sizes = {level: self.hierarchy.sizes[level] for level in at_level}
         return [
-            self._exchange(
-                layer, phase, tensor, [at_level[level]], float(share * at_level[level].bytes), times
-            )
-            for level, share, times in all_reduce(sizes)
+            self._exchange(layer, phase, tensor, [at_level[n] for n in stage], share, times)
+            for stage, share, times in crossings
         ]
 
     def _exchange(
@@ -107,16 +103,10 @@ class Schedule:
         phase: Phase,
         tensor: ExchangeKind,
         steps: Sequence[LevelBytes],
-        moved: float,
-        crossings: int = 1,
-        *,
-        ring: bool = False,
+        share: Fraction = Fraction(1),
+        times: int = 1,
     ) -> ExchangeTask:
-        """Return an exchange in which every accelerator sends to each other one of its group.
-
-        It does so once to reduce-scatter or gather, twice to do both; around a ring, as often as
-        there are others.
-        """
+        """Return an exchange of a share of the bytes of some levels' steps."""
         levels = tuple(sorted(step.level for step in steps))
         return ExchangeTask(
             layer=layer,
@@ -124,9 +114,9 @@ class Schedule:
             kind=tensor,
             levels=levels,
             digits=tuple(self.placement[level] for level in levels),
-            bytes=moved,
-            messages=crossings * (self.hierarchy.parts(levels) - 1),
-            ring=ring,
+            bytes=float(share * sum(step.bytes for step in steps)),
+            messages=times * (self.hierarchy.parts(levels) - 1),
+            ring=tensor is not ExchangeKind.BOUNDARY and self.rings is not None,
             step=steps[0].step,
         )
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
+from hypar_opt.costs.physical import Rings
 from hypar_opt.costs.states import copies, of_rows
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
@@ -46,13 +47,14 @@ def program(
         If the profile is not of this network and batch.
     """
     rows = plan.assignments() if rows is None else rows
+    placement = _placement(plan, array)
     schedule = Schedule(
         workload,
         _exchanges(plan, workload, rows),
         _seconds(plan, workload, array, options, rows),
         plan.hierarchy,
-        _placement(plan, array),
-        ring=(options.collective or array.collective) == "ring",
+        placement,
+        Rings.of(array, placement, options.collective),
         overlap=options.overlap,
     )
     return schedule.tasks()

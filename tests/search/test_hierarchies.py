@@ -70,7 +70,7 @@ def on_an_array(seed: int) -> tuple[ho.Network, dict[str, Any]]:
     if plans_of(network, found.levels, len(asked["choices"])) > 1500:
         asked["whole_levels"] = True
     asked["constraints"].pop("fix", None)
-    collective = rng.choice(["pairwise", "ring"])
+    collective = rng.choice(["pairwise", "ring", "hierarchical"])
     asked["array"] = found.model_copy(update={"collective": collective})
     return network, asked | {"cost": rng.choice(["bytes", "time", "time", "energy"])}
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.hardware.array import Array
+from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies import simulation
 from hypar_opt.workload.operators.base import Operator
@@ -98,7 +99,7 @@ def plans(
     else:
         network = ho.Network.model_validate(draw(drawn_networks(most_steps=4)).description)
     found = array(draw(st.sampled_from(topologies)))
-    collective = draw(st.sampled_from(["pairwise", "ring"])) if cost == "time" else "pairwise"
+    collective = draw(st.sampled_from(COLLECTIVES)) if cost == "time" else "pairwise"
     hierarchy = found.hierarchy()
     if not hierarchy.of_halves and draw(st.booleans()):
         found, hierarchy = found.with_whole_levels(), found.with_whole_levels().hierarchy()

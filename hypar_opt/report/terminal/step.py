@@ -36,7 +36,7 @@ def step_view(step: StepResult) -> RenderableType:
         *([_energy(step)] if step.known_energy is not None else []),
     ]
     notes = (*_bounds(step), _bottleneck(step), *_memory(step), as_executed(plan.cost))
-    all_reduce = "pairwise all-reduce" if step.collective == "pairwise" else "ring all-reduce"
+    all_reduce = f"{step.collective} all-reduce"
     options = [f"reading {plan.cost.reading}", all_reduce, _OVERLAPPED[step.overlap]]
     options += ["inference"] if plan.inference else []
     return Group(
