@@ -177,11 +177,11 @@ class RunningOptions:
         ),
     ] = None
     overlap: Annotated[
-        str,
+        str | None,
         running_option(
             help="Communication that overlaps with computation: none; gradient (the all-reduce of"
             " gradients, with the rest of the backward pass); or branches (every exchange, with"
-            " all that does not depend on it).",
+            " all that does not depend on it). Default: the array's, or none.",
             autocompletion=completion.one_of("none", "gradient", "branches"),
         ),
-    ] = "none"
+    ] = None

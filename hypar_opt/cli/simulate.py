@@ -79,7 +79,7 @@ def simulate(
         write_whole(trace, json.dumps(chrome_trace(step.trace), allow_nan=False) + "\n")
     title = f"{plan.network.name} on {array.name}, a step in time"
     output.draw(picture, lambda pictures: pictures.timeline(step.trace, title=title))
-    document = _document(plan, array, run, step)
+    document = _document(plan, array, step)
     if result_file is not None:
         output.write_json(document, result_file)
     _warn(plan, array, step, run, other_array=other_array)
@@ -114,7 +114,7 @@ def _warn(
         output.warn(sentence)
 
 
-def _document(plan: Plan, array: Array, run: RunArguments, step: StepResult) -> dict[str, Any]:
+def _document(plan: Plan, array: Array, step: StepResult) -> dict[str, Any]:
     # A placement numbers the bisections of one array and means nothing on another.
     same_array = plan.array is not None and plan.array.digest == array.digest()
     return {
@@ -124,8 +124,8 @@ def _document(plan: Plan, array: Array, run: RunArguments, step: StepResult) -> 
         "reading": plan.cost.reading,
         "placement": plan.placement if same_array else array.placement,
         "parallelism": plan.parallelism,
-        "collective": run["collective"] or array.collective,
-        "overlap": run["overlap"],
+        "collective": step.collective,
+        "overlap": step.overlap,
         "executed_bytes": plan.cost.executed_bytes,
         "data_parallel_bytes": plan.cost.data_parallel_bytes,
         **step.document(),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.costs.buckets import LATENCY, shares_of_latency
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.joined_levels import by_stage, joined, messages_of
@@ -17,6 +18,7 @@ from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.states import levels_of, shape_of
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.sharding.passes import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,12 +46,16 @@ class TimeCost(ArrayCost):
         Each level's links across its bisection, H1 first.
     work
         The compute of an accelerator; None to charge exchanges only.
+    bucket_elements
+        The most elements of gradients that are all-reduced together. A layer is charged its share
+        of their latency.
 
     Source: docs/simulator.md.
     """
 
     splits: tuple[BisectionLink, ...]
     work: Work | None
+    bucket_elements: int = 1
 
     BASE = "seconds"
 
@@ -68,6 +74,7 @@ class TimeCost(ArrayCost):
             rings=Rings.of(array, placement),
             splits=tuple(map(array.interconnect.bisection, placement)),
             work=Work(array.accelerator, problem.hierarchy, problem.element_bytes),
+            bucket_elements=array.bucket_elements(problem.element_bytes),
         )
         return cost.in_parts(None, workload)
 
@@ -77,11 +84,15 @@ class TimeCost(ArrayCost):
         rows = self.uncharged(levels)
         for phase in self.communication.phases:
             moved = self.communication.of(phase).node(workload, nodes, states)
-            messages = messages_of(self.communication, workload, phase)[nodes]
+            crossings = messages_of(self.communication, workload, phase)[nodes]
+            shares = 1, np.ones(1, np.int64)
+            if phase is Phase.GRADIENT and self.bucket_elements > 1:
+                shares = LATENCY, shares_of_latency(workload, self.bucket_elements)[nodes]
             if self.rings is None:
-                charged = self._between_pairs(moved, messages)
+                charged = self._between_pairs(moved, crossings, shares)
             else:
-                charged = self._around_rings(self.rings, moved, np.broadcast_to(messages, shape))
+                messages = np.broadcast_to(crossings * shares[1], shape)
+                charged = self._around_rings(self.rings, moved, messages, shares[0])
             rows = [row + charge for row, charge in zip(rows, charged, strict=True)]
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
         if self.work is not None and levels == self.work.hierarchy.levels > 0:
@@ -90,7 +101,9 @@ class TimeCost(ArrayCost):
             rows[-1] = rows[-1] + work.astype(rows[-1].dtype)
         return rows
 
-    def _between_pairs(self, moved: Sequence[Integers], twice: Integers) -> list[Integers]:
+    def _between_pairs(
+        self, moved: Sequence[Integers], twice: Integers, shares: tuple[int, Integers]
+    ) -> list[Integers]:
         """Return the time of reductions by recursive halving and doubling.
 
         At the topmost of the levels that a node reduces over, by whichever choices, halving and
@@ -98,16 +111,24 @@ class TimeCost(ArrayCost):
         """
         rows, is_below = [], np.zeros((), bool)
         for level, row in enumerate(moved):
-            rounds = twice * self.rounds(level)
-            messages = rounds if self.rounds(level) > 1 else np.where(is_below, rounds, 1)
-            rows.append(self.charge(row, self.rates(level), messages))
+            rounds = self.rounds(level)
+            crossings = twice if rounds > 1 else np.where(is_below, twice, 1)
+            pace, latency = self.rates(level)
+            rates = pace, latency / shares[0]
+            rows.append(self.charge(row, rates, crossings * rounds * shares[1]))
             is_below = is_below | (row > 0)
         return rows
 
     def _around_rings(
-        self, rings: Rings, moved: Sequence[Integers], steps: Integers
+        self, rings: Rings, moved: Sequence[Integers], steps: Integers, parts: int
     ) -> list[Integers]:
-        """Return the time of reductions around rings, each with the topmost level it joins."""
+        """Return the time of reductions around rings, each with the topmost level it joins.
+
+        Parameters
+        ----------
+        steps
+            Messages of a ring of two, in parts of a latency.
+        """
         levels, reduced = joined(moved, steps.shape)
         hierarchy = Hierarchy(self.communication.sizes)
 
@@ -115,7 +136,8 @@ class TimeCost(ArrayCost):
             # A ring of n accelerators all-reduces in 2 (n - 1) messages; a reduce-scatter or an
             # all-gather takes n - 1 (docs/simulator.md).
             messages = steps[here].astype(object) * (hierarchy.parts(stage) - 1)
-            return self.charge(over_all, self._rates_of(rings.link(stage)), messages)
+            pace, latency = self._rates_of(rings.link(stage))
+            return self.charge(over_all, (pace, latency / parts), messages)
 
         return by_stage(levels, reduced, self.uncharged(len(moved)), rings.stages, charge)
 

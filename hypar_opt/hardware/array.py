@@ -30,6 +30,7 @@ from hypar_opt.errors import HyparError, InputError
 from hypar_opt.hardware.accelerator import Accelerator
 from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.hardware.quantities import Bytes
 from hypar_opt.hardware.topologies import TOPOLOGIES
 from hypar_opt.hardware.topologies.base import Topology
 from hypar_opt.hierarchy import Hierarchy
@@ -74,6 +75,10 @@ class Array(Displayed, Document):
     """
     whole_levels: Literal[True] | None = None
     """Whether a level of the hardware is one of the hierarchy; None for its prime factors."""
+    bucket: Bytes | None = None
+    """The most bytes of gradients that are all-reduced together; None for each by itself."""
+    overlap: Literal["none", "gradient", "branches"] | None = None
+    """What a step's exchanges overlap, as the simulator's option; None for nothing."""
     accelerator: Accelerator
     # As any: pydantic would otherwise write the fields of the base class alone.
     topology: Annotated[SerializeAsAny[Topology], PlainValidator(_topology)]
@@ -129,6 +134,10 @@ class Array(Displayed, Document):
                 " mac, dram and remote"
             )
         return self.energy
+
+    def bucket_elements(self, element_bytes: int) -> int:
+        """Return the most elements of gradients that are all-reduced together; 1 for each alone."""
+        return 1 if self.bucket is None else int(self.bucket // element_bytes)
 
     @property
     def levels(self) -> int:

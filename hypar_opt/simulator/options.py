@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hypar_opt.checked import check
@@ -12,6 +12,7 @@ from hypar_opt.frozen import Frozen
 from hypar_opt.simulator.streams import OVERLAPS
 
 if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.profile import Profile
 
 COLLECTIVES = ("pairwise", "ring", "hierarchical")
@@ -29,7 +30,7 @@ class RunOptions(Frozen):
     overlap
         ``none``; ``gradient``: gradients are all-reduced while later tasks run; ``branches``:
         every exchange overlaps whatever does not wait for it, such as another branch's
-        computations.
+        computations. None for the array's own.
     profile
         Measured seconds, in place of those computed from the accelerator.
     input_sizes
@@ -44,7 +45,7 @@ class RunOptions(Frozen):
     """
 
     collective: str | None = None
-    overlap: str = "none"
+    overlap: str | None = None
     profile: Profile | None = None
     input_sizes: Sizes = NO_SIZES
     trace: bool = False
@@ -54,5 +55,10 @@ class RunOptions(Frozen):
         super().__post_init__()
         if self.collective and self.collective not in COLLECTIVES:
             raise UnknownNameError("collective", self.collective, list(COLLECTIVES))
-        if self.overlap not in OVERLAPS:
+        if self.overlap and self.overlap not in OVERLAPS:
             raise UnknownNameError("overlap", self.overlap, list(OVERLAPS))
+
+    def on(self, array: Array) -> RunOptions:
+        """Return the options with an array's own collective and overlap where they name none."""
+        collective = self.collective or array.collective
+        return replace(self, collective=collective, overlap=self.overlap or array.overlap or "none")

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.collectives import Crossing, all_reduce
+from hypar_opt.simulator.exchanges import LevelBytes
 from hypar_opt.simulator.streams import Streams
 from hypar_opt.simulator.tasks import ComputeTask, Dependencies, ExchangeKind, ExchangeTask, Task
 
 if TYPE_CHECKING:
     from hypar_opt.costs.physical import Rings
     from hypar_opt.hierarchy import Hierarchy
-    from hypar_opt.simulator.exchanges import LevelBytes, StepExchanges
+    from hypar_opt.simulator.exchanges import StepExchanges
     from hypar_opt.workload.tensors import Workload
 
 
@@ -38,6 +39,8 @@ class Schedule:
         For every level, the digit of an accelerator's number that it splits.
     rings
         The rings of the collectives; None to run them between pairs.
+    buckets
+        The nodes whose gradients are all-reduced together, in the order of the backward pass.
     overlap
         Which exchanges overlap what follows: one of `hypar_opt.simulator.streams.OVERLAPS`.
     """
@@ -47,7 +50,8 @@ class Schedule:
     seconds: Mapping[Phase, Sequence[float]]
     hierarchy: Hierarchy
     placement: tuple[int, ...]
-    rings: Rings | None = None
+    rings: Rings | None
+    buckets: Sequence[Sequence[int]]
     overlap: str = "none"
 
     def tasks(self) -> tuple[Task, ...]:
@@ -78,13 +82,28 @@ class Schedule:
             for moved in self.exchanges.conversions.get((phase, boundary), ())
         ]
 
+    def gradients(self, nodes: Sequence[int], layer: str) -> list[list[ExchangeTask]]:
+        """Return the exchanges of a bucket's gradients: of those of the same levels together."""
+        together: defaultdict[tuple[int, ...], list[Sequence[LevelBytes]]] = defaultdict(list)
+        for node in nodes:
+            key = Phase.GRADIENT, ExchangeKind.GRADIENTS, node
+            if steps := self.exchanges.reductions.get(key, ()):
+                together[tuple(step.level for step in steps)].append(steps)
+        return [
+            self._reduction(_added(alike), layer, Phase.GRADIENT, ExchangeKind.GRADIENTS)
+            for alike in together.values()
+        ]
+
     def reduction(
         self, node: int, layer: str, phase: Phase, tensor: ExchangeKind
     ) -> list[ExchangeTask]:
         """Return the exchanges that reduce or gather one of a node's own tensors."""
         steps = self.exchanges.reductions.get((phase, tensor, node), ())
-        if not steps:
-            return []
+        return self._reduction(steps, layer, phase, tensor) if steps else []
+
+    def _reduction(
+        self, steps: Sequence[LevelBytes], layer: str, phase: Phase, tensor: ExchangeKind
+    ) -> list[ExchangeTask]:
         levels = [step.level for step in steps]
         stages = self.rings.stages(levels) if self.rings else [(level,) for level in levels]
         crossings = [Crossing(stage, Fraction(1), 1) for stage in stages]
@@ -139,6 +158,15 @@ class Schedule:
         return {source: (number, node) for node in shared for number, source in self.inputs[node]}
 
 
+def _added(steps: Sequence[Sequence[LevelBytes]]) -> list[LevelBytes]:
+    """Return the steps of several tensors over the same levels as those of one."""
+    return [
+        LevelBytes(step, level, sum((one.bytes for one in at_level), Fraction()))
+        for at_level in zip(*steps, strict=True)
+        for step, level, _ in at_level[:1]
+    ]
+
+
 class _Step:
     """The tasks scheduled so far, and those after which each tensor is complete."""
 
@@ -153,7 +181,7 @@ class _Step:
         self._gradients: defaultdict[int, Dependencies] = defaultdict(tuple)
         users = self._workload.weight_users
         self._weights_of = {user: node for node, layers in users.items() for user in layers}
-        self._users_left = {node: len(layers) for node, layers in users.items()}
+        self._bucket_of = {node: bucket for bucket in schedule.buckets for node in bucket}
 
     def forward(self, layer: int) -> None:
         """Schedule a layer's forward pass."""
@@ -192,16 +220,23 @@ class _Step:
         return self._conversion(boundary, layer, Phase.BACKWARD, self._errors[node])
 
     def _reduce_gradient(self, layer: int, computed: Dependencies) -> None:
-        """All-reduce a layer's gradient; that of shared weights once, after their last user."""
+        """All-reduce the gradients of a bucket that this layer's completes.
+
+        Those of shared weights are complete with their last user's.
+        """
         weights = self._weights_of.get(layer)
-        self._reduction(layer, Phase.GRADIENT, ExchangeKind.GRADIENTS, computed)
-        if weights is None:
-            return
-        self._gradients[weights] += computed
-        self._users_left[weights] -= 1
-        if not self._users_left[weights]:
-            gradients = self._gradients[weights]
-            self._reduction(layer, Phase.GRADIENT, ExchangeKind.GRADIENTS, gradients, node=weights)
+        complete = [layer]
+        self._gradients[layer] = computed
+        if weights is not None:
+            self._gradients[weights] += computed
+            if layer == min(self._workload.weight_users[weights]):
+                complete.append(weights)
+        for node in complete:
+            bucket = self._bucket_of.get(node, (node,))
+            if node == bucket[-1]:
+                computed = tuple(sorted({n for one in bucket for n in self._gradients[one]}))
+                for exchanges in self._schedule.gradients(bucket, self._name(layer)):
+                    self._in_order(exchanges, computed)
 
     def _compute(self, layer: int, phase: Phase, operands: Dependencies) -> Dependencies:
         seconds = self._schedule.seconds[phase][layer]
@@ -214,16 +249,9 @@ class _Step:
         return self._in_order(exchanges, operands)
 
     def _reduction(
-        self,
-        layer: int,
-        phase: Phase,
-        tensor: ExchangeKind,
-        operands: Dependencies,
-        *,
-        node: int | None = None,
+        self, layer: int, phase: Phase, tensor: ExchangeKind, operands: Dependencies
     ) -> Dependencies:
-        shards = layer if node is None else node
-        exchanges = self._schedule.reduction(shards, self._name(layer), phase, tensor)
+        exchanges = self._schedule.reduction(layer, self._name(layer), phase, tensor)
         return self._in_order(exchanges, operands)
 
     def _in_order(self, exchanges: Sequence[ExchangeTask], operands: Dependencies) -> Dependencies:

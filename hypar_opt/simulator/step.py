@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.physical import Rings
@@ -47,6 +48,7 @@ def program(
         If the profile is not of this network and batch.
     """
     rows = plan.assignments() if rows is None else rows
+    options = options.on(array)
     placement = _placement(plan, array)
     schedule = Schedule(
         workload,
@@ -55,7 +57,8 @@ def program(
         plan.hierarchy,
         placement,
         Rings.of(array, placement, options.collective),
-        overlap=options.overlap,
+        buckets_of(workload, array.bucket_elements(plan.element_bytes)),
+        options.overlap or "none",
     )
     return schedule.tasks()
 

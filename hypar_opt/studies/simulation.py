@@ -33,7 +33,7 @@ class RunArguments(TypedDict, total=False):
     """Keyword arguments of `hypar_opt.simulate`: the fields of `hypar_opt.simulator.RunOptions`."""
 
     collective: str | None
-    overlap: str
+    overlap: str | None
     profile: Profile | None
     input_sizes: Mapping[str, tuple[int, int]]
     trace: bool
@@ -56,7 +56,7 @@ def simulate(
     other_array
         Allow an array that the plan was not solved for.
     **run
-        As `RunArguments`: ``collective``, ``overlap="none"``, ``profile``, ``input_sizes``,
+        As `RunArguments`: ``collective``, ``overlap``, ``profile``, ``input_sizes``,
         ``trace=False``.
 
     Raises

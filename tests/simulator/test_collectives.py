@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import hypar_opt as ho
+from hypar_opt.costs.time import TimeCost
 from hypar_opt.hardware.array import Array
+from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import total_cost
+from hypar_opt.plan.arguments import problem_of
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import ComputeTask, ExchangeKind, Task
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.tensors import workload_of
-from tests.simulator.plans import array
+from tests.simulator.plans import IN_LOCKSTEP, array, plans
 
 ALPHA, BETA = Fraction(1, 250), Fraction(1, 64)
 """Seconds of a message, and of a byte."""
@@ -95,6 +103,93 @@ def test_around_a_ring_an_all_reduce_is_twice_a_reduce_scatter(levels: int) -> N
     for phase in ("forward", "backward"):
         seconds = float((p - 1) * (ALPHA + outputs * BETA / p))
         assert run.phases[phase][1] == pytest.approx(seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize(("p", "messages"), [(3, 4), (5, 8), (6, 5), (9, 2 + 4 + 2), (12, 7)])
+@pytest.mark.parametrize("collective", ["pairwise", "ring", "hierarchical"])
+def test_gradients_of_any_number_of_accelerators(p: int, messages: int, collective: str) -> None:
+    """Each of n parts sends to each other one to reduce, and again to gather; two parts, once."""
+    if collective == "ring":
+        messages = 2 * (p - 1)
+    if collective == "hierarchical":  # a ring for each prime factor: of two, two messages
+        messages = 2 * sum(n - 1 for n in Hierarchy((p,)).in_primes.sizes)
+    found = switch(p, collective)
+    plan = ho.solve(one_layer(), solver="data", array=found, batch=p, cost="time")
+    moved = Fraction(2 * (p - 1), p) * 4 * FEATURES * UNITS
+    assert all_alike(plan) == pytest.approx(float(messages * ALPHA + moved * BETA), rel=1e-9)
+
+
+def layers_of(*units: int) -> ho.Network:
+    layers = [{"name": f"fc{n}", "kind": "fc", "units": count} for n, count in enumerate(units)]
+    description = {"name": "layers", "input": {"features": FEATURES}, "layer": layers}
+    return ho.Network.model_validate(description)
+
+
+@pytest.mark.parametrize("collective", ["pairwise", "ring", "hierarchical"])
+@given(units=st.lists(st.integers(1, 9), min_size=1, max_size=6), capacity=st.integers(1, 1000))
+@settings(max_examples=20)
+def test_gradients_in_buckets_have_a_latency_a_bucket(
+    collective: str, units: list[int], capacity: int
+) -> None:
+    """From the last layer on, as many as a bucket holds; the bytes are the same."""
+    network = layers_of(*units)
+    found = switch(6, collective)
+    bucket = found.model_copy(update={"bucket": Fraction(capacity)})
+    sizes = [4 * a * b for a, b in itertools.pairwise([FEATURES, *units])]
+    buckets, left = 0, 0
+    for size in reversed(sizes):
+        if not buckets or size > left:
+            buckets, left = buckets + 1, capacity
+        left -= size
+    apart, together = (
+        all_alike(ho.solve(network, solver="data", array=array, batch=6, cost="time"))
+        for array in (found, bucket)
+    )
+    messages = {"pairwise": 5, "ring": 10, "hierarchical": 6}[collective]
+    saved = (len(units) - buckets) * messages * float(ALPHA)
+    assert together == pytest.approx(apart - saved, rel=1e-9)
+
+
+@given(plans(IN_LOCKSTEP, cost="time"), st.integers(1, 100))
+@settings(max_examples=30)
+def test_a_plan_in_buckets_takes_at_least_its_cost(plan: ho.Plan, capacity: int) -> None:
+    """As many latencies where layers of a bucket reduce alike, else more, but not more than apart.
+
+    Nothing else changes: the array without buckets moves the same bytes.
+    """
+    assert plan.array is not None
+    bucket = plan.array.description.model_copy(update={"bucket": Fraction(capacity)})
+    problem = problem_of(**dict(plan.problem) | {"array": bucket})
+    instance = Instance(plan.network.description, problem)
+    cost = cast(TimeCost, instance.cost)
+    total = float(total_cost(instance, plan.assignments())) / cost.per_unit
+    together, apart = ho.simulate(plan, bucket, other_array=True), ho.simulate(plan)
+    assert total <= together.closed_form * (1 + 1e-9)
+    assert together.closed_form <= apart.closed_form * (1 + 1e-9)
+    assert [level.bytes for level in together.levels] == pytest.approx(
+        [level.bytes for level in apart.levels]
+    )
+
+
+def test_a_hierarchical_all_reduce_saves_a_rings_latencies() -> None:
+    """Eight nodes of eight: 28 messages in place of 126; 14 of them leave the node."""
+    rings = {
+        collective: ho.simulate(
+            ho.solve("resnet-50", array=of_nodes(collective), batch=64, solver="data")
+        ).seconds
+        for collective in ("ring", "hierarchical")
+    }
+    gradients = sum(1 for elements in workload_of(ho.load("resnet-50"), 64).stored if elements)
+    saved = gradients * (126 * 12e-6 - 14 * 12e-6 - 14 * 2e-6)
+    assert rings["ring"] - rings["hierarchical"] == pytest.approx(saved, rel=1e-3)
+
+
+def of_nodes(collective: str) -> Array:
+    """Eight nodes of eight, as in the findings: its links never limit."""
+    link = {"bandwidth": "1000 TB/s", "latency": "1 us"}
+    fabric = {"bandwidth": "1000 TB/s", "latency": "5 us"}
+    nodes = {"kind": "nodes", "nodes": 8, "per_node": 8, "link": link, "fabric": fabric}
+    return array(nodes).model_copy(update={"collective": collective})
 
 
 def tasks_of(plan: ho.Plan) -> tuple[Task, ...]:
