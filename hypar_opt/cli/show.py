@@ -48,7 +48,8 @@ LAYOUTS = typer.Option(
     " readers.",
 )
 SCHEMA = typer.Option("--schema", help="Print the JSON Schema of a network file.")
-TOML = typer.Option("--toml", help="Print the file of an array, as a template to edit.")
+_ONLY_THE_FILE = "--toml prints only the file: leave --json and --picture out"
+TOML = typer.Option("--toml", help="Print the file of an array or network, as a template to edit.")
 
 
 def show(
@@ -65,6 +66,7 @@ def show(
     as_json: options.JSON = False,
 ) -> None:
     """Show a network's layers, a plan (after repricing it) or an array."""
+    from hypar_opt import models
     from hypar_opt.documents.files import recorded_reads
 
     if schema:
@@ -85,7 +87,7 @@ def show(
         raise HyparError("--unfolded goes with --picture")
     if inputs.is_plan(source):
         if toml:
-            raise HyparError(f"--toml takes an array, and {source!r} is a plan")
+            raise HyparError(f"--toml takes an array or a network, and {source!r} is a plan")
         if unfolded:
             raise HyparError(f"--unfolded takes a network, and {source!r} is a plan")
         with recorded_reads() as read:
@@ -104,7 +106,10 @@ def show(
         _show_array(source, elsewhere, picture, toml=toml, as_json=as_json)
     else:
         if toml:
-            raise HyparError(f"--toml takes an array (list arrays), got {source!r}")
+            if picture is not None or as_json:
+                raise HyparError(_ONLY_THE_FILE)
+            output.print_text(models.file_text(source))
+            return
         with recorded_reads() as read:
             network = _network(source, reading, rerun=rerun, layouts=layouts)
         output.check_outputs(read, picture=picture)
@@ -124,7 +129,7 @@ def _show_array(
         if is_typed:
             raise HyparError(f"{option} takes no array, and {name!r} is one")
     if toml and (as_json or picture is not None):
-        raise HyparError("--toml prints only the file: leave --json and --picture out")
+        raise HyparError(_ONLY_THE_FILE)
     with recorded_reads() as read:
         array = find_array(name)
     if toml:

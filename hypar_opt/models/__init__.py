@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from hypar_opt.checked import checked
+from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,6 +92,27 @@ def find_network(network: str | Path | Network) -> Network:
     if isinstance(network, str):
         network = zoo_name(network)
     return find("network", network, Network, names(), load, read_network)
+
+
+def file_text(network: str) -> str:
+    """Return the text of a network's file: of the zoo's, or one's own.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is no network.
+    HyparError
+        If it is an ONNX model, which is no text.
+    """
+    from hypar_opt.documents.document import preset_text, read_text
+
+    name = zoo_name(network).lower()
+    if name in names():
+        return preset_text(__name__, name)
+    find_network(network)
+    if network.endswith(".onnx"):
+        raise HyparError(f"{network!r} is an ONNX model: hypar-opt import writes it as TOML")
+    return read_text(network)
 
 
 @checked

@@ -53,7 +53,10 @@ REFUSED: list[tuple[Change, str]] = [
     # values
     (top("name", ""), "name: should be a name in printable characters, got ''"),
     (top("source", "a\x1b[2J"), "source: should be in printable characters"),
-    (top("collective", "tree"), "collective: should be 'pairwise' or 'ring', got \"tree\""),
+    (
+        top("collective", "tree"),
+        "collective: should be 'pairwise', 'ring' or 'hierarchical', got \"tree\"",
+    ),
     # topologies
     (top("topology", 3), "topology: should be a table, got 3"),
     (wired(shape=[4]), "topology: missing key 'kind'"),

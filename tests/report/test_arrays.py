@@ -9,6 +9,7 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
+from hypar_opt import models
 from hypar_opt.cli.app import run
 from hypar_opt.errors import RefusedError
 from hypar_opt.hardware import arrays
@@ -44,6 +45,18 @@ def test_a_presets_file_is_a_template(
     assert capsys.readouterr().out == file.read_text()
 
 
+@pytest.mark.parametrize("name", ["GPT2", "resnet50", "sfc"])
+def test_a_networks_file_is_a_template(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["show", name, "--toml"]) == 0
+    file = tmp_path / "mine.toml"
+    file.write_text(capsys.readouterr().out)
+    assert models.read_network(file).digest() == models.load(name).digest()
+    assert run(["show", str(file), "--toml"]) == 0
+    assert capsys.readouterr().out == file.read_text()
+
+
 def test_levels_have_the_bandwidth_of_their_bisection() -> None:
     for name in NAMES:
         array = arrays.load(name)
@@ -70,7 +83,7 @@ def test_an_array_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("call", "complaint"),
     [
-        (["sfc", "--toml"], "--toml takes an array (list arrays), got 'sfc'"),
+        (["sfc", "--toml", "--json"], "leave --json and --picture out"),
         (["h100-8x8", "--batch", "2"], "--batch takes no array, and 'h100-8x8' is one"),
         (["h100-8x8", "--rerun"], "--rerun takes no array"),
         (["h100-8x8", "--toml", "--json"], "leave --json and --picture out"),

@@ -186,8 +186,8 @@ def test_a_hierarchical_all_reduce_saves_a_rings_latencies() -> None:
 
 def of_nodes(collective: str) -> Array:
     """Eight nodes of eight, as in the findings: its links never limit."""
-    link = {"bandwidth": "1000 TB/s", "latency": "1 us"}
-    fabric = {"bandwidth": "1000 TB/s", "latency": "5 us"}
+    link = {"bandwidth": "1e6 TB/s", "latency": "1 us"}
+    fabric = {"bandwidth": "1e6 TB/s", "latency": "5 us"}
     nodes = {"kind": "nodes", "nodes": 8, "per_node": 8, "link": link, "fabric": fabric}
     return array(nodes).model_copy(update={"collective": collective})
 
