@@ -171,9 +171,10 @@ class RunningOptions:
     collective: Annotated[
         str | None,
         running_option(
-            help="All-reduce algorithm: pairwise (the paper's), ring, or hierarchical (a ring for"
-            " each level of the hardware). Default: the array's.",
-            autocompletion=completion.one_of("pairwise", "ring", "hierarchical"),
+            help="All-reduce algorithm: pairwise (the paper's); ring (of a torus, those of all"
+            " dimensions at once); one-ring; or hierarchical (a ring for each level of the"
+            " hardware, in turn). Default: the array's.",
+            autocompletion=completion.one_of("pairwise", "ring", "one-ring", "hierarchical"),
         ),
     ] = None
     overlap: Annotated[

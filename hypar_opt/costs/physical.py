@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.hardware.patterns import Round
     from hypar_opt.plan.problem import Problem
 
 
@@ -30,15 +31,17 @@ class Rings:
     ----------
     placement
         The digit of an accelerator's number that each level splits, H1 first.
-    dimensions
-        The number of the ring that each level belongs to: of one ring, the same for all.
+    stage_of, ring_of
+        For each level, the number of the stage in which it is reduced over, and of its ring: rings
+        of a stage run at once.
 
     Source: docs/decisions/0007-arrays-and-time.md.
     """
 
     interconnect: Interconnect
     placement: tuple[int, ...]
-    dimensions: tuple[int, ...]
+    stage_of: tuple[int, ...]
+    ring_of: tuple[int, ...]
 
     @classmethod
     def of(
@@ -54,20 +57,32 @@ class Rings:
         collective = collective or array.collective
         if collective == "pairwise":
             return None
-        own = array.dimensions_of(placement)
-        return cls(array.interconnect, placement, (0,) * len(own) if collective == "ring" else own)
+        dimensions = array.dimensions_of(placement)
+        one = (0,) * len(dimensions)
+        return cls(
+            array.interconnect,
+            placement,
+            dimensions if collective == "hierarchical" else one,
+            dimensions if collective == "ring" and array.topology.grid() else one,
+        )
 
     def stages(self, levels: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return the rings of a reduction over some levels, numbered from 0, in their order.
+        """Return the levels, numbered from 0, of each stage of a reduction, in their order.
 
-        A ring joins neighbours among them of one dimension. A reduction has reduced over all
-        levels of a stage before it goes on to the next one.
+        A reduction has reduced over all levels of a stage before it goes on to the next one.
         """
-        return [tuple(stage) for _, stage in groupby(levels, self.dimensions.__getitem__)]
+        return [tuple(stage) for _, stage in groupby(levels, self.stage_of.__getitem__)]
 
-    def link(self, levels: Iterable[int]) -> BisectionLink:
-        """Return the link of a ring that joins some levels, numbered from 0, the topmost."""
-        return self.interconnect.ring(self.placement[level] for level in levels)
+    def rounds(self, stage: Iterable[int], times: int = 1) -> tuple[Round, ...]:
+        """Return the rounds of a stage; `times` is 2 to reduce-scatter and gather."""
+        rings: dict[int, list[int]] = {}
+        for level in stage:
+            rings.setdefault(self.ring_of[level], []).append(self.placement[level])
+        return self.interconnect.around(rings.values(), times)
+
+    def link(self, stage: Iterable[int]) -> BisectionLink:
+        """Return the link of a stage's rounds, whose latency is that of all of them together."""
+        return self.interconnect.link(self.rounds(stage))
 
 
 def finest(upper_bound: Fraction) -> int:

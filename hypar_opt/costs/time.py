@@ -17,7 +17,6 @@ from hypar_opt.costs.joined_levels import by_stage, joined, messages_of
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.states import levels_of, shape_of
-from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.passes import Phase
 
 if TYPE_CHECKING:
@@ -127,17 +126,15 @@ class TimeCost(ArrayCost):
         Parameters
         ----------
         steps
-            Messages of a ring of two, in parts of a latency.
+            How often each node takes all rounds, in parts of a latency.
         """
         levels, reduced = joined(moved, steps.shape)
-        hierarchy = Hierarchy(self.communication.sizes)
 
         def charge(stage: Levels, here: Places, over_all: Integers) -> Integers:
-            # A ring of n accelerators all-reduces in 2 (n - 1) messages; a reduce-scatter or an
-            # all-gather takes n - 1 (docs/simulator.md).
-            messages = steps[here].astype(object) * (hierarchy.parts(stage) - 1)
+            # A reduce-scatter or an all-gather takes all rounds once, an all-reduce twice
+            # (docs/simulator.md).
             pace, latency = self._rates_of(rings.link(stage))
-            return self.charge(over_all, (pace, latency / parts), messages)
+            return self.charge(over_all, (pace, latency / parts), steps[here].astype(object))
 
         return by_stage(levels, reduced, self.uncharged(len(moved)), rings.stages, charge)
 

@@ -69,9 +69,10 @@ class Array(Displayed, Document):
     schema_: Literal["hypar-opt/array/1"] = Field(default=SCHEMA, alias="schema")
     name: Name
     source: Printable = ""
-    collective: Literal["pairwise", "ring", "hierarchical"] = "pairwise"
-    """The all-reduce algorithm: between pairs, level by level; around a ring; or around a ring of
-    each of the hardware's levels, those inside a node first.
+    collective: Literal["pairwise", "ring", "one-ring", "hierarchical"] = "pairwise"
+    """The all-reduce algorithm: between pairs, level by level; around a ring, on a torus or mesh
+    around those of all dimensions at once, in both directions; around one ring in any case; or
+    around a ring of each of the hardware's levels, those inside a node first.
     """
     whole_levels: Literal[True] | None = None
     """Whether a level of the hardware is one of the hierarchy; None for its prime factors."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
+from math import lcm, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +15,15 @@ from hypar_opt.errors import HyparError
 from hypar_opt.frozen import derived
 from hypar_opt.hardware.grid_paths import GridPaths
 from hypar_opt.hardware.links import BisectionLink, Link
-from hypar_opt.hardware.patterns import DigitPlace, MessagePattern
+from hypar_opt.hardware.patterns import (
+    DigitPlace,
+    Group,
+    Lane,
+    MessagePattern,
+    Round,
+    around_rings,
+    between_parts,
+)
 from hypar_opt.hardware.routing import ShortestPaths
 from hypar_opt.hardware.tree_paths import TreePaths
 from hypar_opt.hierarchy import Hierarchy
@@ -76,7 +86,7 @@ class Interconnect:
         )
         """The number of every channel's link."""
         # Kept, since all levels and placements share the few patterns.
-        self._links: dict[MessagePattern, BisectionLink] = {}
+        self._links: dict[tuple[Lane, ...], BisectionLink] = {}
 
     @property
     def levels(self) -> int:
@@ -142,46 +152,57 @@ class Interconnect:
         """Return the accelerators whose messages represent all others', as of `Paths.block`."""
         return self.paths.block([self.place(number) for number in digits])
 
-    def patterns(self, digits: Sequence[int], *, ring: bool) -> tuple[MessagePattern, ...]:
-        """Return the patterns of an exchange, one after the other.
+    def between(self, digit: int, times: int = 1) -> tuple[Round, ...]:
+        """Return the rounds of an exchange between the parts that one digit tells apart.
 
         Parameters
         ----------
-        digits
-            Those in which the numbers of a group's accelerators differ; one, or several of a ring.
-        ring
-            Send to the next accelerator by number, round after round. Else every accelerator sends
-            to each other of its group, the one farther on by 1, 2, ... in turn.
+        times
+            How often every accelerator sends to each other one of its group.
         """
-        if ring:
-            # A ring is in the order of the accelerators' numbers, whatever the order of its levels.
-            return (MessagePattern(tuple(sorted(digits))),)
-        (number,) = digits
-        return tuple(
-            MessagePattern((number,), shift) for shift in range(1, self.place(number).parts)
-        )
+        return between_parts(digit, self.place(digit).parts, times)
+
+    def around(self, rings: Iterable[Iterable[int]], times: int = 1) -> tuple[Round, ...]:
+        """Return the rounds of a reduction around rings, each of some digits.
+
+        A ring is in the order of the accelerators' numbers, whatever the order of its levels.
+
+        Parameters
+        ----------
+        times
+            As for `hypar_opt.hardware.patterns.around_rings`.
+        """
+        ordered = [tuple(sorted(digits)) for digits in rings]
+        counts = [prod(self.place(number).parts for number in digits) for digits in ordered]
+        return around_rings(tuple(map(Group, ordered, counts)), times)
 
     def bisection(self, digit: int) -> BisectionLink:
         """Return the link of an exchange between the parts that one digit tells apart.
 
-        Of n parts it is the mean of the n - 1 rounds in which every accelerator sends to each
-        other one whose number differs in that digit alone.
+        Of n parts it has the mean latency of the n - 1 rounds in which every accelerator sends to
+        each other one whose number differs in that digit alone.
         """
-        links = [self._link(pattern) for pattern in self.patterns([digit], ring=False)]
-        rounds = len(links)
-        return BisectionLink(
-            sum((link.seconds_per_byte for link in links), Fraction()) / rounds,
-            sum((link.latency for link in links), Fraction()) / rounds,
-            sum((link.hops for link in links), Fraction()) / rounds,
-        )
+        rounds = self.between(digit)
+        link = self.link(rounds)
+        return replace(link, latency=link.latency / len(rounds))
 
     def ring(self, digits: Iterable[int]) -> BisectionLink:
         """Return the link of a round around rings of accelerators that differ in some digits alone.
 
         All rings run at once; every accelerator sends to the next in its ring.
         """
-        (pattern,) = self.patterns(list(digits), ring=True)
-        return self._link(pattern)
+        (many,) = self.around([digits])
+        return self.link([Round(many.lanes)])
+
+    def link(self, rounds: Sequence[Round]) -> BisectionLink:
+        """Return the link of an exchange, whose latency is that of all rounds together."""
+        links = [(self._at_once(lanes), times) for lanes, times in rounds]
+        sent = sum(times * lane.share for lanes, times in rounds for lane in lanes)
+        return BisectionLink(
+            sum((times * link.seconds_per_byte for link, times in links), Fraction()) / sent,
+            sum((times * link.latency for link, times in links), Fraction()),
+            sum((times * link.hops for link, times in links), Fraction()) / sent,
+        )
 
     def receivers(self, pattern: MessagePattern) -> Indices:
         """Return the accelerator that every accelerator sends to in a pattern."""
@@ -194,24 +215,35 @@ class Interconnect:
             moved += (added - digit) * stride
         return moved
 
-    def _link(self, pattern: MessagePattern) -> BisectionLink:
-        """Return the link of a pattern in which every accelerator sends to one other.
+    def _at_once(self, lanes: tuple[Lane, ...]) -> BisectionLink:
+        """Return the link of messages sent at once, by what it takes for a byte of the exchange.
 
         The bottleneck channel decides: under max-min fairness its flows share it equally until
         all are done, and every other flow is at least as fast.
         """
-        if pattern not in self._links:
-            traffic = self.traffic(pattern, self.block(pattern.digits))
-            messages = len(traffic.hops)
+        if lanes not in self._links:
+            block = self.block({digit for lane in lanes for digit in lane.pattern.digits})
+            sent = [(lane.share, self.traffic(lane.pattern, block)) for lane in lanes]
             # Fractions: ties between levels and between plans have to be exact.
-            slowest = self._longest(traffic.loads(len(self.channel_link))) / traffic.unit
-            self._links[pattern] = BisectionLink(
-                # `slowest` is the time of one byte from every accelerator at once.
-                seconds_per_byte=slowest / self.accelerators,
-                latency=max(traffic.latencies),
-                hops=Fraction(int(traffic.hops.sum()), messages),
+            unit = lcm(*((share / traffic.unit).denominator for share, traffic in sent))
+            weights = [int(share / traffic.unit * unit) for share, traffic in sent]
+            loads = [traffic.loads(len(self.channel_link)) for _, traffic in sent]
+            if len(sent) > 1:
+                loads = [
+                    np.sum([w * x.astype(object) for w, x in zip(weights, loads, strict=True)], 0)
+                ]
+                weights = [1]
+            hops = (
+                share * Fraction(int(traffic.hops.sum()), len(traffic.hops))
+                for share, traffic in sent
             )
-        return self._links[pattern]
+            self._links[lanes] = BisectionLink(
+                # The bottleneck's time of one byte from every accelerator at once.
+                seconds_per_byte=weights[0] * self._longest(loads[0]) / unit / self.accelerators,
+                latency=max(latency for _, traffic in sent for latency in traffic.latencies),
+                hops=sum(hops, Fraction()),
+            )
+        return self._links[lanes]
 
     def _longest(self, loads: NDArray[Any]) -> Fraction:
         """Return the longest time of any channel, in seconds, given every channel's bytes."""

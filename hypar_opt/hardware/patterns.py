@@ -1,7 +1,11 @@
-"""Patterns of messages: which accelerator each accelerator sends to, all at once."""
+"""Patterns of messages: which accelerator each accelerator sends to, and in which rounds."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 
@@ -26,3 +30,92 @@ class MessagePattern(NamedTuple):
 
     digits: tuple[int, ...]
     shift: int = 1
+
+
+class Lane(NamedTuple):
+    """The messages of a round that are of one pattern.
+
+    Parameters
+    ----------
+    share
+        Of all bytes that an accelerator sends in the exchange.
+    """
+
+    pattern: MessagePattern
+    share: Fraction
+
+
+class Round(NamedTuple):
+    """Messages that every accelerator sends at once; it goes on when all have arrived.
+
+    Parameters
+    ----------
+    times
+        How often, in a row.
+    """
+
+    lanes: tuple[Lane, ...]
+    times: int = 1
+
+
+class Group(NamedTuple):
+    """The digits of a ring, and its accelerators."""
+
+    digits: tuple[int, ...]
+    accelerators: int
+
+
+@lru_cache(maxsize=4096)
+def between_parts(digit: int, parts: int, times: int) -> tuple[Round, ...]:
+    """Return the rounds in which every accelerator sends to each other part of a level in turn."""
+    share = Fraction(1, times * (parts - 1))
+    once = [Round((Lane(MessagePattern((digit,), shift), share),)) for shift in range(1, parts)]
+    return tuple(once) * times
+
+
+@lru_cache(maxsize=4096)
+def around_rings(rings: tuple[Group, ...], times: int) -> tuple[Round, ...]:
+    """Return the rounds of a reduce-scatter or an all-gather, or of both, around rings.
+
+    Around one ring every accelerator sends to the next, as often as there are others. Of several,
+    one for each dimension of a torus, all are used at once, in both directions: each lane has a
+    part of the tensor, and takes the dimensions in an order of its own.
+
+    Parameters
+    ----------
+    times
+        2 to reduce-scatter and then gather the same way back, else 1.
+
+    Source: P. Sack and W. Gropp, "Collective algorithms for multiported torus networks", ACM TOPC
+    1(2), 2015.
+    """
+    count = len(rings)
+    if count == 1:
+        (ring,) = rings
+        messages = times * (ring.accelerators - 1)
+        return (Round((Lane(MessagePattern(ring.digits), Fraction(1, messages)),), messages),)
+    everyone = prod(ring.accelerators for ring in rings)
+    # A message's part of the tensor, over what an accelerator sends of it in all rounds.
+    of_tensor = Fraction(everyone, times * (everyone - 1))
+    left = [Fraction(1, 2 * count)] * count
+    rounds: list[Round] = []
+    for phase in range(count):
+        ways = [rings[(first + phase) % count] for first in range(count)]
+        left = [part / way.accelerators for part, way in zip(left, ways, strict=True)]
+        # Smaller rings are done first.
+        done = 0
+        for size in sorted({way.accelerators for way in ways}):
+            lanes = tuple(
+                Lane(MessagePattern(way.digits, shift), part * of_tensor)
+                for part, way in zip(left, ways, strict=True)
+                if way.accelerators >= size
+                for shift in (1, way.accelerators - 1)
+            )
+            rounds.append(Round(lanes, size - 1 - done))
+            done = size - 1
+    return tuple(rounds + rounds[::-1] * (times - 1))
+
+
+def messages_in(rounds: Sequence[Round]) -> int:
+    """Return the messages that an accelerator sends."""
+    return sum(round_.times * len(round_.lanes) for round_ in rounds)

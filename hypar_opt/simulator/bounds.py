@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from operator import add
@@ -16,7 +16,7 @@ from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task, predecess
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
-    from hypar_opt.hardware.patterns import MessagePattern
+    from hypar_opt.hardware.patterns import Lane, MessagePattern
     from hypar_opt.hardware.traffic import Indices, Traffic
 
 Seconds = NDArray[np.float64]
@@ -76,11 +76,8 @@ def _in_lockstep(task: Task, interconnect: Interconnect) -> float:
     """Return a task's seconds with all accelerators in lockstep: latency and bandwidth."""
     if isinstance(task, ComputeTask):
         return task.seconds
-    digits = task.digits
-    link = interconnect.ring(digits) if task.ring else interconnect.bisection(digits[0])
-    # Messages are sent one after the other, so every one adds its latency; `task.bytes` are
-    # those of all messages, so the bandwidth term is added once.
-    return task.messages * float(link.latency) + task.bytes * float(link.seconds_per_byte)
+    link = interconnect.link(task.rounds)
+    return float(link.latency) + task.bytes * float(link.seconds_per_byte)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,20 +114,13 @@ class _Exchanges:
     def __init__(self, tasks: Sequence[Task], interconnect: Interconnect) -> None:
         self._tasks, self._interconnect = tasks, interconnect
         self._before = predecessors(tasks)
-        round_of = cache(lambda pattern: _UncontendedRound.of(pattern, interconnect))
-        self._rounds = {
-            number: [
-                round_of(pattern) for pattern in interconnect.patterns(task.digits, ring=task.ring)
-            ]
-            for number, task in enumerate(tasks)
-            if isinstance(task, ExchangeTask)
-        }
+        self._alone = cache(lambda pattern: _UncontendedRound.of(pattern, interconnect))
 
     def forward(self) -> tuple[list[Seconds], list[Seconds]]:
         """Return the earliest start and end of every task, by accelerator."""
         starts: list[Seconds] = []
         ends: list[Seconds] = []
-        for number, (task, before) in enumerate(zip(self._tasks, self._before, strict=True)):
+        for task, before in zip(self._tasks, self._before, strict=True):
             now = np.zeros(self._interconnect.accelerators)
             for other in before:
                 now = np.maximum(now, ends[other])
@@ -138,15 +128,11 @@ class _Exchanges:
             if isinstance(task, ComputeTask):
                 ends.append(now + task.seconds)
                 continue
-            sending = self._sending(number, task)
-            rounds = [
-                (s, alone.sender) for s, alone in zip(sending, self._rounds[number], strict=True)
-            ]
-            for _ in range(task.messages // len(rounds)):
-                for seconds, sender in rounds:
-                    # An accelerator goes on once its message is delivered and it has received one.
-                    delivered = now + seconds
-                    now = np.maximum(delivered, delivered[sender])
+            sending = self._sending(task)
+            for lanes, times in task.rounds:
+                after = [(sending[lane], self._alone(lane.pattern).sender) for lane in lanes]
+                for _ in range(times):
+                    now = reduce(np.maximum, _passed(now, after))
             ends.append(now)
         return starts, ends
 
@@ -156,12 +142,13 @@ class _Exchanges:
         first, last = np.full((2, len(capacities)), np.inf)
         crossing = np.zeros(len(capacities))
         follows = self._follows()
-        for number, rounds in self._rounds.items():
-            task = self._tasks[number]
-            assert isinstance(task, ExchangeTask)
-            moved = task.messages // len(rounds) * message_bytes(task, self._interconnect)
-            for alone in rounds:
+        for number, task in enumerate(self._tasks):
+            if isinstance(task, ComputeTask):
+                continue
+            for lane, times in _lanes(task):
+                alone = self._alone(lane.pattern)
                 traffic = alone.traffic
+                moved = times * message_bytes(task, lane, self._interconnect)
                 share = (traffic.weight / traffic.unit).astype(np.float64)
                 crossing += np.bincount(traffic.channel, moved * share, len(capacities))
                 np.minimum.at(first, traffic.channel, starts[number][traffic.message])
@@ -180,13 +167,37 @@ class _Exchanges:
             if isinstance(task, ComputeTask):
                 seconds = task.seconds
             else:
-                sending = self._sending(number, task)
-                seconds = task.messages // len(sending) * sum(sending)
+                sending = self._sending(task)
+                longest = (
+                    times * reduce(np.maximum, map(sending.__getitem__, lanes))
+                    for lanes, times in task.rounds
+                )
+                seconds = reduce(add, longest)
             for other in self._before[number]:
                 follows[other] = np.maximum(follows[other], follows[number] + seconds)
         return follows
 
-    def _sending(self, number: int, task: ExchangeTask) -> list[Seconds]:
-        """Return the seconds of each accelerator's message of each pattern, without contention."""
-        moved = message_bytes(task, self._interconnect)
-        return [alone.latency + moved * alone.seconds_per_byte for alone in self._rounds[number]]
+    def _sending(self, task: ExchangeTask) -> dict[Lane, Seconds]:
+        """Return the seconds of each accelerator's messages, without contention."""
+        seconds = {}
+        for lane in {lane for lane, _ in _lanes(task)}:
+            alone = self._alone(lane.pattern)
+            moved = message_bytes(task, lane, self._interconnect)
+            seconds[lane] = alone.latency + moved * alone.seconds_per_byte
+        return seconds
+
+
+def _lanes(task: ExchangeTask) -> Iterator[tuple[Lane, int]]:
+    """Yield the lanes of a task's rounds, and how often in a row."""
+    for lanes, times in task.rounds:
+        for lane in lanes:
+            yield lane, times
+
+
+def _passed(now: Seconds, lanes: Sequence[tuple[Seconds, Indices]]) -> Iterator[Seconds]:
+    """Yield when accelerators' messages of a round are delivered, and those to them."""
+    # An accelerator goes on once its messages are delivered and it has received as many.
+    for seconds, sender in lanes:
+        delivered = now + seconds
+        yield delivered
+        yield delivered[sender]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from itertools import cycle
 from typing import NamedTuple
 
 from simpy import Environment, Event
 from simpy.events import ProcessGenerator
 
 from hypar_opt.simulator.flows import FlowNetwork
-from hypar_opt.simulator.rounds import MessageRounds, TrafficPattern, in_rounds
+from hypar_opt.simulator.rounds import TrafficPattern, in_rounds
 from hypar_opt.simulator.routes import RouteTable
 from hypar_opt.simulator.tasks import ComputeTask, Task, predecessors, stream_count
 
@@ -44,9 +43,9 @@ class RepeatableEvent(Event):
 class Machine:
     """The accelerators of an array, running a step.
 
-    Stream s of accelerator i of N has the number s * N + i. A stream has at most one message in
-    flight, so a stream's number identifies its message. The same streams of all accelerators run
-    through the same rounds, and count them.
+    Stream s of accelerator i of N has the number s * N + i. A stream has the messages of one round
+    in flight: that of lane l has the number of the stream, plus l times that of all streams. The
+    same streams of all accelerators run through the same rounds, and count them.
 
     Parameters
     ----------
@@ -82,14 +81,15 @@ class Machine:
             [None] * len(tasks) for _ in range(self.accelerators)
         ]
         self._wakeups = [RepeatableEvent(self.env) for _ in numbers]
-        # Of the message in flight.
-        self._receiver = [0 for _ in numbers]
+        self._streams = len(numbers)
+        # Of the messages in flight.
+        self._receiver: dict[int, int] = {}
         # Partners need not be in the same round, and a stream waits for its own round's message.
         self._round = [0 for _ in numbers]
-        # Deliveries that a stream still awaits in its round: its own message's, and its partner's.
+        # Deliveries that a stream still awaits in its round: of its own messages, and of others'.
         self._awaited = [0 for _ in numbers]
-        # Rounds and receiving streams of messages that arrived before that round had begun.
-        self._early: set[tuple[int, int]] = set()
+        # Messages that arrived before their round had begun, by round and receiving stream.
+        self._early: Counter[tuple[int, int]] = Counter()
 
     def run(self) -> None:
         """Run all tasks of all accelerators."""
@@ -122,8 +122,9 @@ class Machine:
             if isinstance(step, ComputeTask):
                 yield timeout(step.seconds)
             else:
-                for _, pattern in zip(range(step.rounds), cycle(step.patterns), strict=False):
-                    yield self._send(stream, step, pattern)
+                for lanes, times in step.rounds:
+                    for _ in range(times):
+                        yield self._send(stream, step.task, lanes)
             spans[number] = TaskSpan(number, start, env.now)
             self._let_start(accelerator, self._successors[number])
 
@@ -141,30 +142,33 @@ class Machine:
                 self._idle[stream] = None
                 idle.succeed()
 
-    def _send(self, stream: int, step: MessageRounds, pattern: TrafficPattern) -> Event:
-        """Send a round's message; return the event of its delivery and of the one expected."""
-        self._receiver[stream] = pattern.receivers[stream]
+    def _send(self, stream: int, task: int, lanes: Sequence[tuple[TrafficPattern, float]]) -> Event:
+        """Send a round's messages; return the event of their delivery and of those expected."""
         self._round[stream] = now = self._round[stream] + 1
-        self._awaited[stream] = 2
+        self._awaited[stream] = 2 * len(lanes)
         # Tested first for emptiness: in lockstep no message is early, and this runs per message.
-        if self._early and (now, stream) in self._early:
-            self._early.remove((now, stream))
-            self._awaited[stream] = 1
-        self.network.send(pattern.routes[stream], step.bytes, stream, step.task)
+        if self._early:
+            self._awaited[stream] -= self._early.pop((now, stream), 0)
+        message = stream
+        for pattern, bytes_sent in lanes:
+            self._receiver[message] = pattern.receivers[stream]
+            self.network.send(pattern.routes[stream], bytes_sent, message, task)
+            message += self._streams
         return self._wakeups[stream]
 
-    def _deliver(self, senders: list[int]) -> None:
-        """Count delivered messages, by sender, and resume the streams that await nothing else."""
+    def _deliver(self, messages: list[int]) -> None:
+        """Count delivered messages, and resume the streams that await nothing else."""
         rounds, awaited, wakeups = self._round, self._awaited, self._wakeups
-        for sender in senders:
-            receiver, now = self._receiver[sender], rounds[sender]
-            # The sender goes on once its message is delivered and it has received one.
+        for message in messages:
+            sender = message % self._streams
+            receiver, now = self._receiver[message], rounds[sender]
+            # The sender goes on once its messages are delivered and it has received as many.
             awaited[sender] -= 1
             if not awaited[sender]:
                 wakeups[sender].trigger_now()
             # The receiver is still in an earlier round, and will not wait for this message.
             if rounds[receiver] != now:
-                self._early.add((now, receiver))
+                self._early[now, receiver] += 1
                 continue
             awaited[receiver] -= 1
             if not awaited[receiver]:

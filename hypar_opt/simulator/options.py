@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.profile import Profile
 
-COLLECTIVES = ("pairwise", "ring", "hierarchical")
+COLLECTIVES = ("pairwise", "ring", "one-ring", "hierarchical")
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class RunOptions(Frozen):
     ----------
     collective
         The algorithm of all-reduces, reduce-scatters and all-gathers: ``pairwise``, the
-        paper's, ``ring`` or ``hierarchical``; None for the array's own.
+        paper's, ``ring``, ``one-ring`` or ``hierarchical``; None for the array's own.
     overlap
         ``none``; ``gradient``: gradients are all-reduced while later tasks run; ``branches``:
         every exchange overlaps whatever does not wait for it, such as another branch's

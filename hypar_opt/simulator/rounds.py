@@ -13,7 +13,7 @@ from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
-    from hypar_opt.hardware.patterns import MessagePattern
+    from hypar_opt.hardware.patterns import Lane, MessagePattern
     from hypar_opt.simulator.routes import RouteTable
 
 
@@ -35,24 +35,19 @@ class TrafficPattern:
 
 @dataclass(frozen=True)
 class MessageRounds:
-    """An exchange as rounds, in each of which every accelerator sends one message.
+    """An exchange as rounds, in each of which every accelerator sends messages.
 
     Parameters
     ----------
     task
         The exchange's number among the step's tasks.
     rounds
-        The number of rounds, run one after the other.
-    bytes
-        The size of one message.
-    patterns
-        Those of the first rounds; they repeat.
+        One after the other: of the messages sent at once their pattern and their bytes, and how
+        often in a row.
     """
 
     task: int
-    rounds: int
-    bytes: float
-    patterns: tuple[TrafficPattern, ...]
+    rounds: Sequence[tuple[Sequence[tuple[TrafficPattern, float]], int]]
 
 
 def in_rounds(
@@ -73,43 +68,54 @@ def in_rounds(
         if isinstance(task, ComputeTask):
             steps.append(task)
             continue
-        patterns = routes.interconnect.patterns(task.digits, ring=task.ring)
-        moved = message_bytes(task, routes.interconnect)
-        steps.append(MessageRounds(number, task.messages, moved, tuple(map(of, patterns))))
+        rounds = [
+            ([(of(x.pattern), message_bytes(task, x, routes.interconnect)) for x in lanes], times)
+            for lanes, times in task.rounds
+        ]
+        steps.append(MessageRounds(number, rounds))
     return steps
 
 
 def level_bytes(tasks: Sequence[Task], interconnect: Interconnect) -> list[float]:
     """Return the bytes that a step's messages move across each hierarchy level."""
     total = [0.0] * interconnect.levels
-    messages: dict[tuple[tuple[int, ...], tuple[int, ...], bool], dict[int, int]] = {}
+
+    @cache
+    def crossing(
+        levels: tuple[int, ...], digits: tuple[int, ...], pattern: MessagePattern
+    ) -> dict[int, int]:
+        return _messages_by_level(levels, digits, pattern, interconnect)
+
     for task in tasks:
         if isinstance(task, ExchangeTask):
-            key = task.levels, task.digits, task.ring
-            if key not in messages:
-                messages[key] = _messages_by_level(task, interconnect)
-            patterns = len(interconnect.patterns(task.digits, ring=task.ring))
-            moved = task.messages // patterns * message_bytes(task, interconnect)
-            for level, count in messages[key].items():
-                total[level] += count * moved
+            for lanes, times in task.rounds:
+                for lane in lanes:
+                    moved = times * message_bytes(task, lane, interconnect)
+                    by_level = crossing(task.levels, task.digits, lane.pattern)
+                    for level, count in by_level.items():
+                        total[level] += count * moved
     return total
 
 
-def _messages_by_level(exchange: ExchangeTask, interconnect: Interconnect) -> dict[int, int]:
-    """Return how many messages of all patterns cross each level; only the topmost one counts."""
-    counts = dict.fromkeys(exchange.levels, 0)
-    numbers = np.arange(interconnect.accelerators)
-    for pattern in interconnect.patterns(exchange.digits, ring=exchange.ring):
-        senders, receivers = numbers, interconnect.receivers(pattern)
-        # An exchange has its topmost level first.
-        for level, number in zip(exchange.levels, exchange.digits, strict=True):
-            stride, parts = interconnect.place(number)
-            crosses = senders // stride % parts != receivers // stride % parts
-            counts[level] += int(crosses.sum())
-            senders, receivers = senders[~crosses], receivers[~crosses]
+def _messages_by_level(
+    levels: tuple[int, ...],
+    digits: tuple[int, ...],
+    pattern: MessagePattern,
+    interconnect: Interconnect,
+) -> dict[int, int]:
+    """Return how many messages of a pattern cross each level; only the topmost one counts."""
+    senders, receivers = np.arange(interconnect.accelerators), interconnect.receivers(pattern)
+    counts = {}
+    # An exchange has its topmost level first.
+    for level, number in zip(levels, digits, strict=True):
+        stride, parts = interconnect.place(number)
+        crosses = senders // stride % parts != receivers // stride % parts
+        counts[level] = int(crosses.sum())
+        senders, receivers = senders[~crosses], receivers[~crosses]
     return counts
 
 
-def message_bytes(exchange: ExchangeTask, interconnect: Interconnect) -> float:
-    """Return the bytes of one message; an exchange's cover all accelerators and rounds."""
-    return exchange.bytes / (interconnect.accelerators * exchange.messages)
+def message_bytes(exchange: ExchangeTask, lane: Lane, interconnect: Interconnect) -> float:
+    """Return the bytes of one message; an exchange's are of all accelerators and rounds."""
+    numerator, denominator = lane.share.as_integer_ratio()
+    return exchange.bytes * numerator / (interconnect.accelerators * denominator)

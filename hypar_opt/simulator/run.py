@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.hardware.patterns import messages_in
 from hypar_opt.simulator.flows import Segment
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine, TaskSpan
@@ -148,7 +149,7 @@ def _run(tasks: Sequence[Task], routes: RouteTable, *, record: bool) -> Measurem
 
 def _rounds(task: Task) -> int:
     """Return the computations or messages of every accelerator in a task."""
-    return task.messages if isinstance(task, ExchangeTask) else 1
+    return messages_in(task.rounds) if isinstance(task, ExchangeTask) else 1
 
 
 def _task_seconds(tasks: Sequence[Task], spans: Sequence[TaskSpan]) -> tuple[float, ...]:

@@ -18,6 +18,7 @@ from hypar_opt.simulator.tasks import ComputeTask, Dependencies, ExchangeKind, E
 
 if TYPE_CHECKING:
     from hypar_opt.costs.physical import Rings
+    from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.simulator.exchanges import StepExchanges
     from hypar_opt.workload.tensors import Workload
@@ -33,6 +34,8 @@ class Schedule:
         The steps of all exchanges, with their bytes.
     seconds
         The computing time of every node on one accelerator, by pass.
+    interconnect
+        The array's.
     hierarchy
         The parts of each level.
     placement
@@ -48,6 +51,7 @@ class Schedule:
     workload: Workload
     exchanges: StepExchanges
     seconds: Mapping[Phase, Sequence[float]]
+    interconnect: Interconnect
     hierarchy: Hierarchy
     placement: tuple[int, ...]
     rings: Rings | None
@@ -127,6 +131,10 @@ class Schedule:
     ) -> ExchangeTask:
         """Return an exchange of a share of the bytes of some levels' steps."""
         levels = tuple(sorted(step.level for step in steps))
+        if self.rings and tensor is not ExchangeKind.BOUNDARY:
+            rounds = self.rings.rounds(levels, times)
+        else:
+            rounds = self.interconnect.between(self.placement[levels[0]], times)
         return ExchangeTask(
             layer=layer,
             phase=phase,
@@ -134,8 +142,7 @@ class Schedule:
             levels=levels,
             digits=tuple(self.placement[level] for level in levels),
             bytes=float(share * sum(step.bytes for step in steps)),
-            messages=times * (self.hierarchy.parts(levels) - 1),
-            ring=tensor is not ExchangeKind.BOUNDARY and self.rings is not None,
+            rounds=rounds,
             step=steps[0].step,
         )
 

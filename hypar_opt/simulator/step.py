@@ -54,6 +54,7 @@ def program(
         workload,
         _exchanges(plan, workload, rows),
         _seconds(plan, workload, array, options, rows),
+        array.interconnect,
         plan.hierarchy,
         placement,
         Rings.of(array, placement, options.collective),

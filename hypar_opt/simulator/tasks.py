@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hypar_opt.hardware.patterns import Round
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 
@@ -66,9 +67,10 @@ class ComputeTask:
 
 @dataclass(frozen=True)
 class ExchangeTask:
-    """Messages of equal size between all accelerators at once.
+    """Messages between all accelerators at once, in rounds.
 
-    An accelerator goes on once its own message has been delivered and it has received one.
+    An accelerator goes on with the next round once its own messages of a round have been delivered
+    and it has received as many.
 
     Parameters
     ----------
@@ -79,13 +81,9 @@ class ExchangeTask:
     digits
         The digit of an accelerator's number that each of these levels splits.
     bytes
-        Sent by all accelerators together, over all messages.
-    messages
-        Messages of every accelerator, of equal size, sent one after the other.
-    ring
-        If true, the accelerators whose numbers differ in ``digits`` alone form a ring in the order
-        of their numbers, and each sends to the next. Otherwise those whose numbers differ in the
-        one digit send to each other, in as many rounds as there are others.
+        Sent by all accelerators together, in all rounds.
+    rounds
+        The messages of every accelerator, round after round.
     stream
         The accelerators' stream. A stream's exchanges run in program order, overlapped with
         other streams.
@@ -101,8 +99,7 @@ class ExchangeTask:
     levels: tuple[int, ...]
     digits: tuple[int, ...]
     bytes: float
-    messages: int = 1
-    ring: bool = False
+    rounds: tuple[Round, ...]
     stream: int = FOREGROUND
     after: Dependencies | None = None
     step: StepKind | None = None

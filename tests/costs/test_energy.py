@@ -17,8 +17,10 @@ from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.documents.document import validate
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.pricing import price_levels, price_table
+from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.units import PREFIXES
 from tests.hardware.cubes import cubes
+from tests.strategies.arrays import stages_by_hand
 from tests.strategies.networks import networks
 from tests.strategies.plans import (
     Asked,
@@ -70,10 +72,8 @@ def crossed_by_the_formula(plan: ho.Plan) -> Fraction:
     """Bytes times links: those of a level's pairs, or of the rings over all of a layer's levels."""
     assert plan.array is not None
     assert plan.placement is not None
-    interconnect, rings = (
-        plan.array.description.interconnect,
-        plan.array.description.collective == "ring",
-    )
+    array = plan.array.description
+    interconnect, rings = array.interconnect, array.collective != "pairwise"
     phases = INFERENCE if plan.inference else TRAINING
     cost = CommunicationCost(plan.cost.reading, plan.element_bytes, phases)
     states = list(zip(*plan.assignments(), strict=True))
@@ -83,7 +83,9 @@ def crossed_by_the_formula(plan: ho.Plan) -> Fraction:
         table = level_table(cost, workload(plan), above)
         for layer, choice in enumerate(row):
             bits = [b for b, c in zip(plan.placement, states[layer], strict=True) if c == choice]
-            hops = (interconnect.ring(bits) if rings else interconnect.bisection(bit)).hops
+            stages = stages_by_hand(array, bits) if rings else []
+            of_bit = (link for stage, link in stages if bit in stage)
+            hops = next(of_bit, interconnect.bisection(bit)).hops
             crossed += hops * table.in_units(int(table.node[layer, choice]))
         for edge, (source, target) in enumerate(table.ends):
             moved = table.in_units(int(table.edge[edge, row[source], row[target]]))
@@ -113,7 +115,7 @@ def test_a_plan_costs_what_its_simulated_step_takes(plan: ho.Plan) -> None:
 
 
 @settings(max_examples=60)
-@given(plans("time"), st.sampled_from(["pairwise", "ring"]))
+@given(plans("time"), st.sampled_from(COLLECTIVES))
 def test_a_hop_is_paid_for_each_byte_and_link(plan: ho.Plan, collective: str) -> None:
     """Whatever the topology: a ring pays for the links that it uses."""
     assert plan.array is not None

@@ -29,6 +29,7 @@ from hypar_opt.units import PREFIXES
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.hardware.cubes import cubes
+from tests.strategies.arrays import stages_by_hand
 from tests.strategies.networks import networks
 from tests.strategies.plans import (
     Asked,
@@ -80,14 +81,17 @@ def seconds_by_hand(
 ) -> Fraction:
     """Of a reduction over some bits, H1's first: alpha-beta, with the topmost crossed once.
 
-    Around a ring of n it is n - 1 rounds, twice for an all-reduce.
+    Around rings it is all rounds of each stage, twice for an all-reduce.
     """
-    if array.collective == "ring" and not boundary:
-        split = array.interconnect.ring([bit for bit, _ in crossed])
-        rounds = often * (2 ** len(crossed) - 1)
-        moved = sum((amount for _, amount in crossed), Fraction())
-        around: Fraction = rounds * split.latency + moved * split.seconds_per_byte
-        return around
+    if array.collective != "pairwise" and not boundary:
+        moved = dict(crossed)
+        return sum(
+            (
+                often * link.latency + sum(map(moved.__getitem__, bits)) * link.seconds_per_byte
+                for bits, link in stages_by_hand(array, [bit for bit, _ in crossed])
+            ),
+            Fraction(),
+        )
     splits = [array.interconnect.bisection(bit) for bit, _ in crossed]
     messages = [1] + [often] * (len(crossed) - 1)
     return sum(

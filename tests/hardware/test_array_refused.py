@@ -55,7 +55,7 @@ REFUSED: list[tuple[Change, str]] = [
     (top("source", "a\x1b[2J"), "source: should be in printable characters"),
     (
         top("collective", "tree"),
-        "collective: should be 'pairwise', 'ring' or 'hierarchical', got \"tree\"",
+        "collective: should be 'pairwise', 'ring', 'one-ring' or 'hierarchical', got \"tree\"",
     ),
     # topologies
     (top("topology", 3), "topology: should be a table, got 3"),

@@ -83,10 +83,8 @@ def exchange(
     kind = ExchangeKind.GRADIENTS if background else ExchangeKind.PARTIAL_SUMS
     phase = Phase.GRADIENT if background else Phase.FORWARD
     digits = (interconnect.levels - 1 - level,)
-    messages = interconnect.hierarchy.sizes[level] - 1
-    return ExchangeTask(
-        "fc1", phase, kind, (level,), digits, bytes, messages, stream=int(background)
-    )
+    rounds = interconnect.between(digits[0])
+    return ExchangeTask("fc1", phase, kind, (level,), digits, bytes, rounds, stream=int(background))
 
 
 def all_reduce(
@@ -96,15 +94,15 @@ def all_reduce(
 ) -> ExchangeTask:
     """Return a ring over some levels, or all."""
     levels = tuple(levels) or tuple(range(interconnect.levels))
+    digits = tuple(interconnect.levels - 1 - level for level in levels)
     return ExchangeTask(
         "fc1",
         Phase.GRADIENT,
         ExchangeKind.GRADIENTS,
         levels,
-        tuple(interconnect.levels - 1 - level for level in levels),
+        digits,
         bytes,
-        messages=2 * (interconnect.hierarchy.parts(levels) - 1),
-        ring=True,
+        interconnect.around([digits], times=2),
     )
 
 
@@ -156,18 +154,23 @@ def computations() -> st.SearchStrategy[Task]:
 def exchanges(draw: st.DrawFn, interconnect: Interconnect) -> Task:
     levels = interconnect.levels
     chosen = tuple(sorted(draw(st.sets(st.integers(0, levels - 1), min_size=1))))
-    ring = draw(st.booleans())
-    if not ring:
-        chosen = chosen[:1]
+    times = draw(st.sampled_from([1, 2]))
+    digits = tuple(levels - 1 - level for level in chosen)
+    rings = draw(st.sampled_from(["none", "one", "of each digit"]))
+    if rings == "none":
+        chosen, digits = chosen[:1], digits[:1]
+        rounds = interconnect.between(digits[0], times)
+    else:
+        of_each = [digits] if rings == "one" else [[digit] for digit in digits]
+        rounds = interconnect.around(of_each, times)
     kind = draw(st.sampled_from(list(ExchangeKind)))
     return ExchangeTask(
         draw(st.sampled_from(LAYERS)),
         draw(st.sampled_from(list(Phase))),
         kind,
         chosen,
-        tuple(levels - 1 - level for level in chosen),
+        digits,
         draw(st.integers(1, 500)),
-        messages=draw(st.sampled_from([1, 2])) * (interconnect.hierarchy.parts(chosen) - 1),
-        ring=ring,
+        rounds,
         stream=GRADIENT_STREAM if kind is ExchangeKind.GRADIENTS else FOREGROUND,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
 
@@ -159,9 +159,9 @@ def test_all_bytes_arrive_and_cross_the_links_of_their_routes(
         if isinstance(task, ComputeTask):
             messages += interconnect.accelerators
             continue
-        for (sender, receiver), rounds in messages_of(task, interconnect).items():
-            messages += rounds
-            size = Fraction(task.bytes) * rounds / sum(messages_of(task, interconnect).values())
+        for (sender, receiver), sizes in messages_of(task, interconnect).items():
+            messages += len(sizes)
+            size = sum(sizes, Fraction())
             topmost = min(
                 level
                 for level in range(interconnect.levels)
@@ -179,19 +179,25 @@ def test_all_bytes_arrive_and_cross_the_links_of_their_routes(
     assert sum(done.level_bytes) == pytest.approx(communication_only, rel=1e-12)
 
 
-def messages_of(task: ExchangeTask, interconnect: Interconnect) -> Counter[tuple[int, int]]:
-    """Return how many messages go from whom to whom."""
-    counts: Counter[tuple[int, int]] = Counter()
-    groups: dict[int, list[int]] = {}
-    for number in range(interconnect.accelerators):
-        within = interconnect.hierarchy.within(number, task.levels)
-        groups.setdefault(number - within, []).append(number)
-    for group in groups.values():
-        for index, number in enumerate(group):
-            others = [group[(index + 1) % len(group)]] if task.ring else {*group} - {number}
-            for other in others:
-                counts[number, other] += task.messages // len(others)
-    return counts
+def messages_of(
+    task: ExchangeTask, interconnect: Interconnect
+) -> dict[tuple[int, int], list[Fraction]]:
+    """Return the bytes of the messages from each accelerator to each other."""
+    sent: defaultdict[tuple[int, int], list[Fraction]] = defaultdict(list)
+    hierarchy, top = interconnect.hierarchy, interconnect.levels - 1
+    everyone = range(interconnect.accelerators)
+    for lanes, times in task.rounds:
+        for (digits, shift), share in lanes:
+            groups: defaultdict[int, list[int]] = defaultdict(list)
+            for number in everyone:
+                within = hierarchy.within(number, [top - digit for digit in digits])
+                groups[number - within].append(number)
+            for group in groups.values():
+                for index, number in enumerate(group):
+                    receiver = group[(index + shift) % len(group)]
+                    size = Fraction(task.bytes) * share / interconnect.accelerators
+                    sent[number, receiver] += [size] * times
+    return sent
 
 
 @given(steps())
@@ -211,24 +217,21 @@ def test_no_task_starts_before_its_operands_have_arrived(
             if isinstance(task, ComputeTask):
                 assert span.end == pytest.approx(span.start + task.seconds)
                 continue
-            for (sender, receiver), rounds in messages_of(task, interconnect).items():
+            for (sender, receiver), sizes in messages_of(task, interconnect).items():
                 if number in (sender, receiver):
-                    size = task.bytes * rounds / sum(messages_of(task, interconnect).values())
-                    least = transfer(interconnect, sender, receiver, size, rounds)
+                    least = transfer(interconnect, sender, receiver, sum(sizes, Fraction()))
                     sent = done.spans[sender][span.task].start
                     assert span.end >= (sent + least) * (1 - 1e-9)
 
 
-def transfer(
-    interconnect: Interconnect, sender: int, receiver: int, size: float, messages: int
-) -> float:
-    """Return the seconds of messages, one after the other, with all links to themselves."""
+def transfer(interconnect: Interconnect, sender: int, receiver: int, size: Fraction) -> float:
+    """Return the least seconds in which bytes arrive, with all links to themselves."""
     route = interconnect.route(sender, receiver)
     rate = min(
         interconnect.capacities[channel] / share
         for channel, share in zip(route.channels, route.shares, strict=True)
     )
-    return size / float(rate) + messages * float(route.latency)
+    return float(size / rate + route.latency)
 
 
 @given(steps())

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from random import Random
 from typing import Any
 
@@ -10,6 +14,8 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.documents.document import validate
+from hypar_opt.hardware.links import BisectionLink
+from hypar_opt.simulator.options import COLLECTIVES
 
 TOPOLOGIES = ("htree", "torus", "mesh", "ring", "nodes", "graph")
 
@@ -60,7 +66,7 @@ def random_array(rng: Random, levels: int, *, detailed: bool = False) -> ho.Arra
         "mac_count": rng.choice(["output", "input"]),
     }
     energy = {key: f"{amount(0, 1, 50)}.5 pJ" for key in ("mac", "sram", "dram", "remote", "hop")}
-    collective = rng.choice(["pairwise", "ring"])
+    collective = rng.choice(COLLECTIVES)
     if detailed:
         accelerator["vaults"] = rng.randint(1, 4)
         if rng.random() < 0.5:
@@ -68,3 +74,27 @@ def random_array(rng: Random, levels: int, *, detailed: bool = False) -> ho.Arra
             accelerator["pe_array"] = {"rows": rng.randint(1, 4), "columns": 3}
     described = {"accelerator": accelerator, "topology": topology, "energy": energy}
     return validate(ho.Array, {"name": "drawn", "collective": collective, **described})
+
+
+def stages_by_hand(array: ho.Array, bits: Sequence[int]) -> list[tuple[list[int], BisectionLink]]:
+    """Of a reduction around rings over some bits, H1's first: bits and links of its stages.
+
+    The latency is that of all rounds of a stage.
+    """
+    dimension = dict(zip(array.placement, array.dimensions_of(array.placement), strict=True))
+    stages = [list(bits)]
+    if array.collective == "hierarchical":
+        stages = [list(own) for _, own in groupby(bits, dimension.__getitem__)]
+    found = []
+    for stage in stages:
+        rings: defaultdict[int, list[int]] = defaultdict(list)
+        for bit in stage:
+            at_once = array.collective == "ring" and array.topology.grid() is not None
+            rings[dimension[bit] if at_once else 0].append(bit)
+        if len(rings) == 1:
+            link = array.interconnect.ring(stage)
+            link = replace(link, latency=link.latency * (2 ** len(stage) - 1))
+        else:
+            link = array.interconnect.link(array.interconnect.around(rings.values()))
+        found.append((stage, link))
+    return found
