@@ -65,12 +65,11 @@ CASES: list[tuple[tuple[int, ...], str, Asked]] = [
     *(
         (features, scope, {"reading": "executed", "whole_levels": True, **asked})
         for features, scope, asked in [
-            ((3, 2, 5), "joint", {"batch": 6, "hierarchy": (3, 3)}),
-            ((5, 3, 2), "joint", {"batch": 12, "hierarchy": (4, 6), "element_bytes": 1}),
-            ((3, 2, 5), "level", {"batch": 15, "hierarchy": (3, 5), "element_bytes": 2}),
-            ((5, 3), "joint", {"batch": 6, "hierarchy": (2, 3), "choices": CHOICES}),
+            ((3, 2, 5), "joint", {"batch": 6, "hierarchy": (6,), "levels": 1}),
+            ((5, 3), "joint", {"batch": 3, "hierarchy": (3, 3)}),
+            ((5, 3), "joint", {"batch": 12, "hierarchy": (4, 6), "element_bytes": 1}),
+            ((5, 3), "level", {"batch": 6, "hierarchy": (2, 3), "choices": CHOICES}),
             ((6, 4, 6), "joint", {"batch": 6, "hierarchy": (3, 2), "constraints": {"even": True}}),
-            ((6, 4, 6), "level", {"batch": 6, "hierarchy": (2, 3), "constraints": {"even": True}}),
             ((5, 3, 2), "level", {"batch": 5, "hierarchy": (5,), "levels": 1, "choices": CHOICES}),
         ]
     ),
