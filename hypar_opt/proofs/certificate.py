@@ -191,13 +191,7 @@ def check_price(plan: Plan) -> None:
     ------
     CheckFailedError
         If they do not, or the plan violates its own constraints.
-    RefusedError
-        If levels have other than two parts.
     """
-    if plan.parts:
-        raise RefusedError(
-            "certificates are of levels of two parts; solve with --solver ilp or brute and compare"
-        )
     costs = price_of(plan)
     if costs != Fraction(plan.cost.total):
         raise CheckFailedError(

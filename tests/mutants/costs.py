@@ -100,4 +100,11 @@ COSTS = (
         "crossing = self._of_byte(self.hops[joins[0]]) - self._of_byte(Fraction())",
         ("costs/test_energy",),
     ),
+    Mutant(
+        "thresholds are of halves, whatever the parts",
+        "costs/thresholds",
+        "levels, n = range(self.levels), self.parts",
+        "levels, n = range(self.levels), 2",
+        ("search/test_hierarchies",),
+    ),
 )

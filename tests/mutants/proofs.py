@@ -143,10 +143,10 @@ PROOFS = (
         ("proofs/test_proofs",),
     ),
     Mutant(
-        "even splits halve once too little",
+        "even splits are those above",
         "proofs/reference/restrictions",
-        "% (2 << above.count(choice)) == 0",
-        "% (1 << above.count(choice)) == 0",
+        "% self._parts(state, choice) == 0",
+        "% self._parts(tuple(above), choice) == 0",
         ("proofs/test_proofs",),
     ),
     Mutant(
@@ -159,15 +159,15 @@ PROOFS = (
     Mutant(
         "what was gathered above is not counted below",
         "proofs/reference/exchanges",
-        "kept.sum(axis=0) + gathered * gathered_above",
-        "kept.sum(axis=0)",
+        "by_each * np.where(gathered, above, 1)",
+        "by_each * np.where(gathered, 1, 1)",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
         "a ring takes a message more",
         "proofs/reference/physical",
-        "messages = (2 ** len(levels) - 1) * often",
-        "messages = 2 ** len(levels) * often",
+        "messages = (self.hierarchy.parts(levels) - 1) * often",
+        "messages = self.hierarchy.parts(levels) * often",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
@@ -176,6 +176,34 @@ PROOFS = (
         "and len(set(problem.plan.level_weights)) <= 1",
         "and len(set(problem.plan.level_weights)) <= 2",
         ("proofs/test_proofs",),
+    ),
+    Mutant(
+        "thresholds in spite of levels of unlike parts",
+        "proofs/reference/tables",
+        "        and problem.plan.hierarchy.uniform\n",
+        "",
+        ("proofs/test_proof_tables",),
+    ),
+    Mutant(
+        "an all-to-all moves half, whatever the parts",
+        "proofs/reference/exchanges",
+        "exchanged * (unit - unit // parts) // 2",
+        "exchanged * (unit - unit // 2) // 2",
+        ("proofs/test_proof_tables",),
+    ),
+    Mutant(
+        "below a level there are two copies, whatever its parts",
+        "proofs/reference/exchanges",
+        "amount *= parts if choice in copying else 1",
+        "amount *= 2 if choice in copying else 1",
+        ("proofs/test_proof_tables",),
+    ),
+    Mutant(
+        "levels of unlike parts are alike to what is below",
+        "proofs/reference/restrictions",
+        "tuple(sorted(zip(state, self._hierarchy.sizes, strict=False)))",
+        "tuple(sorted((choice, len(state)) for choice in state))",
+        ("proofs/test_proof_tables",),
     ),
     Mutant(
         "the plan's own price is not compared",

@@ -27,6 +27,11 @@ from hypar_opt.workload.parallelism import CHOICES
         ("resnet-18", {"levels": 2, "choices": CHOICES, "reading": "tables"}, EliminationProof),
         ("resnet-50", {"levels": 2, "choices": CHOICES, "batch": 8}, EliminationProof),
         ("gpt2", {"levels": 2, "choices": CHOICES, "batch": 8}, EliminationProof),
+        ("lenet-c", {"hierarchy": (6, 8), "batch": 48}, TableProof),
+        ("vgg-a", {"hierarchy": (6, 8), "batch": 48, "whole_levels": True}, TableProof),
+        ("alexnet", {"hierarchy": (2, 3), "batch": 6, "choices": CHOICES}, TableProof),
+        ("resnet-18", {"hierarchy": (3,), "batch": 12}, FlowProof),
+        ("gpt2", {"hierarchy": (6,), "batch": 12, "choices": CHOICES}, EliminationProof),
     ],
 )
 def test_plans_of_the_zoo_are_certified(
@@ -145,6 +150,35 @@ def test_verify_fails_a_tampered_plan_by_name(
     file.write_text(json.dumps(document))
     assert run(["verify", str(file)]) == 1
     assert capsys.readouterr().err.startswith(f"hypar-opt: {file}: ")
+
+
+def test_a_certificate_is_of_a_hierarchy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of levels as they are, which its plan states: of others it proves nothing."""
+    plan_file, proof_file = tmp_path / "plan.json", tmp_path / "proof.json"
+    asked = ["--batch", "48", "--hierarchy", "6,8", "--search", "joint"]
+    written = ["--output", str(plan_file), "--certificate", str(proof_file)]
+    assert run(["solve", "lenet-c", *asked, *written]) == 0
+    verify = ["verify", str(plan_file), "--certificate", str(proof_file)]
+    assert run(verify) == 0
+    assert "proved (joint)" in capsys.readouterr().out
+    plan, proof = ho.read_plan(plan_file), read_certificate(proof_file)
+    assert plan.parts == (2, 3, 2, 2, 2)
+    dearer = plan.cost.model_copy(update={"total": plan.cost.total + 1})
+    for update in ({"parts": (2, 2, 2, 3, 2)}, {"cost": dearer}):
+        forged = plan.model_copy(update=update)
+        ho.write_plan(forged, plan_file)
+        assert run(verify) == 1
+        assert "cost, total: should be" in capsys.readouterr().err
+        with pytest.raises(ho.HyparError, match="the certificate is of another plan"):
+            ho.check_certificate(forged, proof)
+    ho.write_plan(plan, plan_file)
+    document = json.loads(proof_file.read_text())
+    document["tables"][0]["potentials"][1][0] += 1
+    proof_file.write_text(json.dumps(document))
+    assert run(verify) == 1
+    assert "a reduced cost of layer" in capsys.readouterr().err
 
 
 def test_a_certificate_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -27,7 +27,13 @@ from tests.strategies.graph_problems import every_plan_of, random_graph_problem
 from tests.strategies.networks import networks
 from tests.strategies.plans import Asked, Rows
 from tests.strategies.tables import tables
-from tests.strategies.written_plans import choosing, every_rows, fully_connected, written
+from tests.strategies.written_plans import (
+    choosing,
+    every_rows,
+    fully_connected,
+    in_parts,
+    written,
+)
 
 CASES: list[tuple[tuple[int, ...], str, Asked]] = [
     *(
@@ -56,6 +62,17 @@ CASES: list[tuple[tuple[int, ...], str, Asked]] = [
     ((3, 2, 5), "joint", {"reading": "figures", "constraints": {"fix": ("fc2=data",)}}),
     ((4, 2, 6), "joint", {"reading": "text", "batch": 2, "constraints": {"even": True}}),
     ((4, 2, 6), "level", {"reading": "text", "batch": 2, "constraints": {"even": True}}),
+    *(
+        (features, scope, {"reading": "executed", "whole_levels": True, **asked})
+        for features, scope, asked in [
+            ((3, 2, 5), "joint", {"batch": 6, "hierarchy": (6,), "levels": 1}),
+            ((5, 3), "joint", {"batch": 3, "hierarchy": (3, 3)}),
+            ((5, 3), "joint", {"batch": 12, "hierarchy": (4, 6), "element_bytes": 1}),
+            ((5, 3), "level", {"batch": 6, "hierarchy": (2, 3), "choices": CHOICES}),
+            ((6, 4, 6), "joint", {"batch": 6, "hierarchy": (3, 2), "constraints": {"even": True}}),
+            ((5, 3, 2), "level", {"batch": 5, "hierarchy": (5,), "levels": 1, "choices": CHOICES}),
+        ]
+    ),
 ]
 """Features of fully-connected layers, a scope, and what is asked."""
 
@@ -211,6 +228,8 @@ def test_potentials_never_prove_more_than_the_optimum(table: CostTable) -> None:
 def test_of_all_plans_of_a_graph_only_the_cheapest_are_proved(seed: int) -> None:
     """The others, with proofs of their own, are refused with the same bound."""
     network, asked = random_graph_problem(Random(seed), constrained=False)
+    if asked["reading"] == "executed" and seed % 2:
+        asked = in_parts(Random(seed), asked)
     counts = asked["levels"], len(asked["choices"]), asked["reading"]
     write = written(network, "joint", **asked)
     plans = [write(rows) for rows in every_plan_of(network, *counts)]

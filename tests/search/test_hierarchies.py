@@ -34,6 +34,8 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
     network = random_network(rng, 3) if chain else random_graph(rng, most=3)
     choices = CHOICES[: rng.choice([2, 3])]
     sizes = [rng.randint(2, 6) for _ in range(rng.randint(1, 3))]
+    if rng.random() < 0.4:
+        sizes = sizes[:1] * len(sizes)  # which have thresholds
     while plans_of(network, len(sizes), len(choices)) > 1500 and len(sizes) > 1:
         sizes.pop()
     constraints: dict[str, Any] = {}
@@ -121,8 +123,10 @@ def test_a_search_finds_the_best_of_every_plan(draw: Any, seed: int) -> None:
         sum(price_levels(plain.workload, plain.cost, rows, even=instance.even), Fraction())
         for rows in kept
     ]
-    # CP-SAT counts in 64 bits, which hold no sums of femtoseconds.
-    solver = Random(seed).choice(SOLVERS if instance.cost.unit == "bytes" else ("dp", "brute"))
+    # CP-SAT counts in 64 bits, which hold no sums of femtoseconds; on a graph dp takes no memory
+    # limit.
+    solvers = SOLVERS if instance.cost.unit == "bytes" else ("dp", "brute")
+    solver = Random(seed).choice(solvers["memory" in asked["constraints"] :])
     try:
         plan = ho.solve(network, solver=solver, search="joint", **asked)
     except ho.errors.InfeasibleError as error:
@@ -134,7 +138,10 @@ def test_a_search_finds_the_best_of_every_plan(draw: Any, seed: int) -> None:
     assert keeps(instance, plan.assignments())
     if plan.problem.cost == "bytes":
         assert plan.cost.executed_bytes == plan.cost.total
-    level = ho.solve(network, **asked)
+    around_rings = instance.problem.array and asked["array"].collective != "pairwise"
+    if plan.problem.cost != "bytes" and around_rings:
+        return  # a ring joins levels
+    level = ho.solve(network, solver=solver, search="levelwise", **asked)
     assert level.cost.total >= plan.cost.total
     assert keeps(instance, level.assignments())
 
@@ -187,7 +194,6 @@ def test_a_plan_of_six_nodes_of_eight_is_written_read_and_run(tmp_path: Path) ->
     [
         (["export", "plan.json", "--to", "jax"], "JAX meshes are of two parts"),
         (["run", "plan.json", "--backend", "jax"], "JAX meshes are of two parts"),
-        (["verify", "plan.json"], "certificates are of levels of two parts"),
         (["simulate", "plan.json", "--array", "hmc-htree-16"], "the plan is for 6 accelerators"),
         (["solve", "sfc", "--hierarchy", "3"], "batch: should be a multiple of 3"),
         (

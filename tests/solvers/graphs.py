@@ -66,12 +66,12 @@ def optimum(table: CostTable) -> tuple[int, tuple[int, ...]] | None:
     return int(costs[best]), tuple(map(int, assignments[best]))
 
 
-def thresholds(table: CostTable, levels: int) -> ThresholdTable:
+def thresholds(table: CostTable, levels: int, parts: int = 2) -> ThresholdTable:
     """Return the joint table of a graph of two choices that is alike at every level."""
     data, model = table.node.T.tolist()
     dd, dm, md, mm = table.edge.reshape(-1, 4).T.tolist()
     ends = [(u, v) for u, v in table.ends.tolist()]
-    return ThresholdTable(data, model, ends, (dd, dm, md, mm), levels)
+    return ThresholdTable(data, model, ends, (dd, dm, md, mm), levels, parts)
 
 
 def grid(side: int, choices: int = 2) -> CostTable:

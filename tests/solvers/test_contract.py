@@ -60,15 +60,15 @@ def test_costs_beyond_int64_are_exact(name: str, table: CostTable) -> None:
         assert (result.assignment and (result.objective, result.assignment)) == optimum(beyond)
 
 
-@given(tables(longest=8), st.integers(1, 4))
+@given(tables(longest=8), st.integers(1, 4), st.sampled_from([2, 3, 6]))
 def test_thresholds_are_answered_the_same_in_blocks_of_any_size(
-    table: CostTable, levels: int
+    table: CostTable, levels: int, parts: int
 ) -> None:
     if table.is_chain and table.choices == 2:
         data, model = table.node.T.tolist()
         dd, dm, md, mm = table.edge.reshape(-1, 4).T.tolist()
         ends = [(int(u), int(v)) for u, v in table.ends]
-        thresholds = ThresholdTable(data, model, ends, (dd, dm, md, mm), levels)
+        thresholds = ThresholdTable(data, model, ends, (dd, dm, md, mm), levels, parts)
         unblocked = DynamicProgramming().solve(thresholds, SolverOptions())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("hypar_opt.solvers.dynamic_programming._BLOCK", 2)

@@ -81,13 +81,13 @@ def test_elimination_finds_the_canonical_optimum_of_any_choices(
     assert solved(DP, huge) == (cost * 10**30, plan)
 
 
-@given(SEEDS, st.integers(2, 4), st.integers(1, 4), st.booleans())
+@given(SEEDS, st.integers(2, 4), st.integers(1, 4), st.sampled_from([2, 3, 6]), st.booleans())
 def test_all_thresholds_are_solved_as_one_table_is(
-    seed: int, layers: int, levels: int, submodular: bool
+    seed: int, layers: int, levels: int, parts: int, submodular: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     table = random_graph(rng, layers, 2 * layers, submodular=submodular)
-    joint = thresholds(table, levels)
+    joint = thresholds(table, levels, parts)
     expected = [optimum(threshold) for threshold in joint.tables()]
     cost = sum(found[0] for found in expected if found is not None)
     plan = tuple(choice for found in expected if found is not None for choice in found[1])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from math import lcm
 from random import Random
 from typing import Any
 
@@ -48,6 +49,13 @@ def choosing(plan: ho.Plan, rows: Rows) -> ho.Plan:
     return plan.model_copy(update={"parallelism": words_of(rows, plan.words), "layouts": layouts})
 
 
+def storing(plan: ho.Plan, tensors: Sequence[Mapping[int, int]]) -> ho.Plan:
+    """Return a plan with shared tensors in given layouts, by level, and its cost with these."""
+    instance, rows = Instance.of_plan(plan), plan.assignments()
+    cost, layouts = price(instance, rows, tensors), layouts_of(instance, rows, tensors)
+    return plan.model_copy(update={"cost": cost, "layouts": layouts})
+
+
 def every_rows(layers: int, levels: int, choices: int) -> Iterator[Rows]:
     """Every plan's choices, levels x layers."""
     row = list(itertools.product(range(choices), repeat=layers))
@@ -80,6 +88,13 @@ def random_written_problem(rng: Random, cost: str, reading: str) -> tuple[ho.Net
         return network, asked | {"levels": levels, "level_weights": weights}
     array = random_array(rng, levels, detailed=True)
     return network, asked | {"array": array, "placement": rng.choice(list(array.orders()))}
+
+
+def in_parts(rng: Random, asked: Asked) -> Asked:
+    """Return what is asked of as many levels, of two to six parts each."""
+    sizes = tuple(rng.randint(2, 6) for _ in range(asked["levels"]))
+    batch = asked["batch"] * lcm(*sizes)
+    return {**asked, "hierarchy": sizes, "whole_levels": True, "batch": batch}
 
 
 def random_rows(rng: Random, network: ho.Network, asked: Asked) -> Rows:

@@ -21,6 +21,8 @@ from hypar_opt.proofs.reference.nodes import PlanNode, State
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from hypar_opt.plan.plan import Plan
 
 
@@ -58,11 +60,13 @@ class ExchangeCharges(ABC):
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.exchanges = plan, exchanges_of(plan)
+        self.hierarchy = self.exchanges.hierarchy
         self.resolution = 1
         kinds: dict[object, int] = {}
         nodes = zip(self.exchanges.graph.nodes, self.exchanges.reductions, strict=True)
         self._first_alike = [kinds.setdefault(kind, n) for n, kind in enumerate(nodes)]
         self._node_charge, self._edge_charge = cache(self._charge_node), cache(self._charge_edge)
+        self._pairs, self._whole = cache(self._charge_pairs), cache(self._find_whole)
 
     def node(self, node: int, state: State) -> int:
         return self._node_charge(self._first_alike[node], state)
@@ -80,27 +84,50 @@ class ExchangeCharges(ABC):
     def _charge_edge(
         self, conversion: EdgeConversion, sources: tuple[State, ...], targets: tuple[State, ...]
     ) -> Integers:
-        written, read = (
-            np.array(states, np.intp).reshape(len(states), -1).T for states in (sources, targets)
-        )
-        written, read = written[:, :, None], read[:, None, :]
-        copies = conversion.copies(written, read)
-        # By level, for each number of copies: the charge of each pair of choices.
-        levels: list[Integers] = [
-            np.array([self._pairs(conversion, level, n) for n in range(highest + 1)], object)
-            for level, highest in enumerate(copies.max(axis=(1, 2)).tolist())
-        ]
-        dtype = exact_dtype(sum(int(charges.max()) for charges in levels))
-        total: Integers = np.zeros((len(sources), len(targets)), dtype)
-        for level, charges in enumerate(levels):
-            total += charges.astype(dtype)[copies[level], written[level], read[level]]
+        written, source, stored = self._whole(conversion.written, sources)
+        read, target, wanted = self._whole(conversion.read, targets)
+        copies = conversion.copies(stored, wanted, self.hierarchy)
+        numbers, which = np.unique(copies, return_inverse=True)
+        which = which.reshape(copies.shape)[:, source[:, None], target]
+        levels, choices = len(copies), len(self.plan.choices)
+        charges: Integers = np.array(
+            [
+                [self._pairs(conversion, level, number) for number in numbers.tolist()]
+                for level in range(levels)
+            ],
+            object,
+        ).reshape(levels, len(numbers), choices, choices)
+        dtype = exact_dtype(sum(charges.max(axis=(1, 2, 3), initial=0).tolist()))
+        level = np.arange(levels)[:, None, None]
+        every = charges.astype(dtype)[level, which, written[:, :, None], read[:, None]]
+        total: Integers = every.sum(axis=0)
         return total
 
-    def _pairs(self, conversion: EdgeConversion, level: int, copies: int) -> list[list[int]]:
-        size = conversion.elements << copies
+    def _find_whole(
+        self, layouts: tuple[str, ...], states: tuple[State, ...]
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
+        """Return states as choices, and where a tensor is whole in them.
+
+        Copies depend on that alone, in which far fewer states differ.
+
+        Returns
+        -------
+        choices : (levels, states)
+        which : (states,)
+            Of the columns of ``whole``.
+        whole : (levels, distinct)
+        """
+        choices = np.array(states, np.intp).reshape(len(states), -1).T
+        whole = np.array(layouts)[choices] == "whole"
+        distinct, which = np.unique(whole, axis=1, return_inverse=True)
+        return choices, which.reshape(-1), distinct
+
+    def _charge_pairs(self, conversion: EdgeConversion, level: int, copies: int) -> list[list[int]]:
+        """Return what pairs of choices are charged at a level for so many copies of a tensor."""
+        moved = conversion.moved(self.hierarchy.sizes[level], self.exchanges.unit)
         return [
-            [self._converted(level, [quarters * size for quarters in passes]) for passes in row]
-            for row in conversion.quarters
+            [self._converted(level, [copies * amount for amount in passes]) for passes in row]
+            for row in moved
         ]
 
     @abstractmethod
@@ -109,7 +136,7 @@ class ExchangeCharges(ABC):
 
     @abstractmethod
     def _converted(self, level: int, passes: Sequence[int]) -> int:
-        """Return the charge of the quarters that each pass moves between nodes at a level."""
+        """Return the charge of the amounts that each pass moves between nodes at a level."""
 
     def _local(self, layer: PlanNode, state: State) -> int:  # noqa: ARG002
         """Return the charge of a node's own work, and of its accesses to memory."""
@@ -124,14 +151,15 @@ class Bytes(ExchangeCharges):
         if plan.cost.unit != unit:
             raise CheckFailedError(f"cost, unit: should be {unit!r}, got {plan.cost.unit!r}")
         super().__init__(plan)
-        # A charge is a quarter of an element: a byte, or half or a quarter of one.
-        self.resolution = Fraction(plan.element_bytes, 4).denominator
+        # Between halves a charge is a quarter of an element: a byte, or half or a quarter of one.
+        self.resolution = Fraction(plan.element_bytes, self.exchanges.unit).denominator
 
     def _reduced(self, reduced: Sequence[Reduced]) -> int:
         moved = (each for levels, _ in reduced for each in levels.items())
-        return sum(self._converted(level, [quarters]) for level, quarters in moved)
+        return sum(self._converted(level, [amount]) for level, amount in moved)
 
     def _converted(self, level: int, passes: Sequence[int]) -> int:
         weight = self.plan.level_weights[level] if self.plan.level_weights else 1
         # The division leaves no remainder.
-        return sum(passes) * self.plan.element_bytes * self.resolution // 4 * weight
+        charged = sum(passes) * self.plan.element_bytes * self.resolution // self.exchanges.unit
+        return charged * weight

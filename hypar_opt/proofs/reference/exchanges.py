@@ -1,26 +1,32 @@
 """The exchanges of a plan's nodes and edges, given their choices at the topmost levels.
 
-Amounts are quarters of an element, of all groups of a level together. With d data, m model and o
-output choices of a layer above a level these have W * 2^d of its weights, F * 2^m of its output
-and A * 2^o of its input: integers, even where a size is odd.
+Amounts are of all groups of a level together. Where the levels above have split a layer into d
+parts by data, m by model and o by output parallelism, these groups have W * d of its weights,
+F * m of its output and A * o of its input. Between n parts a reduce-scatter or an all-gather moves
+n - 1 times as much, an all-reduce twice that, and an all-to-all all but an n-th. So amounts count
+in 1/lcm(4, n, ...) of an element, quarters between halves: integers, even where a size is odd.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
+from math import lcm
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, State, nodes_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
 
 
@@ -32,7 +38,7 @@ class Pass(StrEnum):
 
 @dataclass(frozen=True)
 class ReadingFactors:
-    """The factors of a reading in quarters of an element, both directions added.
+    """The factors of a reading between two parts, in quarters of an element, both directions added.
 
     Parameters
     ----------
@@ -88,10 +94,10 @@ class Reduction(NamedTuple):
     step: Pass
     choices: frozenset[int]
     """Those that leave partial sums."""
-    doubling: frozenset[int]
-    """Those that double what is reduced at the levels below."""
+    copying: frozenset[int]
+    """Those that leave copies in each part, all of which are reduced at the levels below."""
     quarters: int
-    """At a level above which nothing is split."""
+    """At a level of two parts above which nothing is split."""
     all_reduce: bool
 
 
@@ -99,7 +105,7 @@ class Reduced(NamedTuple):
     """What a node reduces in one pass."""
 
     levels: dict[int, int]
-    """Quarters of an element, by level."""
+    """Amounts, by level."""
     all_reduce: bool
 
 
@@ -109,63 +115,99 @@ class EdgeConversion:
 
     Parameters
     ----------
-    quarters
-        For each choice of the source and of the target, what each pass moves of an element where
-        nothing is whole above.
-    written_whole, read_whole
-        Whether each choice of the source writes it whole, and of the target reads it whole.
-    all_gathers_last
-        Whether it is all-gathered after all else, from the topmost level down. Where it is stored
-        whole and read whole both sides repeat all of that, each for its own replica.
+    written, read
+        The layout of each choice of the source and of the target: ``batch``, ``channel``,
+        ``shuffled``, ``whole``, ``partial`` or ``none``.
+    passes
+        Those in which it moves.
     """
 
+    reading: ReadingFactors
     elements: int
-    quarters: tuple[tuple[tuple[int, ...], ...], ...]
-    written_whole: tuple[bool, ...]
-    read_whole: tuple[bool, ...]
-    all_gathers_last: bool
+    written: tuple[str, ...]
+    read: tuple[str, ...]
+    passes: tuple[Pass, ...]
 
-    def copies(self, written: NDArray[np.intp], read: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the copies of the tensor that are moved at each level, as exponents of 2.
+    def moved(self, parts: int, unit: int) -> list[list[list[int]]]:
+        """Return what each pass moves of a copy, for each pair of choices.
 
         Parameters
         ----------
-        written, read
-            The choices of both ends at each level: the first axis is that of levels.
+        parts
+            Of the level.
+        unit
+            Amounts per element.
         """
-        whole = np.array(self.read_whole)[read]
-        above: NDArray[np.intp] = whole.cumsum(axis=0) - whole
-        if not self.all_gathers_last:
+        return [
+            [
+                [
+                    self.elements * _moved(self.reading, step, own, wanted, parts, unit)
+                    for step in self.passes
+                ]
+                for wanted in self.read
+            ]
+            for own in self.written
+        ]
+
+    def copies(
+        self, stored: NDArray[np.bool_], wanted: NDArray[np.bool_], hierarchy: Hierarchy
+    ) -> Integers:
+        """Return the copies of the tensor that are moved at each level.
+
+        A run all-gathers it after all else, from the topmost level down. Where it is stored whole
+        and read whole each part repeats all of that for its own replica.
+
+        Parameters
+        ----------
+        stored : (levels, sources)
+            Whether it is stored whole at each level.
+        wanted : (levels, targets)
+            Whether it is read whole.
+
+        Returns
+        -------
+        (levels, sources, targets)
+        """
+        sizes: Integers = np.array(hierarchy.sizes, exact_dtype(hierarchy.accelerators))
+        sizes = sizes[: len(wanted), None, None]
+        kept = stored[:, :, None] & wanted[:, None] & self.reading.scattered
+        gathered = wanted[:, None] & ~kept
+        copies: Integers = np.where(gathered, sizes, 1)
+        above: Integers = copies.cumprod(axis=0) // copies
+        if not self.reading.scattered:
             return above
-        kept = whole & np.array(self.written_whole)[written]
-        gathered = whole & ~kept
-        gathered_above = gathered.cumsum(axis=0) - gathered
-        copies: NDArray[np.intp] = kept.sum(axis=0) + gathered * gathered_above
-        return copies
+        by_each: Integers = np.where(kept, sizes, 1).prod(axis=0)
+        return by_each * np.where(gathered, above, 1)
 
 
 @dataclass(frozen=True)
 class Exchanges:
     """The exchanges of a plan's problem: the reductions of each node, each edge's conversion."""
 
+    hierarchy: Hierarchy
     graph: PlanGraph
     reductions: tuple[tuple[Reduction, ...], ...]
     conversions: tuple[EdgeConversion, ...]
 
+    @cached_property
+    def unit(self) -> int:
+        """Amounts per element."""
+        return lcm(4, *self.hierarchy.sizes)
+
     def reduced(self, node: int, state: State) -> list[Reduced]:
         """Return what a node reduces in each pass, given its choices at the topmost levels."""
         passes: dict[Pass, Reduced] = {}
-        for step, choices, doubling, quarters, _ in self.reductions[node]:
-            copies = 0
-            for level, choice in enumerate(state):
+        for step, choices, copying, quarters, _ in self.reductions[node]:
+            amount = quarters * self.unit // 4
+            for level, (choice, parts) in enumerate(zip(state, self.hierarchy.sizes, strict=False)):
                 if choice in choices:
                     if step not in passes:
                         # One reduction joins all levels of a pass, whichever their choices.
                         own = (r.all_reduce for r in self.reductions[node] if r.step is step)
                         passes[step] = Reduced({}, any(own))
                     levels = passes[step].levels
-                    levels[level] = levels.get(level, 0) + (quarters << copies)
-                copies += choice in doubling
+                    levels[level] = levels.get(level, 0) + amount * (parts - 1)
+                amount *= parts if choice in copying else 1
         return list(passes.values())
 
     @property
@@ -206,12 +248,12 @@ def exchanges_of(plan: Plan) -> Exchanges:
     # No proof rests on a choice that a node does not have, but potentials state one for it.
     as_first = reading.scattered and graph.reads_whole
 
-    def padded(layouts: list[str]) -> list[str]:
+    def padded(layouts: list[str]) -> tuple[str, ...]:
         missing = layouts[:1] if as_first else ["none"]
-        return layouts + missing * (len(plan.choices) - len(layouts))
+        return (*layouts, *missing * (len(plan.choices) - len(layouts)))
 
     conversions = (
-        conversion_of(
+        EdgeConversion(
             reading,
             edge.elements,
             padded([split.output for split in graph.nodes[edge.source].splits]),
@@ -221,7 +263,7 @@ def exchanges_of(plan: Plan) -> Exchanges:
         )
         for edge in graph.edges
     )
-    return Exchanges(graph, tuple(reductions), tuple(conversions))
+    return Exchanges(plan.hierarchy, graph, tuple(reductions), tuple(conversions))
 
 
 def shares_tensors(plan: Plan) -> bool:
@@ -251,46 +293,23 @@ def _reductions(reading: ReadingFactors, node: PlanNode, *, is_fed: bool) -> Ite
         yield Reduction(step, sums, sums, reading.gradient * size, True)
 
 
-def conversion_of(
-    reading: ReadingFactors,
-    elements: int,
-    written: Sequence[str],
-    read: Sequence[str],
-    passes: Sequence[Pass],
-) -> EdgeConversion:
-    """Return the conversion of a tensor.
-
-    Parameters
-    ----------
-    written, read
-        The layout of each choice: ``batch``, ``channel``, ``shuffled``, ``whole``, ``partial`` or
-        ``none``.
-    """
-
-    def moved(own: str, wanted: str) -> tuple[int, ...]:
-        return tuple(_quarters(reading, step, own, wanted) for step in passes)
-
-    return EdgeConversion(
-        elements,
-        tuple(tuple(moved(own, wanted) for wanted in read) for own in written),
-        tuple(layout == "whole" for layout in written),
-        tuple(layout == "whole" for layout in read),
-        all_gathers_last=reading.scattered,
-    )
-
-
-def _quarters(reading: ReadingFactors, step: Pass, written: str, read: str) -> int:
-    """Return the quarters of an element of A that a pass moves: Table 2, and AccPar's."""
+def _moved(
+    reading: ReadingFactors, step: Pass, written: str, read: str, parts: int, unit: int
+) -> int:
+    """Return the amount that a pass moves of an element of A: Table 2, and AccPar's."""
     forward = step is Pass.FORWARD
     if step is Pass.GRADIENT or "none" in (written, read):
         return 0
     if written == "partial" and not reading.scattered:
         # All-reduced, it is on both sides; its error is on none.
-        return 0 if forward or read == "whole" else reading.behind_model
+        return 0 if forward or read == "whole" else reading.behind_model * unit // 4
     if written == "partial":  # scattered into what is read, or by batch where that is whole
         written = "batch" if read == "whole" else read
     if written in ("whole", read):
         return 0
     if read == "whole":
-        return reading.gathered_map if forward else reading.gathered_error
-    return reading.feature_map if forward else reading.error
+        gathered = reading.gathered_map if forward else reading.gathered_error
+        return gathered * unit // 4 * (parts - 1)
+    # All but an n-th of the tensor, of which the reading's factor is of half.
+    exchanged = reading.feature_map if forward else reading.error
+    return exchanged * (unit - unit // parts) // 2

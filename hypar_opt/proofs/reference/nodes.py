@@ -1,6 +1,6 @@
 """The nodes and edges of a plan's graph, derived a second time from the network's description.
 
-A kind of layer declares its axes and the one that each choice halves; all else is derived here.
+A kind of layer declares its axes and the one that each choice splits; all else is derived here.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.operators.base import LayerMaps, Operator
 
@@ -21,27 +22,27 @@ State = tuple[int, ...]
 
 
 class Split(NamedTuple):
-    """The effect of a choice: the size of the axis that it halves, and each tensor's layout."""
+    """The effect of a choice: the size of the axis that it splits, and each tensor's layout."""
 
     size: int
-    """The size of the axis that is halved; 0 if none is."""
+    """The size of the axis that is split; 0 if none is."""
     input: str
-    """The axis that is read in halves: ``batch``, ``channel`` or, after a shuffle,
+    """The axis that is read in parts: ``batch``, ``channel`` or, after a shuffle,
     ``shuffled``; or ``whole``."""
     output: str
-    """The axis that is written in halves: ``batch`` or ``channel``; or ``partial``; or
-    ``whole``, where nothing is halved."""
+    """The axis that is written in parts: ``batch`` or ``channel``; or ``partial``; or
+    ``whole``, where nothing is split."""
     keeps_weights: bool
-    """Whether both sides have all weights, and so partial sums of their gradient."""
+    """Whether each part has all weights, and so partial sums of their gradient."""
 
     @property
     def shares_statistics(self) -> bool:
-        """Whether each side has the statistics of its own channels only."""
+        """Whether each part has the statistics of its own channels only."""
         return self.input != "batch" and self.output != "whole"
 
 
 class CopiedBy(NamedTuple):
-    """The choices that leave copies of each of a layer's tensors, one on either side."""
+    """The choices that leave copies of each of a layer's tensors, one in each part."""
 
     weights: frozenset[int]
     inputs: frozenset[int]
@@ -91,9 +92,13 @@ class PlanNode:
             outputs=frozenset(c for c, split in splits if split.output in ("partial", "whole")),
         )
 
-    def copies(self, state: State) -> list[int]:
-        """Return the copies in the array of W, A and F, as exponents of 2."""
-        return [sum(map(choices.__contains__, state)) for choices in self.copied_by]
+    def copies(self, state: State, hierarchy: Hierarchy) -> list[int]:
+        """Return the copies of W, A and F in all parts of a state's levels together."""
+        levels = [*zip(state, hierarchy.sizes, strict=False)]
+        return [
+            prod(parts for choice, parts in levels if choice in choices)
+            for choices in self.copied_by
+        ]
 
 
 class PlanEdge(NamedTuple):
@@ -198,7 +203,7 @@ def _splits(described: Operator, sizes: dict[str, int], plan: Plan) -> Iterator[
     weight, written = described.contraction.weight, described.contraction.output
     read = described.contraction.input
     for choice in (described.splits[word] for word in plan.choices if word in described.splits):
-        if not choice.axis:  # nothing is halved
+        if not choice.axis:  # nothing is split
             yield Split(0, "whole", "whole", keeps_weights=bool(weight))
             continue
         part = "batch" if choice.axis == "b" else "channel"

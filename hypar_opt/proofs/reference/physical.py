@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from hypar_opt.errors import CheckFailedError
@@ -34,14 +35,14 @@ def nearest(amount: int, rate: Fraction, messages: int = 0, latency: Fraction = 
 
 
 class Rate(NamedTuple):
-    """The charge of an exchange: for a quarter of an element, and for a message."""
+    """The charge of an exchange: for an amount of 1, and for a message."""
 
-    per_quarter: Fraction
+    per_amount: Fraction
     per_message: Fraction = Fraction()
 
-    def charge(self, quarters: int, messages: int = 1) -> int:
+    def charge(self, amount: int, messages: int = 1) -> int:
         """Return the charge of an exchange; nothing to move is no message."""
-        return nearest(quarters, self.per_quarter, messages, self.per_message) if quarters else 0
+        return nearest(amount, self.per_amount, messages, self.per_message) if amount else 0
 
 
 class ArrayCharges(ExchangeCharges):
@@ -60,6 +61,7 @@ class ArrayCharges(ExchangeCharges):
         super().__init__(plan)
         self.array, self.placement = plan.array.description, plan.placement
         self.parts = parts[plan.cost.unit]
+        self.amount_bytes = Fraction(plan.element_bytes, self.exchanges.unit)
         # All three passes do the same work, the first layer's too (docs/simulator.md).
         self.passes = 1 if plan.inference else 3
         links = map(self.array.interconnect.bisection, plan.placement)
@@ -86,11 +88,11 @@ class ArrayCharges(ExchangeCharges):
 class Time(ArrayCharges):
     """Seconds of a step in which nothing overlaps: exchanges and, at the last level, compute.
 
-    An exchange takes its bytes over the level's bandwidth, and a latency for each message.
-    An all-reduce between pairs halves and then doubles, so that it crosses each of its levels
-    twice, the topmost once; around a ring of n it takes 2(n - 1) messages, of all levels at
-    which the layer makes the choice at once. A reduce-scatter or all-gather is half of that:
-    one message a level, n - 1 around a ring.
+    An exchange takes its bytes over the level's bandwidth, and a latency for each message, n - 1
+    between n parts. An all-reduce reduce-scatters and then all-gathers, so that it crosses each of
+    its levels twice, the topmost once where that has two parts; around a ring of n it takes
+    2(n - 1) messages, of all levels at which the layer makes the choice at once. A reduce-scatter
+    or all-gather is half of that.
 
     Source: docs/simulator.md.
     """
@@ -98,11 +100,12 @@ class Time(ArrayCharges):
     UNITS = "seconds"
 
     def _rate(self, link: BisectionLink) -> Rate:
-        per_quarter = link.seconds_per_byte * Fraction(self.plan.element_bytes, 4)
-        return Rate(per_quarter * self.parts, link.latency * self.parts)
+        per_amount = link.seconds_per_byte * self.amount_bytes
+        return Rate(per_amount * self.parts, link.latency * self.parts)
 
     def _converted(self, level: int, passes: Sequence[int]) -> int:
-        return sum(map(self.between_pairs[level].charge, passes))
+        messages = self.hierarchy.sizes[level] - 1
+        return sum(self.between_pairs[level].charge(amount, messages) for amount in passes)
 
     def _reduced(self, reduced: Sequence[Reduced]) -> int:
         total = 0
@@ -110,14 +113,15 @@ class Time(ArrayCharges):
             often = 2 if all_reduce else 1
             if self.around_rings:
                 # n - 1 messages for a reduce-scatter or an all-gather around n accelerators.
-                messages = (2 ** len(levels) - 1) * often
+                messages = (self.hierarchy.parts(levels) - 1) * often
                 rate = self._rate(self._ring(levels))
                 total += rate.charge(sum(levels.values()), messages)
                 continue
-            for level, quarters in levels.items():
-                # At the topmost level halving and doubling are one exchange.
-                messages = 1 if level == min(levels) else often
-                total += self.between_pairs[level].charge(quarters, messages)
+            for level, amount in levels.items():
+                parts = self.hierarchy.sizes[level]
+                # Between the two parts of the topmost level halving and doubling are one exchange.
+                messages = 1 if level == min(levels) and parts == 2 else often * (parts - 1)
+                total += self.between_pairs[level].charge(amount, messages)
         return total
 
     def _local(self, layer: PlanNode, state: State) -> int:
@@ -127,9 +131,10 @@ class Time(ArrayCharges):
         accelerator = self.array.accelerator
         rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
         computing = self._macs(layer) / rate
-        # W * 2^d + A * 2^o + F * 2^m words in the whole array; every pass accesses each once.
+        # The words of the whole array, copies and all; every pass accesses each once.
         sizes = layer.weights, layer.inputs, layer.pooled
-        words = sum(size << copies for size, copies in zip(sizes, layer.copies(state), strict=True))
+        copies = layer.copies(state, self.hierarchy)
+        words = sum(size * count for size, count in zip(sizes, copies, strict=True))
         loading = words * self.plan.element_bytes / accelerator.dram_bandwidth
         # Both are of the whole array's work, so that both divide by its accelerators.
         seconds = max(computing, loading) / self.plan.accelerators
@@ -139,9 +144,9 @@ class Time(ArrayCharges):
 class Energy(ArrayCharges):
     """Joules of a step: communicated words, accessed words, and multiply-accumulates.
 
-    Each pass accesses each local tensor once, W * 2^d + A * 2^o + F * 2^m words over the array;
-    a choice doubles one of these terms, and is charged what it adds. The words before any choice,
-    and the multiply-accumulates, are charged with the first level.
+    Each pass accesses each local tensor once, with all its copies in the array; a choice between n
+    parts leaves n copies of one of W, A and F, and is charged what it adds. The words before any
+    choice, and the multiply-accumulates, are charged with the first level.
 
     Source: docs/simulator.md.
     """
@@ -157,8 +162,7 @@ class Energy(ArrayCharges):
         return self._over(self.array.energies.remote + self.array.energies.hop * link.hops)
 
     def _over(self, joules_per_word: Fraction) -> Rate:
-        words = Fraction(self.plan.element_bytes, 4 * WORD_BYTES)
-        return Rate(words * joules_per_word * self.parts)
+        return Rate(self.amount_bytes / WORD_BYTES * joules_per_word * self.parts)
 
     def _converted(self, level: int, passes: Sequence[int]) -> int:
         return self.between_pairs[level].charge(sum(passes))
@@ -185,9 +189,11 @@ class Energy(ArrayCharges):
         macs = self._macs(layer) * self.passes
         total = nearest(macs, (energy.mac + energy.sram) * self.parts)
         sizes = layer.weights, layer.inputs, layer.pooled
-        for size, copies in zip(sizes, layer.copies(state), strict=True):
-            # Both sides access a tensor that a choice replicates: its words are added again.
-            total += sum(self._accessed(size << n) for n in range(copies))
+        copies = [layer.copies(state[:n], self.hierarchy) for n in range(len(state) + 1)]
+        for above, below in pairwise(copies):
+            # Each part accesses a tensor that a choice replicates: its words are added again.
+            added = zip(sizes, above, below, strict=True)
+            total += sum(self._accessed(size * (n - m)) for size, m, n in added)
         return total + self._accessed(sum(sizes))
 
     def _accessed(self, elements: int) -> int:

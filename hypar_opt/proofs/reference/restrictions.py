@@ -26,11 +26,11 @@ class Restrictions:
     """
 
     def __init__(self, plan: Plan, graph: PlanGraph) -> None:
-        self._plan = plan
+        self._plan, self._hierarchy = plan, plan.hierarchy
         self._nodes: Sequence[PlanNode] = graph.nodes
         self._shared = graph.shared
         self._pins = self._read_pins()
-        self._least: dict[tuple[int, State], int | None] = {}
+        self._least: dict[tuple[int, tuple[tuple[int, int], ...]], int | None] = {}
 
     @property
     def any(self) -> bool:
@@ -41,7 +41,7 @@ class Restrictions:
 
     @property
     def capacity(self) -> int | None:
-        """Bytes of an accelerator's memory, times 2^levels, as loads are."""
+        """Bytes of the memory of all accelerators together, as loads are."""
         memory = self._plan.constraints.memory
         return None if memory is None else memory * self._plan.accelerators
 
@@ -55,28 +55,33 @@ class Restrictions:
         # What is shared takes what its layers leave it; see `even` for its states.
         if not self._plan.constraints.even or position < self._shared:
             return True
-        # The axis is split once more than above: into twice as many equal parts.
-        return self._nodes[position].splits[choice].size % (2 << above.count(choice)) == 0
+        # The axis is split once more than above.
+        return self._nodes[position].splits[choice].size % self._parts(state, choice) == 0
 
     def even(self, position: int, state: State) -> bool:
         """Return whether a shared tensor is in equal parts in a state of all levels."""
         node = self._nodes[position]
         if position >= self._shared or node.stored or not self._plan.constraints.even:
             return True
-        return all(split.size % (1 << state.count(c)) == 0 for c, split in enumerate(node.splits))
+        return all(split.size % self._parts(state, c) == 0 for c, split in enumerate(node.splits))
+
+    def _parts(self, state: State, choice: int) -> int:
+        """Return into how many parts a choice has split its axis in a state."""
+        return self._hierarchy.parts(level for level, made in enumerate(state) if made == choice)
 
     def load(self, position: int, state: State) -> int:
-        """Return a node's load on an accelerator's memory, in bytes times 2^levels.
+        """Return a node's load in a state of all levels, in bytes of all accelerators together.
 
-        W / 2^(m+o) weights, A / 2^(d+m) of its input and F' / 2^(d+o) of its output before
-        pooling; in training as many gradients and errors, and the optimizer's state.
+        Each of these has its part of the weights, of the input and of the output before pooling; in
+        training as much of gradients and errors, and the optimizer's state. Nothing where memory
+        is not limited.
         """
+        if self._plan.constraints.memory is None:
+            return 0
         node, element_bytes = self._nodes[position], self._plan.element_bytes
-        # In units of 2^-levels bytes each level without a choice is a factor of 2.
-        undecided = self._plan.levels - len(state)
-        weights, inputs, outputs = (copies + undecided for copies in node.copies(state))
-        stored = node.stored << weights
-        maps = (node.inputs << inputs) + (node.outputs << outputs)
+        weights, inputs, outputs = node.copies(state, self._hierarchy)
+        stored = node.stored * weights
+        maps = node.inputs * inputs + node.outputs * outputs
         if self._plan.inference:
             return element_bytes * (stored + maps)
         optimizer = self._plan.constraints.optimizer
@@ -88,8 +93,8 @@ class Restrictions:
         """Return a node's least load over all completions of a state; None without one."""
         if len(state) == self._plan.levels:
             return self.load(position, state)
-        # The order of choices above matters neither to pins nor to parts nor to loads.
-        key = position, tuple(sorted(state))
+        # Neither pins nor parts nor loads depend on which levels of as many parts make a choice.
+        key = position, tuple(sorted(zip(state, self._hierarchy.sizes, strict=False)))
         if key not in self._least:
             below = [(*state, choice) for choice in range(len(self._plan.choices))]
             loads = [self.least(position, more) for more in below if self.allows(position, more)]

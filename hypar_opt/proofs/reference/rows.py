@@ -164,7 +164,10 @@ def _costs_at(problem: PlanProblem, chosen: Sequence[State], node: int, level: i
 
 
 def _even_layouts(tensor: PlanNode, costs: Sequence[Sequence[int]]) -> Sequence[int]:
-    """Return a shared tensor's layouts, H1 first: the cheapest in equal parts, if there are any."""
+    """Return a shared tensor's layouts, H1 first: the cheapest in equal parts, if there are any.
+
+    For files of version 1, which state none, and whose levels have two parts each.
+    """
     batch, channels = (split.size for split in tensor.splits[:2])
     # By how often it is split by batch: the least cost so far, and its layouts.
     least: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}

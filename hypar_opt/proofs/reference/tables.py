@@ -29,9 +29,10 @@ def tables_of(plan: Plan) -> list[CostTable]:
 
     With scope ``level`` there is one for each level, given the plan's own choices above; a
     choice is allowed if choices below complete it, and its load is the least of those.
-    With scope ``joint`` there is one: where bytes cost the same at every level, of two choices
-    and nothing restricted, a chain for each threshold t = 1..H, "model parallelism at t levels
-    or more", side by side; else one choice for each state of a layer, in the order of `states`.
+    With scope ``joint`` there is one: where all levels have as many parts and bytes cost the same,
+    of two choices and nothing restricted, a chain for each threshold t = 1..H, "model parallelism
+    at t levels or more", side by side; else one choice for each state of a layer, in the order of
+    `states`.
 
     Raises
     ------
@@ -73,6 +74,7 @@ def _has_thresholds(problem: PlanProblem) -> bool:
     return (
         isinstance(problem.charges, Bytes)
         and len(problem.plan.choices) == 2
+        and problem.plan.hierarchy.uniform
         and len(set(problem.plan.level_weights)) <= 1
         and not problem.restrictions.any
         and problem.charges.exchanges.has_thresholds
@@ -136,11 +138,11 @@ def _threshold_table(problem: PlanProblem) -> CostTable:
     """Return H independent graphs, t = 1..H: "model at t levels or more?" for each node.
 
     That of t is a level's, below H - t levels of data and t - 1 of model parallelism:
-    over all levels a node with model parallelism at m of them is charged 2^(t-1) times its
-    output for each t up to m, and 2^(H-t) times its weights for each t above. A boundary is
-    charged the same at each level whose pair of choices exchanges; such levels are fewest where
-    the levels of one node contain the other's, and then as many as there are t at which the
-    two of its choices exchange.
+    over all levels, of n parts each, a node with model parallelism at m of them is charged for its
+    output n^(t-1) times what a level alone is, for each t up to m, and n^(H-t) times for its
+    weights, for each t above. A boundary is charged the same at each level whose pair of choices
+    exchanges; such levels are fewest where the levels of one node contain the other's, and then as
+    many as there are t at which the two of its choices exchange.
 
     Source: docs/decisions/0005-joint-optimum.md.
     """

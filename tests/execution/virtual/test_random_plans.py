@@ -17,9 +17,12 @@ import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.states import of_rows
 from hypar_opt.errors import RefusedError
+from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.sharding.program import Program
+from hypar_opt.workload.parallelism import CHOICES
 from tests.execution.drawn import drawn_network, drawn_programs, run_as_one_device
 from tests.slow import slow_after
+from tests.strategies.written_plans import storing, written
 
 HIERARCHIES = ((3,), (4,), (6,), (2, 3), (3, 2), (4, 2), (2, 2, 3))
 
@@ -38,7 +41,7 @@ def programs(part: int) -> Iterator[tuple[int, ho.Network, Program]]:
 
 @pytest.mark.parametrize("seed", slow_after(20, range(200)))
 def test_levels_of_other_sizes_move_what_is_charged(seed: int) -> None:
-    """Levels of three, four and six parts: by the steps, by the cost model, and on devices."""
+    """Levels of three, four and six parts: by steps, cost model, proofs, and on devices."""
     network = drawn_network(seed)
     (program,) = drawn_programs(network, seed, 1, HIERARCHIES)
     workload, states = program.workload, of_rows(program.rows, len(program.workload.nodes))
@@ -56,6 +59,11 @@ def test_levels_of_other_sizes_move_what_is_charged(seed: int) -> None:
         for charge, size in zip(charges, shapes, strict=True)
     )
     assert Fraction(charged, cost.resolution) == moved
+    asked = {"batch": workload.batch, "hierarchy": program.sizes, "whole_levels": True}
+    write = written(network, "joint", choices=CHOICES, reading="executed", **asked)
+    plan = write(tuple(tuple(row[workload.shared :]) for row in program.rows))
+    tensors = [{node: row[node] for node in workload.tensor_writers} for row in program.rows]
+    assert price_of(storing(plan, tensors)) == moved
     with suppress(RefusedError):  # a split shuffle that moves another number of channels
         result = run_as_one_device(network, program, seed)
         assert sum(row.counted for row in result.exchanges) == moved
