@@ -166,9 +166,23 @@ PROOFS = (
     Mutant(
         "a ring takes a message more",
         "proofs/reference/physical",
-        "messages = (self.hierarchy.parts(levels) - 1) * often",
-        "messages = self.hierarchy.parts(levels) * often",
+        "messages = (self.hierarchy.parts(ring) - 1) * often",
+        "messages = self.hierarchy.parts(ring) * often",
         ("proofs/test_proof_tables",),
+    ),
+    Mutant(
+        "between three parts halving and doubling are one exchange",
+        "proofs/reference/physical",
+        "messages = 1 if level == min(levels) and parts == 2 else",
+        "messages = 1 if level == min(levels) else",
+        ("proofs/test_proof_tables",),
+    ),
+    Mutant(
+        "a bucket is one gradient too full",
+        "proofs/reference/buckets",
+        "if elements > most or not buckets:",
+        "if elements - stored[node] > most or not buckets:",
+        ("proofs/test_buckets",),
     ),
     Mutant(
         "thresholds in spite of unequal level weights",

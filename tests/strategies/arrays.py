@@ -26,8 +26,13 @@ def arrays(most_levels: int = 3, *, least_levels: int = 1) -> st.SearchStrategy[
     return st.builds(partial(random_array, detailed=True), st.randoms(), levels)
 
 
-def random_array(rng: Random, levels: int, *, detailed: bool = False) -> ho.Array:
-    """An array of 2^levels accelerators, on links that are unequal where a topology has a say."""
+def random_array(
+    rng: Random, levels: int, *, detailed: bool = False, of_parts: bool = False
+) -> ho.Array:
+    """An array of 2^levels accelerators, on links that are unequal where a topology has a say.
+
+    Or of as many as come: two dimensions, of two parts or more.
+    """
 
     def amount(*choices: int) -> int:
         return rng.choice(choices) * rng.randint(1, 9)
@@ -39,16 +44,20 @@ def random_array(rng: Random, levels: int, *, detailed: bool = False) -> ho.Arra
             "duplex": rng.choice(["full", "half"]),
         }
 
-    first = rng.randint(0, levels)
+    above = rng.randint(0, levels)
+    first, second = 2**above, 2 ** (levels - above)
     topology: dict[str, Any] = {"kind": rng.choice(TOPOLOGIES)}
+    if of_parts:
+        first, second = rng.randint(2, 6), rng.randint(2, 4)
+        topology = {"kind": rng.choice(TOPOLOGIES[1:])}
     match topology["kind"]:
         case "torus" | "mesh":
-            topology |= {"shape": [2**first, 2 ** (levels - first)], "link": link()}
+            topology |= {"shape": [first, second], "link": link()}
         case "nodes":
-            topology |= {"nodes": 2**first, "per_node": 2 ** (levels - first)}
+            topology |= {"nodes": first, "per_node": second}
             topology |= {"link": link(), "fabric": link()}
         case "graph":
-            names: list[int | str] = [*range(2**levels), "switch"]
+            names: list[int | str] = [*range(first * second), "switch"]
             rng.shuffle(names)
             ends = [(rng.choice(names[:n]), names[n]) for n in range(1, len(names))]
             ends += [(u, v) for u, v in [rng.sample(names, 2)] if {u, v} not in map(set, ends)]
@@ -56,7 +65,7 @@ def random_array(rng: Random, levels: int, *, detailed: bool = False) -> ho.Arra
             edges = [{"source": u, "target": v, **link()} for u, v in ends]
             topology["graph"] = {"nodes": nodes, "edges": edges}
         case _:
-            topology |= {"accelerators": 2**levels, "link": link()}
+            topology |= {"accelerators": first * second, "link": link()}
     accelerator: dict[str, Any] = {
         "units": rng.randint(1, 4),
         "operations": f"{amount(10, 1000)} kOPS",

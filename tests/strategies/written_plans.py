@@ -16,6 +16,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import words_of
+from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES
 from tests.strategies.arrays import random_array
@@ -86,7 +87,15 @@ def random_written_problem(rng: Random, cost: str, reading: str) -> tuple[ho.Net
     if cost == "bytes":
         weights = tuple(rng.randint(1, 4) for _ in range(levels)) if rng.random() < 0.3 else ()
         return network, asked | {"levels": levels, "level_weights": weights}
-    array = random_array(rng, levels, detailed=True)
+    of_parts = reading == "executed" and rng.random() < 0.7
+    array = random_array(rng, levels, detailed=True, of_parts=of_parts)
+    if of_parts:
+        array = array.with_whole_levels() if rng.random() < 0.5 else array
+        described = {**array.description(), "collective": rng.choice(COLLECTIVES)}
+        if rng.random() < 0.5:
+            described["bucket"] = rng.choice(["20 B", "200 B", "20 kB"])
+        array = validate(Array, described)
+        asked["batch"] *= lcm(*array.hierarchy().sizes)
     return network, asked | {"array": array, "placement": rng.choice(list(array.orders()))}
 
 

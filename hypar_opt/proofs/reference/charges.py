@@ -155,7 +155,7 @@ class Bytes(ExchangeCharges):
         self.resolution = Fraction(plan.element_bytes, self.exchanges.unit).denominator
 
     def _reduced(self, reduced: Sequence[Reduced]) -> int:
-        moved = (each for levels, _ in reduced for each in levels.items())
+        moved = (each for levels, *_ in reduced for each in levels.items())
         return sum(self._converted(level, [amount]) for level, amount in moved)
 
     def _converted(self, level: int, passes: Sequence[int]) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from functools import cached_property
 from math import lcm
 from types import MappingProxyType
@@ -21,6 +22,7 @@ import numpy as np
 
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import CheckFailedError
+from hypar_opt.proofs.reference.buckets import shares_of_latency
 from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, State, nodes_of
 
 if TYPE_CHECKING:
@@ -99,6 +101,8 @@ class Reduction(NamedTuple):
     quarters: int
     """At a level of two parts above which nothing is split."""
     all_reduce: bool
+    latency: Fraction = Fraction(1)
+    """The share that it is charged of a latency: less in a bucket of several gradients."""
 
 
 class Reduced(NamedTuple):
@@ -107,6 +111,7 @@ class Reduced(NamedTuple):
     levels: dict[int, int]
     """Amounts, by level."""
     all_reduce: bool
+    latency: Fraction = Fraction(1)
 
 
 @dataclass(frozen=True)
@@ -197,14 +202,14 @@ class Exchanges:
     def reduced(self, node: int, state: State) -> list[Reduced]:
         """Return what a node reduces in each pass, given its choices at the topmost levels."""
         passes: dict[Pass, Reduced] = {}
-        for step, choices, copying, quarters, _ in self.reductions[node]:
+        for step, choices, copying, quarters, _, latency in self.reductions[node]:
             amount = quarters * self.unit // 4
             for level, (choice, parts) in enumerate(zip(state, self.hierarchy.sizes, strict=False)):
                 if choice in choices:
                     if step not in passes:
                         # One reduction joins all levels of a pass, whichever their choices.
                         own = (r.all_reduce for r in self.reductions[node] if r.step is step)
-                        passes[step] = Reduced({}, any(own))
+                        passes[step] = Reduced({}, any(own), latency)
                     levels = passes[step].levels
                     levels[level] = levels.get(level, 0) + amount * (parts - 1)
                 amount *= parts if choice in copying else 1
@@ -238,11 +243,11 @@ def exchanges_of(plan: Plan) -> Exchanges:
         )
     passes = (Pass.FORWARD,) if plan.inference else tuple(Pass)
     fed = {edge.target for edge in graph.edges if not edge.weights}
-    reductions = []
+    reductions, shares = [], _shares_of_latency(plan, graph)
     for position, node in enumerate(graph.nodes):
         # No layer reads the error of the network's input; AccPar charges it by convention.
         is_fed = position in fed or reading.of_network_input
-        charged = _reductions(reading, node, is_fed=is_fed)
+        charged = _reductions(reading, node, shares[position], is_fed=is_fed)
         kept = (r for r in charged if r.step in passes and r.quarters and r.choices)
         reductions.append(tuple(kept))
     # No proof rests on a choice that a node does not have, but potentials state one for it.
@@ -272,7 +277,14 @@ def shares_tensors(plan: Plan) -> bool:
     return reading is not None and reading.scattered
 
 
-def _reductions(reading: ReadingFactors, node: PlanNode, *, is_fed: bool) -> Iterator[Reduction]:
+def _shares_of_latency(plan: Plan, graph: PlanGraph) -> list[Fraction]:
+    most = plan.array.description.bucket_elements(plan.element_bytes) if plan.array else 1
+    return shares_of_latency(graph, most) if most > 1 else [Fraction(1)] * len(graph.nodes)
+
+
+def _reductions(
+    reading: ReadingFactors, node: PlanNode, latency: Fraction, *, is_fed: bool
+) -> Iterator[Reduction]:
     """Yield the reductions of a node: Table 1, and AccPar's Type III.
 
     Those of 0 quarters, or by no choice, are among them.
@@ -284,7 +296,7 @@ def _reductions(reading: ReadingFactors, node: PlanNode, *, is_fed: bool) -> Ite
     weights, inputs, outputs = node.copied_by
     partial = frozenset(c for c, split in enumerate(node.splits) if split.output == "partial")
     sums = frozenset(c for c, split in enumerate(node.splits) if split.shares_statistics)
-    yield Reduction(Pass.GRADIENT, weights, weights, reading.gradient * node.stored, True)
+    yield Reduction(Pass.GRADIENT, weights, weights, reading.gradient * node.stored, True, latency)
     forward, backward = reading.forward_sum * output, reading.backward_sum * output
     yield Reduction(Pass.FORWARD, partial, outputs, forward, not reading.scattered)
     yield Reduction(Pass.BACKWARD, partial, outputs, backward, False)

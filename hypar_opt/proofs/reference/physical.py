@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from fractions import Fraction
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from hypar_opt.errors import CheckFailedError
@@ -25,6 +25,9 @@ WORD_BYTES = 4
 """An array's energies are those of 32-bit words."""
 
 
+WHOLE = Fraction(1)
+
+
 def nearest(amount: int, rate: Fraction, messages: int = 0, latency: Fraction = Fraction()) -> int:
     """Return ``amount * rate + messages * latency``, rounded half up to an integer."""
     # floor(x + 1/2) in integers, as the search's charges are rounded: both have to agree.
@@ -40,9 +43,13 @@ class Rate(NamedTuple):
     per_amount: Fraction
     per_message: Fraction = Fraction()
 
-    def charge(self, amount: int, messages: int = 1) -> int:
-        """Return the charge of an exchange; nothing to move is no message."""
-        return nearest(amount, self.per_amount, messages, self.per_message) if amount else 0
+    def charge(self, amount: int, messages: int = 1, latency: Fraction = WHOLE) -> int:
+        """Return the charge of an exchange with a share of its latency.
+
+        Nothing to move is no message.
+        """
+        per_message = self.per_message * latency
+        return nearest(amount, self.per_amount, messages, per_message) if amount else 0
 
 
 class ArrayCharges(ExchangeCharges):
@@ -66,11 +73,23 @@ class ArrayCharges(ExchangeCharges):
         self.passes = 1 if plan.inference else 3
         links = map(self.array.interconnect.bisection, plan.placement)
         self.between_pairs = [self._rate(link) for link in links]
-        self.around_rings = self.array.collective == "ring"
+        self.around_rings = self.array.collective != "pairwise"
+        self.dimensions = self.array.dimensions_of(plan.placement)
+        if self.array.collective == "ring":
+            self.dimensions = (0,) * len(plan.placement)
 
     def joins_levels(self, node: int, state: State) -> bool:
         reduced = self.exchanges.reduced(node, state)
-        return self.around_rings and any(len(levels) > 1 for levels, _ in reduced)
+        rings = (ring for each in reduced for ring in self._rings(each.levels))
+        return self.around_rings and any(len(ring) > 1 for ring in rings)
+
+    def _rings(self, levels: Iterable[int]) -> list[tuple[int, ...]]:
+        """Return the rings of a reduction over levels, one after the other.
+
+        One over all of them; hierarchical, one a run of levels of a dimension of the hardware.
+        """
+        runs = groupby(sorted(levels), self.dimensions.__getitem__)
+        return [tuple(run) for _, run in runs]
 
     @abstractmethod
     def _rate(self, link: BisectionLink) -> Rate:
@@ -109,19 +128,20 @@ class Time(ArrayCharges):
 
     def _reduced(self, reduced: Sequence[Reduced]) -> int:
         total = 0
-        for levels, all_reduce in reduced:
+        for levels, all_reduce, latency in reduced:
             often = 2 if all_reduce else 1
             if self.around_rings:
-                # n - 1 messages for a reduce-scatter or an all-gather around n accelerators.
-                messages = (self.hierarchy.parts(levels) - 1) * often
-                rate = self._rate(self._ring(levels))
-                total += rate.charge(sum(levels.values()), messages)
+                for ring in self._rings(levels):
+                    # n - 1 messages for a reduce-scatter or an all-gather around n accelerators.
+                    messages = (self.hierarchy.parts(ring) - 1) * often
+                    rate = self._rate(self._ring(ring))
+                    total += rate.charge(sum(map(levels.__getitem__, ring)), messages, latency)
                 continue
             for level, amount in levels.items():
                 parts = self.hierarchy.sizes[level]
                 # Between the two parts of the topmost level halving and doubling are one exchange.
                 messages = 1 if level == min(levels) and parts == 2 else often * (parts - 1)
-                total += self.between_pairs[level].charge(amount, messages)
+                total += self.between_pairs[level].charge(amount, messages, latency)
         return total
 
     def _local(self, layer: PlanNode, state: State) -> int:
@@ -169,16 +189,18 @@ class Energy(ArrayCharges):
 
     def _reduced(self, reduced: Sequence[Reduced]) -> int:
         by_level: Counter[int] = Counter()
-        by_ring: Counter[frozenset[int]] = Counter()
-        for levels, _ in reduced:
+        by_ring: Counter[tuple[frozenset[int], tuple[int, ...]]] = Counter()
+        for levels, *_ in reduced:
             by_level.update(levels)
-            by_ring[frozenset(levels)] += sum(levels.values())
+            for ring in self._rings(levels):
+                # Of passes over the same levels all words are rounded together.
+                by_ring[frozenset(levels), ring] += sum(map(levels.__getitem__, ring))
         if not self.around_rings:
             return sum(self._converted(level, [moved]) for level, moved in by_level.items())
         energy = self.array.energies
         # Remote access is each level's, whatever links its words cross around a ring.
         total = sum(map(self._over(energy.remote).charge, by_level.values()))
-        for ring, moved in by_ring.items():
+        for (_, ring), moved in by_ring.items():
             total += self._over(energy.hop * self._ring(ring).hops).charge(moved)
         return total
 
