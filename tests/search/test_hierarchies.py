@@ -156,8 +156,6 @@ def test_a_plan_of_six_nodes_of_eight_is_written_read_and_run(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (["export", "plan.json", "--to", "jax"], "JAX meshes are of two parts"),
-        (["run", "plan.json", "--backend", "jax"], "JAX meshes are of two parts"),
         (["verify", "plan.json"], "certificates are of levels of two parts"),
         (["simulate", "plan.json", "--array", "hmc-htree-16"], "the plan is for 6 accelerators"),
         (["solve", "sfc", "--hierarchy", "3"], "batch: should be a multiple of 3"),
