@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from hypar_opt.cli import output
+from hypar_opt.cli import inputs, output
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
@@ -55,11 +55,32 @@ def problem_arguments(typed: ProblemOptions) -> ProblemArguments:
     return {**cost_arguments(typed), **sizes}
 
 
-def stated_levels(typed: SizeOptions) -> int | None:
-    """Return the number of levels that options state, by itself or as a hierarchy."""
-    from hypar_opt.plan.arguments import levels_of
+def papers_array(typed: SizeOptions) -> str | None:
+    """Return the paper's array of the levels that options state; None where it has none such."""
+    from hypar_opt.plan.arguments import hierarchy_of
 
-    return levels_of(_stated(typed), typed.levels)
+    sizes = _stated(typed)
+    if sizes is None:
+        return inputs.default_array(typed.levels)
+    hierarchy = hierarchy_of(sizes, typed.levels, whole=typed.whole_levels)
+    return inputs.default_array(hierarchy.levels) if hierarchy.of_halves else None
+
+
+def needed_array(typed: SizeOptions, what: str) -> str:
+    """Return the paper's array of the levels that options state, for what needs an array.
+
+    Raises
+    ------
+    HyparError
+        If there is none of such levels.
+    """
+    array = papers_array(typed)
+    if array is None:
+        raise HyparError(
+            f"{what} needs an array, whose levels have two parts each; --hierarchy is"
+            f" {typed.hierarchy}"
+        )
+    return array
 
 
 def _stated(typed: SizeOptions) -> tuple[int, ...] | None:

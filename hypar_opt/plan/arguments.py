@@ -73,8 +73,7 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     if not isinstance(whole, bool):
         raise HyparError(f"{argument('whole_levels')} should be true or false, got {shown(whole)}")
     if "hierarchy" in fields:
-        stated = hierarchy_of(fields.pop("hierarchy"), fields.get("levels"))
-        stated = stated if whole else stated.in_primes
+        stated = hierarchy_of(fields.pop("hierarchy"), fields.get("levels"), whole=whole)
         fields["levels"] = stated.levels
         if not stated.of_halves:
             fields["parts"] = stated.sizes
@@ -104,48 +103,35 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     return problem.model_copy(update={"reading": default_reading(problem, network)})
 
 
-def hierarchy_of(sizes: Sequence[int], levels: int | None = None) -> Hierarchy:
+def hierarchy_of(
+    sizes: Sequence[int], levels: int | None = None, *, whole: bool = False
+) -> Hierarchy:
     """Return the hierarchy that is stated by the parts of each level, H1 first.
 
     Parameters
     ----------
     levels
         Their number where it is stated too.
+    whole
+        Whether levels stay whole, in place of their prime factors.
 
     Raises
     ------
     HyparError
         If the two differ, or a level has less than two parts.
     """
-    stated = argument("hierarchy")
+    name = argument("hierarchy")
     if not isinstance(sizes, list | tuple):
-        raise HyparError(f"{stated} should be the parts of each level, got {shown(sizes)}")
+        raise HyparError(f"{name} should be the parts of each level, got {shown(sizes)}")
     for level, size in enumerate(sizes, start=1):
         if type(size) is not int or not 2 <= size <= MAX_PARTS:
             raise HyparError(
-                f"{stated}: H{level} should have 2 to {MAX_PARTS:,} parts, got {shown(size)}"
+                f"{name}: H{level} should have 2 to {MAX_PARTS:,} parts, got {shown(size)}"
             )
     if levels not in (None, len(sizes)):
-        raise HyparError(f"{stated} has {len(sizes)} levels, {argument('levels')} says {levels}")
-    return Hierarchy(tuple(sizes))
-
-
-def levels_of(sizes: Sequence[int] | None, levels: int | None = None) -> int | None:
-    """Return the number of levels, which a hierarchy of halves may state.
-
-    Raises
-    ------
-    HyparError
-        As `hierarchy_of`, or if a level has other than two parts.
-    """
-    if sizes is None:
-        return levels
-    hierarchy = hierarchy_of(sizes, levels)
-    if not hierarchy.of_halves:
-        level, size = next((n, size) for n, size in enumerate(hierarchy.sizes, 1) if size != 2)
-        stated = argument("hierarchy")
-        raise HyparError(f"{stated}: H{level} should have 2 parts here, got {size}")
-    return hierarchy.levels
+        raise HyparError(f"{name} has {len(sizes)} levels, {argument('levels')} says {levels}")
+    stated = Hierarchy(tuple(sizes))
+    return stated if whole else stated.in_primes
 
 
 def default_reading(problem: Problem, network: Network | None = None) -> str:
