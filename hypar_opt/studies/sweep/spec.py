@@ -148,7 +148,7 @@ def _default_reading(network: str, array: str) -> str:
     described, place = network_of(network), place_of(array)
     # The batch does not matter, but levels of other than two parts divide it.
     batch = lcm(*place.sizes) if isinstance(place, Hierarchy) else 256
-    return problem_of(described, batch=batch, **on(place)).reading
+    return problem_of(described, **{**on(place), "batch": batch}).reading
 
 
 def _hierarchies(spec: SweepSpec, file: str) -> list[str]:
