@@ -16,6 +16,7 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.search.reductions import thresholds_of
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES
 from tests.commands import command
@@ -108,6 +109,29 @@ def test_a_search_finds_the_best_of_every_plan(seed: int) -> None:
     level = ho.solve(network, **asked)
     assert level.cost.total >= plan.cost.total
     assert keeps(instance, level.assignments())
+
+
+@pytest.mark.parametrize("seed", slow_after(12, range(60)))
+def test_levels_of_equal_parts_are_proved_optimal_by_thresholds(seed: int) -> None:
+    """On chains by dynamic programming, on graphs by elimination, on both by minimum cuts."""
+    rng = Random(seed)
+    parts, levels = rng.randint(3, 6), rng.randint(2, 3)
+    networks = iter(lambda: random_network(rng, 3) if seed % 2 else random_graph(rng, most=3), None)
+    network = next(one for one in networks if plans_of(one, levels, 2) <= 1500)
+    asked: Any = {"batch": parts, "hierarchy": (parts,) * levels, "whole_levels": True}
+    instance = Instance(network, problem_of(network, **asked))
+    least = min(
+        sum(price_levels(instance.workload, instance.cost, rows), Fraction())
+        for rows in every_plan_of(network, levels, 2)
+    )
+    for solver in ("dp", "cut") if thresholds_of(instance) else ("dp",):
+        try:
+            plan = ho.solve(network, solver=solver, search="joint", **asked)
+        except ho.errors.RefusedError:  # cuts take no pair that is cheaper unlike
+            assert solver == "cut"
+            continue
+        assert plan.cost.total == plan.solver.bound == least
+        assert plan.solver.status == "optimal"
 
 
 @pytest.mark.parametrize("sizes", [(6, 8), (3,), (2, 5), (7, 2)])

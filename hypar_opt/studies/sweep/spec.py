@@ -146,9 +146,10 @@ def _axis(
 def _default_reading(network: str, array: str) -> str:
     # As in `solve`: by the array's digest, since names are not unique.
     described, place = network_of(network), place_of(array)
-    # The batch does not matter, but levels of other than two parts divide it.
-    batch = lcm(*place.sizes) if isinstance(place, Hierarchy) else 256
-    return problem_of(described, **{**on(place), "batch": batch}).reading
+    asked = on(place)
+    if isinstance(place, Hierarchy):  # the batch does not matter, but levels may have to divide it
+        asked["batch"] = lcm(*place.sizes)
+    return problem_of(described, **asked).reading
 
 
 def _hierarchies(spec: SweepSpec, file: str) -> list[str]:
