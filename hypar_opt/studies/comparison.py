@@ -65,8 +65,7 @@ class ComparisonRow:
     """One plan of one network: its bytes by the reading, its step simulated on an array.
 
     ``speedup`` and ``energy_efficiency`` are over Data Parallelism; those with ``executed_`` are
-    of the same choices when run. Amounts are None if the plan is infeasible or refused, for the
-    ``reason``, or if no run of its choices is known.
+    of the same choices when run. Amounts are None where they are not known, for the ``reason``.
     """
 
     network: str
@@ -163,9 +162,8 @@ def compare(
     -------
     Comparison
         One row per plan and case, in the order above: ``joint`` is the optimum over all levels
-        by the cost, ``time`` the plan of the least time in closed form on an array, ``three`` the
-        optimum of three choices in the reading ``executed``. Infeasible and refused plans have a
-        reason.
+        by the cost, ``time`` the plan of the least time in closed form, ``three`` the optimum of
+        three choices in the reading ``executed``. Infeasible and refused plans have a reason.
 
     Raises
     ------
@@ -182,7 +180,7 @@ def compare(
     places: Sequence[str | Path | Array | None] = [None] if arrays is None else _several(arrays)
     described = [find_network(network) for network in network_names]
     cases = [
-        (network, problem_of(network, **_case(problem, batch, array)))
+        (network, problem_of(network, **(problem | {"batch": batch, "array": array})))
         for array in [place if place is None else find_array(place) for place in places]
         for batch in _several(batches)
         for network in described
@@ -252,10 +250,6 @@ def _stated(name: str, network: Network, problem: Problem) -> Problem:
     return problem.model_copy(update=update)
 
 
-def _case(problem: ProblemArguments, batch: int, array: Array | None) -> ProblemArguments:
-    return {**problem, "batch": batch, "array": array}
-
-
 def _measured(
     name: str, network: Network, problem: Problem, run: RunArguments
 ) -> _Measured | HyparError:
@@ -298,9 +292,9 @@ def _row(
         "bytes": repriced(own.plan, cost="bytes").cost.total,
         "executed_bytes": own.plan.cost.executed_bytes,
         "data_parallel_bytes": own.plan.cost.data_parallel_bytes,
+        "seconds": own.step and own.step.seconds,
+        "joules": own.step and own.step.joules,
     }
-    if own.step is not None:
-        amounts |= {"seconds": own.step.seconds, "joules": own.step.joules}
     # A layer pinned to model parallelism makes Data Parallelism infeasible: there is no baseline.
     if not isinstance(data, HyparError):
         # Data Parallelism by the plan's reading.
