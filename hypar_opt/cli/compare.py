@@ -38,7 +38,11 @@ NETWORKS = options.network_argument(
 )
 BATCHES = several(options.BATCH, "B")
 LEVELS = several(options.LEVELS, "H", ", for the paper's arrays; other arrays have fixed levels")
-ARRAYS = several(options.ARRAY, "NAME|FILE", ". Default: the paper's H tree")
+ARRAYS = several(
+    options.ARRAY,
+    "NAME|FILE",
+    ". Default: the paper's H tree; for a --hierarchy of other parts none, and bytes alone",
+)
 CSV = options.table_option(help="Write the rows to this CSV file.")
 
 
@@ -157,10 +161,11 @@ def _bars(rows: list[ComparisonRow], pictures: Any) -> Any:
         for plan, by_case in ratios.items()
     }
     reading = " and ".join(dict.fromkeys(row.reading for row in rows))
+    what = "performance over" if simulated else "fewer bytes than"
     return pictures.bars(
         list(cases),
         series,
         ylabel="times Data Parallelism" if simulated else "times fewer bytes",
-        title=f"{'performance' if simulated else 'bytes'} over Data Parallelism, reading {reading}",
+        title=f"{what} Data Parallelism, reading {reading}",
         baseline=1.0,
     )

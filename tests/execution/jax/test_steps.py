@@ -124,7 +124,15 @@ def test_only_what_may_be_equal_has_a_number_of_its_own(seed: int) -> None:
         assert numbers(network, seed, alone=True) == []
 
 
-def numbers(network: Network, seed: int, *, alone: bool = False) -> list[str]:
-    program = alike_program(random.Random(seed), network, (2, 2, 2))
+def test_no_index_of_the_topmost_level_is_above_a_number() -> None:
+    """Or it would multiply by more than 1."""
+    for sizes in ((2, 2), (4, 2)):
+        assert min(map(int, numbers(gpt(tied=True), 0, sizes))) == sizes[0] - 1
+
+
+def numbers(
+    network: Network, seed: int, sizes: tuple[int, ...] = (2, 2, 2), *, alone: bool = False
+) -> list[str]:
+    program = alike_program(random.Random(seed), network, sizes)
     text = module_text(ShardedNetwork(network, program), title="", alone=alone)
     return re.findall(r"apart\(.*?, (\d+)\)", text[text.index("def loss") :])
