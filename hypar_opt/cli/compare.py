@@ -74,7 +74,7 @@ def compare(
         arguments["hierarchy"], arguments["whole_levels"] = parts.sizes, True
     with recorded_reads() as read:
         described = [find_network(name) for typed in networks for name in named(typed)]
-        # The paper's arrays have halves: other levels are compared without an array, by bytes.
+        # The paper's arrays have levels of two parts: others are compared without one, by bytes.
         alone = array is None and hierarchy is not None and sizes is None
         arrays = None if alone else _arrays(array, sizes)
     output.check_outputs(read, csv_file, picture=picture)

@@ -77,8 +77,8 @@ def needed_array(typed: SizeOptions, what: str) -> str:
     array = papers_array(typed)
     if array is None:
         raise HyparError(
-            f"{what} needs an array, whose levels have two parts each; --hierarchy is"
-            f" {typed.hierarchy}"
+            f"{what} needs an array of the levels {typed.hierarchy}: --array NAME|FILE; the"
+            " paper's have levels of two parts"
         )
     return array
 

@@ -182,11 +182,11 @@ def test_a_plan_of_six_nodes_of_eight_is_written_read_and_run(tmp_path: Path) ->
     [
         (["verify", "plan.json"], "certificates are of levels of two parts"),
         (["simulate", "plan.json", "--array", "hmc-htree-16"], "the plan is for 6 accelerators"),
-        (["simulate", "sfc", "--hierarchy", "3"], "a simulation needs an array, whose levels"),
-        (["report", "sfc", "--hierarchy", "3"], "a report needs an array, whose levels"),
+        (["simulate", "sfc", "--hierarchy", "3"], "a simulation needs an array of the levels 3"),
+        (["report", "sfc", "--hierarchy", "3"], "a report needs an array of the levels 3"),
         (
             ["explore", "sfc", "--free", "all", "--objective", "time", "--hierarchy", "3"],
-            "--objective time needs an array, whose levels",
+            "--objective time needs an array of the levels 3",
         ),
         (["solve", "sfc", "--hierarchy", "3"], "batch: should be a multiple of 3"),
         (

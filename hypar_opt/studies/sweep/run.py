@@ -176,7 +176,8 @@ def _run_item(item: tuple[str, Case]) -> tuple[str, SweepRow]:
 def is_solved_together(case: Case) -> bool:
     """Return whether `run_together` accepts a case."""
     place = place_of(case.array)
-    if isinstance(place, Hierarchy) and not place.of_halves:
+    size = place if isinstance(place, Hierarchy) else place.interconnect
+    if size.accelerators != 2**place.levels:  # `solve_many` has levels of two parts
         return False
     plain = (case.overlap, case.cost, case.solver, case.choices) == (None, "bytes", "dp", PAPERS)
     return plain and all(_is_affine(case.network, name) for name in (case.reading, "executed"))
