@@ -15,7 +15,6 @@ from hypar_opt.errors import HyparError, shell_words
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
-    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.studies.comparison import ComparisonRow
 
 PLANS = {
@@ -69,7 +68,9 @@ def compare(
     sizes = None if levels is None else request.whole_numbers("--levels", levels, "32,256")
     arguments = request.cost_arguments(cost)
     if hierarchy is not None:
-        parts = _parts(hierarchy, levels, whole=whole_levels)
+        if levels is not None:
+            raise HyparError("--hierarchy states the levels; leave --levels out")
+        parts = request.hierarchy(hierarchy, whole=whole_levels)
         sizes = (parts.levels,) if parts.of_halves else None
         arguments["hierarchy"], arguments["whole_levels"] = parts.sizes, True
     with recorded_reads() as read:
@@ -103,15 +104,6 @@ def compare(
         output.print_json({"rows": compared.rows(), "gmean": means, "notes": notes})
     else:
         output.print_view(compared)
-
-
-def _parts(typed: str, levels: str | None, *, whole: bool) -> Hierarchy:
-    """Return the levels of ``--hierarchy``, by their parts."""
-    from hypar_opt.plan.arguments import hierarchy_of
-
-    if levels is not None:
-        raise HyparError("--hierarchy states the levels; leave --levels out")
-    return hierarchy_of(request.whole_numbers("--hierarchy", typed, "2,2,2"), whole=whole)
 
 
 def _arrays(names: str | None, sizes: tuple[int, ...] | None) -> list[Array]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.cli.groups import CostOptions, ProblemOptions, SizeOptions, SolvingOptions
     from hypar_opt.hardware.array import Array
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.arguments import ProblemArguments
     from hypar_opt.plan.plan import Plan
     from hypar_opt.solvers.base import SolverOptions
@@ -48,22 +49,27 @@ def problem_arguments(typed: ProblemOptions) -> ProblemArguments:
     sizes: ProblemArguments = {
         "batch": typed.batch,
         "levels": typed.levels,
-        "hierarchy": _stated(typed),
+        "hierarchy": None if typed.hierarchy is None else _sizes(typed.hierarchy),
         "whole_levels": typed.whole_levels,
         "array": typed.array,
     }
     return {**cost_arguments(typed), **sizes}
 
 
-def papers_array(typed: SizeOptions) -> str | None:
-    """Return the paper's array of the levels that options state; None where it has none such."""
+def hierarchy(typed: str, levels: int | None = None, *, whole: bool) -> Hierarchy:
+    """Return the levels of ``--hierarchy``: whole, or their prime factors."""
     from hypar_opt.plan.arguments import hierarchy_of
 
-    sizes = _stated(typed)
-    if sizes is None:
+    stated = hierarchy_of(_sizes(typed), levels)
+    return stated if whole else stated.in_primes
+
+
+def papers_array(typed: SizeOptions) -> str | None:
+    """Return the paper's array of the levels that options state; None where it has none such."""
+    if typed.hierarchy is None:
         return inputs.default_array(typed.levels)
-    hierarchy = hierarchy_of(sizes, typed.levels, whole=typed.whole_levels)
-    return inputs.default_array(hierarchy.levels) if hierarchy.of_halves else None
+    stated = hierarchy(typed.hierarchy, typed.levels, whole=typed.whole_levels)
+    return inputs.default_array(stated.levels) if stated.of_halves else None
 
 
 def needed_array(typed: SizeOptions, what: str) -> str:
@@ -83,11 +89,9 @@ def needed_array(typed: SizeOptions, what: str) -> str:
     return array
 
 
-def _stated(typed: SizeOptions) -> tuple[int, ...] | None:
-    """Return the parts of each level, if they are stated."""
-    if typed.hierarchy is None:
-        return None
-    return whole_numbers("--hierarchy", typed.hierarchy, "2,2,2")
+def _sizes(typed: str) -> tuple[int, ...]:
+    """Return the parts of each level, as ``--hierarchy`` states them."""
+    return whole_numbers("--hierarchy", typed, "2,2,2")
 
 
 def solver_options(typed: SolvingOptions, log: Path | None, export: Path | None) -> SolverOptions:

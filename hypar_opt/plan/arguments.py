@@ -73,7 +73,8 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     if not isinstance(whole, bool):
         raise HyparError(f"{argument('whole_levels')} should be true or false, got {shown(whole)}")
     if "hierarchy" in fields:
-        stated = hierarchy_of(fields.pop("hierarchy"), fields.get("levels"), whole=whole)
+        stated = hierarchy_of(fields.pop("hierarchy"), fields.get("levels"))
+        stated = stated if whole else stated.in_primes
         fields["levels"] = stated.levels
         if not stated.of_halves:
             fields["parts"] = stated.sizes
@@ -103,35 +104,30 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     return problem.model_copy(update={"reading": default_reading(problem, network)})
 
 
-def hierarchy_of(
-    sizes: Sequence[int], levels: int | None = None, *, whole: bool = False
-) -> Hierarchy:
+def hierarchy_of(sizes: Sequence[int], levels: int | None = None) -> Hierarchy:
     """Return the hierarchy that is stated by the parts of each level, H1 first.
 
     Parameters
     ----------
     levels
         Their number where it is stated too.
-    whole
-        Whether levels stay whole, in place of their prime factors.
 
     Raises
     ------
     HyparError
         If the two differ, or a level has less than two parts.
     """
-    name = argument("hierarchy")
+    stated = argument("hierarchy")
     if not isinstance(sizes, list | tuple):
-        raise HyparError(f"{name} should be the parts of each level, got {shown(sizes)}")
+        raise HyparError(f"{stated} should be the parts of each level, got {shown(sizes)}")
     for level, size in enumerate(sizes, start=1):
         if type(size) is not int or not 2 <= size <= MAX_PARTS:
             raise HyparError(
-                f"{name}: H{level} should have 2 to {MAX_PARTS:,} parts, got {shown(size)}"
+                f"{stated}: H{level} should have 2 to {MAX_PARTS:,} parts, got {shown(size)}"
             )
     if levels not in (None, len(sizes)):
-        raise HyparError(f"{name} has {len(sizes)} levels, {argument('levels')} says {levels}")
-    stated = Hierarchy(tuple(sizes))
-    return stated if whole else stated.in_primes
+        raise HyparError(f"{stated} has {len(sizes)} levels, {argument('levels')} says {levels}")
+    return Hierarchy(tuple(sizes))
 
 
 def default_reading(problem: Problem, network: Network | None = None) -> str:

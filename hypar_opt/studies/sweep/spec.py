@@ -169,9 +169,10 @@ def _hierarchies(spec: SweepSpec, file: str) -> list[str]:
     stated: dict[str, None] = {}
     for n, sizes in enumerate(spec.hierarchies):
         try:
-            own = json.dumps(hierarchy_of(sizes, whole=spec.whole_levels).sizes)
+            whole = hierarchy_of(sizes)
         except HyparError as error:
             raise wrong(f"hierarchies[{n}]", error.message) from None
+        own = json.dumps((whole if spec.whole_levels else whole.in_primes).sizes)
         if own in stated:
             raise wrong(f"hierarchies[{n}]", f"{list(sizes)} is there twice")
         stated[own] = None
