@@ -57,6 +57,13 @@ class ThresholdTable:
         columns = (self.data, self.model, *self.pairs)
         return sum(sum(map(int, column)) for column in columns) * int(self.parts**self.levels)
 
+    @property
+    def copies(self) -> list[tuple[int, int]]:
+        """How many times each threshold t, from 1 on, charges ``data`` and ``model``."""
+        # As a level does below H - t data and t - 1 model choices.
+        levels, n = range(self.levels), self.parts
+        return [(n ** (self.levels - 1 - above), n**above) for above in levels]
+
     def tables(self) -> list[CostTable]:
         """Return the table of each threshold, t = 1 to H."""
         dtype = exact_dtype(self.largest)
@@ -64,9 +71,7 @@ class ThresholdTable:
         ends = np.array(self.ends, np.intp).reshape(-1, 2)
         edge: Integers = np.array(self.pairs, dtype).T.reshape(-1, 2, 2)
         tables = []
-        for t in range(1, self.levels + 1):
-            # Threshold t charges what a level charges below H - t data and t - 1 model choices.
-            copies = [self.parts ** (self.levels - t), self.parts ** (t - 1)]
+        for copies in self.copies:
             charges: Integers = node * np.array(copies, dtype)
             tables.append(
                 CostTable(charges, edge, ends, unit=self.unit, resolution=self.resolution)

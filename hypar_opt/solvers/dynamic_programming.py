@@ -117,9 +117,8 @@ def _table(table: CostTable, deadline: Deadline) -> SolveResult:
 def _by_thresholds(table: ThresholdTable, deadline: Deadline) -> tuple[int, tuple[int, ...]]:
     """Solve all levels together as independent chains, without building their tables.
 
-    Chain t decides for every layer whether at least t of its levels are model parallel. In
-    this chain data costs ``data * n^(levels - t)`` and model ``model * n^(t - 1)``. The chains'
-    canonical optima are nested, so together they are a plan.
+    Chain t decides for every layer whether at least t of its levels are model parallel. The
+    chains' canonical optima are nested, so together they are a plan.
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
@@ -132,10 +131,9 @@ def _by_thresholds(table: ThresholdTable, deadline: Deadline) -> tuple[int, tupl
     for start in range(0, len(table.data), _BLOCK):
         deadline.check()
         data, model, *charges = (column[start : start + _BLOCK] for column in columns)
-        for t, chain in enumerate(chains, 1):
-            # Python's integers are exact at any number of levels.
-            data_costs = map(mul, data, repeat(table.parts ** (table.levels - t)))
-            model_costs = map(mul, model, repeat(table.parts ** (t - 1)))
+        for (of_data, of_model), chain in zip(table.copies, chains, strict=True):
+            data_costs = map(mul, data, repeat(of_data))
+            model_costs = map(mul, model, repeat(of_model))
             chain.extend(zip(data_costs, model_costs, *charges, strict=True))
     objective, assignment = 0, bytearray()
     for chain in chains:

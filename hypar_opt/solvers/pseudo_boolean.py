@@ -65,18 +65,17 @@ class PseudoBoolean:
 
     @classmethod
     def _of_thresholds(cls, table: ThresholdTable) -> PseudoBoolean:
-        dtype = np.int64 if table.largest < _MAX_COST else np.object_
+        beyond = max(table.largest, table.parts**table.levels) >= _MAX_COST
+        dtype = np.object_ if beyond else np.int64
         data, model = (np.asarray(column, dtype)[:, None] for column in (table.data, table.model))
         graph = graph_of(len(table.data), table.ends)
         constant, linear, quadratic = _expanded(graph, np.asarray(table.pairs, dtype))
-        # Threshold t charges data n^(levels - t) times and model n^(t - 1) times.
-        copies = [table.parts**below for below in range(table.levels)]
-        charges = model * np.array(copies, dtype) - data * np.array(copies[::-1], dtype)
+        of_data, of_model = np.array(table.copies, dtype).T
         all_data = sum(data[:, 0].tolist())
         return cls(
             graph,
-            tuple(constant + all_data * count for count in reversed(copies)),
-            charges + linear[:, None],
+            tuple(constant + all_data * copies for copies, _ in table.copies),
+            model * of_model - data * of_data + linear[:, None],
             quadratic,
         )
 

@@ -286,7 +286,7 @@ def test_without_an_array_plans_are_compared_by_their_bytes(name: str, tmp_path:
         (["--hierarchy", "3", "--overlap", "gradient"], "--overlap is of a simulated step"),
         (["--hierarchy", "3", "--reading", "text"], "levels of 3 parts need --reading executed"),
         (["--hierarchy", "3", "--levels", "1"], "leave --levels out"),
-        (["--hierarchy", "3", "--array", "a100-4x8"], "levels have two parts"),
+        (["--hierarchy", "3", "--array", "a100-4x8"], "--hierarchy"),
         (["--hierarchy", "2,2", "--array", "a100-4x8"], "--levels should be 5"),
     ],
 )
