@@ -72,7 +72,8 @@ def compare(
             raise HyparError("--hierarchy states the levels; leave --levels out")
         parts = request.hierarchy(hierarchy, whole=whole_levels)
         sizes = (parts.levels,) if parts.of_halves else None
-        arguments["hierarchy"], arguments["whole_levels"] = parts.sizes, True
+        arguments["hierarchy"] = request.whole_numbers("--hierarchy", hierarchy, "2,2,2")
+        arguments["whole_levels"] = whole_levels
     with recorded_reads() as read:
         described = [find_network(name) for typed in networks for name in named(typed)]
         # The paper's arrays have levels of two parts: others are compared without one, by bytes.

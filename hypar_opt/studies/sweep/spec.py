@@ -146,9 +146,12 @@ def _axis(
 def _default_reading(network: str, array: str) -> str:
     # As in `solve`: by the array's digest, since names are not unique.
     described, place = network_of(network), place_of(array)
+    # The batch does not matter, but levels of other than two parts have to divide it.
     asked = on(place)
-    if isinstance(place, Hierarchy):  # the batch does not matter, but levels may have to divide it
+    if isinstance(place, Hierarchy):
         asked["batch"] = lcm(*place.sizes)
+    else:
+        asked["batch"] = place.interconnect.accelerators
     return problem_of(described, **asked).reading
 
 
