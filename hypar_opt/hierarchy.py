@@ -45,9 +45,11 @@ class Hierarchy:
 
     @property
     def shown(self) -> str:
-        """Its accelerators as a title gives them: ``2^4 = 16``, or ``6 x 8 = 48``."""
-        stated = f"2^{self.levels}" if self.of_halves else " x ".join(map(str, self.sizes))
-        return f"{stated} = {self.accelerators:,}"
+        """Its accelerators as a title gives them: ``2^4 = 16``, ``6 x 8 = 48``, or ``3``."""
+        count = f"{self.accelerators:,}"
+        if self.of_halves:
+            return f"2^{self.levels} = {count}"
+        return count if self.levels == 1 else f"{' x '.join(map(str, self.sizes))} = {count}"
 
     @property
     def in_primes(self) -> Hierarchy:

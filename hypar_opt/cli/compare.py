@@ -37,7 +37,11 @@ NETWORKS = options.network_argument(
 )
 BATCHES = several(options.BATCH, "B")
 LEVELS = several(options.LEVELS, "H", ", for the paper's arrays; other arrays have fixed levels")
-ARRAYS = several(options.ARRAY, "NAME|FILE", ". Default: the paper's H tree")
+ARRAYS = several(
+    options.ARRAY,
+    "NAME|FILE",
+    ". Default: the paper's H tree; for a --hierarchy of other parts none, and bytes alone",
+)
 CSV = options.table_option(help="Write the rows to this CSV file.")
 
 
@@ -46,6 +50,8 @@ def compare(
     networks: Annotated[list[str], NETWORKS],
     batch: Annotated[str, BATCHES] = "256",
     levels: Annotated[str | None, LEVELS] = None,
+    hierarchy: Annotated[str | None, options.HIERARCHY] = None,
+    whole_levels: Annotated[bool, options.WHOLE_LEVELS] = False,
     array: Annotated[str | None, ARRAYS] = None,
     *,  # the groups need no default
     cost: CostOptions,
@@ -60,14 +66,23 @@ def compare(
     from hypar_opt.studies import comparison
 
     sizes = None if levels is None else request.whole_numbers("--levels", levels, "32,256")
+    arguments = request.cost_arguments(cost)
+    if hierarchy is not None:
+        if levels is not None:
+            raise HyparError("--hierarchy states the levels; leave --levels out")
+        parts = request.hierarchy(hierarchy, whole=whole_levels)
+        sizes = (parts.levels,) if parts.of_halves else None
+        arguments["hierarchy"] = request.whole_numbers("--hierarchy", hierarchy, "2,2,2")
+        arguments["whole_levels"] = whole_levels
     with recorded_reads() as read:
         described = [find_network(name) for typed in networks for name in named(typed)]
-        arrays = _arrays(array, sizes)
+        # The paper's arrays have levels of two parts: others are compared without one, by bytes.
+        alone = array is None and hierarchy is not None and sizes is None
+        arrays = None if alone else _arrays(array, sizes)
     output.check_outputs(read, csv_file, picture=picture)
     # The default arrays are made for the levels; named arrays have fixed levels.
-    if array is not None and sizes:
-        _check_levels(arrays, sizes, typed=levels)
-    arguments = request.cost_arguments(cost)
+    if array is not None and arrays and sizes:
+        _check_levels(arrays, sizes, typed=levels or str(sizes[0]))
     with output.progress_bar("networks") as progress:
         compared = comparison.compare(
             described,
@@ -113,10 +128,14 @@ def _check_levels(arrays: list[Array], sizes: tuple[int, ...], *, typed: str | N
 
 
 def _bars(rows: list[ComparisonRow], pictures: Any) -> Any:
-    """Return the speed-up of each plan over Data Parallelism, with one group of bars per case."""
+    """Return each plan's ratio to Data Parallelism, with one group of bars per case.
+
+    It is the speed-up, or without an array that of bytes.
+    """
+    simulated = any(row.seconds is not None for row in rows)
     several_batches = len({row.batch for row in rows}) > 1
     several_arrays = len({row.array for row in rows}) > 1
-    speedups: dict[str, dict[str, float | None]] = {}
+    ratios: dict[str, dict[str, float | None]] = {}
     cases: dict[str, None] = {}  # a set that keeps the order
     for row in rows:
         # Labels contain only what differs between the groups.
@@ -127,17 +146,19 @@ def _bars(rows: list[ComparisonRow], pictures: Any) -> Any:
         cases[case] = None
         # Data Parallelism is the baseline, so its bars would have length 0.
         if row.plan != "data":
-            speedups.setdefault(row.plan, {})[case] = row.speedup
+            ratio = row.speedup if simulated else row.reduction
+            ratios.setdefault(row.plan, {})[case] = ratio
     # Only networks with attention have Megatron's plans.
     series = {
         PLANS.get(plan, plan): [by_case.get(case) for case in cases]
-        for plan, by_case in speedups.items()
+        for plan, by_case in ratios.items()
     }
     reading = " and ".join(dict.fromkeys(row.reading for row in rows))
+    what = "performance over" if simulated else "fewer bytes than"
     return pictures.bars(
         list(cases),
         series,
-        ylabel="times Data Parallelism",
-        title=f"performance over Data Parallelism, reading {reading}",
+        ylabel="times Data Parallelism" if simulated else "times fewer bytes",
+        title=f"{what} Data Parallelism, reading {reading}",
         baseline=1.0,
     )

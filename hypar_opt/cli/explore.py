@@ -78,7 +78,7 @@ def explore(
     if plan is None:
         # Bytes need no array, and without one any number of levels will do.
         if array is None and objective != "bytes":
-            array = inputs.default_array(request.stated_levels(problem))
+            array = request.needed_array(problem, f"--objective {objective}")
         plan, array = request.solved(network, problem, solving, array=array), None
     # The levels of a plan with an array were solved for that array.
     elif plan.array is not None:

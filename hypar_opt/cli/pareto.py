@@ -70,8 +70,8 @@ def pareto(
     costs = arguments.pop("cost")
     with recorded_reads() as read:
         described = find_network(network)
-        name = problem.array or inputs.default_array(request.stated_levels(problem))
-        arguments["array"] = inputs.array_named(name)
+        # Without an array the fronts are of bytes alone.
+        arguments["array"] = inputs.array_named(problem.array or request.papers_array(problem))
     output.check_outputs(read, csv_file, picture=picture)
     with output.progress_bar("memory") as progress:
         fronts = pareto.pareto(

@@ -48,8 +48,8 @@ def report(
     from_file = plan is not None
     # The array is None from here on: the new plan has it, with its placement.
     if plan is None:
-        default = inputs.default_array(request.stated_levels(problem)) if array is None else array
-        plan, array = request.solved(network, problem, solving, array=default), None
+        typed = request.needed_array(problem, "a report") if array is None else array
+        plan, array = request.solved(network, problem, solving, array=typed), None
     with output.progress_bar("simulations and choices") as progress:
         contents = gather(
             plan,

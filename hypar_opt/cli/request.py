@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from hypar_opt.cli import output
+from hypar_opt.cli import inputs, output
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.cli.groups import CostOptions, ProblemOptions, SizeOptions, SolvingOptions
     from hypar_opt.hardware.array import Array
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.arguments import ProblemArguments
     from hypar_opt.plan.plan import Plan
     from hypar_opt.solvers.base import SolverOptions
@@ -48,25 +49,49 @@ def problem_arguments(typed: ProblemOptions) -> ProblemArguments:
     sizes: ProblemArguments = {
         "batch": typed.batch,
         "levels": typed.levels,
-        "hierarchy": _stated(typed),
+        "hierarchy": None if typed.hierarchy is None else _sizes(typed.hierarchy),
         "whole_levels": typed.whole_levels,
         "array": typed.array,
     }
     return {**cost_arguments(typed), **sizes}
 
 
-def stated_levels(typed: SizeOptions) -> int | None:
-    """Return the number of levels that options state, by itself or as a hierarchy."""
-    from hypar_opt.plan.arguments import levels_of
+def hierarchy(typed: str, levels: int | None = None, *, whole: bool) -> Hierarchy:
+    """Return the levels of ``--hierarchy``: whole, or their prime factors."""
+    from hypar_opt.plan.arguments import hierarchy_of
 
-    return levels_of(_stated(typed), typed.levels)
+    stated = hierarchy_of(_sizes(typed), levels)
+    return stated if whole else stated.in_primes
 
 
-def _stated(typed: SizeOptions) -> tuple[int, ...] | None:
-    """Return the parts of each level, if they are stated."""
+def papers_array(typed: SizeOptions) -> str | None:
+    """Return the paper's array of the levels that options state; None where it has none such."""
     if typed.hierarchy is None:
-        return None
-    return whole_numbers("--hierarchy", typed.hierarchy, "2,2,2")
+        return inputs.default_array(typed.levels)
+    stated = hierarchy(typed.hierarchy, typed.levels, whole=typed.whole_levels)
+    return inputs.default_array(stated.levels) if stated.of_halves else None
+
+
+def needed_array(typed: SizeOptions, what: str) -> str:
+    """Return the paper's array of the levels that options state, for what needs an array.
+
+    Raises
+    ------
+    HyparError
+        If there is none of such levels.
+    """
+    array = papers_array(typed)
+    if array is None:
+        raise HyparError(
+            f"{what} needs an array of the levels {typed.hierarchy}: --array NAME|FILE; the"
+            " paper's have levels of two parts"
+        )
+    return array
+
+
+def _sizes(typed: str) -> tuple[int, ...]:
+    """Return the parts of each level, as ``--hierarchy`` states them."""
+    return whole_numbers("--hierarchy", typed, "2,2,2")
 
 
 def solver_options(typed: SolvingOptions, log: Path | None, export: Path | None) -> SolverOptions:

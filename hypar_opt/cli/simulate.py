@@ -71,8 +71,8 @@ def simulate(
         # A network is solved for the array that it is simulated on.
         if other_array:
             raise HyparError("--other-array goes with a plan file")
-        default = inputs.default_array(request.stated_levels(problem)) if array is None else array
-        plan, array = request.solved(network, problem, solving, array=default), None
+        typed = request.needed_array(problem, "a simulation") if array is None else array
+        plan, array = request.solved(network, problem, solving, array=typed), None
     step = simulation.simulate(plan, array, other_array=other_array, **run)
     array = simulation.fitting(plan, array or simulation.own_array(plan))
     if trace is not None and step.trace is not None:

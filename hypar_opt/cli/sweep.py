@@ -21,9 +21,9 @@ EPILOG = (
 
 SPEC = typer.Argument(
     metavar="SPEC",
-    help="A sweep file, in TOML: lists of networks, batches, element_bytes, levels, arrays,"
-    " choices, costs, solvers, overlap and readings (default: the array's); simulate = false to"
-    " only solve.",
+    help="A sweep file, in TOML: lists of networks, batches, element_bytes, levels, arrays"
+    " or hierarchies, choices, costs, solvers, overlap and readings (default: the array's);"
+    " simulate = false to only solve.",
 )
 TABLE = options.result_option(
     help="The table, .csv or .parquet (default: SPEC's name with .csv). Finished rows are kept in"

@@ -1,7 +1,7 @@
 """A plan's shardings by name, for other frameworks: which mesh axis splits which dimension.
 
-Arrays are described as a program stores them: an axis that levels split becomes one dimension of
-two per level and one for the rest, so that every mesh axis splits a dimension of its own.
+Arrays are described as a program stores them: an axis that levels split becomes one dimension per
+level, of its parts, and one for the rest, so that every mesh axis splits a dimension of its own.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def shardings(plan: Plan) -> dict[str, Any]:
         "schema": SCHEMA,
         "network": sharded.network.name,
         "batch": plan.batch,
-        "mesh": dict.fromkeys(_mesh_axes(range(sharded.levels)), 2),
+        "mesh": dict(zip(_mesh_axes(range(sharded.levels)), sharded.hierarchy.sizes, strict=True)),
         "layers": {layer.name: _layer(sharded, position) for position, layer in enumerate(layers)},
         "inputs": {
             name: _array(one.tensor, _activation(sharded.input_positions))
@@ -88,7 +88,7 @@ def _layer(sharded: ShardedNetwork, position: int) -> dict[str, Any]:
 def _array(tensor: StoredTensor, names: Sequence[str]) -> dict[str, Any]:
     """Return an array's dimensions, its stored shape, and what each mesh axis splits."""
     splits = {axis: n for n, axis in enumerate(tensor.mesh_axes) if axis is not None}
-    levels = next(dim.levels for dim in tensor.dims if not isinstance(dim, int))
+    levels = next(dim.hierarchy.levels for dim in tensor.dims if not isinstance(dim, int))
     return {
         "dims": [_dimension(*of) for of in zip(names, tensor.dims, strict=False)],
         "shape": list(tensor.shape),

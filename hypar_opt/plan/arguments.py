@@ -145,24 +145,6 @@ def hierarchy_of(sizes: Sequence[int], levels: int | None = None) -> Hierarchy:
     return Hierarchy(tuple(sizes))
 
 
-def levels_of(sizes: Sequence[int] | None, levels: int | None = None) -> int | None:
-    """Return the number of levels, which a hierarchy of halves may state.
-
-    Raises
-    ------
-    HyparError
-        As `hierarchy_of`, or if a level has other than two parts.
-    """
-    if sizes is None:
-        return levels
-    hierarchy = hierarchy_of(sizes, levels)
-    if not hierarchy.of_halves:
-        level, size = next((n, size) for n, size in enumerate(hierarchy.sizes, 1) if size != 2)
-        stated = argument("hierarchy")
-        raise HyparError(f"{stated}: H{level} should have 2 parts here, got {size}")
-    return hierarchy.levels
-
-
 def default_reading(problem: Problem, network: Network | None = None) -> str:
     """Return the reading of a problem that names none.
 

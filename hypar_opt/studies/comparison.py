@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, TypeVar, Unpack
 from hypar_opt.checked import checked
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.readings import READINGS
-from hypar_opt.errors import HyparError, Sentence, UnknownNameError
+from hypar_opt.errors import HyparError, Sentence, UnknownNameError, argument
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
+from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
@@ -61,17 +62,17 @@ NEARLY = 1 - 1e-9
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One plan of one network: its bytes by the reading, its step simulated.
+    """One plan of one network: its bytes by the reading, its step simulated on an array.
 
     ``speedup`` and ``energy_efficiency`` are over Data Parallelism; those with ``executed_`` are
-    of the same choices when run. Amounts are None if the plan is infeasible or refused, for the
-    ``reason``, or if no run of its choices is known.
+    of the same choices when run. Amounts are None where they are not known, for the ``reason``.
     """
 
     network: str
     batch: int
     levels: int
     array: str
+    """The array's name; without one the accelerators, as ``2 x 3 = 6 accelerators``."""
     plan: str
     cost: str
     """The objective that the plan minimises."""
@@ -93,6 +94,12 @@ class ComparisonRow:
     def case(self) -> tuple[str, int, str]:
         """The network, batch and array: a case, whose plans are compared."""
         return self.network, self.batch, self.array
+
+    @property
+    def reduction(self) -> float | None:
+        """Data Parallelism's bytes when run over the plan's; None if either is 0 or not known."""
+        moved, data = self.executed_bytes, self.data_parallel_bytes
+        return data / moved if moved and data else None
 
     @property
     def is_of_three_choices(self) -> bool:
@@ -119,17 +126,17 @@ class Comparison(Results[ComparisonRow]):
 
 
 class _Measured(NamedTuple):
-    """A plan, its step, and its step by the reading ``executed``, where that is known."""
+    """A plan, its step on an array, and that by the reading ``executed``, where it is known."""
 
     plan: Plan
-    step: StepResult
+    step: StepResult | None
     executed: StepResult | None
 
 
 @checked
 def compare(
     networks: str | Path | Network | Sequence[str | Path | Network],
-    arrays: str | Path | Array | Sequence[str | Path | Array],
+    arrays: str | Path | Array | Sequence[str | Path | Array] | None = None,
     *,
     batches: int | Sequence[int] = (256,),
     progress: Progress = silent,
@@ -143,7 +150,8 @@ def compare(
     networks
         One or several, as `hypar_opt.solve` takes one.
     arrays, batches
-        Each network is compared on each array with each batch.
+        Each network is compared on each array with each batch. Without arrays nothing is
+        simulated: plans are compared by their bytes, on ``levels`` or a ``hierarchy`` of any parts.
     run
         Options of the simulation: ``collective``, ``overlap``.
     **problem
@@ -165,22 +173,25 @@ def compare(
     for one, several_of in (("array", "arrays"), ("batch", "batches")):
         if one in problem:
             raise HyparError(f"compare takes {several_of}, one or several, and no {one}")
+    for option, value in (run or {}).items() if arrays is None else ():
+        if value not in (None, "none"):
+            raise HyparError(f"{argument(option)} is of a simulated step, which needs an array")
     network_names: Sequence[str | Path | Network] = _several(networks)
-    array_names: Sequence[str | Path | Array] = _several(arrays)
+    places: Sequence[str | Path | Array | None] = [None] if arrays is None else _several(arrays)
     described = [find_network(network) for network in network_names]
     cases = [
-        (network, problem_of(network, **_case(problem, batch, array)))
-        for array in map(find_array, array_names)
+        (network, problem_of(network, **(problem | {"batch": batch, "array": array})))
+        for array in [place if place is None else find_array(place) for place in places]
         for batch in _several(batches)
         for network in described
     ]
-    for _, stated in cases:
-        _check_names(stated)
+    for network, stated in cases:
+        _check_names(network, stated)
     rows: list[ComparisonRow] = []
     failures: list[HyparError] = []
     for done, (network, stated) in enumerate(cases):
         progress(done, len(cases))
-        names = plan_names(network, stated.levels)
+        names = plan_names(network, stated)
         measured = {name: _measured(name, network, stated, run or {}) for name in names}
         # One infeasible plan is a row with a reason; a wrong input fails every row.
         failures += [answer for answer in measured.values() if isinstance(answer, HyparError)]
@@ -191,13 +202,15 @@ def compare(
     return Comparison(tuple(rows))
 
 
-def _check_names(problem: Problem) -> None:
-    """Refuse an unknown cost or reading, or an array without energies: they fail every row."""
+def _check_names(network: Network, problem: Problem) -> None:
+    """Refuse an unknown cost or reading, or one without its array: they fail every row."""
     COSTS[problem.cost]
     if problem.cost == "energy" and problem.array is not None:
         _ = problem.array.description.energies
     if problem.reading not in READINGS:
         raise UnknownNameError("reading", problem.reading, list(READINGS))
+    if problem.array is None:
+        _ = Instance(network, problem).cost
 
 
 def _several(values: One | Sequence[One]) -> Sequence[One]:
@@ -205,9 +218,13 @@ def _several(values: One | Sequence[One]) -> Sequence[One]:
     return values if isinstance(values, Sequence) and not isinstance(values, str) else (values,)
 
 
-def plan_names(network: Network, levels: int) -> list[str]:
-    """Return the names of a network's plans, in order."""
-    return [*PLANS, *(f"{MEGATRON}{degree}" for degree in degrees(network, levels))]
+def plan_names(network: Network, problem: Problem) -> list[str]:
+    """Return the names of a network's plans, in order; that of least time is one on an array."""
+    names = [name for name in PLANS if name != "time" or problem.array is not None]
+    return [
+        *names,
+        *(f"{MEGATRON}{degree}" for degree in degrees(network, problem.hierarchy.sizes)),
+    ]
 
 
 def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:
@@ -228,23 +245,21 @@ def _stated(name: str, network: Network, problem: Problem) -> Problem:
     if name.startswith(MEGATRON):
         degree = int(name.removeprefix(MEGATRON))
         kept = problem.constraints
-        pins = (*kept.fix, *megatron_pins(network, problem.levels, degree))
+        pins = (*kept.fix, *megatron_pins(network, problem.hierarchy.sizes, degree))
         update["constraints"] = kept.model_copy(update={"fix": pins})
     return problem.model_copy(update=update)
-
-
-def _case(problem: ProblemArguments, batch: int, array: Array) -> ProblemArguments:
-    return {**problem, "batch": batch, "array": array}
 
 
 def _measured(
     name: str, network: Network, problem: Problem, run: RunArguments
 ) -> _Measured | HyparError:
-    """Solve and simulate one of the plans; return the error if it has no answer."""
+    """Solve one of the plans, and simulate it on an array; return the error if it has no answer."""
     solver, search, _ = _how(name, problem)
     try:
         problem = _stated(name, network, problem)
         plan = solve_problem(network, problem, solver=solver, search=search)
+        if plan.array is None:
+            return _Measured(plan, None, None)
         step = simulate(plan, **run)
     except HyparError as error:
         return error
@@ -259,12 +274,11 @@ def _measured(
 def _row(
     name: str, network: Network, problem: Problem, measured: dict[str, _Measured | HyparError]
 ) -> ComparisonRow:
-    assert problem.array is not None
     case = ComparisonRow(
         network=network.name,
         batch=problem.batch,
         levels=problem.levels,
-        array=problem.array.name,
+        array=problem.array.name if problem.array else f"{problem.hierarchy.shown} accelerators",
         plan=name,
         cost=_how(name, problem)[2] or problem.cost,
         reading=_stated(name, network, problem).reading,
@@ -278,8 +292,8 @@ def _row(
         "bytes": repriced(own.plan, cost="bytes").cost.total,
         "executed_bytes": own.plan.cost.executed_bytes,
         "data_parallel_bytes": own.plan.cost.data_parallel_bytes,
-        "seconds": own.step.seconds,
-        "joules": own.step.joules,
+        "seconds": own.step and own.step.seconds,
+        "joules": own.step and own.step.joules,
     }
     # A layer pinned to model parallelism makes Data Parallelism infeasible: there is no baseline.
     if not isinstance(data, HyparError):
@@ -294,7 +308,9 @@ def _row(
 
 
 @checked
-def geometric_means(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, float | None]]:
+def geometric_means(
+    rows: Sequence[ComparisonRow], amounts: Sequence[str] = AMOUNTS
+) -> dict[str, dict[str, float | None]]:
     """Return the geometric means of each plan over the rows that have an amount.
 
     None if no row has an amount, or if one is 0.
@@ -304,7 +320,7 @@ def geometric_means(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, float 
         plan_rows = [row for row in rows if row.plan == name]
         means[name] = {
             key: _mean([amount for row in plan_rows if (amount := getattr(row, key)) is not None])
-            for key in AMOUNTS
+            for key in amounts
         }
     return means
 

@@ -13,8 +13,9 @@ Activation Recomputation in Large Transformer Models", MLSys 2023, for sequence 
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 from hypar_opt.workload.operators.attention import HEADS
@@ -25,22 +26,28 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.base import Operator
 
 
-def degrees(network: Network, levels: int) -> tuple[int, ...]:
-    """Return the degrees of tensor parallelism on 2^levels accelerators; none without attention."""
+def degrees(network: Network, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the degrees of tensor parallelism on levels of some parts; none without attention.
+
+    Each is the number of accelerators below a level: 1, 2, 4, ... between halves.
+    """
     if all(HEADS not in layer.splits.values() for layer in network.layers):
         return ()
-    return tuple(2**k for k in range(levels + 1))
+    return tuple(prod(sizes[outer:]) for outer in reversed(range(len(sizes) + 1)))
 
 
-def megatron_pins(network: Network, levels: int, degree: int) -> tuple[str, ...]:
+def megatron_pins(network: Network, sizes: Sequence[int], degree: int) -> tuple[str, ...]:
     """Return the pins of tensor parallelism at the deepest levels, inside data parallelism.
 
     Parameters
     ----------
+    sizes
+        The parts of each level, H1 first.
     degree
-        Accelerators that share a layer's weights, a power of two up to 2^levels.
+        Accelerators that share a layer's weights, one of `degrees`.
     """
-    outer = levels - degree.bit_length() + 1
+    levels = len(sizes)
+    outer = next(n for n in range(levels + 1) if prod(sizes[n:]) == degree)
     pins = [f"*@H{level + 1}=data" for level in range(outer)]
     for name, word in tensor_parallelism(network).items():
         # A pin's layer is a pattern, in which a name's own brackets have to be escaped.

@@ -141,6 +141,7 @@ class ParetoFronts(Results[ParetoFront]):
             "array": problem.array.name if problem.array else None,
             "batch": problem.batch,
             "levels": problem.levels,
+            **({} if problem.parts is None else {"parts": list(problem.parts)}),
             "reading": problem.reading,
             "layers": [layer.name for layer in self.network.layers],
             "fronts": [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import prod
 from typing import Any
 
 from hypar_opt.sharding.program import Program
@@ -12,18 +13,19 @@ from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import random_row, with_shared_weights
 
-BATCH = 8
+UNIT = 8
+"""Sizes that levels split, and the batch, are multiples of it: three halves, unless told."""
 CHANNEL_SIZES = ("filters", "units", "channels", "features", "vocabulary", "heads", "kv_heads")
 
 
-def chain(rng: random.Random) -> Network:
-    """Return convolutions, some pooled or strided, then fully-connected layers; all halve often."""
+def chain(rng: random.Random, unit: int = UNIT) -> Network:
+    """Return convolutions, some pooled or strided, then fully-connected layers."""
     layers: list[dict[str, Any]] = []
     side = 4
     for number in range(rng.choice((0, 0, 1, 1, 2))):
         kernel = rng.choice([1, 3])
         layer: dict[str, Any] = {"name": f"conv{number}", "kind": "conv", "kernel": kernel}
-        layer |= {"filters": rng.choice([8, 16]), "padding": kernel // 2}
+        layer |= {"filters": rng.choice([unit, 2 * unit]), "padding": kernel // 2}
         if side > 1 and rng.random() < 0.3:
             layer["stride"] = 2
             side = (side + 1) // 2
@@ -31,11 +33,11 @@ def chain(rng: random.Random) -> Network:
             layer["pool"] = {"kind": rng.choice(["max", "average"]), "size": 2}
             side //= 2
         layers.append(layer)
-    given: dict[str, int] = {"features": 16}
+    given: dict[str, int] = {"features": 2 * unit}
     if layers:
-        given = {"channels": 8, "height": 4, "width": 4}
+        given = {"channels": unit, "height": 4, "width": 4}
     layers += [
-        {"name": f"fc{number}", "kind": "fc", "units": rng.choice([8, 16, 32])}
+        {"name": f"fc{number}", "kind": "fc", "units": rng.choice([unit, 2 * unit, 4 * unit])}
         for number in range(rng.randint(0 if layers else 1, 2))
     ]
     for layer in layers:
@@ -44,34 +46,37 @@ def chain(rng: random.Random) -> Network:
     return Network.model_validate({"name": "chain", "input": given, "layer": layers})
 
 
-def graph(rng: random.Random, most: int = 4) -> Network:
-    """Return a graph of every kind of layer, whose channels, heads and tokens halve three times."""
+def graph(rng: random.Random, unit: int = UNIT, most: int = 4) -> Network:
+    """Return a graph of every kind of layer, whose channels, heads and tokens levels can split."""
     small = random_graph(rng, most=most, largest=3)
     description = small.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return Network.model_validate(_larger(description))
+    return Network.model_validate(_larger(description, unit))
 
 
-def equal_layers(rng: random.Random) -> Network:
+def equal_layers(rng: random.Random, unit: int = UNIT) -> Network:
     """Return a graph of layers that are equal but for their weights and read the same tensors.
 
     Sums hand equal errors on; layers without weights, and those that share them, compute equals.
     """
     given, kinds = rng.choice(
         [
-            ({"features": 16}, ["fc", "fc", "fc", "add", "mul", "norm"]),
-            ({"features": 16, "tokens": 8}, ["fc", "fc", "add", "mul", "norm", "attention"]),
+            ({"features": 2 * unit}, ["fc", "fc", "fc", "add", "mul", "norm"]),
             (
-                {"channels": 16, "height": 2, "width": 2},
+                {"features": 2 * unit, "tokens": unit},
+                ["fc", "fc", "add", "mul", "norm", "attention"],
+            ),
+            (
+                {"channels": 2 * unit, "height": 2, "width": 2},
                 ["conv", "conv", "add", "pool", "pool", "norm"],
             ),
         ]
     )
     forms: dict[str, dict[str, Any]] = {
-        "fc": {"units": 16},
+        "fc": {"units": 2 * unit},
         "norm": {"norm": "affine" if "height" in given else rng.choice(["layer", "rms"])},
-        "conv": {"filters": 16, "kernel": 1},
+        "conv": {"filters": 2 * unit, "kernel": 1},
         "pool": {"pool": {"kind": rng.choice(["max", "average"]), "size": 1}},
-        "attention": {"heads": 8},
+        "attention": {"heads": unit},
     }
     layers: list[dict[str, Any]] = []
     tensors = ["input"]
@@ -102,11 +107,11 @@ def equal_layers(rng: random.Random) -> Network:
     )
 
 
-def alike_program(rng: random.Random, network: Network, levels: int) -> Program:
+def alike_program(rng: random.Random, network: Network, sizes: tuple[int, ...]) -> Program:
     """Return a plan with the same choice for most layers of a kind, which makes exchanges equal."""
-    workload = workload_of(network, BATCH, CHOICES, shared_tensors=True)
+    workload = workload_of(network, _batch(sizes), CHOICES, shared_tensors=True)
     rows = []
-    for _ in range(levels):
+    for _ in sizes:
         often = {node.operator.kind: rng.randrange(3) for node in workload.nodes}
         row = random_row(rng, workload)
         for position, node in enumerate(workload.nodes):
@@ -114,22 +119,26 @@ def alike_program(rng: random.Random, network: Network, levels: int) -> Program:
             if rng.random() < 0.8 and not workload.forbidden[position][choice]:
                 row[position] = choice
         rows.append(with_shared_weights(workload, row))
-    return Program(workload, rows)
+    return Program(workload, rows, sizes)
 
 
-def _larger(value: Any) -> Any:
+def _batch(sizes: tuple[int, ...]) -> int:
+    return UNIT if UNIT % prod(sizes) == 0 else prod(sizes)
+
+
+def _larger(value: Any, unit: int) -> Any:
     if isinstance(value, list):
-        return [_larger(one) for one in value]
+        return [_larger(one, unit) for one in value]
     if not isinstance(value, dict):
         return value
     sizes = (*CHANNEL_SIZES, "tokens", *["groups"] * (value.get("groups", 1) > 1))
     return {
-        key: one * 8 if key in sizes and isinstance(one, int) else _larger(one)
+        key: one * unit if key in sizes and isinstance(one, int) else _larger(one, unit)
         for key, one in value.items()
     }
 
 
-def random_program(rng: random.Random, network: Network, levels: int) -> Program:
+def random_program(rng: random.Random, network: Network, sizes: tuple[int, ...]) -> Program:
     """Return any plan of a network: each node's choice at each level at random."""
-    workload = workload_of(network, BATCH, CHOICES, shared_tensors=True)
-    return Program(workload, [random_row(rng, workload) for _ in range(levels)])
+    workload = workload_of(network, _batch(sizes), CHOICES, shared_tensors=True)
+    return Program(workload, [random_row(rng, workload) for _ in sizes], sizes)

@@ -21,11 +21,12 @@ from hypar_opt.workload.network import Network
 from tests.execution.small_networks import chain, cnn, gpt
 
 
-def solved(network: Network, levels: int = 2, batch: int = 8) -> Plan:
+def solved(network: Network, *hierarchy: int, batch: int = 24) -> Plan:
     return ho.solve(
         network,
         batch=batch,
-        levels=levels,
+        hierarchy=hierarchy or (2, 2),
+        whole_levels=True,
         choices=("data", "model", "output"),
         reading="executed",
         constraints={"even": True},
@@ -40,9 +41,12 @@ def odd_names() -> Network:
     )
 
 
-def test_an_exported_module_runs_where_hypar_opt_is_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hierarchy", [(2, 2), (3, 2)])
+def test_an_exported_module_runs_where_hypar_opt_is_not(
+    hierarchy: tuple[int, ...], tmp_path: Path
+) -> None:
     """In a process that sees jax and no package of ours."""
-    plan = solved(chain())
+    plan = solved(chain(), *hierarchy)
     file = tmp_path / "model_sharded.py"
     file.write_text(jax_module(plan))
     without = "import sys; sys.modules['hypar_opt'] = None; import runpy;"
@@ -59,15 +63,18 @@ def test_an_exported_module_runs_where_hypar_opt_is_not(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     first, *_, last = done.stdout.splitlines()
     assert first.startswith("loss ")
-    assert first.endswith("on 4 devices")
+    assert first.endswith(f"on {plan.accelerators} devices")
     assert last.split()[-2:] == [f"{plan.cost.total:,}", "bytes"]
 
 
+@pytest.mark.parametrize("hierarchy", [(2, 2), (3, 4)])
 @pytest.mark.parametrize("network", [odd_names(), chain(), cnn(), gpt(tied=True)])
-def test_exported_modules_are_formatted(network: Network, tmp_path: Path) -> None:
+def test_exported_modules_are_formatted(
+    network: Network, hierarchy: tuple[int, ...], tmp_path: Path
+) -> None:
     """A formatter changes nothing, and a linter finds nothing imported or defined in vain."""
     file = tmp_path / "model_sharded.py"
-    file.write_text(jax_module(solved(network), approximate=True))
+    file.write_text(jax_module(solved(network, *hierarchy), approximate=True))
     ruff = str(Path(sys.executable).with_name("ruff"))
     checked = [ruff, "check", "--isolated", "--quiet", str(file)]
     assert subprocess.run(checked, check=False, capture_output=True, text=True).stdout == ""
@@ -80,7 +87,7 @@ def test_stored_arrays_lose_and_repeat_nothing() -> None:
     """Weights behind a concatenation and of fused heads are reordered, and back again."""
     rng = np.random.default_rng(0)
     for network in (cnn(), gpt(tied=True), chain()):
-        for weights in weights_of(sharded_plan(solved(network, 3))).values():
+        for weights in weights_of(sharded_plan(solved(network, 2, 3, 2))).values():
             sizes = [dim if isinstance(dim, int) else dim.size for dim in weights.tensor.dims]
             array = rng.standard_normal(sizes)
             stored = weights.tensor.stored(array)
@@ -89,10 +96,10 @@ def test_stored_arrays_lose_and_repeat_nothing() -> None:
 
 
 def test_shardings_name_what_each_level_splits() -> None:
-    plan = solved(chain(), 2)
+    plan = solved(chain(), 2, 3)
     document = shardings(plan)
     assert document["schema"] == "hypar-opt/shardings/1"
-    assert document["mesh"] == {"h1": 2, "h2": 2}
+    assert document["mesh"] == {"h1": 2, "h2": 3}
     assert list(document["tensors"]) == list(plan.layers)
     for level, row in enumerate(plan.parallelism):
         for name, choice in zip(plan.layers, row, strict=True):
@@ -110,11 +117,15 @@ def _every_array(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("network", [chain(), cnn(), gpt(tied=True)])
-def test_every_array_is_split_where_it_has_two_halves(network: Network) -> None:
-    for array in _every_array(shardings(solved(network, 3))):
-        split = [dim for dim in array["split"].values() if dim is not None]
-        assert len(set(split)) == len(split)
-        assert all(array["shape"][dim] == 2 for dim in split)
+@pytest.mark.parametrize("hierarchy", [(2, 2, 2), (4, 3)])
+def test_every_array_is_split_where_it_has_as_many_parts(
+    network: Network, hierarchy: tuple[int, ...]
+) -> None:
+    document = shardings(solved(network, *hierarchy))
+    for array in _every_array(document):
+        split = {name: dim for name, dim in array["split"].items() if dim is not None}
+        assert len({*split.values()}) == len(split)
+        assert all(array["shape"][dim] == document["mesh"][name] for name, dim in split.items())
         assert np.prod(array["shape"]) == np.prod([dim["size"] for dim in array["dims"]])
 
 
@@ -122,7 +133,7 @@ def test_pytorch_takes_the_shardings(tmp_path: Path) -> None:
     """DTensor gives each of four processes the shard that the document names."""
     pytest.importorskip("torch")
     file = tmp_path / "shardings.json"
-    file.write_text(json.dumps(shardings(solved(gpt(tied=True), 2))))
+    file.write_text(json.dumps(shardings(solved(gpt(tied=True)))))
     script = Path(__file__).with_name("in_pytorch.py")
     done = subprocess.run(
         [sys.executable, script, file], capture_output=True, text=True, check=False
@@ -134,4 +145,4 @@ def test_kinds_and_activations_without_a_program_are_refused_by_name() -> None:
     layer = {"name": "fc", "kind": "fc", "units": 8, "activation": "wavy"}
     network = Network.model_validate({"name": "n", "input": {"features": 8}, "layer": [layer]})
     with pytest.raises(ho.HyparError, match="layer 'fc', activation: 'wavy' is not known"):
-        jax_module(solved(network, 1))
+        jax_module(solved(network, 2))

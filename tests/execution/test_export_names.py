@@ -71,7 +71,7 @@ def network(title: str, names: list[str]) -> Network:
 
 
 def sharded(named: Network, seed: int = 0, levels: int = 2) -> ShardedNetwork:
-    return ShardedNetwork(named, alike_program(random.Random(seed), named, levels))
+    return ShardedNetwork(named, alike_program(random.Random(seed), named, (2,) * levels))
 
 
 def assigned(tree: ast.Module) -> list[str]:
@@ -111,7 +111,7 @@ def test_modules_with_odd_names_run() -> None:
     programs = []
     for start in range(0, len(odd), 9):
         named = network(odd[start], odd[start : start + 9])
-        programs.append((named, alike_program(rng, named, 2)))
+        programs.append((named, alike_program(rng, named, (2, 2))))
     for found in results(programs, compared=4):
         assert found["differences"] == []
         assert max(found.get("gradients", {}).values(), default=0) < 1e-5

@@ -16,6 +16,7 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.search.reductions import thresholds_of
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES
 from tests.commands import command
@@ -146,6 +147,29 @@ def test_a_search_finds_the_best_of_every_plan(draw: Any, seed: int) -> None:
     assert keeps(instance, level.assignments())
 
 
+@pytest.mark.parametrize("seed", slow_after(12, range(60)))
+def test_levels_of_equal_parts_are_proved_optimal_by_thresholds(seed: int) -> None:
+    """On chains by dynamic programming, on graphs by elimination, on both by minimum cuts."""
+    rng = Random(seed)
+    parts, levels = rng.randint(3, 6), rng.randint(2, 3)
+    networks = iter(lambda: random_network(rng, 3) if seed % 2 else random_graph(rng, most=3), None)
+    network = next(one for one in networks if plans_of(one, levels, 2) <= 1500)
+    asked: Any = {"batch": parts, "hierarchy": (parts,) * levels, "whole_levels": True}
+    instance = Instance(network, problem_of(network, **asked))
+    least = min(
+        sum(price_levels(instance.workload, instance.cost, rows), Fraction())
+        for rows in every_plan_of(network, levels, 2)
+    )
+    for solver in ("dp", "cut") if thresholds_of(instance) else ("dp",):
+        try:
+            plan = ho.solve(network, solver=solver, search="joint", **asked)
+        except ho.errors.RefusedError:  # cuts take no pair that is cheaper unlike
+            assert solver == "cut"
+            continue
+        assert plan.cost.total == plan.solver.bound == least
+        assert plan.solver.status == "optimal"
+
+
 @pytest.mark.parametrize("sizes", [(6, 8), (3,), (2, 5), (7, 2)])
 def test_prime_factors_move_no_more(sizes: tuple[int, ...]) -> None:
     asked: Any = {"batch": 2 * prod(sizes), "hierarchy": sizes, "search": "joint"}
@@ -192,9 +216,13 @@ def test_a_plan_of_six_nodes_of_eight_is_written_read_and_run(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (["export", "plan.json", "--to", "jax"], "JAX meshes are of two parts"),
-        (["run", "plan.json", "--backend", "jax"], "JAX meshes are of two parts"),
         (["simulate", "plan.json", "--array", "hmc-htree-16"], "the plan is for 6 accelerators"),
+        (["simulate", "sfc", "--hierarchy", "3"], "a simulation needs an array of the levels 3"),
+        (["report", "sfc", "--hierarchy", "3"], "a report needs an array of the levels 3"),
+        (
+            ["explore", "sfc", "--free", "all", "--objective", "time", "--hierarchy", "3"],
+            "--objective time needs an array of the levels 3",
+        ),
         (["solve", "sfc", "--hierarchy", "3"], "batch: should be a multiple of 3"),
         (
             ["solve", "sfc", "--hierarchy", "3", "--batch", "3", "--reading", "text"],

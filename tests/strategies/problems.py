@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
-from math import ceil
+from math import ceil, prod
 from random import Random
 from typing import Any
 
@@ -102,12 +102,15 @@ def _random_constraints(rng: Random, network: ho.Network, asked: Asked) -> dict[
 def memory(workload: ho.Workload, problem: Problem, rows: Rows) -> Fraction:
     """Return the bytes of an accelerator's shard: by docs/solvers.md, in own arithmetic."""
     size, total = problem.element_bytes, Fraction()
-    state = problem.constraints.optimizer_bytes(size)
+    state, sizes = problem.constraints.optimizer_bytes(size), problem.hierarchy.sizes
     for layer, column in zip(workload.layers, columns_of(rows, len(workload.layers)), strict=True):
-        data, model, output = (column.count(choice) for choice in range(3))
-        weights = Fraction(elements(layer.weight), 2 ** (model + output))
-        maps = Fraction(elements(layer.input), 2 ** (data + model))
-        maps += Fraction(elements(layer.output), 2 ** (data + output))
+        data, model, output = (
+            prod(size for size, own in zip(sizes, column, strict=True) if own == choice)
+            for choice in range(3)
+        )
+        weights = Fraction(elements(layer.weight), model * output)
+        maps = Fraction(elements(layer.input), data * model)
+        maps += Fraction(elements(layer.output), data * output)
         if problem.inference:
             total += size * (weights + maps)
         else:

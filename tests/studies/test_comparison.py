@@ -202,29 +202,33 @@ def test_tensor_parallelism_is_megatrons_on_every_transformer() -> None:
 
 
 def test_the_degree_counts_the_deepest_levels() -> None:
-    pins = megatron_pins(ho.load("gpt2"), 3, 2)
+    gpt2, halves = ho.load("gpt2"), (2, 2, 2)
+    pins = megatron_pins(gpt2, halves, 2)
     assert pins[:3] == ("*@H1=data", "*@H2=data", "token@H3=model")
     assert all(pin.rpartition("@")[2].startswith("H3=") for pin in pins[2:])
-    assert megatron_pins(ho.load("gpt2"), 3, 1) == ("*@H1=data", "*@H2=data", "*@H3=data")
-    assert degrees(ho.load("gpt2"), 3) == (1, 2, 4, 8)
-    assert degrees(ho.load("resnet-18"), 3) == ()
+    assert megatron_pins(gpt2, halves, 1) == ("*@H1=data", "*@H2=data", "*@H3=data")
+    assert degrees(gpt2, halves) == (1, 2, 4, 8)
+    assert degrees(ho.load("resnet-18"), halves) == ()
+    # Six nodes of four: tensor parallelism in a node, or in three nodes.
+    assert degrees(gpt2, (2, 3, 4)) == (1, 4, 12, 24)
+    assert megatron_pins(gpt2, (2, 3, 4), 4)[:3] == ("*@H1=data", "*@H2=data", "token@H3=model")
 
 
-@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("sizes", [(2,), (2, 2)])
 @pytest.mark.parametrize("batch", [1, 8, 64, 512])
 @pytest.mark.parametrize("name", [*TRANSFORMERS[:3], "llama-70b"])
 def test_no_degree_of_megatron_moves_fewer_bytes_than_the_optimum(
-    name: str, batch: int, levels: int
+    name: str, batch: int, sizes: tuple[int, ...]
 ) -> None:
     # A transformer's blocks are alike: their number changes no choice. The larger LLaMA has a gate
     # and grouped queries.
     document = ho.load(name).description()
     document["block"][0]["repeat"] = 2
     network = ho.Network.model_validate(document)
-    asked: Any = {"batch": batch, "levels": levels, "reading": "executed", "choices": THREE}
+    asked: Any = {"batch": batch, "hierarchy": sizes, "reading": "executed", "choices": THREE}
     three = ho.solve(network, search="joint", **asked).cost.total
-    for degree in degrees(network, levels):
-        fix = megatron_pins(network, levels, degree)
+    for degree in degrees(network, sizes):
+        fix = megatron_pins(network, sizes, degree)
         fixed = ho.solve(network, constraints={"fix": fix}, **asked)
         assert three <= fixed.cost.total
 
@@ -246,9 +250,66 @@ def test_at_batch_1_the_optimum_of_gpt_2_is_megatrons() -> None:
         for block in range(12):
             for layer, word in (pair | {"add1": residual, "add2": residual}).items():
                 assert chosen[f"decoder.{block}.{layer}"] == word
-    megatron = megatron_pins(network, 1, 2)
+    megatron = megatron_pins(network, (2,), 2)
     best = ho.solve(network, search="joint", **asked).cost.total
     assert ho.solve(network, constraints={"fix": megatron}, **asked).cost.total == best
+
+
+@pytest.mark.parametrize("name", ["lenet-c", "gpt"])
+def test_without_an_array_plans_are_compared_by_their_bytes(name: str, tmp_path: Path) -> None:
+    """On levels of any parts: each row is that plan, solved; none is simulated."""
+    (tmp_path / "gpt.toml").write_text(GPT)
+    network = ho.load(name) if name == "lenet-c" else ho.read_network(tmp_path / "gpt.toml")
+    asked: Any = {"batch": 12, "hierarchy": (2, 3)}
+    compared = ho.compare(network, batches=12, hierarchy=(2, 3))
+    rows: dict[str, Any] = {row.plan: row for row in compared}
+    megatron = degrees(network, (2, 3))
+    plans = [plan for plan in PLANS if plan != "time"]
+    assert [*rows] == [*plans, *(f"megatron-{degree}" for degree in megatron)]
+    data = ho.solve(network, solver="data", **asked).cost.total
+    for plan, row in rows.items():
+        assert (row.levels, row.array, row.reading) == (2, "2 x 3 = 6 accelerators", "executed")
+        assert row.seconds is row.joules is row.speedup is row.executed_speedup is None
+        if plan in ("model", "data", "trick"):
+            assert row.bytes == ho.solve(network, solver=plan, **asked).cost.total
+        assert row.bytes == row.executed_bytes
+        assert row.reduction == data / row.bytes
+    best = ho.solve(network, search="joint", **asked).cost.total
+    assert rows["joint"].bytes == best <= rows["hypar"].bytes
+    assert all(rows["three"].bytes <= row.bytes for row in rows.values())
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (["--hierarchy", "3", "--cost", "time"], "--cost time needs an array"),
+        (["--hierarchy", "3", "--overlap", "gradient"], "--overlap is of a simulated step"),
+        (["--hierarchy", "3", "--reading", "text"], "levels of 3 parts need --reading executed"),
+        (["--hierarchy", "3", "--levels", "1"], "leave --levels out"),
+        (["--hierarchy", "3", "--array", "a100-4x8"], "--hierarchy"),
+        (["--hierarchy", "2,2", "--array", "a100-4x8"], "--levels should be 5"),
+    ],
+)
+def test_what_needs_an_array_or_halves_says_so(
+    call: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["compare", "sfc", "--batch", "12", *call]) == 2
+    errors = capsys.readouterr().err
+    assert said in errors
+    assert errors.count("\n") == 1
+
+
+def test_a_hierarchy_of_halves_is_compared_on_the_papers_array(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """``--hierarchy 4`` as well, whose prime factors are two levels; others draw their bytes."""
+    picture = tmp_path / "bars.svg"
+    (paper, *_), (other, *_) = (
+        documented(["sfc", "--batch", "12", *levels], capsys)["rows"]
+        for levels in (["--hierarchy", "4"], ["--hierarchy", "3", "--picture", str(picture)])
+    )
+    assert (paper["array"], other["array"]) == ("hmc-htree-4", "3 accelerators")
+    assert "fewer bytes" in picture.read_text()
 
 
 def test_only_networks_with_attention_have_megatrons_rows(

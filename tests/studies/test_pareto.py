@@ -54,6 +54,25 @@ def test_the_front_in_bytes_is_that_of_every_plan(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
+def test_a_front_on_levels_of_other_sizes_is_that_of_every_plan(seed: int) -> None:
+    rng = Random(seed)
+    sizes = rng.choice([(3,), (6,), (2, 3), (4, 2), (3, 2, 2)])
+    network = random_network(rng, 3 if len(sizes) < 3 else 2)
+    asked: Asked = {
+        "batch": 12 * rng.randint(1, 4),
+        "hierarchy": sizes,
+        "whole_levels": True,
+        "choices": CHOICES[: rng.choice([2, 3])],
+        "reading": "executed",
+    }
+    fronts = ho.pareto(network, **asked)
+    (front,) = fronts
+    assert front.complete
+    assert points(front) == by_enumeration(network, asked)
+    assert fronts.document()["parts"] == list(sizes)
+
+
+@pytest.mark.parametrize("seed", range(8))
 def test_the_fronts_in_time_and_energy_are_those_of_every_plan(seed: int) -> None:
     rng = Random(seed)
     choices = CHOICES[: rng.choice([2, 3])]

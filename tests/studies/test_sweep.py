@@ -195,6 +195,40 @@ simulate = false
 """
 
 
+def test_hierarchies_are_priced_without_an_array(tmp_path: Path) -> None:
+    """Of any parts, whose prime factors are levels; a batch that three do not divide says so."""
+    text = """
+networks = ["lenet-c"]
+batches = [48, 50]
+hierarchies = [[6, 8], [3], [2, 2]]
+solvers = ["dp joint"]
+simulate = false
+"""
+    spec, table = spec_of(tmp_path, text), tmp_path / "t.csv"
+    swept = sweep(spec, table)
+    by_case = {(row.batch, row.array): row for row in swept}
+    asked: Any = {"search": "joint"}
+    for sizes, shown in (
+        ((6, 8), "2 x 3 x 2 x 2 x 2 = 48 accelerators"),
+        ((3,), "3 accelerators"),
+        ((2, 2), "2^2 = 4 accelerators"),
+    ):
+        plan = ho.solve("lenet-c", batch=48, hierarchy=sizes, **asked)
+        row = by_case[48, shown]
+        assert (row.levels, row.reading) == (plan.levels, plan.cost.reading)
+        assert (row.bytes, row.executed_bytes) == (plan.cost.total, plan.cost.executed_bytes)
+        assert row.seconds is None
+        if "3" in shown:
+            assert "multiple of 3" in (by_case[50, shown].reason or "")
+    assert sweep(spec, table).done_before == len(swept) == 6
+    whole = spec_of(tmp_path, f"{text}whole_levels = true\n")
+    assert sweep(whole, tmp_path / "w.csv")[0].array == "6 x 8 = 48 accelerators"
+    for wrong, said in (("[3, 1]", r"H2 should have 2 to .* parts"), ("[6, 2, 4]", "there twice")):
+        spec = spec_of(tmp_path, text.replace("[3]", wrong))
+        with pytest.raises(ho.HyparError, match=rf"hierarchies\[1\]: .*{said}"):
+            sweep(spec, table)
+
+
 def test_without_simulation_chains_are_solved_together_to_the_same_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -435,6 +469,8 @@ def test_a_network_and_an_array_may_be_files_beside_the_sweeps(
             "overlap: is of simulated steps; leave it out, or simulate = false",
         ),
         ("levels = [2]", "simulate = 0", "simulate: should be true or false, got 0"),
+        ("levels = [2]", "levels = [2]\nhierarchies = [[3]]", "hierarchies: state the levels"),
+        ("levels = [2]", "hierarchies = [[3]]", "simulate: should be false with hierarchies"),
         ("schema =", "schema", "should be TOML"),
     ],
 )

@@ -1,7 +1,8 @@
 """A network's axes of channels, features and vocabulary, as the levels of an array split them.
 
-Every such axis is stored as one dimension of two per level that splits it, H1 first, and one
-dimension for the rest, so that each level's mesh axis splits a dimension of its own. Layers without
+Every such axis is stored as one dimension per level that splits it, as long as the level has
+parts, H1 first, and one dimension for the rest, so that each level's mesh axis splits a dimension
+of its own. Layers without
 weights tie the axes that they read to those that they write: a sum takes the same channels of all
 its inputs, a concatenation puts them side by side. Tied axes are split by the same levels, and into
 the same channels.
@@ -20,6 +21,7 @@ from hypar_opt.errors import HyparError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.sharding.conversions import Layouts
     from hypar_opt.sharding.layouts import Layout
 
@@ -34,15 +36,15 @@ class StoredAxis:
 
     Parameters
     ----------
-    levels
-        The number of hierarchy levels.
+    hierarchy
+        The parts of each level.
     split
         The levels that split it in any tensor tied to it, from 0 for H1.
     segments
         Sizes of the parts that are split separately, such as the inputs of a concatenation.
     """
 
-    levels: int
+    hierarchy: Hierarchy
     split: tuple[int, ...]
     segments: tuple[int, ...]
 
@@ -53,15 +55,21 @@ class StoredAxis:
     @property
     def shape(self) -> tuple[int, ...]:
         """One dimension per level, of size 1 if the level does not split the axis, and the rest."""
-        digits = (2 if level in self.split else 1 for level in range(self.levels))
-        return (*digits, self.size >> len(self.split))
+        sizes = enumerate(self.hierarchy.sizes)
+        digits = (size if level in self.split else 1 for level, size in sizes)
+        return (*digits, self.size // self.parts)
+
+    @property
+    def parts(self) -> int:
+        """The parts into which its levels together split it."""
+        return self.hierarchy.parts(self.split)
 
     @property
     def order(self) -> NDArray[np.intp]:
         """The index in the network's order at each stored position, an array of `shape`."""
         starts = np.cumsum((0, *self.segments))
         parts = [
-            np.arange(start, start + size).reshape(*self.shape[:-1], size >> len(self.split))
+            np.arange(start, start + size).reshape(*self.shape[:-1], size // self.parts)
             for start, size in zip(starts, self.segments, strict=False)
         ]
         return np.concatenate(parts, axis=-1)
@@ -85,8 +93,8 @@ class _Tie(NamedTuple):
 class AxisTies:
     """Axes, their ties, and the levels that split them."""
 
-    def __init__(self, levels: int) -> None:
-        self._levels = levels
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        self._hierarchy = hierarchy
         self._sizes: list[int] = []
         self._names: list[str] = []
         self._split: list[set[int]] = []
@@ -124,10 +132,11 @@ class AxisTies:
             ends = sorted(cuts | {size})
             segments = tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
             split = tuple(sorted(levels))
-            uneven = next((segment for segment in segments if segment % (1 << len(split))), None)
+            axis = StoredAxis(self._hierarchy, split, segments)
+            uneven = next((segment for segment in segments if segment % axis.parts), None)
             if uneven is not None:
-                raise HyparError(_uneven(name, size, uneven, split))
-            axes.append(StoredAxis(self._levels, split, segments))
+                raise HyparError(_uneven(name, axis, uneven))
+            axes.append(axis)
         return axes
 
     def _tied_levels(self) -> list[set[int]]:
@@ -171,11 +180,10 @@ class AxisTies:
                     inner.add(within)
 
 
-def _uneven(name: str, size: int, segment: int, levels: tuple[int, ...]) -> str:
-    at = ", ".join(f"H{level + 1}" for level in levels)
-    part = "" if segment == size else f" (in parts, one of {segment})"
-    count = 1 << len(levels)
+def _uneven(name: str, axis: StoredAxis, segment: int) -> str:
+    at = ", ".join(f"H{level + 1}" for level in axis.split)
+    part = "" if segment == axis.size else f" (in parts, one of {segment})"
     return (
-        f"{name}: its size {size}{part} should be divisible by {count}, since {at} split it;"
-        " solve with --even, or use other sizes"
+        f"{name}: its size {axis.size}{part} should be divisible by {axis.parts}, since {at} split"
+        " it; solve with --even, or use other sizes"
     )

@@ -45,16 +45,18 @@ class Moved(NamedTuple):
     bytes: int
 
 
-def collectives(text: str, levels: int) -> Iterator[Moved]:
+def collectives(text: str, levels: Sequence[int]) -> Iterator[Moved]:
     """Yield what the collectives of a compiled module move, scalars aside.
 
-    A collective over several levels is counted as halving from the deepest of them up, and
-    doubling back down, divide it: the topmost level carries least.
+    A collective over several levels is counted as reduce-scatters from the deepest of them up, and
+    all-gathers back down, divide it: the topmost level carries least.
 
     Parameters
     ----------
     text
-        The module's HLO, of which device n is the n-th of a mesh with an axis of two a level.
+        The module's HLO, of which device n is the n-th of a mesh with an axis a level.
+    levels
+        The parts of each level, H1 first.
 
     Raises
     ------
@@ -76,7 +78,9 @@ def collectives(text: str, levels: int) -> Iterator[Moved]:
             raise ValueError(f"HLO is not understood: {error}: {short}") from None
 
 
-def _moved(shape: str, operation: str, rest: str, phase: str, levels: int) -> Iterator[Moved]:
+def _moved(
+    shape: str, operation: str, rest: str, phase: str, levels: Sequence[int]
+) -> Iterator[Moved]:
     """Yield what one collective moves; ``rest`` are its operands and attributes."""
     kind = operation.removesuffix("-start")
     if kind not in KINDS:
@@ -88,15 +92,17 @@ def _moved(shape: str, operation: str, rest: str, phase: str, levels: int) -> It
             if level >= 0:
                 yield Moved(phase, kind, level, size * count)
         return
-    groups = _groups(rest, 1 << levels)
+    groups = _groups(rest, math.prod(levels))
     crossed = _crossed(groups, levels)
     # All-gather and all-reduce are written with what each device ends up with.
     whole = size * len(groups[0]) if kind == "reduce-scatter" else size
     for above, level in enumerate(crossed):
+        parts = levels[level]
         if kind == "all-to-all":
-            moved = len(groups) * len(groups[0]) * whole // 2
+            moved = len(groups) * len(groups[0]) * whole * (parts - 1) // parts
         else:
-            moved = len(groups) * whole * (2 if kind == "all-reduce" else 1) << above
+            received = whole * (parts - 1) * math.prod(levels[n] for n in crossed[:above])
+            moved = len(groups) * received * (2 if kind == "all-reduce" else 1)
         if moved:
             yield Moved(phase, kind, level, moved)
 
@@ -181,18 +187,28 @@ def _integers(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
 
 
-def _crossed(groups: Sequence[Sequence[int]], levels: int) -> list[int]:
-    """Return the levels between whose halves each group exchanges."""
-    differ = {max(device ^ group[0] for device in group) for group in groups}
-    (bits,) = differ if len(differ) == 1 else (0,)
+def _crossed(groups: Sequence[Sequence[int]], levels: Sequence[int]) -> list[int]:
+    """Return the levels between whose parts each group exchanges."""
+    crossed = sorted({n for device in groups[0] for n in _differ(device, groups[0][0], levels)})
+    along = math.prod(levels[n] for n in crossed)
     boxes = all(
-        len({d & ~bits for d in g}) == 1 and len(g) == 1 << bits.bit_count() for g in groups
+        len(g) == along and all({*_differ(d, g[0], levels)} <= {*crossed} for d in g)
+        for g in groups
     )
-    if not boxes or sorted(d for g in groups for d in g) != list(range(1 << levels)):
-        raise ValueError(f"groups {groups} are not the devices along some of {levels} levels")
-    return [n for n in range(levels) if bits >> (levels - 1 - n) & 1]
+    if not boxes or sorted(d for g in groups for d in g) != list(range(math.prod(levels))):
+        raise ValueError(f"groups {groups} are not the devices along some levels of {levels}")
+    return crossed
 
 
-def _level(source: int, target: int, levels: int) -> int:
+def _level(source: int, target: int, levels: Sequence[int]) -> int:
     """Return the topmost level that a transfer crosses; -1 for none."""
-    return levels - (source ^ target).bit_length() if source != target else -1
+    return next(_differ(source, target, levels), -1)
+
+
+def _differ(source: int, target: int, levels: Sequence[int]) -> Iterator[int]:
+    """Yield the levels, H1 first, in different parts of which two devices are."""
+    below = math.prod(levels)
+    for level, parts in enumerate(levels):
+        below //= parts
+        if source // below % parts != target // below % parts:
+            yield level

@@ -10,6 +10,7 @@ from hypar_opt.execution.jax.axes import NETWORK_INPUT
 from hypar_opt.workload.operators.maps import TokenMap
 
 if TYPE_CHECKING:
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.sharding.program import Program
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.maps import LayerMaps, Map
@@ -21,6 +22,11 @@ class NetworkMaps:
 
     network: Network
     program: Program
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The parts of each level, an axis of the mesh each."""
+        return self.program.hierarchy
 
     @property
     def levels(self) -> int:

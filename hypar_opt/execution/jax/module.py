@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 import textwrap
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hypar_opt.execution.jax import texts
 from hypar_opt.execution.jax.steps import Lines
 from hypar_opt.execution.jax.values import names, quoted
 from hypar_opt.execution.jax.weights import inputs_of, targets_of, weights_of
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
 
     from hypar_opt.execution.jax.tensors import ShardedNetwork, StoredTensor
     from hypar_opt.execution.jax.weights import StepInput
-
-_FOLDER = Path(__file__).parent
 
 _WIDTH = 100
 
@@ -53,14 +49,16 @@ def module_text(
     element_bytes
         The plan's: 2 makes a step in bfloat16, 8 in float64, anything else in float32.
     """
-    lines = Lines(sharded, operation_names(), alone=alone)
+    halves = sharded.hierarchy.of_halves
+    operations = texts.operations(halves=halves)
+    lines = Lines(sharded, frozenset(operations), alone=alone)
     body: list[str] = ["total = jnp.zeros(())"]
     for position in range(len(sharded.network.layers)):
         body += ["", *lines.layer(position), *lines.stored(position)]
     body += ["", *lines.ends(), "return total"]
     loss = textwrap.indent("\n".join(body), "    ")
     loss = "\n".join(part.rstrip() for part in loss.splitlines())
-    called = _operations_of(loss)
+    called = _called(loss, operations)
     parts = {
         "LEVELS = ...": f"LEVELS = {names(range(sharded.levels))}",
         "WEIGHTS = ...": f"WEIGHTS = {_weights_table(sharded)}",
@@ -72,25 +70,27 @@ def module_text(
     }
     if "partial(" not in called:
         parts["from functools import partial\n"] = ""
-    program = _filled(_template("program.py.txt"), parts)
+    if not halves:
+        parts["SIZES = ..."] = f"SIZES = {sharded.hierarchy.sizes}"
     header = _header(sharded, title, not_kept, element_bytes)
-    return "\n\n".join((header + program, _collectives(), _template("main.py.txt")))
-
-
-def _filled(template: str, parts: Mapping[str, str]) -> str:
-    """Return a template with its placeholders, each of which occurs once, filled.
-
-    All are replaced in one pass: inserted names may look like placeholders.
-    """
-    assert all(template.count(place) == 1 for place in parts)
-    places = re.compile("|".join(map(re.escape, parts)))
-    return places.sub(lambda place: parts[place[0]], template)
+    program = texts.filled(texts.program(halves=halves), parts)
+    return "\n\n".join(
+        (header + program, texts.collectives(halves=halves), texts.main(halves=halves))
+    )
 
 
 def _header(
     sharded: ShardedNetwork, title: str, not_kept: Sequence[str], element_bytes: int
 ) -> str:
-    devices = 1 << sharded.levels
+    hierarchy = sharded.hierarchy
+    devices, sizes = hierarchy.accelerators, ", ".join(map(str, hierarchy.sizes))
+    mesh = "of two devices a level" if hierarchy.of_halves else f"a level, of {sizes} devices"
+    arrays = textwrap.fill(
+        f"The mesh has an axis {mesh}, h1 the topmost. An array has a dimension for each level of"
+        " its batch and of its channels, which is 1 where no level ever splits them, so that a"
+        " PartitionSpec says which level splits what. Exchanges are explicit.",
+        _WIDTH - 4,
+    )
     kind = _TYPES.get(element_bytes, _SINGLE)[0]
     counted = "" if element_bytes in (2, 4, 8) else f"; the plan counts {element_bytes} byte each"
     words = f"""{title}
@@ -99,9 +99,7 @@ A training step on {devices} devices, as hypar-opt {__version__} planned it. Run
 `step` from your own: it needs jax alone. Without {devices} accelerators it takes virtual devices
 of the processor.
 
-The mesh has an axis of two devices a level, h1 the topmost. An array has a dimension for each
-level of its batch and of its channels, which is 1 where no level ever splits them, so that a
-PartitionSpec says which level splits what. Exchanges are explicit.
+{arrays}
 Elements are of {kind}{counted}.
 """
     if not_kept:
@@ -115,9 +113,8 @@ Elements are of {kind}{counted}.
     return f'"""{text}"""\n\n'
 
 
-def _operations_of(loss: str) -> str:
+def _called(loss: str, functions: Mapping[str, str]) -> str:
     """Return the operations that a text calls, and those that these call."""
-    functions = _operations()
     wanted: list[str] = []
     waiting = _names_in(ast.parse(f"def loss():\n{loss}"))
     while waiting:
@@ -128,40 +125,8 @@ def _operations_of(loss: str) -> str:
     return "\n\n\n".join(functions[name] for name in functions if name in wanted) + "\n\n\n"
 
 
-@lru_cache
-def _operations() -> dict[str, str]:
-    """Return the text of each operation, by name, with anything that belongs to it."""
-    text = (_FOLDER / "operations.py").read_text()
-    lines = text.splitlines()
-    functions = {}
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.FunctionDef):
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-            functions[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
-    # Only the last line names the loss's two passes, which it needs.
-    passes = [functions.pop(f"softmax_loss{which}") for which in ("", "_forward", "_backward")]
-    functions["softmax_loss"] = "\n\n\n".join([*passes, lines[-1]])
-    return functions
-
-
-def operation_names() -> frozenset[str]:
-    """Return the names of all operations."""
-    return frozenset(_operations())
-
-
 def _names_in(tree: ast.AST) -> set[str]:
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-
-
-def _collectives() -> str:
-    """Return the text that reads compiled modules, without its docstring and imports."""
-    text = (_FOLDER / "collectives.py").read_text()
-    return text[text.index("KINDS = ") :].rstrip() + "\n"
-
-
-def _template(name: str) -> str:
-    text = (_FOLDER / "templates" / name).read_text()
-    return text[text.index("# ---\n") + len("# ---\n") :]
 
 
 def _weights_table(sharded: ShardedNetwork) -> str:

@@ -40,7 +40,7 @@ def all_gather(x: jax.Array, level: str, of: str) -> jax.Array:
 
 
 def reduce_scatter(x: jax.Array, level: str, to: str) -> jax.Array:
-    """Add partial sums, and keep a half of them; the error is all-gathered."""
+    """Add partial sums, and keep a part of them; the error is all-gathered."""
     at = dimension(x, level, to)
     added: jax.Array = lax.psum_scatter(x, level, scatter_dimension=at, tiled=True)
     return added
@@ -53,14 +53,14 @@ def all_to_all(x: jax.Array, level: str, of: str, to: str) -> jax.Array:
     return moved
 
 
-def keep_half(x: jax.Array, level: str, to: str) -> jax.Array:
-    """Cut a replica to this device's half, which moves nothing; the error is padded with zeros."""
+def keep_part(x: jax.Array, level: str, to: str) -> jax.Array:
+    """Cut a replica to this device's part, which moves nothing; the error is padded with zeros."""
     return lax.dynamic_slice_in_dim(x, lax.axis_index(level), 1, axis=dimension(x, level, to))
 
 
 def apart(x: jax.Array, number: int) -> jax.Array:
     """Multiply by 1, and the error too: XLA merges exchanges of what it knows to be equal."""
-    # The index is 0 or 1, which XLA does not know: it takes each number's factor for another.
+    # No index is above a number, which XLA does not know: it takes each factor for another.
     one = 1 + jnp.maximum(lax.axis_index(LEVELS[0]) - number, 0)
     return lax.optimization_barrier(x * one.astype(x.dtype))
 
@@ -296,7 +296,7 @@ def softmax_and_loss(x: jax.Array, labels: jax.Array, split: Levels) -> tuple[ja
     over = tuple(range(x.ndim - half, x.ndim))
     sizes = list(x.shape[-half:-1])
     for level in split:
-        sizes[LEVELS.index(level)] = 2
+        sizes[LEVELS.index(level)] = lax.axis_size(level)
     classes = jnp.arange(math.prod(sizes) * x.shape[-1]).reshape(*sizes, x.shape[-1])
     for level in split:
         at = LEVELS.index(level)
@@ -308,7 +308,7 @@ def softmax_and_loss(x: jax.Array, labels: jax.Array, split: Levels) -> tuple[ja
     sums = jnp.stack([exponentials, jnp.where(target, x - largest, 0)])
     total, wanted = all_reduce(jnp.sum(sums, axis=[n + 1 for n in over], keepdims=True), split)
     # All devices of split levels have the same sums: each counts its share of the loss.
-    loss = jnp.sum(jnp.log(total) - wanted) / 2 ** len(split)
+    loss = jnp.sum(jnp.log(total) - wanted) / math.prod(lax.axis_size(level) for level in split)
     return loss, exponentials / total - target
 
 

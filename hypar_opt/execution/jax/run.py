@@ -99,7 +99,7 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
     loss, gradients = compiled(*placed)
     weights = weights_of(sharded)
     try:
-        moved = list(collectives(compiled.as_text(), sharded.levels))
+        moved = list(collectives(compiled.as_text(), sharded.hierarchy.sizes))
     except ValueError as error:
         raise HyparError(f"the bytes of jax {jax.__version__} cannot be counted: {error}") from None
     return CompiledStep(

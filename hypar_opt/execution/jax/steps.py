@@ -85,8 +85,8 @@ class Lines(Values):
                 yield f"total += softmax_loss({variable}, {target}, {split})"
                 continue
             # Each replica counts its share.
-            whole = 0 if self.alone else len(split_by(layouts, WHOLE))
-            share = f" / {2**whole}" if whole else ""
+            replicas = self.mesh_levels(split_by(layouts, WHOLE))
+            share = f" / {self.sharded.hierarchy.parts(replicas)}" if replicas else ""
             yield f"total += squared_error({variable}, {target}){share}"
 
     def _read(self, position: int, source: int, name: str) -> Iterator[str]:
@@ -117,7 +117,7 @@ class Lines(Values):
         layer: Any = self.network.layers[position]
         written = self.sharded.written(position)
         channels = self.sharded.layer_maps[position].input.channels // layer.groups
-        return (*written.shape[:-1], channels >> len(written.split))
+        return (*written.shape[:-1], channels // written.parts)
 
     def _stored(self, source: int) -> str:
         """Return the variable of a tensor stored for several readers."""
@@ -148,7 +148,8 @@ class Lines(Values):
                 StepKind.ALL_TO_ALL: f"{source}, {target}",
                 StepKind.ALL_GATHER: source,
             }[step.kind]
-            yield f'{name} = {COLLECTIVES[step.kind]}({value}, "h{step.level + 1}", {ends})'
+            operation = COLLECTIVES.get(step.kind, self.keep)
+            yield f'{name} = {operation}({value}, "h{step.level + 1}", {ends})'
             value = name
 
     def _repeated(self, position: int, tensor: int | str, steps: Sequence[Step]) -> bool:

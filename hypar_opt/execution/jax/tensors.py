@@ -62,7 +62,7 @@ class StoredTensor(NamedTuple):
             if isinstance(dim, int):
                 names.append(None)
             else:
-                names += [f"h{n + 1}" if n in split else None for n in range(dim.levels)]
+                names += [f"h{n + 1}" if n in split else None for n in range(dim.hierarchy.levels)]
                 names.append(None)
         return tuple(names)
 
@@ -91,16 +91,10 @@ class ShardedNetwork(NetworkMaps):
     Raises
     ------
     HyparError
-        If levels have other than two parts, an activation has no program, or a size cannot be split
-        evenly.
+        If an activation has no program, or a size cannot be split evenly.
     """
 
     def __post_init__(self) -> None:
-        hierarchy = self.program.hierarchy
-        if not hierarchy.of_halves:
-            raise HyparError(
-                f"JAX meshes are of two parts a level; the plan has {hierarchy.shown} devices"
-            )
         for layer in self.network.layers:
             activation = getattr(layer, "activation", None)
             if activation is not None and activation not in ACTIVATIONS:

@@ -57,7 +57,7 @@ def split_axes(maps: NetworkMaps) -> SplitAxes:
         and len(maps.read_positions(reads[0])) == 2
     )
     while True:
-        tying = _Tying(maps, AxisTies(maps.levels), first)
+        tying = _Tying(maps, AxisTies(maps.hierarchy), first)
         shapes = tying.shapes()
         axes = tying.ties.solve()
         split = {p for p in first if axes[shapes[network.sources[p][0]].writes].split}

@@ -31,7 +31,9 @@ class Values:
         self.sharded, self.alone = sharded, alone
         self.network, self.program = sharded.network, sharded.program
         self.shared = sharded.shared
-        self._numbers = count(1)
+        self.keep = "keep_half" if sharded.hierarchy.of_halves else "keep_part"
+        # Numbers of `apart`, which no index of the topmost level exceeds.
+        self._numbers = count(next(iter(sharded.hierarchy.sizes), 2) - 1)
 
     def value(self, position: int, layer: Operator, reads: Sequence[str]) -> str:
         """Return the expression of a layer, before its partial sums are reduced.
@@ -59,7 +61,7 @@ class Values:
         for levels, kept, end in zip(used, stored, ("INPUTS", "OUTPUTS"), strict=True):
             for level in self.mesh_levels(levels):
                 if level not in kept:
-                    text = f'keep_half({text}, "h{level + 1}", {end})'
+                    text = f'{self.keep}({text}, "h{level + 1}", {end})'
         return text
 
     def mesh_levels(self, levels: Sequence[int]) -> Sequence[int]:
@@ -122,7 +124,7 @@ class Values:
 
     def _attention(self, position: int, layer: Any, *reads: str) -> str:
         sizes = layer.sizes(self.sharded.layer_maps[position])
-        groups = sizes["g"] >> len(self.sharded.written(position).split)
+        groups = sizes["g"] // self.sharded.written(position).parts
         inputs = ", ".join(reads) + ("," if len(reads) == 1 else "")
         return f"attention(({inputs}), {groups}, {sizes['r']}, causal={bool(layer.causal)})"
 

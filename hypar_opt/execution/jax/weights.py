@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Layouts
 
 _ENDS = {"i": 0, "o": 1, "g": 1, "c": 1}
-"""The end of the weights, inputs or outputs, that a choice halves, by its axis."""
+"""The end of the weights, inputs or outputs, that a choice splits, by its axis."""
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,8 @@ def _tensor(
 
 
 COLLECTIVES = {
-    StepKind.SLICE: "keep_half",
     StepKind.REDUCE_SCATTER: "reduce_scatter",
     StepKind.ALL_TO_ALL: "all_to_all",
     StepKind.ALL_GATHER: "all_gather",
 }
-"""The functions of `hypar_opt.execution.jax.operations` that take a conversion's steps."""
+"""The functions of `hypar_opt.execution.jax.operations` for a conversion's steps but slices."""

@@ -75,7 +75,7 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
     if batch % parts:
         raise RefusedError(
             f"batch: should be a multiple of {parts}, since {len(batch_levels(program))} levels"
-            f" halve it, got {batch}{_remedy(scaled)}"
+            f" split it, got {batch}{_remedy(scaled)}"
         )
     for position, layer in enumerate(division.network.layers):
         if not layer.shuffles:
@@ -92,10 +92,12 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
                 continue
             sides = (program.hierarchy.digit(each, level) for each in (labels, dealt))
             moved = int(np.count_nonzero(np.not_equal(*sides)))
-            if 2 * moved != len(labels):
+            parts = program.hierarchy.sizes[level]
+            if parts * moved != (parts - 1) * len(labels):
+                share = "half" if parts == 2 else f"{parts - 1}/{parts}"
                 raise RefusedError(
                     f"layer {layer.name!r}: H{level + 1} has {moved} of its {len(labels)} channels"
-                    " change sides, where the model has half of them; split it by batch there"
+                    f" change sides, where the model has {share} of them; split it by batch there"
                 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -118,23 +118,30 @@ def comparison_view(compared: Comparison) -> RenderableType:
     # In the reading `executed` both pairs of columns would be equal; arrays may have no energies.
     executed = any(row.reading != "executed" for row in compared)
     energy = any(row.joules is not None for row in compared)
+    simulated = any(row.seconds is not None for row in compared)
     amounts = [
         name
         for name in AMOUNTS
         if (executed or not name.startswith("executed"))
         and (energy or name not in ("joules", "energy_efficiency"))
+        and (simulated or name.endswith("bytes"))
     ]
     columns: list[Column] = [(name, COUNT if name == "batch" else str) for name in names]
     columns += [("plan", str), *(AMOUNTS[name] for name in amounts)]
+    # Without an array there is no speed-up, but fewer bytes.
+    amounts += [] if simulated else ["reduction"]
+    columns += [] if simulated else [("reduction", format_ratio)]
     lines: list[list[Any]] = []
-    for _, case in groupby(compared.rows(), key=itemgetter(*_CASE)):
+    for _, case in groupby(compared, key=attrgetter(*_CASE)):
         for n, row in enumerate(case):
             # A case is named in its first row only.
-            own = [row[name] for name in names] if n == 0 else [""] * len(names)
-            lines.append([*own, row["plan"], *(row[name] for name in amounts)])
+            own = [getattr(row, name) for name in names] if n == 0 else [""] * len(names)
+            lines.append([*own, row.plan, *(getattr(row, name) for name in amounts)])
     # A mean over one case would only repeat its row.
-    means = geometric_means(compared).items() if varying else ()
-    for n, (plan, mean) in enumerate(means):
+    means = geometric_means(compared, amounts) if varying else {}
+    if not simulated:
+        means.pop("time", None)
+    for n, (plan, mean) in enumerate(means.items()):
         own = ["geometric mean" if n == 0 else "", *[""] * (len(names) - 1)]
         lines.append([*own, plan, *(mean[name] for name in amounts)])
     return Group(
@@ -176,7 +183,9 @@ def pareto_view(fronts: ParetoFronts) -> RenderableType:
 def front_view(front: ParetoFront) -> RenderableType:
     """Show a front: the least cost within each memory, and the plan's other costs."""
     cost = front[0].plan.cost
-    others = [name for name in OBJECTIVES if name != front.objective]
+    # Without an array a plan has bytes alone.
+    known = [name for name in OBJECTIVES if any(one.amount(name) is not None for one in front)]
+    others = [name for name in known if name != front.objective]
     least = _LEAST.get(front.objective, f"least {front.objective}")
     columns: list[Column | None] = [
         ("memory", format_bytes),

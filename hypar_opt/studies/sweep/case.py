@@ -12,7 +12,9 @@ from hypar_opt.documents.document import Document, Name, validate
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.pipeline import solve
+from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.plan import Plan
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.simulation import simulate
@@ -33,6 +35,7 @@ class Case:
 
     network: str
     array: str
+    """An array, or without one the parts of the levels."""
     batch: int
     element_bytes: int
     choices: str
@@ -54,10 +57,11 @@ class Case:
 
     def columns(self) -> dict[str, Any]:
         """Return the columns that identify the case; the search may be left to `solve`."""
-        array = array_of(self.array)
-        names = {"network": network_of(self.network).name, "array": array.name}
+        place = place_of(self.array)
+        shown = f"{place.shown} accelerators" if isinstance(place, Hierarchy) else place.name
+        names = {"network": network_of(self.network).name, "array": shown}
         own = {name: value for name, value in vars(self).items() if name != "version"}
-        return {**own, **names, "levels": array.levels}
+        return {**own, **names, "levels": place.levels}
 
 
 class SweepRow(Document):
@@ -72,6 +76,7 @@ class SweepRow(Document):
     element_bytes: int
     levels: int
     array: Name
+    """The array's name; without one the accelerators, as ``2 x 3 = 6 accelerators``."""
     choices: str
     cost: str
     """The objective that the plan minimises."""
@@ -121,8 +126,8 @@ def run_case(case: Case) -> SweepRow:
     try:
         names = ("solver", "search", "batch", "element_bytes", "cost", "reading")
         asked: dict[str, Any] = {name: getattr(case, name) for name in names}
-        array, choices = array_of(case.array), case.choices.split(",")
-        plan = solve(network_of(case.network), array=array, choices=choices, **asked)
+        asked |= {**on(place_of(case.array)), "choices": case.choices.split(",")}
+        plan = solve(network_of(case.network), **asked)
         simulated = {} if case.overlap is None else _simulated(plan, case.overlap)
     except HyparError as error:
         # One case that a solver refuses does not end a sweep of thousands.
@@ -159,6 +164,14 @@ def network_of(text: str) -> Network:
 
 
 @lru_cache(16)
-def array_of(text: str) -> Array:
-    """Return a case's array."""
-    return validate(Array, parse_json(text, file="a case's array"))
+def place_of(text: str) -> Array | Hierarchy:
+    """Return a case's array, or its levels without one."""
+    parsed = parse_json(text, file="a case's array")
+    return Hierarchy(tuple(parsed)) if isinstance(parsed, list) else validate(Array, parsed)
+
+
+def on(place: Array | Hierarchy) -> ProblemArguments:
+    """Return the arguments of a problem on an array, or on levels without one."""
+    if isinstance(place, Hierarchy):
+        return {"hierarchy": place.sizes, "whole_levels": True}
+    return {"array": place}

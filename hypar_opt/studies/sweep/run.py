@@ -11,13 +11,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError, argument, worded
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.studies.many import AXES, SearchName, affine_chain, solve_many
 from hypar_opt.studies.sweep.case import (
     PAPERS,
     Case,
     SweepRow,
-    array_of,
     network_of,
+    place_of,
     row_of,
     run_case,
 )
@@ -174,6 +175,10 @@ def _run_item(item: tuple[str, Case]) -> tuple[str, SweepRow]:
 
 def is_solved_together(case: Case) -> bool:
     """Return whether `run_together` accepts a case."""
+    place = place_of(case.array)
+    size = place if isinstance(place, Hierarchy) else place.interconnect
+    if size.accelerators != 2**place.levels:  # `solve_many` has levels of two parts
+        return False
     plain = (case.overlap, case.cost, case.solver, case.choices) == (None, "bytes", "dp", PAPERS)
     return plain and all(_is_affine(case.network, name) for name in (case.reading, "executed"))
 
@@ -192,7 +197,7 @@ def _solved(
     network: str, search: SearchName, cases: dict[str, Case]
 ) -> Iterator[tuple[str, SweepRow]]:
     places = {
-        key: (case.batch, case.element_bytes, case.reading, array_of(case.array).levels)
+        key: (case.batch, case.element_bytes, case.reading, place_of(case.array).levels)
         for key, case in cases.items()
     }
     # The indices of its values give a case its plan among all combinations.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Collection, Sequence
+from math import lcm
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
 
@@ -13,19 +14,20 @@ from pydantic import BeforeValidator, Field, Strict
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.documents.document import Document, Size, exists, read_text, validate
-from hypar_opt.documents.parsing import parse_json, parse_toml
+from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.models import find_network, named, zoo_name
 from hypar_opt.models import names as network_names
-from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.arguments import hierarchy_of, problem_of
 from hypar_opt.plan.problem import ELEMENT_BYTES
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.simulator.streams import OVERLAPS
 from hypar_opt.solvers import SOLVERS
-from hypar_opt.studies.sweep.case import CHOICES, PAPERS, Case
+from hypar_opt.studies.sweep.case import CHOICES, PAPERS, Case, network_of, on, place_of
 from hypar_opt.workload.network import Network
 
 SCHEMA: Literal["hypar-opt/sweep/1"] = "hypar-opt/sweep/1"
@@ -52,6 +54,10 @@ class SweepSpec(Document):
     """Hierarchy levels of the paper's arrays; other arrays have fixed levels."""
     arrays: Names | None = None
     """Names of presets, or paths relative to the sweep file. Default: the paper's H tree."""
+    hierarchies: Annotated[tuple[tuple[int, ...], ...], Field(min_length=1)] | None = None
+    """In place of arrays: the parts of levels, as ``[6, 8]``, on which plans are only priced."""
+    whole_levels: Annotated[bool, Strict()] = False
+    """Whether levels of ``hierarchies`` stay whole, in place of their prime factors."""
     choices: Names = (PAPERS,)
     """The parallelisms that a layer may use, as on the command line."""
     costs: Names = ("bytes",)
@@ -89,7 +95,7 @@ def read_spec(path: str | Path) -> list[Case]:
     sizes = list(map(str, ELEMENT_BYTES))
     axis("element_bytes", spec.element_bytes, lambda size: _known_name("element size", size, sizes))
     axis("levels", spec.levels or (), str)
-    listed_arrays = axis("arrays", *_arrays(spec, folder))
+    places = _hierarchies(spec, file) or axis("arrays", *_arrays(spec, folder))
     costs = names("costs", spec.costs, "cost", COSTS)
     solvers = axis("solvers", spec.solvers, _solver)
     choices = axis("choices", spec.choices, _choices)
@@ -104,13 +110,13 @@ def read_spec(path: str | Path) -> list[Case]:
     by_case = {
         (network, array): readings or [_default_reading(network, array)]
         for network in networks
-        for array in listed_arrays
+        for array in places
     }
     return [
         Case(network, array, batch, size, split, cost, solver, search, overlap, reading)
         for network, batch, size, array, split, cost, (solver, search), overlap in (
             itertools.product(
-                *(networks, spec.batches, spec.element_bytes, listed_arrays),
+                *(networks, spec.batches, spec.element_bytes, places),
                 *(choices, costs, solvers, overlaps),
             )
         )
@@ -139,8 +145,41 @@ def _axis(
 
 def _default_reading(network: str, array: str) -> str:
     # As in `solve`: by the array's digest, since names are not unique.
-    described = validate(Network, parse_json(network, file="a network"))
-    return problem_of(described, array=validate(Array, parse_json(array, file="an array"))).reading
+    described, place = network_of(network), place_of(array)
+    # The batch does not matter, but levels of other than two parts have to divide it.
+    asked = on(place)
+    if isinstance(place, Hierarchy):
+        asked["batch"] = lcm(*place.sizes)
+    else:
+        asked["batch"] = place.interconnect.accelerators
+    return problem_of(described, **asked).reading
+
+
+def _hierarchies(spec: SweepSpec, file: str) -> list[str]:
+    """Return the parts of levels without an array, none if arrays or the paper's are wanted."""
+    if spec.hierarchies is None:
+        return []
+
+    def wrong(key: str, problem: str) -> InputError:
+        return InputError(problem, where=key, file=file)
+
+    if spec.arrays or spec.levels:
+        raise wrong(
+            "hierarchies", "state the levels, without an array; leave arrays and levels out"
+        )
+    if spec.simulate:
+        raise wrong("simulate", "should be false with hierarchies: steps are simulated on arrays")
+    stated: dict[str, None] = {}
+    for n, sizes in enumerate(spec.hierarchies):
+        try:
+            whole = hierarchy_of(sizes)
+        except HyparError as error:
+            raise wrong(f"hierarchies[{n}]", error.message) from None
+        own = json.dumps((whole if spec.whole_levels else whole.in_primes).sizes)
+        if own in stated:
+            raise wrong(f"hierarchies[{n}]", f"{list(sizes)} is there twice")
+        stated[own] = None
+    return [*stated]
 
 
 def _arrays(spec: SweepSpec, folder: Path) -> tuple[Sequence[str], Callable[[str], str]]:

@@ -32,7 +32,7 @@ from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 
 ROOT = Path(__file__).parents[3]
-DEVICES = 8
+DEVICES = 12
 
 
 def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[dict[str, Any]]:
@@ -47,6 +47,7 @@ def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[
             "batch": program.workload.batch,
             "compare": number % compared == 0,
             "rows": [list(map(int, row)) for row in program.rows],
+            "sizes": program.hierarchy.sizes,
         }
         for number, (network, program) in enumerate(programs)
     ]
@@ -79,9 +80,9 @@ def result(
     """Run one step; return its differences in bytes and, to compare, in loss and gradients."""
     try:
         sharded = ShardedNetwork(network, program)
+        data = random_data(sharded, seed)
     except HyparError as error:
         return {"refused": str(error)}
-    data = random_data(sharded, seed)
     step = run_step(sharded, data)
     found: dict[str, Any] = {
         "differences": [row.named for row in step.exchanges if row.modelled != row.counted],
@@ -118,7 +119,9 @@ def _norm_groups(sharded: ShardedNetwork) -> dict[int, list[Any]] | None:
             split = [level for level, layout in enumerate(read) if layout == BATCH]
             if list(sharded.batch.split[: len(split)]) != split:
                 return None
-            groups[position] = np.split(np.arange(sharded.batch.size), 2 ** len(split))
+            groups[position] = np.split(
+                np.arange(sharded.batch.size), sharded.hierarchy.parts(split)
+            )
     return groups
 
 
@@ -196,9 +199,8 @@ def main() -> None:
     for seed, case in enumerate(json.load(sys.stdin)):
         network = Network.model_validate(case["network"])
         workload = workload_of(network, case["batch"], CHOICES, shared_tensors=True)
-        found.append(
-            result(network, Program(workload, case["rows"]), seed, compare=case["compare"])
-        )
+        program = Program(workload, case["rows"], tuple(case["sizes"]))
+        found.append(result(network, program, seed, compare=case["compare"]))
         jax.clear_caches()  # type: ignore[no-untyped-call]
     print(json.dumps(found))
 

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any
 
 import pytest
 
 import hypar_opt as ho
 from hypar_opt.execution.export import jax_module
+from hypar_opt.execution.jax import collectives as reader
+from hypar_opt.execution.jax import texts
 from hypar_opt.execution.jax.collectives import Moved, collectives
 from hypar_opt.execution.jax.run import load
+from hypar_opt.hierarchy import Hierarchy
+
+HALVES = (2, 2, 2)
+
+IN_BITS: dict[str, Any] = dict(vars(reader))
+"""What modules of halves have in place of `reader`: the same, in bits."""
+exec(texts.collectives(halves=True), IN_BITS)
+
+
+def counted(text: str, sizes: Sequence[int]) -> list[Moved]:
+    """Return what is read by either text, where both are for such levels."""
+    found = list(collectives(text, sizes))
+    if Hierarchy(tuple(sizes)).of_halves:
+        assert [*map(tuple, IN_BITS["collectives"](text, len(sizes)))] == [*map(tuple, found)]
+    return found
+
 
 CASES = {
     "an all-to-all of two operands": (
@@ -66,60 +86,92 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_bytes_of_collectives(case: str) -> None:
     text, moved = CASES[case]
-    found = collectives(text, 3)
-    assert list(found) == [Moved("gradient", kind, level, size) for kind, level, size in moved]
+    found = counted(text, HALVES)
+    assert found == [Moved("gradient", kind, level, size) for kind, level, size in moved]
 
 
-LEVELS = 3
-
-
-def notations(along: tuple[int, ...]) -> Iterator[str]:
-    """Yield the groups of devices along some of three levels, in every notation of HLO."""
-    bits = sum(4 >> level for level in along)
+def notations(sizes: tuple[int, ...], along: tuple[int, ...]) -> Iterator[str]:
+    """Yield the groups of devices along some of two or three levels, in every notation of HLO."""
+    hierarchy, levels = Hierarchy(sizes), range(len(sizes))
+    others = [level for level in levels if level not in along]
     groups: dict[int, list[int]] = {}
-    for device in range(8):
-        groups.setdefault(device & ~bits, []).append(device)
+    for device in range(hierarchy.accelerators):
+        groups.setdefault(hierarchy.within(device, others), []).append(device)
     yield "{" + ",".join("{" + ",".join(map(str, g)) + "}" for g in groups.values()) + "}"
-    others = [level for level in range(LEVELS) if level not in along]
-    order = ",".join(map(str, [*others, *along]))
-    yield f"[{8 >> len(along)},{1 << len(along)}]<=[2,2,2]T({order})"
-    for axes in itertools.permutations(range(LEVELS)):
+    order, dims = ",".join(map(str, [*others, *along])), ",".join(map(str, sizes))
+    yield f"[{hierarchy.parts(others)},{hierarchy.parts(along)}]<=[{dims}]T({order})"
+    for axes in itertools.permutations(levels):
         # A mesh whose axes are the levels in another order, of devices in that order.
-        mesh = ",".join(f"'a{n}'=2" for n in range(LEVELS))
+        mesh = ",".join(f"'a{n}'={sizes[axis]}" for n, axis in enumerate(axes))
         grouped = ",".join(f"'a{axes.index(level)}'" for level in along)
         transposed = ",".join(map(str, axes))
-        digits = itertools.product(range(2), repeat=LEVELS)
-        ids = (sum(n * (4 >> axis) for n, axis in zip(at, axes, strict=True)) for at in digits)
-        yield f"mesh[{mesh}], device_ids=([2,2,2]T({transposed})) {{{grouped}}}"
+        digits = itertools.product(*(range(sizes[axis]) for axis in axes))
+        ids = (
+            sum(n * hierarchy.stride(axis) for n, axis in zip(at, axes, strict=True))
+            for at in digits
+        )
+        yield f"mesh[{mesh}], device_ids=([{dims}]T({transposed})) {{{grouped}}}"
         yield f"mesh[{mesh}], device_ids=({','.join(map(str, ids))}) {{{grouped}}}"
-    yield "mesh['h1'=2,'h2'=2,'h3'=2] {" + ",".join(f"'h{level + 1}'" for level in along) + "}"
-    yield "mesh[a=8] {" + ",".join(f"a:({1 << level})2" for level in along) + "}"
-    high = [f"'a':({1 << level})2" for level in along if level < 2]
-    yield "mesh['a'=4,'b'=2] {" + ",".join(high + ["'b'"] * (2 in along)) + "}"
-    if len(along) == LEVELS:
-        yield from ("{}", "[1,8]<=[8]", "mesh['a'=8] {'a'}", "mesh['a'=4,'b'=2] {'b','a'}")
-    if along == (1, 2):
+    named = ",".join(f"'h{n + 1}'={size}" for n, size in enumerate(sizes))
+    yield f"mesh[{named}] {{" + ",".join(f"'h{level + 1}'" for level in along) + "}"
+    of_one = (f"a:({prod(sizes[:level])}){sizes[level]}" for level in along)
+    yield f"mesh[a={hierarchy.accelerators}] {{" + ",".join(of_one) + "}"
+    last = len(sizes) - 1
+    high = [f"'a':({prod(sizes[:level])}){sizes[level]}" for level in along if level < last]
+    halved = f"mesh['a'={prod(sizes[:last])},'b'={sizes[last]}]"
+    yield f"{halved} {{" + ",".join(high + ["'b'"] * (last in along)) + "}"
+    if len(along) == len(sizes):
+        count = hierarchy.accelerators
+        yield from ("{}", f"[1,{count}]<=[{count}]", f"mesh['a'={count}] {{'a'}}")
+        yield f"{halved} {{'b','a'}}"
+    if sizes == HALVES and along == (1, 2):
         yield from ("[2,4]<=[8]", "mesh['a'=8] {'a':(2)4}")
-    if along == (0,):
+    if sizes == HALVES and along == (0,):
         yield "[4,2]<=[2,4]T(1,0)"
 
 
 @pytest.mark.parametrize(
-    "along", [a for n in (1, 2, 3) for a in itertools.combinations(range(3), n)]
+    ("sizes", "along"),
+    [
+        (sizes, along)
+        for sizes in (HALVES, (2, 3, 4), (3, 2), (6, 3))
+        for n in range(1, len(sizes) + 1)
+        for along in itertools.combinations(range(len(sizes)), n)
+    ],
 )
-def test_groups_are_the_same_in_every_notation(along: tuple[int, ...]) -> None:
+def test_groups_are_the_same_in_every_notation(
+    sizes: tuple[int, ...], along: tuple[int, ...]
+) -> None:
     """What jax 0.10 writes as lists and ranges, and jax 0.12 as axes of a mesh."""
-    for kind, factor in (("all-gather", 1), ("all-reduce", 2), ("reduce-scatter", 1 << len(along))):
-        # Halving and doubling: the deepest level carries the most.
+    hierarchy = Hierarchy(sizes)
+    parts = hierarchy.parts(along)
+    for kind, factor in (("all-gather", 1), ("all-reduce", 2), ("reduce-scatter", parts)):
+        # Reduce-scatters up and all-gathers down: the deepest level carries the most.
         expected = [
-            Moved("gradient", kind, level, (8 >> len(along)) * 32 * factor << above)
+            Moved("gradient", kind, level, hierarchy.accelerators // parts * 32 * factor * received)
             for above, level in enumerate(along)
+            for received in [(sizes[level] - 1) * hierarchy.parts(along[:above])]
         ]
-        for groups in notations(along):
+        for groups in notations(sizes, along):
             line = (
                 f"ROOT %x = f32[8]{{0}} {kind}(%a), channel_id=1, replica_groups={groups}, x={{0}}"
             )
-            assert list(collectives(line, LEVELS)) == expected, groups
+            assert counted(line, sizes) == expected, groups
+
+
+@pytest.mark.parametrize(
+    ("sizes", "levels"), [((3, 2), {0: 32 * 6 * 2 // 3, 1: 32 * 6 // 2}), ((6,), {0: 32 * 5})]
+)
+def test_an_all_to_all_keeps_its_own_part(sizes: tuple[int, ...], levels: dict[int, int]) -> None:
+    """Of 6 devices' 32 bytes each, every level moves what is not of the part that has them."""
+    line = "%x = f32[8]{0} all-to-all(%a), replica_groups={}, dimensions={0}"
+    expected = [Moved("gradient", "all-to-all", level, size) for level, size in levels.items()]
+    assert counted(line, sizes) == expected
+
+
+def test_a_permutation_crosses_the_topmost_level_where_parts_differ() -> None:
+    line = "%x = f32[8]{0} collective-permute(%a), source_target_pairs={{0,1},{2,1},{5,4},{4,0}}"
+    assert {one.level: one.bytes for one in counted(line, (3, 2))} == {0: 64, 1: 64}
 
 
 @pytest.mark.parametrize(
@@ -133,6 +185,7 @@ def test_groups_are_the_same_in_every_notation(along: tuple[int, ...]) -> None:
         "%x = f32[8]{0} all-gather(%a), replica_groups={{0,3},{1,2},{4,7},{5,6}}",
         "%x = f32[8]{0} all-gather(%a), replica_groups={{0,1},{2,3},{4,6},{5,7}}",
         "%x = f32[8]{0} all-gather(%a), replica_groups={{0,1},{2,3}}",
+        "%x = f32[8]{0} all-gather(%a), replica_groups={{0,1,2},{3,4,5},{6,7}}",
         "%x = f32[8]{0} all-gather(%a), replica_groups={{0,1},{0,1},{4,5},{6,7}}",
         "%x = f32[8]{0} collective-permute(%a), channel_id=1",
         "%x = f32[<=8]{0} all-gather(%a), replica_groups={}",
@@ -145,7 +198,7 @@ def test_groups_are_the_same_in_every_notation(along: tuple[int, ...]) -> None:
 def test_what_is_not_understood_is_an_error_that_quotes_the_line(line: str) -> None:
     """Never a guess: a count of the wrong devices would call a right program wrong."""
     with pytest.raises(ValueError, match="HLO is not understood: ") as error:
-        list(collectives(f"%a = f32[8] parameter(0)\n  {line}, metadata={{}}", LEVELS))
+        counted(f"%a = f32[8] parameter(0)\n  {line}, metadata={{}}", HALVES)
     assert str(error.value).endswith(line)
     assert "\n" not in str(error.value)
 
@@ -153,8 +206,9 @@ def test_what_is_not_understood_is_an_error_that_quotes_the_line(line: str) -> N
 def test_a_step_that_cannot_be_counted_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of ``run --backend jax``, and of an exported module that is run."""
 
-    def unreadable(text: str, levels: int) -> Iterator[Moved]:
-        return collectives(f"{text}\n%x = f32[8] all-gather(%a), replica_groups=new", levels)
+    def unreadable(text: str, levels: object) -> Iterator[Moved]:
+        del levels
+        return collectives(f"{text}\n%x = f32[8] all-gather(%a), replica_groups=new", ())
 
     plan = ho.solve("sfc", batch=8, levels=0, reading="executed")
     monkeypatch.setattr("hypar_opt.execution.jax.run.collectives", unreadable)
@@ -175,4 +229,4 @@ def test_passes_are_told_by_where_an_operation_comes_from() -> None:
         ("transpose(jvp())", "backward"),
         ("psum", "gradient"),
     ):
-        assert [one.phase for one in collectives(line.replace("NAME", name), 1)] == [phase]
+        assert [one.phase for one in counted(line.replace("NAME", name), (2,))] == [phase]

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
+from random import Random
 
 import numpy as np
 import pytest
@@ -18,9 +19,11 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.states import of_rows
 from hypar_opt.errors import RefusedError
 from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.sharding.layouts import SHUFFLED
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES
-from tests.execution.drawn import drawn_network, drawn_programs, run_as_one_device
+from hypar_opt.workload.tensors import workload_of
+from tests.execution.drawn import drawn_network, drawn_programs, random_row, run_as_one_device
 from tests.slow import slow_after
 from tests.strategies.written_plans import storing, written
 
@@ -69,6 +72,26 @@ def test_levels_of_other_sizes_move_what_is_charged(seed: int) -> None:
         assert sum(row.counted for row in result.exchanges) == moved
 
 
+@pytest.mark.parametrize("parts", [3, 4, 6])
+def test_a_shuffle_of_as_many_groups_as_parts_moves_all_channels_but_one_in_each(
+    parts: int,
+) -> None:
+    """Whatever its neighbours choose: no plan is refused, and none moves other bytes."""
+    conv = {"kind": "conv", "filters": parts**2, "kernel": 1, "groups": parts}
+    shuffle = {"name": "shuffle", "kind": "shuffle", "groups": parts}
+    layers = [conv | {"name": "above"}, shuffle, conv | {"name": "below"}]
+    given = {"channels": parts**2, "height": 1, "width": 1}
+    schema = "hypar-opt/network/2"
+    network = ho.Network.model_validate(
+        {"schema": schema, "name": "shuffled", "input": given, "layer": layers}
+    )
+    workload, rng = workload_of(network, parts, CHOICES, shared_tensors=True), Random(parts)
+    programs = [Program(workload, [random_row(rng, workload)], (parts,)) for _ in range(12)]
+    assert any(SHUFFLED in program.read[1] for program in programs)
+    for program in programs:
+        run_as_one_device(network, program)
+
+
 @pytest.mark.parametrize("part", slow_after(9, range(PARTS)))
 def test_bytes_are_those_counted_and_numbers_those_of_one_device(part: int) -> None:
     ran = refused = 0
@@ -76,7 +99,7 @@ def test_bytes_are_those_counted_and_numbers_those_of_one_device(part: int) -> N
         try:
             run_as_one_device(network, program, seed)
         except RefusedError as error:
-            # A split shuffle may happen to move another number of channels than half of them.
+            # A split shuffle may happen to move another number of channels than the model has.
             if "change sides" not in error.message:
                 raise
             refused += 1
