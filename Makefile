@@ -22,7 +22,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV := .venv-uv/bin/uv
 COMPILE = pip compile --quiet --upgrade --all-extras --group dev --annotation-style line pyproject.toml
 
-.PHONY: demo check test slow suite golden alone newest lowest lock test-browser fuzz lint bench picture notebook docs clean
+.PHONY: demo check test slow suite suite-and-browser golden alone newest lowest lock \
+  browser test-browser fuzz lint bench picture notebook docs clean
 
 demo: $(VENV)/.installed
 	@echo '$$ hypar-opt solve vgg-a --solver dp'
@@ -31,12 +32,17 @@ demo: $(VENV)/.installed
 # The runner's summary comes last.
 test: lint suite
 
-PYTEST = $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --quiet
+# There is a worker for each core, and threads of BLAS would only compete with them.
+PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --quiet
 suite: $(VENV)/.installed-dev
 	$(PYTEST)
 
 slow: $(VENV)/.installed-dev
 	$(PYTEST) -m slow
+
+# The tests of `test` and of `test-browser` at once, for .ci/run.
+suite-and-browser: $(VENV)/.installed-dev
+	$(PYTEST) -m "not slow" -rs
 
 # One or more tests of each floor below the studies, which take a second at most.
 QUICK = costs/test_communication.py costs/test_whole_plans.py documents hardware instance \
@@ -79,14 +85,16 @@ lock: $(UV)
 
 # The HTML page in a real browser, which Debian's packages bring where we may install them;
 # where there is none, the tests are skipped and say so.
-test-browser: $(VENV)/.installed-dev
+test-browser: $(VENV)/.installed-dev browser
+	$(PYTEST) -m browser -rs tests/browser
+
+browser:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -qq && \
 	    DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends \
 	      chromium chromium-driver fonts-dejavu-core >/dev/null; \
 	  fi || echo "chromium could not be installed" >&2
-	$(PYTEST) -m browser -rs tests/browser
 
 N ?= 10000
 SEED ?= 0

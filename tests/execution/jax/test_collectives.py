@@ -11,6 +11,7 @@ import hypar_opt as ho
 from hypar_opt.execution.export import jax_module
 from hypar_opt.execution.jax.collectives import Moved, collectives
 from hypar_opt.execution.jax.run import load
+from tests.execution.small_networks import chain
 
 CASES = {
     "an all-to-all of two operands": (
@@ -156,12 +157,12 @@ def test_a_step_that_cannot_be_counted_is_one_line(monkeypatch: pytest.MonkeyPat
     def unreadable(text: str, levels: int) -> Iterator[Moved]:
         return collectives(f"{text}\n%x = f32[8] all-gather(%a), replica_groups=new", levels)
 
-    plan = ho.solve("sfc", batch=8, levels=0, reading="executed")
+    plan = ho.solve(chain(), batch=8, levels=0, reading="executed")
     monkeypatch.setattr("hypar_opt.execution.jax.run.collectives", unreadable)
     with pytest.raises(
         ho.HyparError, match=r"^the bytes of jax .* cannot be counted: HLO is .*=new$"
     ):
-        ho.run(plan, backend="jax", scale_down=True)
+        ho.run(plan, backend="jax")
     module = load(jax_module(plan))
     monkeypatch.setattr(module, "collectives", unreadable)
     with pytest.raises(SystemExit, match=r"^HLO is not understood: .*replica_groups=new$"):
