@@ -65,7 +65,7 @@ class ThresholdTable:
         edge: Integers = np.array(self.pairs, dtype).T.reshape(-1, 2, 2)
         tables = []
         for t in range(1, self.levels + 1):
-            # Threshold t charges what a level charges below H - t data and t - 1 model choices.
+            # Threshold t has the charges of a level below H - t data and t - 1 model choices.
             copies = [self.parts ** (self.levels - t), self.parts ** (t - 1)]
             charges: Integers = node * np.array(copies, dtype)
             tables.append(
