@@ -62,7 +62,7 @@ class VectorInput(Document):
 
 
 class TokenInput(Document):
-    """A sequence of tokens: ids of a vocabulary, or a vector of features each."""
+    """A sequence of tokens: ids of a vocabulary, or one vector of features per token."""
 
     tokens: Size
     vocabulary: Size | None = None
@@ -89,7 +89,7 @@ def _input_kind(value: Any) -> str:
 
 
 class Network(Displayed, Document):
-    """Layers that read one another: a chain, or any acyclic graph.
+    """The layers of a network and their inputs: a chain, or any acyclic graph.
 
     Raises
     ------
@@ -116,7 +116,8 @@ class Network(Displayed, Document):
     blocks: Annotated[tuple[Block, ...] | None, Field(min_length=1, alias="block")] = None
     element_type: Literal["float16", "bfloat16", "float64"] | None = None
     """The type of the model's weights, the default for a problem's bytes per element; None for
-    single precision, or if unknown."""
+    single precision, or if unknown.
+    """
     not_kept: Annotated[tuple[Printable, ...], Field(min_length=1)] | None = None
     """Parts of the model that this network omits, one short phrase each."""
     remarks: Annotated[tuple[Printable, ...], Field(min_length=1)] | None = None
@@ -219,7 +220,7 @@ class Network(Displayed, Document):
                 )
 
     def words(self, choices: Sequence[str]) -> tuple[tuple[str | None, ...], ...]:
-        """Return what each layer's kind calls a problem's choices; None where it has none."""
+        """Return each layer's words for a problem's choices; None for a choice that it lacks."""
         return tuple(words_of_kind(layer.splits, choices) for layer in self.layers)
 
     def __repr__(self) -> str:
