@@ -28,8 +28,7 @@ Tensors = Sequence[Mapping[int, int]]
 
 MAX_STATES = 3**6
 """Up to this many states, a shared tensor's layouts are compared over all levels jointly; beyond,
-level by level.
-"""
+level by level."""
 
 _LARGEST_ARRAY = 2**20
 """Elements of the largest array of states that is charged at once."""

@@ -250,7 +250,7 @@ class ConstraintSet:
                 )
 
     def _with_shared_weights(self, row: Sequence[int]) -> Sequence[int]:
-        """Return all nodes' choices, with arbitrary ones of shared tensors, which take no memory."""
+        """Return all nodes' choices, with any of shared tensors, which take no memory."""
         return with_users(self._workload, [0] * self._workload.shared + list(row))
 
     def allow(self, rows: Sequence[Sequence[int]]) -> bool:

@@ -79,17 +79,13 @@ class Ratios(Document):
 
 
 class Cost(Document):
-    """The cost of a plan.
-
-    `hypar_opt.instance.pricing.price` makes it from the parallelism alone.
-    """
+    """The cost of a plan, which `hypar_opt.instance.pricing.price` derives from its choices."""
 
     kind: str = "bytes"
     reading: str
     unit: str
     """``bytes``, ``weighted bytes``; ``femtoseconds``, ``femtojoules`` or, where sums would not fit
-    64 bits, coarser; or another cost's own.
-    """
+    64 bits, coarser; or another cost's own."""
     total: Amount
     per_level: tuple[Amount, ...]
     """H1 first, all groups of a level together; sums to ``total``."""
@@ -97,8 +93,7 @@ class Cost(Document):
     """The part of ``per_level`` for exchanges, where compute and local memory are charged too."""
     executed_bytes: Amount | None
     """Bytes that running the plan moves, independent of its reading; null with output parallelism
-    in files of version 1, until these are read.
-    """
+    in files of version 1, until these are read."""
     data_parallel_bytes: Amount
     """Bytes that running Data Parallelism moves."""
     baselines: Baselines
@@ -132,7 +127,7 @@ class SolverRecord(Document):
     """The solver and search that chose a plan, and the solver's claims about it.
 
     A record read from a file is the file's claim; our own search, or a checked certificate, makes
-    it ours (`vouched`). Two equal records are equal regardless of whose claim they are.
+    it ours (`vouched`). Records are compared regardless of whose claim they are.
     """
 
     name: Name
@@ -140,8 +135,7 @@ class SolverRecord(Document):
     status: Literal["optimal", "feasible"]
     scope: Literal["level", "joint"]
     """``level``: each level's table is solved, given the levels above it; ``joint``: all
-    plans are compared.
-    """
+    plans are compared."""
     bound: Amount | None
     """The sum of the tables' bounds: with scope ``level`` never a bound over all plans."""
     gap: Ratio | None
@@ -205,8 +199,7 @@ class Plan(Displayed, ProblemFields):
     parallelism: tuple[tuple[str, ...], ...]
     layouts: Table[str, tuple[StoredLayout, ...]] | None = None
     """How a run stores each layer's output, by the layer's name: its layout at each level, H1
-    first. None in files of version 1, until `hypar_opt.read_plan` has derived it.
-    """
+    first. None in files of version 1, until `hypar_opt.read_plan` has derived it."""
     cost: Cost
     solver: SolverRecord
 

@@ -35,7 +35,7 @@ def options_from(options: SolverOptions | Mapping[str, Any] | None) -> SolverOpt
 
 
 def settings_of(options: SolverOptions, *, warm_start: bool) -> SolverSettings:
-    """Return what a plan records of its solver's options, validated."""
+    """Return the solver options that a plan records, validated."""
     names = SolverSettings.model_fields.keys() - _OF_THE_PLAN
     fields = {name: getattr(options, name) for name in names}
     return validate(SolverSettings, {**fields, "warm_start": warm_start})

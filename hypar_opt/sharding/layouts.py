@@ -17,8 +17,7 @@ Layout = str
 """How a tensor is distributed over the parts of a level: the axis of it that is split, `WHOLE` if
 every part has a replica, or `PARTIAL` if every part has an addend of every element.
 
-Source: docs/decisions/0003-readings.md.
-"""
+Source: docs/decisions/0003-readings.md."""
 
 BATCH, CHANNEL, SHUFFLED = BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL
 

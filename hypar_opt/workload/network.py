@@ -116,8 +116,7 @@ class Network(Displayed, Document):
     blocks: Annotated[tuple[Block, ...] | None, Field(min_length=1, alias="block")] = None
     element_type: Literal["float16", "bfloat16", "float64"] | None = None
     """The type of the model's weights, the default for a problem's bytes per element; None for
-    single precision, or if unknown.
-    """
+    single precision, or if unknown."""
     not_kept: Annotated[tuple[Printable, ...], Field(min_length=1)] | None = None
     """Parts of the model that this network omits, one short phrase each."""
     remarks: Annotated[tuple[Printable, ...], Field(min_length=1)] | None = None

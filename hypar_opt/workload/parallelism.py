@@ -10,7 +10,6 @@ input channel, and the layer's input with it; output parallelism splits the kern
 channel, and the layer's output with it. Each kind of layer declares the axis that it splits under a
 choice, and its word for that (`hypar_opt.workload.operators.base.Operator.choices`).
 
-Source: section 3.1; for ``output``, Song et al., "AccPar", HPCA 2020, Type III.
-"""
+Source: section 3.1; for ``output``, Song et al., "AccPar", HPCA 2020, Type III."""
 
 PAPERS_CHOICES = CHOICES[:2]

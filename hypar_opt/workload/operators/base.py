@@ -63,8 +63,7 @@ class Operator(Document):
 
     choices: ClassVar[Mapping[str, Choice]]
     """The axis that it splits under each choice of a problem (`CHOICES`); it lacks the choices that
-    are not keys.
-    """
+    are not keys."""
 
     trick: ClassVar[str]
     """The problem's choice that it takes in the baseline "one weird trick"."""
