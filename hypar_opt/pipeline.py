@@ -83,7 +83,7 @@ def solve(
     network
         A name of the zoo (``"vgg-a"``), the path of a network file, or a `Network`.
     solver
-        A name of `hypar_opt.solvers.SOLVERS`; unless given ``dp``, on a graph that is no chain
+        A name of `hypar_opt.solvers.SOLVERS`; unless given ``dp``, on a graph that is not a chain
         ``cut`` where it solves the problem.
     search
         ``levelwise``, Algorithm 2, the default for bytes; or ``joint``, over all levels together.
@@ -388,7 +388,7 @@ def search_again(plan: Plan, progress: Progress = silent, *, parameters: bool = 
         If the plan file has such parameters and they are not to be passed.
     """
     if plan.solver.name == SOLUTION:
-        raise RefusedError("the plan is of a solution file: there is no search to repeat")
+        raise RefusedError("the plan is from a solution file: there is no search to repeat")
     return solve_problem(
         plan.network.description,
         plan.problem,

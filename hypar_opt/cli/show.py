@@ -122,7 +122,7 @@ def _show_array(
 
     for option, is_typed in typed.items():
         if is_typed:
-            raise HyparError(f"{option} takes no array, and {name!r} is one")
+            raise HyparError(f"{option} does not go with an array, and {name!r} is one")
     if toml and (as_json or picture is not None):
         raise HyparError("--toml prints only the file: leave --json and --picture out")
     with recorded_reads() as read:

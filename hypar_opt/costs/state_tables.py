@@ -241,6 +241,6 @@ def check_states(layers: int, choices: int, levels: int) -> None:
     states = choices**levels
     if states > MAX_STATES or layers * states > MAX_ENTRIES:
         raise RefusedError(
-            f"all levels together have {choices}^{levels} states a layer, more than memory allows"
+            f"all levels together have {choices}^{levels} states per layer, more than memory allows"
             f" for {layers} layers; search levelwise, or fewer levels"
         )

@@ -363,8 +363,8 @@ class ConstraintSet:
         memory = self._constraints.memory
         if memory is not None and (needed := self.least_memory()) > memory:
             raise InfeasibleError(
-                f"{argument('constraints.memory')}: no plan fits {memory:,} bytes an accelerator;"
-                f" the smallest memory that would do is {needed:,} bytes"
+                f"{argument('constraints.memory')}: no plan fits {memory:,} bytes per accelerator;"
+                f" the smallest memory that suffices is {needed:,} bytes"
             )
 
 

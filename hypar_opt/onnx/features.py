@@ -93,7 +93,7 @@ class Features(NamedTuple):
 
 
 _PENDING = ("input", "scores", "slice")
-"""What stands among layers for a tensor that is no layer of a network, or not yet."""
+"""A placeholder among layers for a tensor that is not, or not yet, a layer of a network."""
 
 
 @dataclass

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hypar_opt.search.result import SearchRequest, SearchResult
 
 MAX_STATES_SOLVED_DIRECTLY = 3**4
-"""Up to this many states a layer, elimination on a graph is as fast as the bound by counts."""
+"""Up to this many states per layer, elimination on a graph is as fast as the bound by counts."""
 
 
 def joint(search: SearchRequest) -> SearchResult:

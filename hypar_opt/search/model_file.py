@@ -54,7 +54,9 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
         If no plan satisfies the constraints.
     """
     if instance.problem.levels == 0:
-        raise HyparError(f"{argument('levels')} should be 1 or more: 0 leave nothing to choose")
+        raise HyparError(
+            f"{argument('levels')} should be 1 or more: with 0 levels there is nothing to choose"
+        )
     reduction = reduction_of(instance)
     reduction.check_size(SOLVERS[_SOLVERS[path.suffix]](), instead="take fewer levels")
     table, labels = reduction.apply()

@@ -61,7 +61,7 @@ def options_of(plan: Plan, *, parameters: bool) -> SolverOptions:
         tuned = worded(f"the parameters {named}", f"--solver-option {named}")
         remedy = worded("parameters=True", "show --rerun --plan-options")
         raise RefusedError(
-            f"the plan was solved with {tuned},"
-            f" and solving again with what a file says is not done unasked: {remedy} does it"
+            f"the plan was solved with {tuned};"
+            f" parameters from a file are used only on request: {remedy}"
         )
     return SolverOptions(**settings.model_dump(exclude=_OF_THE_PLAN))

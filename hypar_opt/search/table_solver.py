@@ -140,7 +140,7 @@ class TableSolver:
             and solver.searches
             and not trivially_infeasible(table)
         ):
-            raise WrongClaimError("claims that there is no assignment, and there is one")
+            raise WrongClaimError("claims that there is no assignment, but there is one")
         if result.bound is None and result.stopped_by is not None:
             result = replace(result, bound=self.least)
         return result

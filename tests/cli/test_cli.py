@@ -242,7 +242,7 @@ def test_what_has_no_answer_has_a_status_of_its_own(tmp_path: Path, shell: Shell
     said = shell.refused(*late, "--fix", "*@H1=data", "--fix", "*@H2=model", status=3)
     assert said.endswith("no answer within the time limit")
     said = shell.refused("simulate", "sfc", "--memory", "1kB", status=4)
-    assert said.startswith("--memory: no plan fits 1,000 bytes an accelerator")
+    assert said.startswith("--memory: no plan fits 1,000 bytes per accelerator")
     said = shell.refused("solve", chain(tmp_path, 25), "--solver", "brute")
     assert "at most 16,777,216 assignments, and there are 33,554,432" in said
 

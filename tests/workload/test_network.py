@@ -123,7 +123,7 @@ REFUSED: list[tuple[Change, str]] = [
     (lambda net: net["layer"].reverse(), "layer 'conv1', kind: should be 'fc', got 'conv'"),
     (top("input", {"features": 784}), "layer 'conv1', kind: should be 'fc', got 'conv'"),
     # names
-    (first("name", "fc1"), "layer 'fc1', name: should be unique, stands twice"),
+    (first("name", "fc1"), "layer 'fc1', name: should be unique, appears twice"),
     (first("name", ""), "layer '', name: should be a name in printable characters, got ''"),
     (first("name", "  "), "layer '  ', name: should be a name in printable characters"),
     (

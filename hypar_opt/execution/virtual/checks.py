@@ -75,7 +75,7 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
     if batch % parts:
         raise RefusedError(
             f"batch: should be a multiple of {parts}, since {len(batch_levels(program))} levels"
-            f" halve it, got {batch}{_remedy(scaled)}"
+            f" split it, got {batch}{_remedy(scaled)}"
         )
     for position, layer in enumerate(division.network.layers):
         if not layer.shuffles:

@@ -201,4 +201,4 @@ def _unlike_accelerators(trace: StepTrace, pixel: float) -> list[list[_Row]]:
 
 def _one_of(count: int) -> str:
     """Return a note on the number of accelerators or links that a row represents."""
-    return f"<br>1 of {count:,} alike" if count > 1 else ""
+    return f"<br>1 of {count:,} identical ones" if count > 1 else ""

@@ -132,7 +132,7 @@ def _axis(
                 raise InputError(error.message, where=where, file=file) from None
             # Two names may have the same value, such as a preset and a copy of its file.
             if value in values:
-                raise InputError(f"{name!r} is there twice", where=where, file=file)
+                raise InputError(f"{name!r} is listed twice", where=where, file=file)
             values.append(value)
     return values
 
