@@ -161,7 +161,7 @@ def baselines_table(plan: Plan) -> Table:
         ("Data Parallelism", cost.baselines.data, cost.ratios.data),
         ("Model Parallelism", cost.baselines.model, cost.ratios.model),
     )
-    return new_table([("", str), (cost_name(plan), form), ("times this plan", format_ratio)], rows)
+    return new_table([("", str), (cost_name(plan), form), ("relative cost", format_ratio)], rows)
 
 
 def _saving(plan: Plan, joint: Plan) -> str:
