@@ -158,7 +158,7 @@ class Work:
 
     @property
     def _dram_bandwidth(self) -> Fraction:
-        """The bytes a second of all accelerators together."""
+        """The bytes per second of all accelerators together."""
         return self.accelerator.dram_bandwidth * self.hierarchy.accelerators
 
     def computing(self, workload: Workload) -> list[Fraction]:

@@ -47,7 +47,7 @@ class Contents:
     """Whether the regrets were computed; if not, ``note`` says why."""
     note: str
     proof: str
-    """What proves the plan optimal, if ``proved``, or why nothing does."""
+    """The proof of the plan's optimality, if ``proved``, or the reason why there is none."""
     proved: bool
     warnings: tuple[str, ...]
     command: str

@@ -187,7 +187,7 @@ def _unlike_accelerators(trace: StepTrace, pixel: float) -> list[list[_Row]]:
         looks = tuple(
             (bar.name, round(bar.start / pixel), round(bar.seconds / pixel)) for bar in own.bars
         )
-        # Overlapped exchanges run beside the passes, and would hide them.
+        # Overlapped exchanges run during the passes, and would hide them.
         for row in background:
             name = row.label.removeprefix(f"{own.label} ")
             rows.append(replace(row, label=f"its<br>{name}"))

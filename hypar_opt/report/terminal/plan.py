@@ -68,7 +68,7 @@ def plan_view(
         parts.append(Text(executed))
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
-    # Each has a view of its own.
+    # Each has a separate view.
     parts += [part for other in (regrets, best) if other for part in (Text(), other)]
     return Group(*parts)
 

@@ -63,7 +63,7 @@ def configured(options: SolverOptions) -> CpSolver:
 
 
 def demand_optimum(solver: CpSolver) -> None:
-    """Let a search end at an optimum only, whatever gap the options allow."""
+    """Let a search end only at an optimum, even if the options allow a gap."""
     solver.parameters.relative_gap_limit = 0.0
     solver.parameters.absolute_gap_limit = 0.0
 

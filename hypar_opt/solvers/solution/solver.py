@@ -95,7 +95,7 @@ class SolutionFile(Solver):
         return values
 
     def _check_objective(self, cost: int) -> None:
-        """Refuse a solution whose objective is not what its choices cost."""
+        """Refuse a solution whose objective is not the cost of its choices."""
         stated = self.solution.objective
         if stated is None:
             return

@@ -1,4 +1,4 @@
-"""Sweep files in TOML: the axes of which every combination is a case."""
+"""Sweep files in TOML: lists of values, every combination of which is a case."""
 
 from __future__ import annotations
 
