@@ -56,10 +56,9 @@ class ClauseModel:
         return number if value else ~number
 
     def literals(self, row: LinearConstraint) -> Sequence[Literal] | None:
-        """Return the literals of a row that requires at least (``>=``) or exactly (``=``) one of
-        them.
+        """Return the literals of a row that requires at least (``>=``) or exactly (``=``) one.
 
-         None for other rows.
+        None for other rows.
         """
         terms = sorted(row.terms.items(), key=lambda column_term: column_term[1])
         # Of a negated literal, 1 is added on both sides.
