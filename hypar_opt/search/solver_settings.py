@@ -62,6 +62,6 @@ def options_of(plan: Plan, *, parameters: bool) -> SolverOptions:
         remedy = worded("parameters=True", "show --rerun --plan-options")
         raise RefusedError(
             f"the plan was solved with {tuned};"
-            f" parameters from a file are used only on request: {remedy}"
+            f" parameters from a file are used only on request: {remedy} uses them"
         )
     return SolverOptions(**settings.model_dump(exclude=_OF_THE_PLAN))
