@@ -1,17 +1,17 @@
-# make demo   the main job on VGG-A, from nothing but Python and make
+# make demo   the main use on VGG-A, with only Python and make installed
 # make check   in under a minute on two idle cores: formatting, types, import contract, quick tests
-# make test   everything that must hold: formatting, types, import contract, tests
+# make test   all checks: formatting, types, import contract, tests
 # make newest   the same with the newest versions that pyproject.toml allows
 # make lowest   the tests with the lowest versions that it allows
-# make slow   the rest of the random cases, and tests that take long: before a release
-# make lock   takes the newest versions for all else: requirements/, a file for each Python
-# make test-browser   that the HTML page opens clean in a real browser
-# make fuzz N=100000   wrong input of every kind; SEED=... begins at another
-# make golden   records what 150 calls write, after a change of it that was wanted
-# make alone   that each test file can be collected by itself
+# make slow   the other random cases, and tests that take long: before a release
+# make lock   writes the newest versions to requirements/, which the others use: a file per Python
+# make test-browser   whether the HTML page opens without errors in a real browser
+# make fuzz N=100000   wrong input of every kind; SEED=... starts at another seed
+# make golden   records the output of 150 calls, after an intended change of it
+# make alone   whether each test file can be collected alone
 # make docs   the documentation, in build/docs
 #
-# PYTHON=python3.12 after any of these takes that Python, in an environment of its own.
+# PYTHON=python3.12 after any of these uses that Python, in a separate environment.
 PYTHON ?= python3
 PYTHONS := 3.11 3.12 3.13
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -22,7 +22,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV := .venv-uv/bin/uv
 COMPILE = pip compile --quiet --upgrade --all-extras --group dev --annotation-style line pyproject.toml
 
-.PHONY: demo check test slow suite golden alone newest lowest lock test-browser fuzz lint bench picture notebook docs clean
+.PHONY: demo check test slow suite suite-and-browser golden alone newest lowest lock \
+  browser test-browser fuzz lint bench picture notebook docs clean
 
 demo: $(VENV)/.installed
 	@echo '$$ hypar-opt solve vgg-a --solver dp'
@@ -31,14 +32,19 @@ demo: $(VENV)/.installed
 # The runner's summary comes last.
 test: lint suite
 
-PYTEST = $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --quiet
+# There is a worker for each core, and threads of BLAS would only compete with them.
+PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --quiet
 suite: $(VENV)/.installed-dev
 	$(PYTEST)
 
 slow: $(VENV)/.installed-dev
 	$(PYTEST) -m slow
 
-# One or more tests of each floor below the studies, which take a second at most.
+# The tests of `test` and of `test-browser` at once, for .ci/run.
+suite-and-browser: $(VENV)/.installed-dev
+	$(PYTEST) -m "not slow" -rs
+
+# One or more quick tests, of a second at most, of each floor below the studies.
 QUICK = costs/test_communication.py costs/test_whole_plans.py documents hardware instance \
   paper/test_paper.py plan sharding simulator/test_collectives.py simulator/test_flows.py \
   solvers/test_contract.py solvers/test_graphs.py solvers/test_parameters.py test_mutants.py \
@@ -50,15 +56,15 @@ check: lint
 golden: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.golden
 
-# 5 is a file whose tests are all deselected: those of the browser.
+# Status 5: a file whose tests are all deselected, as those of the browser.
 alone: $(VENV)/.installed-dev
 	@for file in $$(find tests -name 'test_*.py' | sort); do \
 	  $(BIN)/python -m pytest -qq --collect-only $$file >/dev/null || [ $$? = 5 ] || \
 	    { echo "$$file does not run alone" >&2; failed=1; }; \
 	done; [ -z "$$failed" ]
 
-# Formatting and types hold with one version of their tools, so the lowest are not asked; and that
-# old versions use what has since been deprecated is no failure.
+# Formatting and types are checked with one version of their tools, so `lowest` leaves them out; and
+# old versions may use features that have since been deprecated.
 newest: resolution = highest
 newest: goal = test
 lowest: resolution = lowest-direct
@@ -77,16 +83,18 @@ lock: $(UV)
 	    --output-file requirements/dev-$$version.txt || exit; \
 	done
 
-# The HTML page in a real browser, which Debian's packages bring where we may install them;
-# where there is none, the tests are skipped and say so.
-test-browser: $(VENV)/.installed-dev
+# The HTML page in a real browser, from Debian's packages if they can be installed; without one the
+# tests are skipped, with the reason.
+test-browser: $(VENV)/.installed-dev browser
+	$(PYTEST) -m browser -rs tests/browser
+
+browser:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -qq && \
 	    DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends \
 	      chromium chromium-driver fonts-dejavu-core >/dev/null; \
 	  fi || echo "chromium could not be installed" >&2
-	$(PYTEST) -m browser -rs tests/browser
 
 N ?= 10000
 SEED ?= 0
@@ -115,16 +123,16 @@ bench: $(VENV)/.installed-dev
 	-$(BIN)/python -m benchmarks.jax_compile
 	-$(BIN)/python -m benchmarks.run
 
-# The pictures of the README and the documentation, from real runs.
+# The pictures of the README and the documentation, from actual runs.
 picture: $(VENV)/.installed-dev
 	$(BIN)/python docs/picture.py
 	$(BIN)/python docs/pictures.py
 
-# The outputs that the documentation's notebook shows.
+# The outputs in the documentation's notebook.
 notebook: $(VENV)/.installed-dev
 	$(BIN)/python docs/_ext/notebooks.py docs/notebook.ipynb
 
-# The documentation, from nothing each time; a warning is an error.
+# The documentation, built from scratch; a warning is an error.
 docs: $(VENV)/.installed-dev
 	rm -rf build/docs
 	$(BIN)/python -m sphinx -W --keep-going -n -E -q -b html -d build/doctrees docs build/docs
@@ -139,7 +147,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 	$(PIP) install --editable .
 	@touch $@
 
-# Nothing but what is locked: the package is built by the hatchling that the lock names.
+# Only locked versions: the package is built with the locked hatchling.
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml $(LOCK)
 	$(PIP) install --requirement $(LOCK)
 	$(PIP) install --no-build-isolation --no-deps --editable .
@@ -152,7 +160,7 @@ $(UV):
 clean:
 	rm -rf $(VENV) $(VENV)-newest $(VENV)-lowest .venv-uv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-# Wrong on purpose: whether tests notice each mutant of the table in tests/mutants.
+# Whether the tests notice each mutant of the table in tests/mutants.
 .PHONY: mutants
 mutants: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.mutants

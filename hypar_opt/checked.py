@@ -1,4 +1,4 @@
-"""Arguments checked by their annotations where a caller comes in, with errors of one line."""
+"""Checks of public arguments against their annotations, with one-line errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 _SHOWN = 60
-"""The most letters of a value in a message."""
+"""The maximum length of a value in a message."""
 
 _WORDS = {
     bool: "True or False",
@@ -43,10 +43,10 @@ _WORDS = {
 
 
 def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Refuse arguments of a public function that are not of the types that it is annotated with.
+    """Refuse arguments of a public function that do not have their annotated types.
 
-    The annotations are all that is said: a new function or argument needs no line of its own.
-    What is unpacked of a TypedDict is for whoever takes it to check.
+    Only annotations are needed: a new function or argument takes no further line. Arguments
+    unpacked from a TypedDict are checked by the function that receives them.
     """
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -63,7 +63,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 
 
 def check(annotated: Any, given: Mapping[str, object]) -> None:
-    """Refuse the first value that is not of the type that its name is annotated with.
+    """Refuse the first value that does not have the type that its name is annotated with.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def check(annotated: Any, given: Mapping[str, object]) -> None:
     Raises
     ------
     HyparError
-        Naming the argument, what it should be, and what it is.
+        Naming the argument, its expected type, and its value.
     """
     kinds = _kinds(annotated)
     for name, value in given.items():
@@ -84,7 +84,7 @@ def check(annotated: Any, given: Mapping[str, object]) -> None:
 
 
 class _Named(type):
-    """The type of a name that is imported for type checkers alone: any class of that name."""
+    """The type of a name that is imported only for type checkers: any class of that name."""
 
     def __instancecheck__(cls, value: object) -> bool:
         return any(base.__name__ == cls.__name__ for base in type(value).__mro__)
@@ -108,7 +108,7 @@ def _kinds(annotated: Any) -> dict[str, Any]:
 def _parsed(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return a type without its parameters, and these."""
     origin = get_origin(kind) or kind
-    # A name that a `type` statement gives, as numpy 2.5 does, is no class: see what it stands for.
+    # A name made by a `type` statement, as in numpy 2.5, is not a class: use its value.
     return _parsed(origin.__value__) if hasattr(origin, "__value__") else (origin, get_args(kind))
 
 
@@ -118,7 +118,7 @@ def _fits(value: object, kind: Any) -> bool:
         return True
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in parts)
-    if origin is Literal:  # which of the words, its reader says
+    if origin is Literal:  # which words are allowed, the function checks
         return isinstance(value, str)
     if isinstance(value, bool) and origin is not object:
         return origin is bool
@@ -136,7 +136,7 @@ def _fits(value: object, kind: Any) -> bool:
 
 
 def _all_fit(values: Any, kinds: Sequence[Any]) -> bool:
-    """Whether all entries fit: one of each type is looked at, for there may be a million."""
+    """Whether all entries fit: one of each type is checked, since there may be a million."""
     examples: Iterable[object] = {type(value): value for value in values}.values()
     return all(_fits(value, kind) for value in examples for kind in kinds)
 
@@ -144,7 +144,7 @@ def _all_fit(values: Any, kinds: Sequence[Any]) -> bool:
 def _in_words(kind: Any) -> str:
     origin, parts = _parsed(kind)
     if origin in (Union, UnionType):
-        # That nothing need be given is no way to correct what was.
+        # None is not a useful correction of a wrong value.
         *others, last = dict.fromkeys(_in_words(part) for part in parts if part is not NoneType)
         return f"{', '.join(others)} or {last}" if others else last
     same = str if origin is Literal else Mapping if is_typeddict(origin) else origin

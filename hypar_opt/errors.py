@@ -96,8 +96,8 @@ class HyparError(Exception):
         return printable(_ARGUMENT.sub(r"\1", self.message))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without `__init__`, whose parameters a subclass chooses: a process pool waits for ever
-        # for an error that cannot be unpickled.
+        # Without `__init__`, whose parameters a subclass chooses: a process pool hangs on an error
+        # that cannot be unpickled.
         return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
     @property
@@ -137,7 +137,7 @@ def unknown(kind: str, name: object, known: list[str], *, cutoff: float = 0.5) -
     Parameters
     ----------
     cutoff
-        How like the name a suggestion has to be, from 0 to 1.
+        The minimum similarity of a suggestion, from 0 to 1.
     """
     # Imported late: most runs suggest no name.
     import difflib
@@ -182,12 +182,12 @@ class NoAnswerError(HyparError):
 
 
 class InfeasibleError(HyparError):
-    """It is proven that no plan satisfies the constraints."""
+    """It is proved that no plan satisfies the constraints."""
 
     exit_status = 4
 
 
 class CheckFailedError(HyparError):
-    """A check failed that is the purpose of the command, as in ``verify``."""
+    """A check failed that is the command's purpose, as in ``verify``."""
 
     exit_status = 1

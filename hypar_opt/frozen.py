@@ -26,14 +26,14 @@ class FrozenDict(dict[Key, Value]):
         return hash(frozenset(self.items()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # As a whole: pickle's way with a dict sets its entries one after the other.
+        # Pickled as a whole: by default pickle sets a dict's entries one by one.
         return type(self), (dict(self),)
 
 
 def frozen(value: Value) -> Value:
-    """Return a value whose dicts, lists and arrays cannot be changed, however deep they are.
+    """Return a value whose dicts, lists and arrays cannot be changed, at any depth.
 
-    An array itself becomes read-only; what holds others is made anew.
+    Arrays become read-only in place; containers are copied.
     """
     kept: Any = value
     if hasattr(kept, "setflags"):  # an array; not every caller needs numpy

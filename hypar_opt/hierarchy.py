@@ -1,4 +1,4 @@
-"""The hierarchy of an array's levels: into how many parts each splits what the one above left."""
+"""The hierarchy of an array's levels: the parts into which each splits a group of the one above."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Numbers = TypeVar("Numbers", int, "NDArray[np.intp]")
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """The parts of each level, H1 first: (2, 2, 2, 2) for four levels of halves.
+    """The parts of each level, H1 first: (2, 2, 2, 2) for four levels of two parts.
 
     Accelerators are numbered from 0. A number's digits, of mixed radix and H1's the most
     significant, say which part of each level an accelerator is in.
@@ -40,12 +40,12 @@ class Hierarchy:
 
     @property
     def uniform(self) -> bool:
-        """Whether all levels have as many parts, so that they may be exchanged."""
+        """Whether all levels have equally many parts, so that they may be exchanged."""
         return len({*self.sizes}) < 2
 
     @property
     def shown(self) -> str:
-        """Its accelerators as a title gives them: ``2^4 = 16``, ``6 x 8 = 48``, or ``3``."""
+        """The number of accelerators as shown in a title: ``2^4 = 16``, ``6 x 8 = 48``, or ``3``."""
         count = f"{self.accelerators:,}"
         if self.of_halves:
             return f"2^{self.levels} = {count}"
@@ -53,10 +53,10 @@ class Hierarchy:
 
     @property
     def in_primes(self) -> Hierarchy:
-        """The same with the prime factors of each level as levels of their own, smallest first.
+        """The hierarchy with each level split into its prime factors, smallest first.
 
-        A choice at a level of n parts is the same choice at each of its factors, so that a plan of
-        these moves no more; often it moves less.
+        A choice at a level of n parts is the same choice at each of its factors, so the best plan
+        of the factors moves no more, and often less.
 
             >>> Hierarchy((6, 8)).in_primes.sizes
             (2, 3, 2, 2, 2)
@@ -80,7 +80,7 @@ class Hierarchy:
 
     @property
     def of_each(self) -> int:
-        """The parts of every level, where all levels have as many; of none, two.
+        """The parts of every level, if all levels have equally many; two without levels.
 
         Raises
         ------
@@ -114,12 +114,12 @@ class Hierarchy:
         return prod(self.sizes[level + 1 :])
 
     def within(self, accelerator: Numbers, levels: Iterable[int]) -> Numbers:
-        """Return the digits of some levels alone, in place: those of the others are 0."""
+        """Return an accelerator's number with the digits of all but some levels set to 0."""
         none: Numbers = accelerator * 0
         return sum((self.digit(accelerator, n) * self.stride(n) for n in levels), none)
 
     def peers(self, accelerator: int, level: int) -> list[int]:
-        """Return the accelerators of a group at a level, of which one is given, in order."""
+        """Return the accelerators of one accelerator's group at a level, in order."""
         stride = self.stride(level)
         first = accelerator - self.digit(accelerator, level) * stride
         return [first + part * stride for part in range(self.sizes[level])]

@@ -83,7 +83,7 @@ def solve(
     network
         A name of the zoo (``"vgg-a"``), the path of a network file, or a `Network`.
     solver
-        A name of `hypar_opt.solvers.SOLVERS`; unless given ``dp``, on a graph that is no chain
+        A name of `hypar_opt.solvers.SOLVERS`; unless given ``dp``, on a graph that is not a chain
         ``cut`` where it solves the problem.
     search
         ``levelwise``, Algorithm 2, the default for bytes; or ``joint``, over all levels together.
@@ -209,11 +209,11 @@ class SolveRequest:
     start: Plan | None
     deadline: Deadline
     answer: SolutionFile | None = None
-    """Takes the solver's place, if there is one."""
+    """A solution file to read in place of solving; None without one."""
 
 
 def _check_goes_with_solution(**given: object) -> None:
-    """Refuse what is for a search that a solution file makes unnecessary."""
+    """Refuse options of a search, which a solution file makes unnecessary."""
     for name, value in given.items():
         if value not in (None, False) and (name, value) != ("search", "joint"):
             solution = argument("solution")
@@ -237,13 +237,13 @@ def _solve_placed(network: Network, how: SolveRequest, problem: Problem) -> Plan
 
 
 def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
-    """Search, order the levels, and price the plan again, whatever the solver claims."""
+    """Search, order the levels, and price the plan again, independently of the solver's claims."""
     started = time.perf_counter()
     named = how.solver
     if how.answer is not None:
         named = SOLUTION
     elif named is not None:
-        SOLVERS[named]  # before the tables, since a slip of the hand should not cost their time
+        SOLVERS[named]  # before the tables: a wrong name should fail quickly
     # Built before the search, so that their errors are not attributed to the solver.
     _ = instance.cost, instance.constraints
     solver = named or default_solver(instance, how.search)
@@ -253,15 +253,15 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
         search = SearchRequest(instance, method, how.options, start, progress, how.deadline)
         partition = SEARCHES[how.search](search)
     except (RefusedError, WrongClaimError, InfeasibleError) as error:
-        # The same type, so that the exit status stays; the name of the solver in front, since a
-        # study may run several.
+        # The same type, to keep the exit status; prefixed with the solver, since a study may run
+        # several.
         who = f"solver {solver!r} on {instance.network.name}"
         who = who if how.answer is None else how.answer.file
         raise type(error)(f"{who}: {error.message}") from None
     rows = partition.assignments
     if how.search == "joint":
-        # The joint optimum in bytes does not determine the order of the levels; the array's time
-        # does.
+        # The joint optimum in bytes leaves the order of the levels free; time on the array decides
+        # it.
         rows = tuple(fastest_order(instance, rows, how.deadline))
     # The gap is computed in `_priced`, from the total priced there.
     record = SolverRecord(
@@ -302,7 +302,7 @@ def _priced(
 ) -> Plan:
     """Return the plan priced from its choices, with the gap to the bound that the solver claims.
 
-    The record is of a search of ours: only here a plan's claims become our own.
+    The record is of our own search: only here a plan's claims become ours.
     """
     problem = instance.problem
     if tensors is None:
@@ -341,7 +341,7 @@ def plan_of(
     Parameters
     ----------
     parallelism : (levels, layers)
-        Its choices.
+        The plan's choices.
     bound
         The cost of the best plan: a lower bound on all plans.
     considered
@@ -388,7 +388,7 @@ def search_again(plan: Plan, progress: Progress = silent, *, parameters: bool = 
         If the plan file has such parameters and they are not to be passed.
     """
     if plan.solver.name == SOLUTION:
-        raise RefusedError("the plan is of a solution file: there is no search to repeat")
+        raise RefusedError("the plan is from a solution file: there is no search to repeat")
     return solve_problem(
         plan.network.description,
         plan.problem,

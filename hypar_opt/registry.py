@@ -35,11 +35,11 @@ class Registry(Mapping[str, T], Generic[T]):
         self._built_in = {name: EntryPoint(name, at, group) for name, at in built_in.items()}
 
     def built_in(self) -> list[T]:
-        """Return what the package itself has, whatever else is installed."""
+        """Return the package's own entries, without plug-ins."""
         return [self[name] for name in self._built_in]
 
     def built_in_names(self) -> tuple[str, ...]:
-        """Return the names of what the package itself has."""
+        """Return the names of the package's own entries."""
         return tuple(self._built_in)
 
     @cached_property
@@ -53,7 +53,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def __getitem__(self, name: str) -> T:
         if not isinstance(name, str):
             raise UnknownNameError(self._kind, name, list(self))
-        # Installed packages are searched only for a name that is not built in.
+        # Installed packages are searched only for names that are not built in.
         entry = self._built_in.get(name) or self._entries.get(name)
         if entry is None:
             raise UnknownNameError(self._kind, name, list(self))
@@ -70,11 +70,11 @@ class Registry(Mapping[str, T], Generic[T]):
         return cast(T, loaded)
 
     def _lacks(self, loaded: object) -> str | None:
-        """Return why an object of another package is no entry; None where it is one."""
+        """Return why an object of another package is not an entry; None if it is."""
         base = self._base.load()
         if not (isinstance(loaded, type) and issubclass(loaded, base)):
             return f"should be a class that derives from {base.__module__}.{base.__name__}"
-        # Such as are declared without a value.
+        # Members that are declared without a value.
         stated = (
             name
             for own in loaded.__mro__

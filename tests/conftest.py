@@ -1,6 +1,17 @@
+import gc
 import signal
 
 from hypothesis import Phase, settings
+
+# Thousands of collected tests live to the end: without them each collection of garbage is shorter.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+
 
 # Time is measured in benchmarks/, never in a test; a fixed seed makes a red run repeat.
 settings.register_profile("hypar", deadline=None, derandomize=True, max_examples=60)

@@ -88,7 +88,7 @@ def costs(as_json: options.JSON = False) -> None:
 
 @app.command()
 def operators(as_json: options.JSON = False) -> None:
-    """List the kinds of layers of a network file, and the axis that each choice halves."""
+    """List the kinds of layers of a network file, and the axis that each choice splits."""
     from hypar_opt.workload.operators import OPERATORS
 
     def splits(operator: Any) -> dict[str, Any]:

@@ -47,8 +47,8 @@ LEVELS = problem_option(
 )
 HIERARCHY = problem_option(
     metavar="N,N,...",
-    help="The levels by their parts, H1 first: 2,2,2 is --levels 3; 6,8 are six nodes of eight,"
-    " whose prime factors are levels of their own.",
+    help="The levels by their parts, H1 first: 2,2,2 is --levels 3; 6,8 is six nodes of eight,"
+    " with one level per prime factor.",
 )
 WHOLE_LEVELS = problem_option(
     "--whole-levels", help="Keep the levels of --hierarchy whole, in place of their prime factors."

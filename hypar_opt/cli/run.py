@@ -29,7 +29,7 @@ BACKEND = typer.Option(help="Virtual devices in numpy, or a JAX program.")
 SEED = typer.Option(metavar="N", help="Random seed for inputs, targets and weights.")
 SCALE_DOWN = typer.Option(
     "--scale-down",
-    help="Run the same choices on a network of the same structure whose small sizes divide evenly.",
+    help="Run the same choices on a network of the same structure whose small sizes split evenly.",
 )
 MAX_MEMORY = typer.Option(
     "--max-memory",

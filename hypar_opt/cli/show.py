@@ -127,7 +127,7 @@ def _show_array(
 
     for option, is_typed in typed.items():
         if is_typed:
-            raise HyparError(f"{option} takes no array, and {name!r} is one")
+            raise HyparError(f"{option} does not go with an array, and {name!r} is one")
     if toml and (as_json or picture is not None):
         raise HyparError(_ONLY_THE_FILE)
     with recorded_reads() as read:

@@ -1,4 +1,4 @@
-"""The interface of a cost model: what nodes and boundaries are charged in their states."""
+"""The interface of a cost model: the charges of nodes and boundaries in their states."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 class CostModel(ABC):
     """Charges nodes for their states, and boundaries for those of both ends.
 
-    A state is the choices at all levels down to one, H1 first; at fewer levels than the problem
-    has it is one that a search has only begun. Charges are integers, not negative, and cover all
-    groups of a level together, so that a plan's total is a plain sum. They are returned level by
-    level, each charge with the level that it is reported with. Those of a level mostly depend on
-    its own choices and those above; where a ring joins several levels, or copies that are kept
-    below repeat an exchange, on others too.
+    A state is the choices at the topmost levels, H1 first; a search that has not reached all levels
+    has states of fewer levels. Charges are integers, not negative, and cover all groups of a level
+    together, so that a plan's total is a plain sum. They are returned by the level that they are
+    reported with. Charges of a level usually depend on the choices at that level and above; where a
+    ring joins several levels, or replicas below repeat an exchange, on other levels too.
 
     States come in blocks of levels (`hypar_opt.costs.states`), which broadcast with the nodes or
     boundaries that have them, behind the axis of their levels. So do the charges of each level; a
@@ -55,16 +54,16 @@ class CostModel(ABC):
 
     @abstractmethod
     def node(self, workload: Workload, nodes: Indices, states: States) -> Sequence[Integers]:
-        """Return what nodes are charged at each level of their states."""
+        """Return the charges of nodes at each level of their states."""
 
     @abstractmethod
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> Sequence[Integers]:
-        """Return what boundaries are charged at each level, given the states of both ends.
+        """Return the charges of boundaries at each level, given the states of both ends.
 
-        Those that lead from shared weights (`Workload.is_weight_boundary`) are free: tables keep
-        these alike.
+        Boundaries from shared weights (`Workload.is_weight_boundary`) are free: tables charge
+        mismatches.
         """
 
     def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:  # noqa: ARG002

@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 _WITH_OUTPUT = " or ".join(
     ", ".join(name for name, row in READINGS.items() if row.input_error is not None).rsplit(", ", 1)
 )
-"""The readings with a charge for an input that both sides read whole."""
+"""The readings with a charge for an input that all parts read whole."""
 
 
 @dataclass(frozen=True)
 class CommunicationCost(CostModel):
     """Bytes exchanged between the parts of every group of one level, added up.
 
-    What a choice exchanges follows from the tensors that lack the axis it halves (see
-    `hypar_opt.workload.operators.axes`). For convolutions and fully-connected layers, with d
-    data, m model and o output choices of a layer above a level of 2^h groups, h = d + m + o, a
-    group has W / 2^(m+o), F / 2^(d+o) and, of the layer's own input, A / 2^(d+m). Times 2^h
-    these are W * 2^d, F * 2^m and A * 2^o: integers, even where a size is odd, so the charges
-    are exact without any rounding.
+    The exchanges of a choice follow from the tensors that lack the axis it splits (see
+    `hypar_opt.workload.operators.axes`). For convolutions and fully-connected layers, with d data,
+    m model and o output choices of a layer above a level of 2^h groups, h = d + m + o, a group has
+    W / 2^(m+o), F / 2^(d+o) and, of the layer's own input, A / 2^(d+m). Times 2^h these are W *
+    2^d, F * 2^m and A * 2^o: integers, even where a size is odd, so the charges are exact without
+    any rounding.
 
     ======  ======  =======================  ===========================
     layer   choice  charged for              times
@@ -70,7 +70,7 @@ class CommunicationCost(CostModel):
     level_weights
         The cost of a byte at each level, H1 first; empty for 1 at every level.
     sizes
-        The parts of each level: what is stored and read whole repeats its exchanges in each.
+        The parts of each level: replicas of a tensor repeat its exchanges in each part.
 
     Raises
     ------
@@ -140,7 +140,7 @@ class CommunicationCost(CostModel):
 
     @property
     def _unit(self) -> int:
-        """The parts of an element that are charged: quarters, between halves."""
+        """The parts of an element that are charged: quarters at levels of two parts."""
         # An all-to-all between n parts moves an n-th less than the tensor.
         return math.lcm(4, *self.sizes)
 
@@ -148,7 +148,7 @@ class CommunicationCost(CostModel):
         """Return each node's charges: Table 1."""
         parts = self._parts(levels_of(states))
         reduced = []
-        # A tensor doubles at each level above whose halved axis it lacks (`W * 2^d` for data
+        # A tensor has a copy per part at each level above whose axis it lacks (`W * 2^d` for data
         # parallelism).
         for lacks, quarters in reductions_of(workload, self.reading, self.phases):
             lacked = [lacks[block, nodes] for block in states]
@@ -171,10 +171,10 @@ class CommunicationCost(CostModel):
     ) -> Sequence[Integers]:
         """Return each boundary's charges: Table 2.
 
-        The exchanged tensor is what the target reads, so that its splits alone count: what it
-        reads whole has a copy in each part. All-gathers come last, the topmost first: by then
-        what is whole above has been gathered, below only what was stored whole. All else moves
-        before them.
+        The exchanged tensor is the target's input, so that only the target's splits count: an input
+        that it reads whole has a copy in each part. All-gathers come last, the topmost first: by
+        then the levels above have gathered their parts; below, only tensors that are stored whole
+        are replicated.
         """
         source, target = workload.ends[boundaries, 0], workload.ends[boundaries, 1]
         layouts, operand = workload.layouts, workload.operand[boundaries]
@@ -199,7 +199,7 @@ class CommunicationCost(CostModel):
                 return moved
             copies = gathered[block].above
             if self._row.gathers_last:
-                # Gathered last, it is not yet whole while it is exchanged otherwise.
+                # All-gathers come last, so during other exchanges the input is not yet whole.
                 copies = np.where(whole[block], copies, 1)
             if kept:
                 below = kept[-1 - block].above[::-1]
@@ -239,7 +239,7 @@ class CommunicationCost(CostModel):
             return None
         tensors = (*layouts.inputs, layouts.weight, layouts.output)
         if layouts.reads_whole or any((x < FIRST_SPLIT).all(axis=0).any() for x in tensors):
-            # A tensor that lacks both axes doubles at every level, whatever is chosen, so that
+            # A tensor that lacks both axes has more copies at every level under any choice, so that
             # its charge depends on the level and not on the layer's own count alone.
             return None
         # All levels have the same weight and parts: the first level's scale is that of all.
@@ -280,7 +280,7 @@ class CommunicationCost(CostModel):
         return READINGS[self.reading]
 
     def upper_bound(self, workload: Workload, level: int) -> int:
-        """Return an upper bound on the cost of an assignment of a level, as charges count."""
+        """Return an upper bound on the cost of a level's assignment, in units of charges."""
         return self._scale(level) * self._amounts(workload, level)
 
     def _amounts(self, workload: Workload, level: int) -> int:
@@ -293,9 +293,9 @@ class CommunicationCost(CostModel):
         return most * workload.elements * math.prod(self._parts(levels))
 
     def _scales(self, workload: Workload, states: States, block: int) -> Integers:
-        """Return what a part of an element is charged at the levels of a block of states.
+        """Return the charge of a part of an element at the levels of a block of states.
 
-        In integers that hold every sum of each level: ``(levels, 1, ..., 1)``.
+        Its integers hold every sum of each level: ``(levels, 1, ..., 1)``.
         """
         first = levels_of(states[:block])
         charges = [self._scale(first + level) for level in range(len(states[block]))]
@@ -304,7 +304,7 @@ class CommunicationCost(CostModel):
         return np.array(charges, exact_dtype(largest)).reshape(-1, *axes)
 
     def _parts(self, levels: int) -> tuple[int, ...]:
-        """Return the parts of each of the topmost levels: of halves, beyond those of `sizes`."""
+        """Return the parts of each of the topmost levels: two for levels beyond `sizes`."""
         return (*self.sizes, *(2,) * (levels - len(self.sizes)))[:levels]
 
     def _parts_in(self, states: States, block: int) -> tuple[int, ...]:

@@ -70,8 +70,8 @@ def local_words(
 ) -> tuple[Integers, Integers, Integers]:
     """Return the words of nodes' weights, input and output, in all accelerators together.
 
-    An accelerator has its parts of the weights, of the input and of the output after pooling, and
-    each pass touches them once. Times the number of accelerators these are integers.
+    An accelerator has its shards of the weights, of the input and of the output after pooling, and
+    each pass touches them once. Multiplied by the number of accelerators these are integers.
 
     Source: docs/simulator.md.
     """
@@ -110,8 +110,8 @@ def memory_load(workload: Workload, parts: Integers, problem: ProblemFields) -> 
 
     An accelerator holds its part of the weights, as many gradients and the optimizer's state for
     each; of the input, and of the output before pooling, feature map and error of both. Inference
-    has no gradients, errors or state. Times the accelerators all these are integers, also for fewer
-    choices than levels: there each part has a copy.
+    has no gradients, errors or state. Multiplied by the number of accelerators these are integers,
+    also for states of fewer levels: at the other levels each part has a copy.
 
     Parameters
     ----------
@@ -144,9 +144,9 @@ def memory_load(workload: Workload, parts: Integers, problem: ProblemFields) -> 
 class Work:
     """The seconds of each layer's pass on one of a hierarchy's equal accelerators.
 
-    Compute overlaps with the DRAM, and the slower of the two binds. Every choice halves a
-    layer's multiply-accumulates, so their time is the same for all choices; the time of the
-    words is not.
+    Compute overlaps with DRAM traffic, and the slower of the two counts. Every choice splits a
+    layer's multiply-accumulates, so their time is the same for all choices; the time of the traffic
+    is not.
 
     Source: docs/simulator.md.
     """
@@ -158,7 +158,7 @@ class Work:
 
     @property
     def _dram_bandwidth(self) -> Fraction:
-        """The bytes a second of all accelerators together."""
+        """The bytes per second of all accelerators together."""
         return self.accelerator.dram_bandwidth * self.hierarchy.accelerators
 
     def computing(self, workload: Workload) -> list[Fraction]:
@@ -176,7 +176,7 @@ class Work:
     def charges(
         self, workload: Workload, nodes: Indices, states: States, per_second: int
     ) -> Integers:
-        """Return what nodes take as integers of ``1 / per_second`` each, rounded half to even.
+        """Return the time of nodes as integers of ``1 / per_second`` each, rounded half to even.
 
         Parameters
         ----------
@@ -196,8 +196,8 @@ class Work:
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of a pass of all layers together."""
-        # Words, a sum of products, one a level, are largest where all levels make one choice; the
-        # sum over the choices bounds the largest of these.
+        # Words, a sum of products over levels, are largest where all levels make the same choice;
+        # the sum over the choices bounds the largest of these.
         nodes, choices = np.arange(len(workload.nodes))[None], len(workload.choices)
         states = [np.arange(choices)[None, :, None]] * self.hierarchy.levels
         words = sum(
@@ -208,7 +208,7 @@ class Work:
         return loading + self._computing(workload)[1]
 
     def _computing(self, workload: Workload) -> tuple[tuple[Fraction, ...], Fraction]:
-        """Return `computing`, which no choice changes, and its sum."""
+        """Return `computing`, which does not depend on choices, and its sum."""
         sizes = tuple(sorted(self.input_sizes.items()))
         return _computing(workload, self.accelerator, self.hierarchy.accelerators, sizes)
 

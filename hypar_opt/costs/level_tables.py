@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def level_table(
     cost: CostModel, workload: Workload, above: Sequence[Sequence[int]] = ()
 ) -> CostTable:
-    """Return the cost table of a level: what its choices are charged, given those above.
+    """Return the cost table of a level: the charges of its choices, given those above.
 
-    An exchange that copies below repeat is charged what the level adds to it: what the
-    boundaries are charged with the level, less what they are without it.
+    An exchange that replicas repeat is charged what the level adds: the charges of the boundaries
+    with this level, minus those without it.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def level_table(
 
 
 def _edges(cost: CostModel, workload: Workload, rows: Sequence[Indices]) -> Integers:
-    """Return what a level charges boundaries: ``(boundaries, choices, choices)``."""
+    """Return the charges of boundaries at a level: ``(boundaries, choices, choices)``."""
     choices = np.arange(len(workload.choices))
     numbers = np.arange(len(workload.ends))[:, None, None]
     sources, targets = ([row[:, ends, None, None] for row in rows] for ends in workload.ends.T)
@@ -62,16 +62,16 @@ def _edges(cost: CostModel, workload: Workload, rows: Sequence[Indices]) -> Inte
     charges = cost.edge(workload, numbers, [*sources, here[0]], [*targets, here[1]])
     if workload.has_replicas:
         added = added_up(charges) - added_up(cost.edge(workload, numbers, sources, targets))
-    else:  # what levels above are charged is the same, whatever is chosen here
+    else:  # the charges of the levels above do not depend on this level's choices
         added = charges[-1]
     return np.broadcast_to(added, (len(numbers), len(choices), len(choices)))
 
 
 def joins_levels(cost: CostModel, workload: Workload, levels: int) -> bool:
-    """Return whether what a level charges a node may change with its choices below, as of a ring.
+    """Return whether a level's charge of a node may depend on choices below, as around a ring.
 
-    No table of a level alone has it. Asked of the last level below the others, where all choices
-    are the same: a ring joins these.
+    No table of a single level has such a charge. The last level is compared under equal choices at
+    all levels, which a ring joins.
     """
     nodes = np.arange(len(workload.nodes))[:, None]
     states = np.arange(len(workload.choices))[None, None]

@@ -1,6 +1,6 @@
-"""What a reading charges a network's tensors, by choice: in parts of an element, no splits yet.
+"""The charges of a reading for a network's tensors, by choice: parts of an element, before splits.
 
-All levels, and all counts of choices above them, share these: each is made once for a workload.
+They are computed once for a workload and shared by all levels and states.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 def conversions_of(
     workload: Workload, reading: str, phases: tuple[Phase, ...], parts: int, unit: int
 ) -> NDArray[np.int64]:
-    """Return what boundaries move for pairs of choices: ``(boundaries, choices, choices)``.
+    """Return the amounts that boundaries move by pairs of choices.
 
-    Nothing of weights that layers share: these are stored as their users split them.
+    ``(boundaries, choices, choices)``.
+
+    Boundaries from shared weights move nothing: weights are stored as their users split them.
 
     Parameters
     ----------
@@ -52,7 +54,7 @@ def conversions_of(
 def moved_by(
     names: tuple[str, ...], reading: str, phases: tuple[Phase, ...], parts: int, unit: int
 ) -> NDArray[np.int64]:
-    """Return what a conversion moves, per element: ``(written, read)``.
+    """Return the amounts that conversions move, per element: ``(written, read)``.
 
     Parameters
     ----------
@@ -64,7 +66,7 @@ def moved_by(
     moved = np.zeros((len(names), len(names)), np.int64)
     convert = READINGS[reading].conversion
     for written, read in itertools.product(range(len(names)), repeat=2):
-        if written != read and names[read] != PARTIAL:  # no layer needs addends
+        if written != read and names[read] != PARTIAL:  # no layer reads partial sums
             both = convert(names[written], names[read], parts)
             for quarters, phase in zip(both, (Phase.FORWARD, Phase.BACKWARD), strict=True):
                 moved[written, read] += int(quarters * unit / 4) if phase in phases else 0
@@ -76,7 +78,7 @@ def moved_by(
 def reductions_of(
     workload: Workload, reading: str, phases: tuple[Phase, ...]
 ) -> list[tuple[NDArray[np.bool_], Integers]]:
-    """Return what is reduced where a tensor lacks a choice's axis.
+    """Return the reductions of tensors that lack a choice's axis.
 
     Returns
     -------
@@ -92,7 +94,7 @@ def reductions_of(
     statistics = [
         node.statistics[0] * forward + node.statistics[1] * backward for node in workload.nodes
     ]
-    # No layer reads the error of the network's input; AccPar charges it all the same.
+    # No layer reads the error of the network's input; AccPar still charges it.
     with_source = {edge.target for edge in workload.boundaries if not edge.weights}
     errors = (row.input_error or 0) * backward
     channels = [n for n, name in enumerate(layouts.names) if name in (CHANNEL, SHUFFLED)]
@@ -110,7 +112,7 @@ def reductions_of(
             )
             for read, sizes in zip(layouts.inputs, workload.operand_sizes, strict=True)
         ),
-        # What each part has summed over its own channels; a split of images needs nothing.
+        # Each part sums over its own channels; a split of images needs no reduction.
         (np.isin(layouts.inputs[0], channels), [row.gradient * size for size in statistics]),
     ]
     return [

@@ -1,4 +1,4 @@
-"""The four readings of the paper's communication model: one model, a row of factors each.
+"""The four readings of the paper's communication model: one row of factors per reading.
 
 The paper prints, for the exchange between the two halves of a group at one level,
 
@@ -20,7 +20,7 @@ count these exchanges differently:
     What Figures 5 to 13 imply: both directions throughout, and no charge for mp-mp and
     mp-dp. Reproduces all 40 rows of Figure 5.
 ``executed``
-    What a program that runs the plan well moves, all directions added; the default on every
+    What a good program of the plan moves, in all directions; the default for graphs and on every
     other array. It reduce-scatters partial sums, before the pool, into the layout that the next
     layer reads, and all-gathers the error on its way back; so mp-mp and mp-dp move nothing more.
     ``figures``, but for the maps in front of pools.
@@ -54,13 +54,13 @@ class Conversion(NamedTuple):
 class Reading:
     """The factors of one reading, in quarters of an element, between the two halves of a group.
 
-    Between n parts a reduction is charged n - 1 times as much, as both its halves move that.
+    Between n parts each of the two passes of a reduction is charged n - 1 times as much.
 
     Parameters
     ----------
     gradient
-        An all-reduce of the weights' gradient, per element of dW: where a layer's choice halves
-        an axis that its weights lack.
+        An all-reduce of the weights' gradient, per element of dW: where a layer's choice splits an
+        axis that its weights lack.
     partial_sum
         A layer's output where the choice's axis is not among its own, per element: all-reduced
         forward, or reduce-scattered where the error is gathered.
@@ -79,10 +79,10 @@ class Reading:
     before_pool
         Whether a layer's output is counted before pooling, where a run reduces it, or after.
     shared_tensors
-        Whether a tensor with several readers has a layout of its own, that each of them converts;
-        without it each edge is a boundary of Table 2.
+        Whether a tensor with several readers is stored in one layout that each of them converts; if
+        not, each edge is a boundary of Table 2.
     halves
-        Whether it is said for levels of two parts alone, as the paper's are.
+        Whether it is defined only for levels of two parts, as the paper's are.
     gathers_last
         Whether a layer's input that is read whole is all-gathered after all other exchanges of
         it, so that its copies repeat none of these.
@@ -112,12 +112,12 @@ def _printed(written: Layout, read: Layout, parts: int) -> Conversion:  # noqa: 
 
 
 def _in_both_directions(written: Layout, read: Layout, parts: int) -> Conversion:  # noqa: ARG001
-    """Return an all-to-all's charge: half of the tensor moves each way."""
+    """Return the charge of an all-to-all: half of the tensor moves in each direction."""
     return Conversion(2, 2) if is_split(written) and is_split(read) else Conversion()
 
 
 def _of_a_run(written: Layout, read: Layout, parts: int) -> Conversion:
-    """Return what a conversion moves when it runs, but for reduce-scatters of its sums."""
+    """Return the amount that a conversion moves when run, except for reduce-scatters."""
     steps = conversion((written,), (read,), (parts,))
     steps = tuple(step for step in steps if step.kind is not StepKind.REDUCE_SCATTER)
     return Conversion(*(sum(4 * step.moved(1) for step in way) for way in (steps, backward(steps))))

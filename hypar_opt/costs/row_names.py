@@ -1,4 +1,4 @@
-"""What a table's rows and columns stand for, in the words of the network and of a plan file."""
+"""The names of a table's rows and columns, in the words of the network and of a plan file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RowNames:
     nodes
         The names of a workload's nodes: layers, and what several layers share.
     words
-        Every node's choices in the words of a plan file; None where it has no such choice.
+        Every node's choices in the words of a plan file; None for a choice that it lacks.
     levels
         The table's levels, as ``H2``: its rows are all nodes at the first, then all at the next.
     states

@@ -1,4 +1,4 @@
-"""The layouts of what layers share that cost least, given the layers' choices."""
+"""The cheapest layouts of shared tensors and weights, given the layers' choices."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def level_tables(
     rows : (levels, layers)
         The layers' choices. To each row those of the shared nodes are added, in front.
     tensors
-        The layouts of shared tensors; unless given those that cost least over all levels, or
-        level by level if these are too many to be compared.
+        The layouts of shared tensors. Default: the cheapest over all levels, or level by level if
+        there are too many to compare.
     even
         The hierarchy whose parts are to split shared tensors, too, without remainder; if any.
     """
@@ -87,10 +87,10 @@ def rows_with_shared(
 def with_shared(
     workload: Workload, table: CostTable, row: Sequence[int], given: Mapping[int, int] = _NONE
 ) -> Sequence[int]:
-    """Return a level's choices of all nodes: the shared ones' cheapest, and then the layers'.
+    """Return a level's choices of all nodes: the cheapest of shared nodes, then the layers'.
 
-    A tensor with several readers neighbours layers alone, and so does shared weights' node: each
-    is decided by itself. Of equals the first choice is taken, data parallelism.
+    Shared tensors and shared weights have boundaries with layers only, so each is decided
+    separately. Ties go to the first choice, data parallelism.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def with_shared(
 
 
 def _costs(workload: Workload, table: CostTable, row: Sequence[int]) -> Integers:
-    """Return what each choice of each shared node adds to a level: ``(shared, choices)``."""
+    """Return the cost that each choice of a shared node adds to a level: ``(shared, choices)``."""
     shared = workload.shared
     choice = np.concatenate([np.zeros(shared, np.intp), np.asarray(row, np.intp)])
     costs: Integers = table.node[:shared].copy()
@@ -121,10 +121,10 @@ def _costs(workload: Workload, table: CostTable, row: Sequence[int]) -> Integers
 def _over_all_levels(
     workload: Workload, cost: CostModel, rows: Rows, *, even: Hierarchy | None
 ) -> list[dict[int, int]]:
-    """Return the layouts of shared tensors that cost least, all levels together.
+    """Return the cheapest layouts of shared tensors over all levels jointly.
 
-    What is whole at one level repeats the exchanges at all others, so that a tensor's states,
-    its layouts at all levels, are compared. Of equals the first in canonical order is taken.
+    A replica at one level repeats the exchanges at all others, so whole states (the layouts at all
+    levels) are compared. Ties go to the first in canonical order.
     """
     levels: list[dict[int, int]] = [{} for _ in rows]
     tensors = np.array(list(workload.tensor_writers), np.intp)
@@ -132,7 +132,7 @@ def _over_all_levels(
         return levels
     choices = np.array([(0,) * workload.shared + tuple(row) for row in rows], np.intp)
     states = np.array(canonical_states(len(rows), len(workload.choices)), np.intp).T
-    # A tensor neighbours layers alone: each boundary has one at an end, or none.
+    # A shared tensor has boundaries with layers only: each boundary has at most one at its ends.
     is_end = np.isin(workload.ends, tensors)
     boundaries = np.flatnonzero(is_end.any(axis=1))
     totals: Integers = np.zeros((len(workload.nodes), states.shape[1]), object)
@@ -159,7 +159,7 @@ def _over_all_levels(
 def _level_by_level(
     workload: Workload, cost: CostModel, rows: Rows, *, even: Hierarchy | None
 ) -> list[dict[int, int]]:
-    """Return the layouts of shared tensors that add least at each level, given those above it."""
+    """Return the layouts of shared tensors that add least at each level, given those above."""
     levels: list[dict[int, int]] = []
     left = {
         node: [
@@ -194,11 +194,11 @@ def _into_equal_parts(
 def _even_tensors(
     workload: Workload, cost: CostModel, rows: Rows, even: Hierarchy
 ) -> list[dict[int, int]]:
-    """Return the layouts of shared tensors at each level, all of them into equal parts.
+    """Return the cheapest layouts of shared tensors that split them into equal parts at each level.
 
-    A tensor is split by batch at as many levels as divide the batch evenly, at most, and so by
-    channel. What it costs at a level does not depend on its layouts above, so the levels that
-    change sides are those at which it costs least.
+    A tensor is split by batch at no more levels than divide the batch evenly, and likewise by
+    channel. Its cost at a level does not depend on its layouts above, so the levels that change
+    from one to the other are those where that costs least.
     """
     costs = []
     above: list[Sequence[int]] = []
@@ -210,7 +210,7 @@ def _even_tensors(
     for node in workload.tensor_writers:
         by_batch, by_channel = workload.split_sizes[: len(PAPERS_CHOICES), node]
         batch, channel = even.divisions(by_batch), even.divisions(by_channel)
-        # By what the batch saves over the channels: those that save most, or nothing, first.
+        # In the order of what a split by batch saves over one by channel, the largest saving first.
         order = sorted(
             range(len(rows)), key=lambda level: costs[level][node][0] - costs[level][node][1]
         )

@@ -104,9 +104,9 @@ class FactoredTable:
 def factored(
     cost: CostModel, workload: Workload, levels: int, deadline: Deadline = NEVER
 ) -> FactoredTable | None:
-    """Price all levels at once, if a boundary's charges are not of its source's choices above.
+    """Price all levels at once, if no boundary's charge depends on its source's choices above.
 
-    None if one is, or if copies that are kept below repeat exchanges.
+    None if one does, or if replicas below repeat exchanges.
 
     Raises
     ------
@@ -130,7 +130,8 @@ def factored(
         if max(others, default=1) > 1:
             return None
         row = row.reshape(len(row), source[level], *above, target[level])
-        # Charges that do not depend on the target's choices above are kept once, not once a prefix.
+        # Charges that do not depend on the target's choices above are stored once, not once per
+        # prefix.
         prefixes = [choices if max(above, default=1) > 1 else 1] * level
         full = np.broadcast_to(row, (len(workload.ends), choices, *prefixes, choices))
         pairs.append(
@@ -177,9 +178,9 @@ def expanded(
 
 
 def _alike(workload: Workload) -> list[Indices]:
-    """Return boundaries to be charged together: of those with replicas all that are alike.
+    """Return boundaries to be charged together: equal boundaries with replicas.
 
-    Repetitions of a block have the same ones, and a charge of all levels' choices takes long.
+    Repetitions of a block have equal ones, and charging the choices of all levels takes long.
     """
     alike: dict[Hashable, list[int]] = {}
     for boundary, coupled in enumerate(workload.replica_boundaries.tolist()):
@@ -191,7 +192,7 @@ def _alike(workload: Workload) -> list[Indices]:
 def _edges(
     cost: CostModel, workload: Workload, levels: int, boundaries: Indices | None = None
 ) -> Sequence[Integers]:
-    """Return what boundaries are charged at each level, with the axes of both ends' levels."""
+    """Return the charges of boundaries at each level, with axes for the levels of both ends."""
     numbers = np.arange(len(workload.ends)) if boundaries is None else boundaries
     sources = every_state(len(workload.choices), levels, behind=levels)
     targets = every_state(len(workload.choices), levels, before=levels)
@@ -203,7 +204,7 @@ def _nodes(
 ) -> Integers:
     """Return each node's charge of each state, ``(nodes, states)``, in mixed-radix order.
 
-    In integers that hold every sum of them and of what is charged beside them.
+    Its integers hold every sum of these and all other charges.
     """
     columns = len(workload.choices) ** levels
     states = every_state(len(workload.choices), levels)
@@ -240,6 +241,6 @@ def check_states(layers: int, choices: int, levels: int) -> None:
     states = choices**levels
     if states > MAX_STATES or layers * states > MAX_ENTRIES:
         raise RefusedError(
-            f"all levels together have {choices}^{levels} states a layer, more than memory allows"
+            f"all levels together have {choices}^{levels} states per layer, more than memory allows"
             f" for {layers} layers; search levelwise, or fewer levels"
         )

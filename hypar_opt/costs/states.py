@@ -1,9 +1,9 @@
-"""States, the choices of a node at the topmost levels, and the copies that they leave of a tensor.
+"""States (the choices of a node at the topmost levels), and the copies of a tensor in each.
 
 States come in blocks of levels, H1's first, each of an array with an axis of its levels in front.
-Behind it blocks broadcast with one another and with the nodes that have the states. Of all states
-of a node, each level is a block whose choices have an axis of their own: what depends on the
-topmost levels alone is then worked once, whatever the levels below.
+Behind it blocks broadcast with one another and with the nodes that have the states. In all states
+of a node, each level is a block whose choices have a separate axis: an amount that depends only on
+the topmost levels is then computed once for all choices below.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ def shape_of(nodes: Indices, states: States) -> tuple[int, ...]:
 
 
 class ByLevel(Sequence[Integers]):
-    """Charges of each level, worked when they are asked for.
+    """Charges of each level, computed on request.
 
     Parameters
     ----------
     states
     charge
-        Returns what the levels of a block, by its number, are charged: ``(levels, ...)``.
+        Returns the charges of the levels of a block, given the block's number: ``(levels, ...)``.
     """
 
     def __init__(self, states: States, charge: Callable[[int], Integers]) -> None:
@@ -122,9 +122,9 @@ class Copies:
 
     @cached_property
     def _product(self) -> Integers:
-        """How many more there are below each level: ``(levels, ...)``."""
+        """The further copies below each level: ``(levels, ...)``."""
         axes = [1] * (self._lacked.ndim - 1)
-        if not self._lacked.any():  # what is the same for all has no axis
+        if not self._lacked.any():  # equal charges have no axis
             return np.ones((len(self._parts), *axes), np.int64)
         parts = np.array(self._parts, self._dtype).reshape(-1, *axes)
         product: Integers = np.where(self._lacked, parts, 1)

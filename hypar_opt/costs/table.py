@@ -20,7 +20,7 @@ Integers = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class CostTable:
-    """The cost of every assignment, as a sum over nodes and edges: of a level, or of a plan.
+    """The cost of every assignment of a level, or of a plan, as a sum over nodes and edges.
 
     An assignment has one choice ``c[l]`` for each layer and costs
     ``sum(node[l, c[l]]) + sum(edge[e, c[u], c[v]])`` over layers l and edges e = (u, v).
@@ -111,7 +111,7 @@ class CostTable:
         Raises
         ------
         RefusedError
-            If the table is no chain.
+            If the table is not a chain.
         """
         if not self.is_chain:
             raise RefusedError("solves chains only; this graph is not a chain")

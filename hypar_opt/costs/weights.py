@@ -1,4 +1,4 @@
-"""Weights that several layers use, in a table: no optimum stores them otherwise than it may."""
+"""Shared weights in a table: a penalty keeps every optimum from storing them as it may not."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 def with_penalties(
     workload: Workload, node: Integers, edges: Sequence[Integers], states: Sequence[Sequence[int]]
 ) -> tuple[Integers, list[Integers]]:
-    """Charge weights that are split otherwise than a layer that uses them more than that saves.
+    """Charge a penalty where shared weights are split otherwise than by a layer that uses them.
 
-    Weights' node neighbours only the layers that use them, over boundaries that charge nothing
-    else. To store the weights whole where a layer splits them otherwise costs at most the node's
-    highest charge. A penalty (big-M) above that, in the table's own unit, leaves no optimum with
-    such a pair.
+    The weights' node has boundaries only with the layers that use them, without other
+    charges. Storing the weights whole instead costs at most the node's highest charge, so with a
+    penalty (big-M) above that, in the table's unit, no optimum has such a mismatch.
 
     Parameters
     ----------
     node : (nodes, n)
     edges
-        Each ``(boundaries, ..., columns, columns)``; a plan's cost is a sum over all of them.
+        Each ``(boundaries, ..., columns, columns)``; the cost of a plan is the sum over all of
+        them.
     states : (columns, levels)
         The choices that a column of ``edges`` stands for.
 
@@ -54,16 +54,16 @@ def with_penalties(
 
 
 def unlike(stored: NDArray[np.intp], used: NDArray[np.intp], whole: int) -> NDArray[np.bool_]:
-    """Return where a layer splits weights, and splits them otherwise than they are stored.
+    """Return where a layer splits weights otherwise than they are stored.
 
-    Of weights that are stored whole, which is the choice ``whole``, it slices its part for free.
+    A layer slices its part of weights that are stored whole (the choice ``whole``) for free.
     """
     differ: NDArray[np.bool_] = (stored != whole) & (stored != used)
     return differ
 
 
 def _unlike_columns(states: Sequence[Sequence[int]], whole: int) -> NDArray[np.bool_]:
-    """Return the pairs of columns, stored and used, that are unlike at any level."""
+    """Return the pairs of columns, stored and used, that differ at any level."""
     pairs = np.zeros((len(states), len(states)), bool)
     for choices in zip(*states, strict=True):
         here = np.array(choices, np.intp)

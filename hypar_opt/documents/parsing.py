@@ -50,7 +50,7 @@ def parse_json(text: str, *, file: str) -> Any:
         return table
 
     def refuse_constant(constant: str) -> None:
-        raise ValueError(f"{constant} is no JSON number")
+        raise ValueError(f"{constant} is not a JSON number")
 
     try:
         data = json.loads(
@@ -91,5 +91,5 @@ def shown(value: object) -> str:
     try:
         text = json.dumps(value, default=str, ensure_ascii=False)
     except (ValueError, RecursionError):  # more digits, or depth, than Python prints
-        return "what is too large to show"
+        return "a value too large to show"
     return text if len(text) <= 40 else text[:37] + "..."

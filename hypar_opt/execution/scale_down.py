@@ -1,4 +1,4 @@
-"""A network of the same structure and choices with small sizes that divide evenly."""
+"""A network of the same structure and choices with small sizes that split evenly."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 MAX_WAYS = 1_000
-"""The most splits of shared weights that are compared at a level, each with a table of its own."""
+"""Up to this many splits of shared weights are compared at a level, each in a separate table."""
 
 
 class ConstraintSet:
@@ -78,9 +78,9 @@ class ConstraintSet:
 
     @property
     def by_counts(self) -> bool:
-        """Whether it is the number of a layer's levels of each choice that is constrained.
+        """Whether constraints only limit the number of levels at which a layer makes each choice.
 
-        Of pins for all levels and even splits it is an interval.
+        Pins for all levels and even splits limit it to an interval.
         """
         pins = map(Pin.parse, self._constraints.fix)
         return not self.couple_layers and all(pin.level is None for pin in pins)
@@ -88,16 +88,16 @@ class ConstraintSet:
     def level(self, table: CostTable, above: Rows) -> CostTable:
         """Restrict a level's table to choices that the levels below can complete.
 
-        Under a memory limit each layer is completed by itself, those that share weights too: what
-        the table allows is a plan if one of `in_ways` allows it.
+        Under a memory limit each layer is completed separately, even layers that share weights: an
+        assignment of this table extends to a plan if one of `in_ways` allows it.
         """
         return self._completed(table, above, None) if self.any else table
 
     def in_ways(self, table: CostTable, above: Rows) -> list[CostTable]:
         """Return a level's table for each way in which it and those below may split shared weights.
 
-        They allow between them what the levels below can complete within the memory. Those that
-        allow nothing are left out; none where `level` says it all.
+        Together they allow the assignments that the levels below can complete within the memory.
+        Tables that allow nothing are left out; there are none where `level` suffices.
         """
         if not (self.couple_layers and self._workload.weight_users):
             return []
@@ -114,7 +114,7 @@ class ConstraintSet:
     def _completed(self, table: CostTable, above: Rows, way: Way | None) -> CostTable:
         least = np.zeros(table.node.shape, object)
         completed = partial(self._loads.completed, loads=self.couple_layers)
-        # Layers with the same splits above have the same loads below: one computation each.
+        # Layers with the same splits above have the same loads below: computed once.
         split = parts_of(above, table.layers, table.choices, self._hierarchy).T
         for parts in {tuple(column) for column in split.tolist()}:
             here = np.all(split == np.array(parts, split.dtype), axis=1)
@@ -135,11 +135,11 @@ class ConstraintSet:
     def allowed(
         self, states: Sequence[tuple[int, ...]], deadline: Deadline = NEVER
     ) -> NDArray[np.bool_]:
-        """Return which of all levels' states each node may have: ``(nodes, states)``."""
+        """Return the states over all levels that each node may have: ``(nodes, states)``."""
         return self._of_states(states, deadline)[0]
 
     def thresholds(self) -> NDArray[np.bool_]:
-        """Return what constraints `by_counts` on two choices allow at each threshold.
+        """Return the choices that constraints `by_counts` on two choices allow at each threshold.
 
         Returns
         -------
@@ -175,14 +175,14 @@ class ConstraintSet:
     def _of_states(
         self, states: Sequence[tuple[int, ...]], deadline: Deadline
     ) -> tuple[NDArray[np.bool_], Integers]:
-        """Return which states each layer may have, and their loads if memory is limited."""
+        """Return the states that each layer may have, and their loads if memory is limited."""
         shape = len(self._workload.nodes), len(states)
         loads: Integers = np.zeros(shape if self.couple_layers else (0, 0), object)
         allowed = np.ones(shape, bool)
         made = np.array(states, np.intp).reshape(len(states), -1).T
         parts = np.ones((len(states), len(self._choices)), exact_dtype(self._problem.accelerators))
-        # Of thousands of states many have split a layer into as many parts above a level: they are
-        # alike there.
+        # Many of the thousands of states split a layer into equally many parts above a level: they
+        # are equal there.
         for level, size in enumerate(self._hierarchy.sizes):
             for choice in range(len(self._choices)):
                 deadline.check()
@@ -250,7 +250,7 @@ class ConstraintSet:
                 )
 
     def _with_shared_weights(self, row: Sequence[int]) -> Sequence[int]:
-        """Return all nodes' choices, those of shared tensors, which take no memory, at will."""
+        """Return all nodes' choices, with any of shared tensors, which take no memory."""
         return with_users(self._workload, [0] * self._workload.shared + list(row))
 
     def allow(self, rows: Sequence[Sequence[int]]) -> bool:
@@ -262,7 +262,7 @@ class ConstraintSet:
         return True
 
     def memory_of(self, rows: Sequence[Sequence[int]]) -> int:
-        """Return the bytes that a plan, ``(levels, layers)``, takes of an accelerator's memory."""
+        """Return the memory of a plan, ``(levels, layers)``, per accelerator in bytes."""
         return self._memory_of([self._with_shared_weights(row) for row in rows])
 
     def _memory_of(self, rows: Sequence[Sequence[int]]) -> int:
@@ -281,11 +281,11 @@ class ConstraintSet:
         return self._loads.load(parts)
 
     def least_memory(self) -> int:
-        """Return the least bytes that a plan takes of an accelerator's memory."""
+        """Return the least memory of any plan, per accelerator in bytes."""
         return self._whole_bytes(self._loads.least_of_plans())
 
     def _whole_bytes(self, load: int) -> int:
-        """Return a load on all accelerators together in bytes of one, rounded up."""
+        """Convert a load over all accelerators to bytes per accelerator, rounded up."""
         return -(-load // self._problem.accelerators)
 
     def _limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
@@ -293,7 +293,7 @@ class ConstraintSet:
         memory = self._constraints.memory
         if memory is None:
             return replace(table, allowed=allowed)
-        # `impossible` stands for a load where nothing is feasible; it must not widen the dtype.
+        # `impossible` marks loads without a feasible choice; it must not widen the dtype.
         loads = np.where(allowed, loads, 0)
         capacity = memory * self._problem.accelerators
         dtype = exact_dtype(max(int(loads.max(axis=1).sum()), capacity))
@@ -305,9 +305,9 @@ class ConstraintSet:
         )
 
     def _with_memory_penalties(self, table: CostTable) -> CostTable:
-        """Charge shared weights that are split otherwise than a layer that uses them above all.
+        """Charge a penalty above all costs where shared weights are split otherwise than by a user.
 
-        To store them whole takes memory, so that other layers may have to choose otherwise, too.
+        Storing them whole takes memory, so that other layers may have to change too.
         """
         weights = self._workload.is_weight_boundary
         if not weights.any():
@@ -315,12 +315,12 @@ class ConstraintSet:
         penalty = 1 + table.largest
         dtype = exact_dtype(penalty * (1 + int(weights.sum())))
         edge = table.edge.astype(np.result_type(table.edge, dtype))
-        # Of the table's own integers: a penalty may be larger than int64 holds.
+        # In the table's integers: a penalty may exceed int64.
         edge[weights] = penalty * (edge[weights] > 0).astype(edge.dtype)
         return replace(table, node=table.node.astype(edge.dtype), edge=edge)
 
     def _even_tensors(self, parts: Parts) -> NDArray[np.bool_]:
-        """Return which shared nodes choices may split so: tensors into equal parts."""
+        """Return the choices of shared nodes that split tensors into equal parts."""
         allowed = np.ones(self._workload.shared, bool)
         if self._constraints.even:
             tensors = list(self._workload.tensor_writers)
@@ -332,7 +332,7 @@ class ConstraintSet:
     def _raise_if_infeasible(self) -> None:
         if not self.any:
             return
-        # These decide both: whether each layer has a plan, and whether one fits the memory.
+        # These decide whether each layer has a plan, and whether a plan fits the memory.
         least = self._loads.least(loads=self.couple_layers)
         for position, layer in enumerate(self._workload.nodes):
             if least[position] >= self._loads.impossible:
@@ -346,8 +346,8 @@ class ConstraintSet:
                     f"{constraints}: no choice fits layer {layer.name!r} at H{level};"
                     f" {_axes_of(layer, self._choices)}"
                 )
-        # Of a shared tensor's layouts, by batch or by channel, some have to be even; with three
-        # choices it may be whole, which always is.
+        # At least one layout of a shared tensor, by batch or by channel, has to be even; with three
+        # choices it may be whole, which is always even.
         ways: set[Parts] = {(1, 1)}
         for size in self._hierarchy.sizes:
             ways = {one_more(parts, choice, size) for parts in ways for choice in range(2)}
@@ -363,8 +363,8 @@ class ConstraintSet:
         memory = self._constraints.memory
         if memory is not None and (needed := self.least_memory()) > memory:
             raise InfeasibleError(
-                f"{argument('constraints.memory')}: no plan fits {memory:,} bytes an accelerator;"
-                f" the smallest memory that would do is {needed:,} bytes"
+                f"{argument('constraints.memory')}: no plan fits {memory:,} bytes per accelerator;"
+                f" the smallest memory that suffices is {needed:,} bytes"
             )
 
 

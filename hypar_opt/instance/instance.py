@@ -50,7 +50,7 @@ class Instance:
 
     @cached_property
     def workload(self) -> Workload:
-        """The tensors of a batch; a shared tensor is a node where the reading charges it so."""
+        """The tensors of a batch; a shared tensor is a node if the reading charges it as one."""
         return self._workload_of(self.problem.reading)
 
     @cached_property
@@ -77,7 +77,7 @@ class Instance:
         )
 
     def labels(self, *levels: str, states: Sequence[Sequence[int]] | None = None) -> RowNames:
-        """Return what the rows and columns of a table stand for: of levels, or of states."""
+        """Return the names of a table's rows and columns: of levels, or of states."""
         return RowNames(*self._names, levels, states)
 
     @cached_property
@@ -92,7 +92,7 @@ class Instance:
 
     @property
     def even(self) -> Hierarchy | None:
-        """The hierarchy, if its levels are to split shared tensors without remainder too."""
+        """The hierarchy, if its levels have to split shared tensors without remainder too."""
         return self.problem.hierarchy if self.problem.constraints.even else None
 
     @cached_property
@@ -110,7 +110,7 @@ class Instance:
     @cached_property
     def executed(self) -> CostModel:
         """The model of the bytes that running a plan moves, for any objective."""
-        # A run's bytes have no weights.
+        # The bytes of a run are not weighted.
         update = {"level_weights": (), "reading": "executed"}
         executed = self.problem.model_copy(update=update)
         return COSTS["bytes"].from_problem(executed, self.executed_workload)

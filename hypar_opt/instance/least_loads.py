@@ -1,4 +1,4 @@
-"""The choices that pins, even splits and kinds of layers leave, and the least memory they take.
+"""The choices that pins, even splits and kinds of layers allow, and their least memory.
 
 Layers are independent in that, but for those that share weights: these are split at a level as all
 of their users split them there, or whole. A `Way` fixes the splits of all shared weights at the
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 Parts = tuple[int, ...]
-"""Into how many parts each choice of a layer splits it at the levels above."""
+"""The number of parts into which each choice of a layer splits it at the levels above."""
 
 Way = tuple[tuple[int, ...], ...]
 """The choices of all shared weights' nodes at each level from one on."""
@@ -44,7 +44,7 @@ class LeastLoads:
     Attributes
     ----------
     impossible
-        More than the load of any plan: that of a choice which nothing completes.
+        The load of a choice that no plan completes: more than that of any plan.
     """
 
     def __init__(self, problem: ProblemFields, workload: Workload) -> None:
@@ -52,7 +52,7 @@ class LeastLoads:
         self._even = problem.constraints.even
         self._sizes, self._choices = problem.hierarchy.sizes, len(problem.choices)
         self._levels = len(self._sizes)
-        # What layers share is not pinned: it follows from their choices.
+        # Shared tensors and weights are not pinned: they follow from the layers' choices.
         free: list[dict[int, Pin]] = [{} for _ in range(workload.shared)]
         self._pinned = [free + pins for pins in pinned_choices(problem, workload)]
         # The first level with the same parts and pins as each.
@@ -96,8 +96,8 @@ class LeastLoads:
         # No pin at a layer and level leaves all choices.
         allowed &= np.array([not pins or choice in pins for pins in self._pinned[level]])
         if self._even:
-            # Shared weights are split as their users are, and a level's shared tensors at will:
-            # what is left of them below depends on no layer.
+            # Shared weights are split as their users are, shared tensors freely: their completions
+            # below depend on no layer.
             shared = self._workload.shared
             # Other choices split other axes.
             parts = above * self._sizes[level]
@@ -128,7 +128,7 @@ class LeastLoads:
         Parameters
         ----------
         loads
-            Whether more is asked than what is `impossible`.
+            Whether loads are needed, and not only which choices are `impossible`.
         """
         least = self._after(level, above, choice, None, loads)
         if way is not None:
@@ -144,9 +144,9 @@ class LeastLoads:
         return least
 
     def _completed(self, level: int, above: Parts, way: Way | None, loads: bool) -> Integers:
-        """Return the least loads of all layers, or in a way of those that it says more of."""
+        """Return the least loads of all layers, or in a way of those that it restricts."""
         if not (loads or self._even):
-            above = self.start  # pins do not see how often a choice was made above
+            above = self.start  # pins do not depend on how often a choice was made above
         key = level, above, way, loads
         if key not in self._least:
             if level == self._levels:
@@ -189,10 +189,10 @@ class LeastLoads:
         return total
 
     def ways(self, level: int) -> Iterator[Way]:
-        """Yield the ways of shared weights from a level on: a plan's own is among them, or alike.
+        """Yield ways of shared weights from a level on, one of them equivalent to that of any plan.
 
-        Loads and constraints see how often a choice is made at levels of equal parts and pins, and
-        not in which order: of the orders below the level one is enough.
+        Loads and constraints depend on how often a choice is made at levels of equal
+        parts and pins, not on the order, so one order of the levels below is enough.
         """
         own = [list(self._splits(level, users)) for users in self._workload.weight_users.values()]
         for columns in product(*own):

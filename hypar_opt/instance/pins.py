@@ -26,7 +26,7 @@ class Pin:
     """One ``LAYER[@LEVEL]=CHOICE``: a pattern of names, a level from 1 or all, a choice.
 
     A name without a layer stands for all layers of the block of that name: ``decoder`` and
-    ``decoder.3``. The choice is in the word of the layer's kind, or of the problem.
+    ``decoder.3``. The choice is a word of the layer's kind, or of the problem.
     """
 
     layer: str
@@ -62,7 +62,7 @@ class Pin:
 
     @property
     def said(self) -> str:
-        """The pin as a message names it."""
+        """The pin as shown in messages."""
         return argument("constraints.fix", str(self))
 
 
@@ -85,7 +85,7 @@ def pinned_choices(problem: ProblemFields, workload: Workload) -> Pinned:
         levels = range(problem.levels) if pin.level is None else [pin.level - 1]
         for level, position in itertools.product(levels, matched):
             here = pinned[level][position]
-            # Two pins of the same choice agree; a second column is a conflict.
+            # Two pins to the same choice agree; a second column is a conflict.
             here.setdefault(_column(pin, workload, position, problem), pin)
             if len(here) > 1:
                 one, other = (conflicting.said for conflicting in here.values())
@@ -103,8 +103,8 @@ def _column(pin: Pin, workload: Workload, position: int, problem: ProblemFields)
     """Return the column of a pin's choice among those of the layer's kind."""
     layer, own = workload.layers[position], workload.choices_of_nodes[workload.shared + position]
     words = [choice.word for choice in own if choice]
-    # `*=model` is for every layer of a network, whatever its kind calls that choice of the
-    # problem; but whole is no kind's word for another.
+    # `*=model` applies to every layer of a network, under each kind's word for that choice of the
+    # problem; but no kind uses `whole` for another choice.
     named = [n for n, choice in enumerate(own) if choice and choice.word == pin.choice] or [
         n
         for n, (choice, word) in enumerate(zip(own, problem.choices, strict=True))

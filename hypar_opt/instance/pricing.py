@@ -66,7 +66,7 @@ def price_levels(
 
 
 def total_cost(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Fraction:
-    """Return what a plan of a problem, ``(levels, layers)``, costs, in the cost's unit."""
+    """Return the cost of a plan, ``(levels, layers)``, in the cost's unit."""
     even = instance.even
     levels = price_levels(instance.workload, instance.cost, rows, tensors, even=even)
     return sum(levels, Fraction())
@@ -110,7 +110,7 @@ def price_plans(
 
 
 def _summed(charges: Sequence[Integers], plans: int, charged: int) -> Integers:
-    """Return what each level charges each plan, all nodes or all boundaries: ``(levels, plans)``.
+    """Return each level's charge of each plan, over all nodes or boundaries: ``(levels, plans)``.
 
     Returns
     -------
@@ -140,9 +140,9 @@ def _nodes(
 
 
 def tensors_of(instance: Instance, rows: Rows) -> Tensors:
-    """Return the layouts of a run's shared tensors that cost least, given the layers' choices.
+    """Return the cheapest layouts of a run's shared tensors, given the layers' choices.
 
-    By the problem's own objective where that charges them, or else in bytes by the reading
+    They are cheapest for the problem's objective if it charges them, else in bytes under
     ``executed``.
 
     Parameters
@@ -189,7 +189,7 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
         [workload.baselines[name][workload.shared :]] * problem.levels for name in PAPERS_CHOICES
     )
     _check_choices(workload, rows)
-    # Layouts are those of a run: where the reading shares no tensors it has none to price.
+    # Layouts are those of a run: a reading without shared tensors has none to price.
     of_reading = tensors if workload is instance.executed_workload else None
 
     priced = price_plans(
@@ -252,7 +252,7 @@ def with_layouts(plan: Plan) -> Plan:
     instance, rows, cost = Instance.of_plan(plan), plan.assignments(), plan.cost
     tensors = tensors_of(instance, rows)
     if cost.executed_bytes is None:
-        # Version 1 knew of no run of output parallelism.
+        # Version 1 had no run of output parallelism.
         moved = price(instance, rows, tensors).executed_bytes
         cost = cost.model_copy(update={"executed_bytes": moved})
     layouts = layouts_of(instance, rows, tensors)

@@ -1,4 +1,4 @@
-"""The zoo: the ten networks of the paper, and today's, one TOML file each.
+"""The zoo: the ten networks of the paper, and modern ones, one TOML file each.
 
 Source: section 6.1, with the shapes that the paper's figures imply; each file's ``source``.
 """
@@ -27,8 +27,7 @@ ALIASES = {"vgg11": "vgg-a", "vgg13": "vgg-b", "vgg16": "vgg-d", "vgg19": "vgg-e
 """Networks by their layers with weights, where the zoo has the letters of Simonyan and Zisserman.
 
 Source: Simonyan and Zisserman, "Very deep convolutional networks", ICLR 2015, table 1; of their two
-with 16 layers, C and D, D is what frameworks call VGG-16.
-"""
+with 16 layers, C and D, D is what frameworks call VGG-16."""
 
 
 @cache
@@ -41,7 +40,7 @@ def names() -> tuple[str, ...]:
 
 
 def zoo_name(name: str) -> str:
-    """Return the zoo's name of a network that others call ``resnet50``, ``GPT-2`` or ``vgg16``.
+    """Return the zoo's name of a network also known as ``resnet50``, ``GPT-2`` or ``vgg16``.
 
     Any other name is returned unchanged.
     """
@@ -51,7 +50,7 @@ def zoo_name(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    # Whether a hyphen stands before a number is a matter of taste.
+    # Names are written with or without a hyphen before a number.
     return name.lower().replace("-", "").replace("_", "")
 
 
@@ -82,7 +81,7 @@ def find_network(network: str | Path | Network) -> Network:
     Raises
     ------
     InputError
-        If the file cannot be read or is no network.
+        If the file cannot be read or is not a network.
     UnknownNameError
         If there is neither such a name nor such a file; it suggests the nearest name.
     """
@@ -117,7 +116,7 @@ def file_text(network: str) -> str:
 
 @checked
 def read_network(path: str | Path) -> Network:
-    """Read a network file, or an ONNX model, which its suffix tells.
+    """Read a network file, or by its suffix an ONNX model.
 
     Raises
     ------

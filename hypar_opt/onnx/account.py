@@ -128,7 +128,7 @@ def _listed(shown: Sequence[str], count: int) -> str:
 
 
 def _learned(state: ImportState) -> Iterator[Constant]:
-    """Yield the constants that nodes read beside feature maps and that may be learned."""
+    """Yield the constants that nodes read together with feature maps and that may be learned."""
     needed = set(state.graph.outputs)
     nodes = []
     for node in reversed(state.graph.nodes):

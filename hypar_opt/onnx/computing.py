@@ -280,4 +280,4 @@ BROADCAST: dict[str, Compute] = {
 """Operators that write a result as large as their broadcast inputs."""
 
 OMITS = frozenset({"Clip", "Dropout"})
-"""Those of which an input may be omitted."""
+"""Operators with inputs that may be omitted."""

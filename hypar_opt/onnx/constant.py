@@ -146,7 +146,7 @@ def of_tensor(tensor: TensorProto) -> Constant:
 
     def load() -> Array:
         if tensor.data_type == INT64:
-            # Shapes, of which a model has hundreds.
+            # Shapes: a model has hundreds.
             data = tensor.raw_data
             values = np.frombuffer(data, "<i8") if data else np.array(tensor.int64_data, np.int64)
             if values.size == math.prod(shape):

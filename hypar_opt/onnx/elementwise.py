@@ -43,7 +43,7 @@ _ALPHAS = {
 
 
 def elementwise(state: ImportState, node: OnnxNode) -> Features:
-    """An operator that does the same to every element, whatever the layout.
+    """An elementwise operator, which keeps any layout.
 
     Its word may be a kind of layer of one input; attributes with the names of keys are these.
     """

@@ -1,9 +1,9 @@
-"""What a tensor of the graph holds: a view of a layer's feature map.
+"""The content of a tensor of the graph: a view of a layer's feature map.
 
-Most ONNX nodes are not layers of a network: they view a feature map in another way, or do the same
-to each of its elements. So a tensor is described by the layer that it comes from, where the digits
-of that layer's axes lie, and what is pending: elementwise operators, the first nodes of a norm, a
-mean over positions.
+Most ONNX nodes are not layers of a network: they are views of a feature map, or elementwise
+operators. So a tensor is described by the layer that it comes from, where the digits of that
+layer's axes lie, and what is pending: elementwise operators, the first nodes of a norm, a mean over
+positions.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Features(NamedTuple):
 
 
 _PENDING = ("input", "scores", "slice")
-"""What stands among layers for a tensor that is no layer of a network, or not yet."""
+"""A placeholder among layers for a tensor that is not, or not yet, a layer of a network."""
 
 
 @dataclass
@@ -124,7 +124,7 @@ class Layer:
 
     @property
     def operator(self) -> type[Operator]:
-        """What its kind declares; of what is no layer of a network yet, nothing."""
+        """The declarations of its kind; none for a placeholder."""
         return Weightless if self.kind in _PENDING else OPERATORS[self.kind]
 
     @property

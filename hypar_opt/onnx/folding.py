@@ -36,7 +36,7 @@ _BY_REFERENCE = frozenset(
     )
 )
 
-# Those that it computes in Python, and the cost of an element: time, counted as bytes.
+# Operators computed in Python, and the cost per element: time, counted as bytes.
 _BY_ELEMENT = dict.fromkeys(("GatherElements", "GatherND", "ScatterElements", "ScatterND"), 128)
 
 _REFERENCE = 2**13

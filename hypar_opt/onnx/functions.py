@@ -16,7 +16,7 @@ MAX_CALL_DEPTH = 100
 """Calls nest at most this deep, since the inliner recurses for each."""
 
 _NODE, _ATTRIBUTE = 64, 128
-"""Bytes that parsing takes for each, besides those in the file."""
+"""Bytes that parsing takes for each, in addition to those in the file."""
 
 _Name = tuple[str, str, str]
 

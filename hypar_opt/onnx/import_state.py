@@ -33,7 +33,7 @@ from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.table import activation
 
 MAX_LETTERS = 400
-"""Longer phrases on what is left out are cut."""
+"""Longer phrases on omitted parts are cut."""
 
 MAX_DIGITS = 64
 """A tensor's dimensions divide axes into at most this many digits."""

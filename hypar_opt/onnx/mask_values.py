@@ -127,7 +127,7 @@ class MaskValues:
         return value if not isinstance(value, str) else Unknown(value, constant.shape)
 
     def _read(self, tensor: TensorProto, shape: tuple[int, ...]) -> Array | str:
-        """Return a tensor from a file beside the model, or why it is not read."""
+        """Return a tensor from a file in the model's folder, or the reason why it is not read."""
         from onnx import helper
 
         where = {entry.key: entry.value for entry in tensor.external_data}
@@ -195,7 +195,7 @@ def _computed(node: OnnxNode, inputs: Sequence[Known | None], room: int) -> list
     if shape is not None:
         data = inputs[0]
         assert isinstance(data, np.ndarray)
-        # Where all values are equal, indices do not matter: a padding mask without padding.
+        # Indices do not matter if all values are equal: a padding mask without padding.
         return [np.broadcast_to(data.ravel()[:1].reshape(()), shape)]
     if node.op == "Concat" and any(
         value is not None and math.prod(value.shape or (0,)) > MAX_ELEMENTS // 2 for value in inputs

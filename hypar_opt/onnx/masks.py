@@ -1,4 +1,4 @@
-"""What a mask hides: nothing, all later tokens, or something that a network cannot express.
+"""The tokens that a mask hides: none, all later ones, or others, which a network cannot express.
 
 Only values decide. A mask that they do not decide is reported, and no mask is applied instead.
 """
@@ -22,7 +22,7 @@ HIDDEN = -1e3
 """Adding this or less hides a score: exporters write -1e4 to -inf."""
 
 PAST, ALL, OTHER = "mask: past", "mask: all", "mask: other"
-"""Which tokens a mask shows; kept among the operators of a mask made of token ids."""
+"""The tokens that a mask shows; kept among the operators of a mask made of token ids."""
 
 
 def read_mask(state: ImportState, node: OnnxNode, scores: Features, name: str) -> None:

@@ -212,7 +212,7 @@ def _batch_notes(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple
     leading = [value.type.tensor_type.shape.dim[:1] for value in values]
     names = {"batch", *(dim.dim_param for first in leading for dim in first)}
     return tuple(
-        f"the batch is no dimension of a network: --batch {dims[name]} sets {name!r}"
+        f"the batch is not a dimension of a network: --batch {dims[name]} sets {name!r}"
         for name in sorted(names & set(dims))
     )
 

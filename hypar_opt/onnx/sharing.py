@@ -133,5 +133,5 @@ def _refused(layers: list[Layer], layer: Layer, use: _Use) -> InputError:
         why = ", as another matrix: in parts or transposed"
     return layer.node.refuse(
         f"reads elements of {use.region.name!r} that node {owner.node.label!r} ({owner.node.op})"
-        f" reads too{why}; give each an initializer of its own"
+        f" reads too{why}; give each a separate initializer"
     )

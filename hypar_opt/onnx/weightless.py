@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 MAX_STRUCTURE = 8 * 2**20
-"""Bytes of a model besides its weights; parsed they may take a hundred times as much."""
+"""Bytes of a model without its weights; parsed they may take a hundred times as much."""
 
 MAX_VALUES = 2**27
 """Bytes of tensors' values that are read."""
@@ -44,11 +44,11 @@ _SMALL = 2**10
 """Messages of at most this many bytes are copied, except tensors."""
 
 _FIELD = 32
-"""Bytes that a field counts, besides its own."""
+"""Bytes that a field counts in addition to its own."""
 
 
 class TooLargeError(Exception):
-    """A model has too many bytes besides its weights."""
+    """A model has too many bytes in addition to its weights."""
 
 
 class BrokenError(Exception):

@@ -1,1 +1,1 @@
-"""What is asked, what is chosen, and the plan file."""
+"""The problem, the plan that answers it, and the plan file."""

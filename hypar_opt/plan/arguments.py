@@ -22,12 +22,10 @@ class ProblemArguments(TypedDict, total=False):
     """The keyword arguments that state a problem; `Problem` documents each of them.
 
     ``hierarchy`` states the levels by their parts: ``(2, 2, 2)`` is ``levels=3``, and ``(6, 8)``
-    six nodes of eight, whose prime factors are levels of their own unless these are
-    ``whole_levels``.
-    None leaves ``levels`` and ``placement`` to the array, ``element_bytes`` to the network, and
-    ``reading`` to the default.
-    ``array`` may be a preset's name, a path or an `Array`; ``memory="array"`` among the
-    constraints is the capacity of an accelerator's memory in that array.
+    six nodes of eight, split into levels of its prime factors unless ``whole_levels``. None leaves
+    ``levels`` and ``placement`` to the array, ``element_bytes`` to the network, and ``reading`` to
+    the default. ``array`` may be a preset's name, a path or an `Array`; ``memory="array"`` among
+    the constraints is the capacity of an accelerator's memory in that array.
     """
 
     batch: int
@@ -46,7 +44,7 @@ class ProblemArguments(TypedDict, total=False):
 
 
 _DECIDED_OTHERWISE = {"levels", "hierarchy", "array", "placement", "reading", "element_bytes"}
-"""Arguments that are not given where they are None."""
+"""Arguments for which None means that they are not given."""
 
 
 def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArguments]) -> Problem:
@@ -55,13 +53,13 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     Parameters
     ----------
     network
-        What it is a problem of, on which the defaults of ``reading`` and ``element_bytes``
-        depend; None for a chain in single precision.
+        The network of the problem, which decides the defaults of ``reading`` and ``element_bytes``;
+        None for a chain in single precision.
 
     Raises
     ------
     HyparError
-        Naming what is wrong, and what would be right.
+        Naming the wrong argument, and what would be right.
     """
     # None means "not given" for these only; elsewhere it is an error that validation reports.
     fields: dict[str, Any] = {
@@ -83,7 +81,7 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     array = fields.get("array")
     constraints = fields.get("constraints")
     # Resolved before validation: a `Problem` records bytes, so that a plan file does not depend on
-    # what the array's memory was.
+    # the array's memory.
     if isinstance(constraints, Mapping) and constraints.get("memory") == "array":
         if array is None:
             memory = argument("constraints.memory", "array")

@@ -1,4 +1,4 @@
-"""A plan: the parallelism of each layer at each level, and what that costs.
+"""A plan: the parallelism of each layer at each level, and its cost.
 
 A plan file is JSON and self-contained: ``hypar-opt/plan/2``, or with levels of other sizes than two
 ``hypar-opt/plan/3``. Version 1, which did not state how tensors are stored, is read.
@@ -65,7 +65,7 @@ def json_number(exact: Fraction) -> int | float:
 
 
 class Baselines(Document):
-    """The totals of Data and of Model Parallelism, in the plan's own reading."""
+    """The totals of Data and of Model Parallelism under the plan's reading."""
 
     data: Amount
     model: Amount
@@ -79,7 +79,7 @@ class Ratios(Document):
 
 
 class Cost(Document):
-    """What a plan costs. `hypar_opt.instance.pricing.price` makes it from the parallelism alone."""
+    """The cost of a plan, which `hypar_opt.instance.pricing.price` derives from its choices."""
 
     kind: str = "bytes"
     reading: str
@@ -90,10 +90,10 @@ class Cost(Document):
     per_level: tuple[Amount, ...]
     """H1 first, all groups of a level together; sums to ``total``."""
     communication: tuple[Amount, ...] | None = None
-    """What of ``per_level`` exchanges cause, where compute and local memory are charged too."""
+    """The part of ``per_level`` for exchanges, where compute and local memory are charged too."""
     executed_bytes: Amount | None
-    """Bytes that running the plan moves, whatever the reading that it was optimised for; null
-    with output parallelism in files of version 1, until these are read."""
+    """Bytes that running the plan moves, independent of its reading; null with output parallelism
+    in files of version 1, until these are read."""
     data_parallel_bytes: Amount
     """Bytes that running Data Parallelism moves."""
     baselines: Baselines
@@ -108,7 +108,7 @@ class Cost(Document):
 
 
 class SolverSettings(Document):
-    """The solver's options, of those that can change its answer."""
+    """The solver's options that can change its answer."""
 
     backend: Printable | None = None
     parameters: Table[Printable, Printable] = FrozenDict()
@@ -124,10 +124,10 @@ class SolverSettings(Document):
 
 
 class SolverRecord(Document):
-    """Which solver and search chose a plan, and what the solver claims of it.
+    """The solver and search that chose a plan, and the solver's claims about it.
 
-    What a file says is the file's claim; a search of ours, or a certificate that was checked,
-    makes the record ours (`vouched`). Two records that say the same are equal, whoever says it.
+    A record read from a file is the file's claim; our own search, or a checked certificate, makes
+    it ours (`vouched`). Records are compared regardless of whose claim they are.
     """
 
     name: Name
@@ -137,13 +137,13 @@ class SolverRecord(Document):
     """``level``: each level's table is solved, given the levels above it; ``joint``: all
     plans are compared."""
     bound: Amount | None
-    """The tables' bounds added up: with scope ``level`` never a bound over all plans."""
+    """The sum of the tables' bounds: with scope ``level`` never a bound over all plans."""
     gap: Ratio | None
     """(total - bound) / total."""
     stopped_by: Printable | None
     """The limit that ended the search before a proof."""
     found_by: str | None = None
-    """The baseline whose plan this is, if a limit came and nothing cheaper was known."""
+    """The baseline whose plan this is, if a limit came before a cheaper one was known."""
     seconds: Ratio
     options: SolverSettings
     statistics: tuple[Table[str, int | float], ...]
@@ -155,13 +155,13 @@ class SolverRecord(Document):
 
     @property
     def says(self) -> str:
-        """Who says so, before a claim of optimality; empty where we do."""
+        """The words before a claim of optimality that is only the file's; empty for ours."""
         return "" if self._vouched else "its file says "
 
     def vouched(self) -> Self:
         """Return the record as ours: our search made it, or a certificate proves it."""
         record = self.model_copy()
-        # Past `Document.__setattr__`, for nobody has the copy yet.
+        # Bypasses `Document.__setattr__`: the copy is not shared yet.
         super(Document, record).__setattr__("_vouched", True)
         return record
 
@@ -222,7 +222,7 @@ class Plan(Displayed, ProblemFields):
                     f" got {len(row)}"
                 )
             for n, (choice, known) in enumerate(zip(row, self.words, strict=True)):
-                # Each layer's own words: a kind may lack a choice that others have.
+                # In each layer's words: a kind may lack a choice that others have.
                 if choice not in known:
                     words = " or ".join(repr(word) for word in known if word)
                     raise rule(f"parallelism[{level}][{n}]: should be {words}, got {shown(choice)}")

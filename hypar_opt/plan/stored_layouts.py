@@ -1,7 +1,7 @@
-"""The choices of all nodes that a plan stands for: its layers', and what layers share.
+"""The choices of all nodes of a plan: its layers, and the tensors and weights that layers share.
 
-A tensor that one layer reads is stored as the choices on both sides of it say; one that several
-read is a node of its own, whose layout is part of the plan.
+The layout of a tensor with one reader follows from the choices of its writer and reader; a tensor
+with several readers is a separate node, whose layout is part of the plan.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def stored_layouts(workload: Workload, rows: Rows) -> dict[str, tuple[Layout, ..
         The column of every node's choice, H1 first.
     """
     stored = Program(workload, rows).stored
-    # The order of channels is the reader's: a channel shuffle has them stored as it reads them.
+    # The order of channels is the reader's: before a channel shuffle they are stored as it reads
+    # them.
     words = {
         node.name: tuple(CHANNEL if layout == SHUFFLED else layout for layout in own)
         for node, own in zip(workload.layers, stored[workload.shared :], strict=True)

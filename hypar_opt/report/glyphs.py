@@ -29,7 +29,7 @@ class Shade(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """The symbol of one column of choices, whatever kinds of layers call it, or of `whole`."""
+    """The symbol of one column of choices, for all kinds' words for it, or of `whole`."""
 
     name: str
     """Its class on the page."""
@@ -57,8 +57,7 @@ SYMBOLS = tuple(
 )
 """One symbol per column of a cost table, and one for `whole`: the same in all reports.
 
-Source: Figure 5, whose open dots are data and filled dots model parallelism.
-"""
+Source: Figure 5, whose open dots are data and filled dots model parallelism."""
 
 DATA_SYMBOL, MODEL_SYMBOL, OUTPUT_SYMBOL, WHOLE_SYMBOL = SYMBOLS
 

@@ -3,8 +3,8 @@
 The order within a rank is by barycentres (K. Sugiyama, S. Tagawa and M. Toda, "Methods for visual
 understanding of hierarchical system structures", IEEE Trans. SMC 11(2), 1981), the columns by
 weighted medians (E. Gansner, E. Koutsofios, S. North and K. Vo, "A technique for drawing directed
-graphs", IEEE Trans. Software Engineering 19(3), 1993). Each repetition of a block has ranks of its
-own.
+graphs", IEEE Trans. Software Engineering 19(3), 1993). Each repetition of a block has separate
+ranks.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ def _floor(
     """Return the topmost rank of a frame whose nodes come next."""
     members = [n for n, node in enumerate(graph.nodes) if node.frame == frame]
     outside = [source for n in members for source in sources[n] if source < len(ranks)]
-    # Other repetitions of the block are never beside this one, whatever it reads.
+    # Other repetitions of the block are never next to this one, regardless of its inputs.
     block = graph.frames[frame].block
     before = [
         n

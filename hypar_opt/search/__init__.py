@@ -1,1 +1,1 @@
-"""Search over the levels of the hierarchy: instances, constraints, prices and proofs."""
+"""Search over the levels of the hierarchy: level by level, or jointly."""

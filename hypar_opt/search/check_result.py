@@ -58,7 +58,7 @@ def keeps_to(table: CostTable, assignment: Sequence[int]) -> bool:
 
 
 def _violation(table: CostTable, assignment: Sequence[int]) -> str | None:
-    """Return what of an assignment a table does not allow; None where it allows all."""
+    """Return why a table does not allow an assignment; None if it does."""
     layers = range(table.layers)
     if table.allowed is not None and not table.allowed[layers, assignment].all():
         return "a choice that is not allowed"
@@ -78,9 +78,9 @@ def assignment_of(result: SolveResult) -> tuple[int, ...]:
 def check_record(plan: Plan, *, file: str) -> None:
     """Refuse a plan file whose claim of optimality a baseline disproves.
 
-    A baseline counts only where it keeps to the plan's own constraints. With scope ``joint`` the
-    bound is one on all plans; with scope ``level`` an optimal plan claims each level's least cost,
-    given the choices above it.
+    A baseline counts only if it satisfies the plan's constraints. With scope ``joint`` the bound is
+    on all plans; with scope ``level`` an optimal plan claims the least cost of each level, given
+    the choices above it.
 
     Raises
     ------
@@ -117,19 +117,19 @@ def check_record(plan: Plan, *, file: str) -> None:
 def check_bound(
     plan: Plan, cost: Fraction | float, name: str = "another plan", *, file: str | None = None
 ) -> None:
-    """Refuse a plan whose bound on all plans is disproved by another one of its problem.
+    """Refuse a plan whose bound on all plans is disproved by another plan of the same problem.
 
     Parameters
     ----------
     cost
-        What the other costs, which keeps to the plan's constraints.
+        The cost of the other plan, which satisfies the plan's constraints.
     name
-        Of the other.
+        The name of the other plan.
 
     Raises
     ------
     InputError
-        If that is less than the bound.
+        If the cost is less than the bound.
     """
     bound = plan.solver.bound
     if plan.solver.scope == "joint" and bound is not None and cost < bound:

@@ -1,4 +1,4 @@
-"""The solver of a problem that names none."""
+"""The default solver of a problem."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def default_solver(instance: Instance, search: str) -> str:
-    """Return ``dp``, or ``cut`` where a graph's tables are minimum cuts.
+    """Return ``dp``, or ``cut`` if a graph's tables can be solved as minimum cuts.
 
-    They are with two choices, in one level's table or where all levels together are thresholds,
-    and without a capacity. Both are exact, and return the same plan.
+    They can with two choices and without a capacity, for the table of one level or for thresholds
+    of all levels. Both solvers are exact, and return the same plan.
     """
     workload, problem = instance.workload, instance.problem
     if is_chain(workload):

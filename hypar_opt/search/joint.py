@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from hypar_opt.search.result import SearchRequest, SearchResult
 
 MAX_STATES_SOLVED_DIRECTLY = 3**4
-"""Up to this many states a layer, elimination on a graph is as fast as the bound by counts."""
+"""Up to this many states per layer, elimination on a graph is as fast as the bound by counts."""
 
 
 def joint(search: SearchRequest) -> SearchResult:
     """Find the cheapest plan over all levels together.
 
-    They are one table: of thresholds where that states the problem, or else of states.
+    They are one table: of thresholds if these can state the problem, else of states.
 
     Raises
     ------
@@ -86,9 +86,9 @@ def _has_bound_by_counts(search: SearchRequest) -> bool:
 def _from_counts(
     search: SearchRequest, states: ByStates, tables: TableSolver
 ) -> tuple[list[tuple[int, ...]], str | None]:
-    """Solve for counts, and return what stopped the proof, too.
+    """Solve for counts, and also return what stopped the proof.
 
-    Where a plan attains the bound of counts it is optimal. Else states decide, if memory allows.
+    A plan that attains the bound of counts is optimal. Else states decide, if memory allows.
     """
     from hypar_opt.search.bound_by_counts import by_counts
 

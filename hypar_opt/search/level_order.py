@@ -35,9 +35,9 @@ MAX_ORDERS = 50_000
 def fastest_order(instance: Instance, rows: Rows, deadline: Deadline = NEVER) -> Rows:
     """Return a plan's rows, ``(levels, layers)``, in the order that takes the least time.
 
-    Where permuting the levels changes no bytes and an array's levels differ, its time in
-    closed form decides, by the problem's own reading. The rows keep their order if no order is
-    faster, if the cost of time cannot charge the problem, or if the deadline passes.
+    Where permuting the levels changes no bytes and an array's levels differ, its time in closed
+    form decides, under the problem's reading. The rows keep their order if no order is faster, if
+    the cost of time cannot charge the problem, or if the deadline passes.
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
@@ -49,7 +49,7 @@ def fastest_order(instance: Instance, rows: Rows, deadline: Deadline = NEVER) ->
         return rows
     choices = list(dict.fromkeys(rows))
     given_order = tuple(map(choices.index, rows))
-    # A level's bytes, and so what its layers share, do not depend on the levels above it.
+    # A level's bytes, and so its shared layouts, do not depend on the levels above it.
     nodes = rows_with_shared(instance.workload, instance.cost, choices)
     try:
         timed = problem.model_copy(update={"cost": "time"})
@@ -71,9 +71,9 @@ def levels_permute(problem: Problem) -> bool:
     """Return whether permuting a plan's levels changes neither its cost nor its feasibility.
 
     In bytes and with two choices a layer's charges telescope, and a boundary's charge at a level
-    depends on its pair of choices alone. With output parallelism a boundary tensor grows with
-    the number of times that its target made that choice above, so the order matters, as it does
-    where a level has parts, a weight or a pin of its own.
+    depends on its pair of choices alone. With output parallelism a boundary tensor grows with the
+    number of times that its target made that choice above, so the order matters, as it does where
+    levels differ in parts, weights or pins.
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
@@ -81,7 +81,7 @@ def levels_permute(problem: Problem) -> bool:
 
 
 def levels_alike(problem: Problem) -> bool:
-    """Return whether all levels have as many parts and one weight, in bytes, and no pin of one."""
+    """Return whether, in bytes, all levels have equal parts, weights and pins."""
     pins = map(Pin.parse, problem.constraints.fix)
     weigh = zip(
         problem.hierarchy.sizes, problem.level_weights or (1,) * problem.levels, strict=True

@@ -24,7 +24,7 @@ def levelwise(search: SearchRequest) -> SearchResult:
     Raises
     ------
     RefusedError
-        If the solver does not accept a table or an option, or a charge is of several levels.
+        If the solver does not accept a table or an option, or a charge joins several levels.
     NoAnswerError
         If a limit left a table without an assignment.
     WrongClaimError
@@ -45,7 +45,7 @@ def levelwise(search: SearchRequest) -> SearchResult:
             labels = instance.labels(name)
             start, suffix = search.start_of(level), f"-{name}"
             result = tables.solve(limited, start, suffix, labels, ways=ways)
-            # Greedy: what this level chose is what the next one has to split.
+            # Greedy: the next level splits what this level's choices leave.
             rows.append(with_users(workload, assignment_of(result)))
     except NoAnswerError as error:
         return to_result(search, "level", rows, tables, error.stopped_by)

@@ -19,7 +19,7 @@ SOLUTION = "solution"
 """The solver of a plan that was read from a solution file; not one of `SOLVERS`."""
 
 _SOLVERS = {".lp": "ilp", ".mps": "ilp", ".pb": "cpsat", ".pbtxt": "cpsat"}
-"""Whose model a file of each suffix has."""
+"""The solver whose model a file of each suffix has."""
 
 
 class ModelSize(NamedTuple):
@@ -30,7 +30,7 @@ class ModelSize(NamedTuple):
 
 
 def check_model_file(path: Path) -> None:
-    """Refuse a file whose suffix tells no format of a model.
+    """Refuse a file whose suffix is not that of a model's format.
 
     Raises
     ------
@@ -47,14 +47,16 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
     Raises
     ------
     InputError
-        If the suffix tells no format, or the file cannot be written.
+        If the suffix is not that of a format, or the file cannot be written.
     RefusedError
         If the model would be too large, or the format cannot hold its costs or names.
     InfeasibleError
-        If no plan keeps to the constraints.
+        If no plan satisfies the constraints.
     """
     if instance.problem.levels == 0:
-        raise HyparError(f"{argument('levels')} should be 1 or more: 0 leave nothing to choose")
+        raise HyparError(
+            f"{argument('levels')} should be 1 or more: with 0 levels there is nothing to choose"
+        )
     reduction = reduction_of(instance)
     reduction.check_size(SOLVERS[_SOLVERS[path.suffix]](), instead="take fewer levels")
     table, labels = reduction.apply()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def repriced(plan: Plan, reading: str | None = None, *, cost: str | None = None) -> Plan:
     """Return the same choices priced by another reading, or by another cost on the same array.
 
-    The solver's proof was about the former cost, so the plan is then feasible, without a bound.
+    The solver's proof was for the previous cost, so the plan is then feasible, without a bound.
 
     Raises
     ------
@@ -47,8 +47,8 @@ def read_plan(path: str | Path) -> Plan:
     Raises
     ------
     InputError
-        If it is not a plan, has a newer schema, a cost that its choices do not have, choices
-        that violate its own constraints, or a bound that a baseline disproves.
+        If it is not a plan, has a newer schema, a cost that its choices do not have, choices that
+        violate its own constraints, or a bound that a baseline disproves.
     """
     file = file_name(path)
     plan = _with_layouts(parse_plan(read_document(path, "plan"), file=file), file=file)

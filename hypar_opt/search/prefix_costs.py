@@ -1,7 +1,7 @@
-"""What the first nodes of a plan cost at least, given the states of those behind them.
+"""The least cost of the first nodes of a plan, given the states of later nodes (cost-to-go).
 
-A node's state is its choices at all levels. A search that goes from the last node back then knows
-what every beginning costs in the end.
+A node's state is its choices at all levels. A search from the last node back then knows the least
+total cost of every partial plan.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Completion(Protocol):
-    """The least cost of the nodes up to each, given the states of those behind that they meet."""
+    """The least cost of the nodes up to each, given the states of later nodes in its scope."""
 
     @property
     def states(self) -> Sequence[State]:
@@ -43,11 +43,11 @@ class Completion(Protocol):
 
     @property
     def allowed(self) -> Sequence[NDArray[np.intp]]:
-        """By node: its allowed states, in canonical order. Elsewhere a state is its place here."""
+        """By node: its allowed states, in canonical order. Elsewhere a state is its index here."""
 
     @property
     def scopes(self) -> Sequence[Sequence[int]]:
-        """By node: those behind it that it or a node before it has a boundary with."""
+        """By node: the later nodes that it or a node before it has a boundary with."""
 
     @property
     def least(self) -> int:
@@ -59,7 +59,7 @@ class Completion(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ChainCompletion:
-    """Costs to come along a chain whose boundary charges are sums over levels."""
+    """Costs-to-go along a chain whose boundary charges are sums over levels."""
 
     table: FactoredTable
     states: Sequence[State]
@@ -114,7 +114,7 @@ class GraphCompletion:
 
 
 def completion_along_chain(instance: Instance, deadline: Deadline = NEVER) -> Completion | None:
-    """Return what completes the plans of a problem without a memory limit; else as `chain_table`.
+    """Return the completions along a chain, without a memory limit; else as `chain_table`.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def completion_along_chain(instance: Instance, deadline: Deadline = NEVER) -> Co
 
 
 def completion_by_elimination(instance: Instance, deadline: Deadline = NEVER) -> Completion:
-    """Return what completes the plans of a problem without a memory limit, on any graph.
+    """Return the completions on any graph, without a memory limit.
 
     Raises
     ------

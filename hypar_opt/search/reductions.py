@@ -1,4 +1,4 @@
-"""A problem over all levels as one table: the ways to it, and back to the choices of each level."""
+"""Reductions of a problem over all levels to one table, and back to the choices of each level."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class TableReduction(Protocol):
 
     @classmethod
     def accepts(cls, instance: Instance) -> Self | None:
-        """Return the problem so stated; None if it cannot be."""
+        """Return the reduced problem; None if this reduction does not apply."""
 
     def check_size(
         self, solver: Solver, deadline: Deadline = NEVER, *, instead: str = "try dp"
     ) -> None:
-        """Refuse what a solver would refuse, before a table is built, which costs more.
+        """Refuse a problem that the solver would refuse, before its table is built.
 
         Parameters
         ----------
         instead
-            What a refusal proposes.
+            The alternative that a refusal proposes.
 
         Raises
         ------
@@ -56,10 +56,10 @@ class TableReduction(Protocol):
     def compact(
         self, solver: Solver, deadline: Deadline = NEVER
     ) -> ThresholdTable | FactoredTable | None:
-        """Return the table that is never expanded, if a solver accepts it and all is said in it."""
+        """Return the compact table, if the solver accepts it and it states the whole problem."""
 
     def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:
-        """Return the table, and what its rows and columns stand for."""
+        """Return the table, and the names of its rows and columns."""
 
     def assigned(self, rows: Rows) -> Assignment:
         """Return the assignment of a plan, ``(levels, nodes)``."""
@@ -72,10 +72,10 @@ class TableReduction(Protocol):
 class ByThresholds:
     """Whether each node takes model parallelism at t levels or more, for each t = 1..H.
 
-    Where the levels are alike and nothing couples them, a layer's charges telescope and the
-    thresholds are independent: a two-choice graph for each t, which is the table of a level below
-    t - 1 model and H - t data choices of every layer. Model parallelism at the topmost levels is
-    then best, given how many, so that threshold t is that of level Ht.
+    Where the levels are equal and nothing couples them, a layer's charges telescope and the
+    thresholds are independent: one two-choice graph per t, with the table of a level below t - 1
+    model and H - t data choices of every layer. For a given number of levels in model parallelism
+    the topmost are best, so threshold t is that of level Ht.
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
@@ -121,7 +121,7 @@ class ByThresholds:
 
 @dataclass(frozen=True)
 class ByStates:
-    """The state of each node, its choices at all levels together: of any problem."""
+    """The state of each node, its choices at all levels: for any problem."""
 
     instance: Instance
 
@@ -176,18 +176,18 @@ class ByStates:
 
 
 REDUCTIONS: tuple[type[TableReduction], ...] = (ByThresholds, ByStates)
-"""The smallest first: the first that accepts a problem states it."""
+"""Smallest tables first: the first reduction that accepts a problem is used."""
 
 
 def reduction_of(instance: Instance) -> TableReduction:
-    """Return a problem over all levels as the smallest table that states it."""
+    """Return the reduction of a problem over all levels to the smallest table."""
     return next(reduced for kind in REDUCTIONS if (reduced := kind.accepts(instance)) is not None)
 
 
 def thresholds_of(instance: Instance) -> ThresholdTable | None:
     """Return the problem by thresholds, without its constraints; None if it has none.
 
-    None where levels differ, or constraints tell them apart: those apply to states.
+    It has none where levels differ, or constraints distinguish them: these problems take states.
     """
     constraints, levels = instance.constraints, instance.problem.levels
     if constraints.any and not constraints.by_counts:

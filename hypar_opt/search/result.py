@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hypar_opt.solvers.base import Solver
 
 Progress = Callable[[int, int], None]
-"""Called with the number of tables, plans or cases that are done, and the total."""
+"""A callback with the number of tables, plans or cases that are done, and the total."""
 
 Assignments = tuple[tuple[int, ...], ...]
 
@@ -57,11 +57,11 @@ class SearchRequest:
         return total_cost(self.instance, plan, tensors)
 
     def layers_of(self, nodes: Sequence[int]) -> tuple[int, ...]:
-        """Return the layers' choices among all nodes'."""
+        """Return the choices of layers, from those of all nodes."""
         return tuple(nodes[self.instance.workload.shared :])
 
     def tensors_of(self, rows: Assignments) -> Tensors | None:
-        """Return the choices of shared tensors among all nodes', ``(levels, nodes)``.
+        """Return the choices of shared tensors, from those of all nodes, ``(levels, nodes)``.
 
         None where they follow, level by level, from those of the layers.
         """
@@ -71,7 +71,7 @@ class SearchRequest:
         return tuple({node: row[node] for node in workload.tensor_writers} for row in rows)
 
     def start_of(self, level: int) -> tuple[int, ...] | None:
-        """Return all nodes' choices at a level to start from; what is shared as the first."""
+        """Return all nodes' choices at a level to start from; shared nodes take the first."""
         if self.start is None:
             return None
         return (0,) * self.instance.workload.shared + tuple(self.start[level])

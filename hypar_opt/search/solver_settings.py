@@ -35,7 +35,7 @@ def options_from(options: SolverOptions | Mapping[str, Any] | None) -> SolverOpt
 
 
 def settings_of(options: SolverOptions, *, warm_start: bool) -> SolverSettings:
-    """Return what a plan records of its solver's options, validated."""
+    """Return the solver options that a plan records, validated."""
     names = SolverSettings.model_fields.keys() - _OF_THE_PLAN
     fields = {name: getattr(options, name) for name in names}
     return validate(SolverSettings, {**fields, "warm_start": warm_start})
@@ -61,7 +61,7 @@ def options_of(plan: Plan, *, parameters: bool) -> SolverOptions:
         tuned = worded(f"the parameters {named}", f"--solver-option {named}")
         remedy = worded("parameters=True", "show --rerun --plan-options")
         raise RefusedError(
-            f"the plan was solved with {tuned},"
-            f" and solving again with what a file says is not done unasked: {remedy} does it"
+            f"the plan was solved with {tuned};"
+            f" parameters from a file are used only on request: {remedy} uses them"
         )
     return SolverOptions(**settings.model_dump(exclude=_OF_THE_PLAN))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def least_cost(node: Integers, *pairs: Integers) -> int:
-    """Return a lower bound on every assignment: each layer and each pair at its cheapest."""
+    """Return a lower bound on every assignment: the least charge of each layer and each pair."""
     parts = [part.reshape(len(part), -1) for part in (node, *pairs) if part.size]
     return max(0, sum(int(part.min(axis=1).sum()) for part in parts))
 
@@ -41,8 +41,7 @@ class TableSolver:
     results
         The results, in order.
     least
-        A lower bound on the table that is being solved, without its solver; None if there is
-        none.
+        A lower bound on the current table, computed without its solver; None if there is no table.
 
     Raises
     ------
@@ -107,8 +106,8 @@ class TableSolver:
         Parameters
         ----------
         ways
-            The table with what it leaves out, if that cannot be said in one: an assignment has
-            to keep to one of these, too.
+            Tables with constraints that one table cannot state: an assignment has to satisfy one of
+            these, too.
 
         Raises
         ------
@@ -126,7 +125,7 @@ class TableSolver:
         return self.checked(result)
 
     def _solved(self, table: CostTable, options: SolverOptions) -> SolveResult:
-        """Return what the solver claims, which holds."""
+        """Return the solver's result, after checking its claims."""
         solver = self._search.solver
         # Known before the solver starts: a bound for a search that a limit ends without one.
         self.least = least_cost(table.node, table.edge)
@@ -141,7 +140,7 @@ class TableSolver:
             and solver.searches
             and not trivially_infeasible(table)
         ):
-            raise WrongClaimError("claims that there is no assignment, and there is one")
+            raise WrongClaimError("claims that there is no assignment, but there is one")
         if result.bound is None and result.stopped_by is not None:
             result = replace(result, bound=self.least)
         return result
@@ -166,7 +165,7 @@ class TableSolver:
 
 
 def _best(tables: Sequence[CostTable], results: Sequence[SolveResult]) -> SolveResult:
-    """Return the canonical one of the cheapest answers to several tables of the same costs."""
+    """Return the canonical one of the cheapest answers to several tables with the same costs."""
     answers = [
         (table.price(result.assignment), result.assignment[::-1], number)
         for number, (table, result) in enumerate(zip(tables, results, strict=True))

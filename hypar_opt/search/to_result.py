@@ -1,4 +1,4 @@
-"""From solved tables to a partition: its plan, its bound, and the baseline that replaced it."""
+"""From solved tables to a result: a plan, its bound, and the baseline that may replace it."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def to_result(
     tables: TableSolver,
     stopped_by: str | None = None,
 ) -> SearchResult:
-    """Return the partition of the solved tables; unsolved levels get a baseline's choices.
+    """Return the result of the solved tables; unsolved levels get a baseline's choices.
 
     Parameters
     ----------
     nodes : (levels, nodes)
-        The choices that were found, those of what layers share among them.
+        The choices found, including those of shared nodes.
 
     Raises
     ------
     NoAnswerError
         If a limit left no feasible plan.
     RefusedError
-        If a charge is of several levels, and the search was level by level.
+        If a charge joins several levels, and the search was level by level.
     WrongClaimError
         If the bound is above the plan's cost.
     """
@@ -46,11 +46,11 @@ def to_result(
     solved = all(result.status is Status.OPTIMAL for result in results)
     rows = [search.layers_of(row) for row in nodes]
     found_by, plan = None, tuple(rows)
-    # A gap is a limit that was set on purpose: its plan is within the gap, and stays.
+    # A gap is a limit set on purpose: a plan within it is kept.
     unproved = not (solved or stopped_by in (None, "gap"))
     if len(rows) < search.levels or unproved or not _fits(search, plan):
         found_by, plan = _best_known(search, rows, stopped_by or "limits")
-    # Another plan has the layouts that cost least for it.
+    # Another plan gets its own cheapest layouts.
     tensors = search.tensors_of(tuple(nodes)) if found_by is None else None
     # The bound is compared with the plan's own price, not with the solver's objective.
     bound = _bound(search, scope, tables, plan, found_by)
@@ -59,7 +59,7 @@ def to_result(
         _check_levels_add_up(search, tables, total if found_by is None else None)
     if bound is not None and bound > total:
         raise WrongClaimError(f"claims the bound {bound}, above its plan's {total}")
-    # Also after an "optimal" table: a levelwise sum of optima has to equal the price.
+    # Also after optimal tables: a levelwise sum of optima has to equal the price.
     optimal = solved and found_by is None and bound == total
     return SearchResult(
         assignments=plan,
@@ -82,7 +82,7 @@ def _check_levels_add_up(
     Parameters
     ----------
     total
-        What the tables' own plan costs; None of another one.
+        The cost of the tables' plan; None for another plan.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def _check_levels_add_up(
 
 
 def _fits(search: SearchRequest, plan: Assignments) -> bool:
-    """Return whether a plan fits the memory: within a wide gap, shared weights may be unlike."""
+    """Return whether a plan fits the memory: within a wide gap, weights may be mismatched."""
     constraints = search.instance.constraints
     return not constraints.couple_layers or constraints.allow(plan)
 

@@ -1,1 +1,1 @@
-"""How a tensor lies on the two halves of a group of accelerators."""
+"""How a tensor is laid out over the parts of a group of accelerators."""

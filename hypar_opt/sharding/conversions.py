@@ -1,10 +1,10 @@
-"""What converting a tensor from one layout into another moves, step by step.
+"""The steps that convert a tensor from one layout into another, and what each moves.
 
 A tensor has a layout at each level of the hierarchy, H1 first. A step changes the layout at one
-level: the parts of every group there exchange what the others need. Splits are aligned with
-levels: an index of an axis carries a digit for each level, and a device keeps the indices with
-its own digits, whichever other levels split the same axis. So levels are independent, and what a
-step moves depends on the others only by the size of what each device holds at that moment.
+level: the parts of every group there exchange what the others need. Splits are aligned with levels:
+an index of an axis has one digit per level, and a device keeps the indices with its own digits,
+regardless of which other levels split the same axis. So levels are independent: the bytes of a step
+depend on other levels only through the size of each device's shard before the step.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class StepKind(StrEnum):
     """How a step changes a tensor's layout at one level."""
 
     SLICE = "slice"
-    """A replica is cut to a part: nothing moves."""
+    """A replica is sliced to a part: nothing moves."""
     PAD = "pad"
-    """A part becomes an addend of the whole, zero elsewhere: the error of a slice."""
+    """A part is padded with zeros to an addend of the whole: the error of a slice."""
     REDUCE_SCATTER = "reduce-scatter"
     ALL_TO_ALL = "all-to-all"
     ALL_GATHER = "all-gather"
@@ -37,7 +37,7 @@ class StepKind(StrEnum):
 
 
 def _share(kind: StepKind, parts: int) -> Fraction:
-    """Return what a device receives, as a share of what it holds before the step."""
+    """Return the amount that a device receives, as a fraction of its shard before the step."""
     match kind:
         case StepKind.SLICE | StepKind.PAD:
             return Fraction()
@@ -68,7 +68,7 @@ class Step(NamedTuple):
     source, target
         The tensor's layout at that level before and after.
     copies
-        Of each element, on all devices together, before the step.
+        Copies of each element, on all devices together, before the step.
     """
 
     kind: StepKind
@@ -84,13 +84,13 @@ class Step(NamedTuple):
 
 
 def dual(layouts: Layouts) -> Layouts:
-    """Return the layouts of the error of a tensor that is so laid out."""
+    """Return the layouts of a tensor's error, given those of the tensor."""
     return tuple(map(dual_layout, layouts))
 
 
 @lru_cache(maxsize=4096)
 def conversion(source: Layouts, target: Layouts, sizes: tuple[int, ...]) -> tuple[Step, ...]:
-    """Return the steps that turn ``source`` into ``target``, in the order that moves least.
+    """Return the steps that convert ``source`` into ``target``, in the order that moves least.
 
     Slices come first, then reduce-scatters from the deepest level up, all-to-alls, and
     all-gathers from the topmost level down.
@@ -147,7 +147,7 @@ def scattered(target: Layout) -> Layout:
 def backward(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Return the steps of the error, given those of its tensor: their duals, in reverse.
 
-    Each moves what the step that it mirrors moves.
+    Each moves as much as the step that it mirrors.
     """
     mirrored = []
     for step in reversed(steps):
@@ -163,8 +163,8 @@ def backward(steps: Sequence[Step]) -> tuple[Step, ...]:
 def all_reduce(layouts: Layouts, sizes: tuple[int, ...]) -> tuple[Step, ...]:
     """Return the steps that all-reduce a tensor where its layout is partial, topmost first.
 
-    Between pairs it is recursive halving from the deepest level up, then doubling: at a level
-    each device has what the levels below have left it.
+    Between pairs it is recursive halving from the deepest level up, then doubling: at a level each
+    device holds the part that the levels below have left.
     """
     copies, steps = _copies(layouts, sizes), []
     for level in reversed(range(len(layouts))):

@@ -1,10 +1,10 @@
 """Labels of indices: which part of each level keeps which channels, rows and images.
 
 An index of an axis has a digit for each level, H1's the most significant; where a level splits the
-axis, a device keeps the indices with its own digit there, whichever other levels split it too.
-Layers without weights tie the channels that they read to those that they write, so labels are
-given to classes of tied indices. Classes with indices in the same tensors are split together:
-each tensor is then split as evenly as these segments allow.
+axis, a device keeps the indices with its own digit, regardless of which other levels split it too.
+Layers without weights tie the channels that they read to those that they write, so labels are given
+to classes of tied indices. Classes with indices in the same tensors are split together: each tensor
+is then split as evenly as these segments allow.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Uneven(NamedTuple):
     level
         From 0 for H1.
     sizes
-        The indices of each part, of those that the levels above leave together.
+        The number of indices in each part, within one part of the levels above.
     """
 
     axis: Axis
@@ -70,7 +70,7 @@ class Labels:
         return np.argsort(self.of[axis], kind="stable")
 
     def shuffled(self, network: Network, position: int) -> Integers:
-        """Return the labels with which a shuffle reads its input: those of where it deals it."""
+        """Return the labels with which a shuffle reads its input: those of what it writes."""
         output = Axis(position)
         labels = np.empty_like(self.of[output])
         labels[dealt(network.layers[position], len(labels))] = self.of[output]
@@ -78,7 +78,7 @@ class Labels:
 
     @cached_property
     def uneven(self) -> tuple[Uneven, ...]:
-        """What is split into parts that are not equal, the topmost level of each axis."""
+        """Axes that are split into unequal parts, each with the topmost such level."""
         found = []
         for axis, labels in self.of.items():
             for level in self.splits[axis]:
@@ -109,7 +109,7 @@ def batch_levels(program: Program) -> tuple[int, ...]:
 
 
 def batch_labels(program: Program) -> Integers:
-    """Return the label of each image: contiguous, in as equal parts as there can be."""
+    """Return the label of each image: contiguous, in parts as equal as possible."""
     batch, levels = program.workload.batch, batch_levels(program)
     hierarchy = program.hierarchy
     parts = np.arange(batch) * hierarchy.parts(levels) // batch
@@ -122,7 +122,7 @@ def batch_labels(program: Program) -> Integers:
 
 
 class _Labelling:
-    """All axes' indices in one numbering, and what ties them at each level."""
+    """The indices of all axes in one numbering, and their ties at each level."""
 
     def __init__(self, network: Network, program: Program) -> None:
         self.network, self.program = network, program
@@ -198,7 +198,7 @@ class _Labelling:
             codes = codes * (size + 1) + known + 1
             of_class = np.full(len(first), -1)
             for together in _alike(member_class[chosen], codes):
-                # What is over goes to the parts in turn.
+                # The remainder goes to the parts in turn.
                 parts = np.full(size, len(together) // size)
                 parts[np.arange(extra, extra + len(together) % size) % size] += 1
                 extra = (extra + len(together)) % size

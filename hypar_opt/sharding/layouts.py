@@ -17,8 +17,7 @@ Layout = str
 """How a tensor is distributed over the parts of a level: the axis of it that is split, `WHOLE` if
 every part has a replica, or `PARTIAL` if every part has an addend of every element.
 
-Source: docs/decisions/0003-readings.md.
-"""
+Source: docs/decisions/0003-readings.md."""
 
 BATCH, CHANNEL, SHUFFLED = BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL
 
@@ -26,7 +25,7 @@ _DUALS = {WHOLE: PARTIAL, PARTIAL: WHOLE}
 
 
 def is_split(layout: Layout) -> bool:
-    """Return whether each part has a part of the tensor."""
+    """Return whether the tensor is split, with a shard in each part."""
     return layout not in _DUALS
 
 
@@ -36,7 +35,7 @@ def dual_layout(layout: Layout) -> Layout:
 
 
 def kind_of_boundary(workload: Workload, boundary: int) -> Hashable:
-    """Return a key of boundaries that move the same, whatever their ends choose."""
+    """Return a key of boundaries that move equal amounts for equal choices of their ends."""
     source, target = workload.ends[boundary]
     layouts, operand = workload.layouts, workload.operand[boundary]
     written, read = layouts.output[:, source], layouts.inputs[operand, :, target]

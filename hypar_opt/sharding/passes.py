@@ -12,9 +12,9 @@ class Phase(StrEnum):
     """
 
     FORWARD = "forward"
-    """Model parallelism's partial sums; the feature-map half of dp-mp."""
+    """Model parallelism's partial sums; the feature-map part of dp-mp."""
     BACKWARD = "backward"
-    """The error half of dp-mp; all of mp-mp and mp-dp; the errors that a run all-gathers."""
+    """The error part of dp-mp; all of mp-mp and mp-dp; the errors that a run all-gathers."""
     GRADIENT = "gradient"
     """Data parallelism's all-reduce of gradients."""
 

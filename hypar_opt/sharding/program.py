@@ -1,4 +1,4 @@
-"""A plan's step as layouts and the exchanges between them: what a run moves, and in which order."""
+"""A plan's step as layouts and the exchanges between them, in the order of a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Exchange(NamedTuple):
-    """What one step of one conversion or reduction moves.
+    """One step of a conversion or reduction, and the elements that it moves.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Program:
     rows : (levels, nodes)
         The column of every node's choice, H1 first.
     sizes
-        The parts of each level; two, unless given.
+        The parts of each level; two by default.
 
     Source: docs/model.md.
     """
@@ -83,7 +83,7 @@ class Program:
         return Hierarchy(self.sizes or (2,) * len(self.rows))
 
     def parts(self, layouts: Layouts, *among: Layout) -> int:
-        """Return the parts of the levels at which a tensor has one of some layouts, multiplied."""
+        """Return the product of the parts of the levels at which a tensor has some layouts."""
         return self.hierarchy.parts(
             level for level, layout in enumerate(layouts) if layout in among
         )
@@ -121,11 +121,11 @@ class Program:
 
     @cached_property
     def stored(self) -> list[Layouts]:
-        """The layouts in which each node's output is kept, pooled, and handed on.
+        """The layouts in which each node's output is stored for its readers, after pooling.
 
-        Partial sums are reduce-scattered, before activation and pool, into the layout that the
-        one reader of the tensor wants there, or the shared tensor has; by batch where it is
-        whole, or where nobody reads the output.
+        Before activation and pool, partial sums are reduce-scattered into the layout that the
+        tensor's only reader needs, or that the shared tensor has; by batch where that is whole, or
+        where no layer reads the output.
         """
         reader: dict[int, Layouts] = {}
         for number, boundary in enumerate(self.workload.boundaries):
@@ -151,7 +151,7 @@ class Program:
         """Return the steps that convert a boundary's tensor for the node that reads it."""
         edge = self.workload.boundaries[boundary]
         if edge.weights:
-            return ()  # users of shared weights slice what they need
+            return ()  # users of shared weights slice their parts
         return conversion(self.stored[edge.source], self.read_over(boundary), self.hierarchy.sizes)
 
     def gradient_steps(self, node: int) -> tuple[Step, ...]:
@@ -159,13 +159,13 @@ class Program:
         return all_reduce(dual(self.weights(node)), self.hierarchy.sizes)
 
     def statistics_steps(self, node: int) -> tuple[Step, ...]:
-        """Return the all-reduces of what a node's channels share, forward and backward alike."""
-        # Of images each part has its own.
+        """Return the all-reduces of statistics over a node's channels, in either direction."""
+        # A split of images needs none: statistics are per image.
         kept = (PARTIAL if lay in (CHANNEL, SHUFFLED) else lay for lay in self.read[node])
         return all_reduce(tuple(kept), self.hierarchy.sizes)
 
     def exchanges(self, phases: Sequence[Phase] = TRAINING) -> Iterator[Exchange]:
-        """Yield every exchange that moves something: forward, then backward and gradients."""
+        """Yield every exchange that moves data: forward, then backward and gradients."""
         layers = range(self.workload.shared, len(self.workload.nodes))
         for node in layers if Phase.FORWARD in phases else ():
             yield from self._forward(node)
@@ -210,7 +210,7 @@ class Program:
 
     @cached_property
     def _inputs(self) -> list[list[int]]:
-        """Each layer's boundaries with what it reads."""
+        """The boundaries of each layer's inputs."""
         found: list[list[int]] = [[] for _ in self.workload.nodes]
         for number, boundary in enumerate(self.workload.boundaries):
             if not boundary.weights:

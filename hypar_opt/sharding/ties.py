@@ -1,4 +1,4 @@
-"""Which channels of what a layer reads and writes belong together, so that a split keeps them."""
+"""Ties between the channels that a layer reads and writes, which a split keeps together."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     Indices = NDArray[np.intp]
 
 INPUT = -1
-"""The network's input, where positions of layers stand."""
+"""The position that stands for the network's input."""
 
 
 class Axis(NamedTuple):
-    """An axis that a level may halve: the channels of a tensor, or the rows of a table.
+    """An axis that a level may split: the channels of a tensor, or the rows of a table.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Tie(NamedTuple):
 
 
 def ties_of(network: Network, position: int) -> Iterator[Tie]:
-    """Yield the ties between what a layer reads and writes, where it splits its channels."""
+    """Yield the ties between a layer's inputs and output, if it splits its channels."""
     layer, maps = network.layers[position], list(network.maps())[position]
     axes = [*map(Axis, network.sources[position]), Axis(position)]
     for parts in layer.parts(maps):

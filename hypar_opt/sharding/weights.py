@@ -1,4 +1,4 @@
-"""The layout of weights that several layers use, which their choices determine."""
+"""The layout of shared weights, which is determined by the choices of the layers that use them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def replicated(workload: Workload, node: int) -> int:
 
 
 def with_users(workload: Workload, choice: Sequence[int]) -> tuple[int, ...]:
-    """Return the choices of all nodes, shared weights' as those of their users are."""
+    """Return the choices of all nodes, with those of shared weights derived from their users."""
     own = shared_weights(workload, choice)
     return tuple(own.get(node, column) for node, column in enumerate(choice))

@@ -22,7 +22,7 @@ class BruteForce(Solver):
     """Price all assignments at once, in one array with an axis per layer."""
 
     summary: ClassVar[str] = (
-        f"every assignment, on any graph; at most {MAX_ASSIGNMENTS:,} of them a table"
+        f"every assignment, on any graph; at most {MAX_ASSIGNMENTS:,} of them per table"
     )
     supported_options: ClassVar[frozenset[str]] = frozenset({"time_limit"})
 

@@ -1,4 +1,4 @@
-"""Viterbi over a layer's choices at all levels together, exact whatever the levels charge.
+"""Viterbi over a layer's choices at all levels together, exact for any charges of levels.
 
 A layer has ``choices ** levels`` states. Where the boundary's charge is a sum over levels,
 the transition from one layer to the next goes level by level, the topmost first: every step

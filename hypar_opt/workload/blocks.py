@@ -59,7 +59,7 @@ Layer = Annotated[SerializeAsAny[Operator], PlainValidator(_operator), _BuiltInK
 
 
 class Block(Document):
-    """Layers that repeat, each repetition reading the one before it."""
+    """Layers that repeat: each repetition reads the one before it."""
 
     name: Name
     repeat: Size | None = None

@@ -137,7 +137,7 @@ def _check_names(layers: Sequence[Operator], blocks: Sequence[Block], names: Seq
     # A name that a block and a layer have in common would be ambiguous.
     for name, times in Counter([*names, *(block.name for block in blocks)]).items():
         if times > 1:
-            raise rule(f"layer {name!r}, name: should be unique, stands twice")
+            raise rule(f"layer {name!r}, name: should be unique, appears twice")
 
 
 def _topological(sources: Sequence[tuple[int, ...]], names: Sequence[str]) -> list[int]:

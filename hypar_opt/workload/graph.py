@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerGraph:
-    """Layers, their maps, and which layer reads which: all that determines tensors.
+    """Layers, their maps, and the edges between them, which determine all tensors.
 
     Parameters
     ----------
     names, layers, maps
         In topological order.
     edges
-        Each edge's source and target position, the map that crosses it, and the number of the
-        target's input that it is, sorted.
+        Each edge's source and target position, the map that crosses it, and the number of that
+        input of the target; sorted.
     """
 
     names: tuple[str, ...]
@@ -50,7 +50,7 @@ class LayerGraph:
 
     @classmethod
     def of(cls, graph: nx.DiGraph[str]) -> LayerGraph:
-        """Return the graph that a networkx graph as of `layer_graph` describes.
+        """Return the graph of a networkx graph, as `layer_graph` makes it.
 
         Raises
         ------

@@ -29,21 +29,23 @@ class LayerTensors:
     name: str
     kind: str
     operator: Operator
-    """The layer, which declares its tensors' axes and the axis that each choice halves."""
+    """The layer, which declares its tensors' axes and the axis that each choice splits."""
     sizes: Mapping[str, int]
     """The size of every axis, including the batch's ``b``."""
     input: Shape
-    """F_l as this layer reads it: flattened, if it is fully-connected; of several the first."""
+    """F_l as this layer reads it: flattened, if it is fully-connected; the first of several inputs.
+    """
     output: Shape
     """F_{l+1} before pooling: the extent of model parallelism's partial sums."""
     pooled: Shape
-    """F_{l+1} after pooling: what the next layer reads."""
+    """F_{l+1} after pooling, as the next layer reads it."""
     others: tuple[Shape, ...] = ()
     """Further inputs."""
     statistics: tuple[int, int] = (0, 0)
-    """Elements that a split of channels all-reduces beside its tensors, forward and backward."""
+    """Elements that a split of channels all-reduces in addition to tensors, forward and backward.
+    """
     tied: bool = False
-    """Whether its weights are another layer's too: a node of their own has their gradient."""
+    """Whether it shares weights with another layer: a separate node has their gradient."""
 
     @property
     def weight(self) -> Shape:
@@ -66,7 +68,7 @@ class LayerTensors:
 
     @property
     def input_error(self) -> Shape:
-        """E_l: as large as the feature map that is read."""
+        """E_l: as large as the layer's input."""
         return self.input
 
     @property

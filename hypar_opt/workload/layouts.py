@@ -1,4 +1,4 @@
-"""The layouts in which nodes need their operands and leave their outputs, for each choice."""
+"""The layouts of nodes' operands and outputs under each choice."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 class Layouts(NamedTuple):
-    """The layouts that each choice needs and makes, as numbers: positions in ``names``.
+    """The layouts that each choice needs and produces, as positions in ``names``.
 
-    A number below `FIRST_SPLIT` is of a tensor that is not split: all parts of a level then have
-    a copy of it, a replica or an addend. A choice that a kind of layer does not have reads and
-    writes as data parallelism does; see `Workload.forbidden`.
+    Numbers below `FIRST_SPLIT` are of tensors that are not split: all parts of a level have a copy,
+    a replica or an addend. A choice that a kind of layer lacks has the layouts of data parallelism;
+    see `Workload.forbidden`.
 
     Parameters
     ----------
     names
         The layouts.
     inputs : (operands, choices, nodes)
-        How each operand is needed.
+        The layout of each operand.
     weight, output : (choices, nodes)
-        How the weights are needed, and how the output is left.
+        The layouts of the weights and of the output.
     """
 
     names: tuple[str, ...]
@@ -53,7 +53,7 @@ class Layouts(NamedTuple):
 
     @property
     def whole(self) -> NDArray[np.bool_]:
-        """Which choices split nothing: ``(choices, nodes)``."""
+        """Choices that split nothing: ``(choices, nodes)``."""
         whole: NDArray[np.bool_] = self.output == 0
         return whole
 
@@ -86,7 +86,10 @@ def layouts_of(
         alike.setdefault(own, []).append(position)
     for (contraction, choices, others), positions in alike.items():
         *first, last = contraction.operands(1 + others) or ((),)
-        read = [*first, *[last] * (operands - len(first))]  # further inputs are as the last
+        read = [
+            *first,
+            *[last] * (operands - len(first)),
+        ]  # further inputs: that of the last
         for column, choice in enumerate(choices):
             if choice is None:
                 continue

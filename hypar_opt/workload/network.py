@@ -62,7 +62,7 @@ class VectorInput(Document):
 
 
 class TokenInput(Document):
-    """A sequence of tokens: ids of a vocabulary, or a vector of features each."""
+    """A sequence of tokens: ids of a vocabulary, or one vector of features per token."""
 
     tokens: Size
     vocabulary: Size | None = None
@@ -89,7 +89,7 @@ def _input_kind(value: Any) -> str:
 
 
 class Network(Displayed, Document):
-    """Layers that read one another: a chain, or any acyclic graph.
+    """The layers of a network and their inputs: a chain, or any acyclic graph.
 
     Raises
     ------
@@ -219,7 +219,7 @@ class Network(Displayed, Document):
                 )
 
     def words(self, choices: Sequence[str]) -> tuple[tuple[str | None, ...], ...]:
-        """Return what each layer's kind calls a problem's choices; None where it has none."""
+        """Return each layer's words for a problem's choices; None for a choice that it lacks."""
         return tuple(words_of_kind(layer.splits, choices) for layer in self.layers)
 
     def __repr__(self) -> str:

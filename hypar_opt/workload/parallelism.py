@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 CHOICES = ("data", "model", "output")
-"""What a layer may split at a level, in the canonical order: ties go to the earlier choice.
+"""The ways to split a layer at a level, in canonical order: ties go to the earlier choice.
 
-Data parallelism splits the batch and replicates the kernel; model parallelism splits the kernel
-by input channel, and the layer's input with it; output parallelism splits the kernel by output
-channel, and the layer's output with it. Each kind of layer says what it splits under a choice,
-and has a word of its own for it (`hypar_opt.workload.operators.base.Operator.choices`).
+Data parallelism splits the batch and replicates the kernel; model parallelism splits the kernel by
+input channel, and the layer's input with it; output parallelism splits the kernel by output
+channel, and the layer's output with it. Each kind of layer declares the axis that it splits under a
+choice, and its word for that (`hypar_opt.workload.operators.base.Operator.choices`).
 
-Source: section 3.1; for ``output``, Song et al., "AccPar", HPCA 2020, Type III.
-"""
+Source: section 3.1; for ``output``, Song et al., "AccPar", HPCA 2020, Type III."""
 
 PAPERS_CHOICES = CHOICES[:2]

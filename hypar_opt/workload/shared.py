@@ -1,8 +1,8 @@
-"""What several layers share: nodes of the optimisation that are no layers of a plan.
+"""Tensors and weights that several layers share: nodes of the optimisation that are not layers.
 
 A tensor with several readers is stored once, in a layout that its writer and each of its readers
-convert from and to; weights that several layers use are stored once too. Both take the layout
-that costs least, given the layers' choices.
+convert from and to; weights that several layers use are stored once too. Both take the cheapest
+layout, given the layers' choices.
 
 Source: docs/decisions/0010-graphs.md.
 """
@@ -38,7 +38,7 @@ class SharedTensor(Weightless):
 
 
 class SharedWeights(Operator):
-    """Weights that several layers use: replicated, or split as all of these split them.
+    """Weights that several layers use: replicated, or split as all these layers split them.
 
     They are whole where any user takes data parallelism: a user that splits them slices its part,
     which is free, and the gradients of all users are added before they are all-reduced. Users
@@ -54,7 +54,7 @@ class SharedWeights(Operator):
     trick: ClassVar[str] = "data"
 
     def maps(self, *reads: Map) -> LayerMaps:
-        """Return maps of one number: weights are no feature map."""
+        """Return maps of size one: weights are not a feature map."""
         return LayerMaps(reads[0], FeatureMap(1), FeatureMap(1))
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
@@ -66,7 +66,7 @@ class SharedWeights(Operator):
 
 
 def weight_owners(graph: LayerGraph) -> dict[str, str]:
-    """Return, for each layer whose weights several share, the one that they are called after."""
+    """Return, for each layer that shares weights, the layer that the weights are named after."""
     shared = {
         name: layer.shares_weights_with
         for name, layer in zip(graph.names, graph.layers, strict=True)
@@ -86,7 +86,7 @@ def shared_weights(owner: LayerTensors) -> LayerTensors:
 def with_shared_tensors(
     graph: LayerGraph, batch: int, own: list[LayerTensors], edges: list[Boundary]
 ) -> tuple[list[LayerTensors], list[Boundary]]:
-    """Return the shared nodes with the tensors of several readers, and edges through these.
+    """Return the shared nodes, with one per tensor with several readers, and edges through them.
 
     An edge's end below zero is a shared node: -1 the last of them.
     """

@@ -30,18 +30,18 @@ MAX_LAYERS_KEPT = 4096
 """Layers of a network whose tensors are kept for the next call with it."""
 
 
-@dataclass(frozen=True, eq=False)  # compared as itself: what is derived of one is kept
+@dataclass(frozen=True, eq=False)  # compared by identity: derived data are cached by workload
 class Workload:
     """All layers and boundaries of a network for one batch, in topological order.
 
     Parameters
     ----------
     nodes
-        First what several layers share (``hypar_opt.workload.shared``), then the layers.
+        First shared tensors and weights (``hypar_opt.workload.shared``), then the layers.
     shared
-        The number of nodes that are no layers.
+        The number of nodes that are not layers.
     replicas
-        Whether nodes may be whole, that is neither split by batch nor by channel.
+        Whether nodes may be whole: split neither by batch nor by channel.
     choices
         The choices that a problem offers: each is a column of a cost table.
     """
@@ -72,7 +72,7 @@ class Workload:
             Those of the problem.
         shared_tensors
             Make a node of each tensor that several layers read, and let nodes be whole. Shared
-            weights are a node always.
+            weights are always a node.
 
         Raises
         ------
@@ -113,8 +113,8 @@ class Workload:
         if shared_tensors:
             own, edges = with_shared_tensors(graph, batch, own, edges)
         shift = len(own)
-        # What is shared comes first, so that ties, which are compared from the last position
-        # back, are decided by the layers.
+        # Shared nodes come first, so that ties, which are compared from the last position back, are
+        # decided by the layers.
         boundaries = [
             Boundary(n, user + shift, layer.weight, weights=True)
             for n, (layer, users) in enumerate(nodes)
@@ -195,7 +195,7 @@ class Workload:
 
     @derived
     def choices_of_nodes(self) -> tuple[tuple[Choice | None, ...], ...]:
-        """What each node splits under each choice of the problem; None if it has none."""
+        """The axis that each node splits under each choice; None for a choice that it lacks."""
         found = []
         for node in self.nodes:
             choices = map(node.operator.splits.get, self.choices)
@@ -213,7 +213,7 @@ class Workload:
 
     @derived
     def words(self) -> tuple[tuple[str | None, ...], ...]:
-        """What each node's kind calls the problem's choices; None where it has no such choice."""
+        """Each node's words for the problem's choices; None for a choice that its kind lacks."""
         return tuple(words_of_kind(node.operator.splits, self.choices) for node in self.nodes)
 
     @derived
@@ -229,14 +229,14 @@ class Workload:
 
     @derived
     def layouts(self) -> Layouts:
-        """The layouts in which nodes need their operands and leave their outputs."""
+        """The layouts of nodes' operands and outputs."""
         return layouts_of(self.nodes, self.choices_of_nodes, self.operands)
 
     @derived
     def replica_boundaries(self) -> NDArray[np.bool_]:
         """The boundaries whose exchanges at a level are repeated by replicas below it.
 
-        They lead from a node that may be whole: ``(boundaries,)``.
+        These lead from a node that may be whole: ``(boundaries,)``.
         """
         may_be_whole: NDArray[np.bool_] = np.any(self.layouts.whole, axis=0)
         return may_be_whole[self.ends[:, 0]]
@@ -248,7 +248,7 @@ class Workload:
 
     @derived
     def forbidden(self) -> NDArray[np.bool_]:
-        """Which choices a node does not have: ``(nodes, choices)``."""
+        """The choices that each node lacks: ``(nodes, choices)``."""
         lacking = [[choice is None for choice in choices] for choices in self.choices_of_nodes]
         return np.array(lacking, bool)
 
@@ -285,7 +285,7 @@ class Workload:
 
     @derived
     def boundary_between(self) -> Mapping[tuple[int, int], int]:
-        """The boundary over which a layer's node reads what another's writes: writer, reader."""
+        """The boundary between two layers' nodes, by the positions of writer and reader."""
         writers = self.tensor_writers
         return {
             (writers.get(boundary.source, boundary.source), boundary.target): number
@@ -295,7 +295,7 @@ class Workload:
 
     @derived
     def is_weight_boundary(self) -> NDArray[np.bool_]:
-        """Which boundaries lead from shared weights to their users: ``(boundaries,)``."""
+        """Whether each boundary leads from shared weights to a user: ``(boundaries,)``."""
         return np.array([boundary.weights for boundary in self.boundaries], bool)
 
 
@@ -307,7 +307,8 @@ def workload_of(
     shared_tensors: bool = False,
 ) -> Workload:
     """Return a network's tensors for a batch; the parameters are those of `Workload.of`."""
-    # Workloads are frozen, and much is derived of one and kept: of small networks the last few are.
+    # Workloads are frozen and cache much that is derived from them, so the last few of small
+    # networks are kept.
     made = _kept if len(network.layers) <= MAX_LAYERS_KEPT else Workload.of_network
     return made(network, batch, tuple(choices), shared_tensors=shared_tensors)
 
@@ -332,5 +333,5 @@ def _layers(graph: LayerGraph, batch: int, owners: Mapping[str, str]) -> Iterato
 
 
 def _count(shape: Shape) -> int:
-    """Return the elements of a tensor; none of one without a shape."""
+    """Return the elements of a tensor; 0 for one without a shape."""
     return math.prod(shape) if shape else 0

@@ -209,12 +209,9 @@ def box(opened: Chrome, selector: str) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 807), (1024, 600), (400, 700)])
 def test_the_panel_of_a_cell_and_the_levels_costs_are_always_in_view(
-    browser: Chrome, tmp_path: Path, width: int, height: int
+    browser: Chrome, tmp_path: Path
 ) -> None:
-    from selenium.webdriver import Keys
-
     layers = [{"name": f"fc{n}", "kind": "fc", "units": 64 + n} for n in range(96)]
     network = ho.Network.model_validate(
         {"name": "deep", "input": {"features": 64}, "layer": layers}
@@ -222,7 +219,15 @@ def test_the_panel_of_a_cell_and_the_levels_costs_are_always_in_view(
     # Each is fixed otherwise than the next: none are folded.
     pins = [f"fc{n}@H{n % 4 + 1}=model" for n in range(96)]
     plan = ho.solve(network, array="hmc-htree-16", constraints={"fix": pins})
-    opened = show(browser, plan, tmp_path, width, height)
+    file = write(plan, tmp_path)
+    for width, height in ((1280, 807), (1024, 600), (400, 700)):
+        walk_along_the_ends(open_page(browser, file, width, height), width, height)
+        assert log(browser, "browser") == []
+
+
+def walk_along_the_ends(opened: Chrome, width: int, height: int) -> None:
+    from selenium.webdriver import Keys
+
     opened.execute_script("document.getElementById('cell-1-1').focus()")
     last = len(opened.find_elements("css selector", "#grid tbody tr:first-child [role=gridcell]"))
     assert last == 96
@@ -236,7 +241,6 @@ def test_the_panel_of_a_cell_and_the_levels_costs_are_always_in_view(
         assert cell["right"] <= cost["left"] < cost["right"] <= width
         # The panel hides no cell that it tells of.
         assert cell["bottom"] <= panel["top"]
-    assert log(opened, "browser") == []
 
 
 @pytest.mark.parametrize("network", ["vgg-e"])

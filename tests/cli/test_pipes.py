@@ -121,7 +121,7 @@ def test_a_model_goes_out_and_its_solution_comes_back(shell: Shell, tmp_path: Pa
     file.write_text(json.dumps(plan))
     status, _, err = shell("show", str(file), "--rerun")
     assert status == 2
-    assert "of a solution file" in err
+    assert "from a solution file" in err
     assert shell("solve", *call[1:], "--solution", str(recorded), "-o", str(recorded))[0] == 2
 
 

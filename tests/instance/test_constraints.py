@@ -72,7 +72,7 @@ def test_a_pin_reads_as_it_is_written() -> None:
         ),
         (
             {"memory": 10},
-            "constraints.memory: no plan fits 10 bytes an accelerator; the smallest memory",
+            "constraints.memory: no plan fits 10 bytes per accelerator; the smallest memory",
         ),
         ({"memory": 0}, "constraints, memory: should be greater than or equal to 1, got 0"),
         ({"memory": "8 parsecs"}, "constraints, memory: should be bytes, as in 8GB or 512MiB"),
@@ -98,7 +98,7 @@ def test_the_smallest_memory_that_would_do_does_and_a_byte_less_does_not(
     needed = int(str(raised.value).split()[-2].replace(",", ""))
     tight = solve(name, search, memory=needed)
     assert tight.cost.total >= solve(name, search).cost.total
-    with pytest.raises(ho.HyparError, match=f"would do is {needed:,} bytes"):
+    with pytest.raises(ho.HyparError, match=f"suffices is {needed:,} bytes"):
         solve(name, search, memory=needed - 1)
 
 
@@ -117,7 +117,7 @@ def test_tight_memory_costs_communication() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--memory", "10"], "the smallest memory that would do is"),
+        (["--memory", "10"], "the smallest memory that suffices is"),
         (["--even", "--batch", "3", "--fix", "fc1=data"], "--even, --fix: no choice fits layer"),
         (["--solver", "data", "--memory", "400MB"], "it does not keep to the constraints"),
     ],

@@ -254,7 +254,7 @@ def test_a_tampered_newer_or_misshapen_plan_is_refused_by_name(
     [
         ("{", "should be JSON"),
         ("[]", "should be a table"),
-        ('{"batch": NaN}', "NaN is no JSON number"),
+        ('{"batch": NaN}', "NaN is not a JSON number"),
         ('{"batch": 1, "batch": 2}', "key 'batch' is given twice"),
         ("[" * 100_000, "should be JSON"),
         ("1" * 5000, "should be JSON"),

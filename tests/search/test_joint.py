@@ -161,7 +161,7 @@ def test_the_joint_optimum_of_64_levels_is_found() -> None:
 
 def test_more_states_than_memory_holds_are_refused_by_name() -> None:
     weights = tuple(range(1, 31))
-    with pytest.raises(ho.HyparError, match=r"2\^30 states a layer, more than memory allows"):
+    with pytest.raises(ho.HyparError, match=r"2\^30 states per layer, more than memory allows"):
         ho.solve("vgg-e", levels=30, search="joint", level_weights=weights)
 
 

@@ -186,7 +186,7 @@ def changed(name: str, old: str, new: str, tmp_path: Path) -> Path:
         ("gurobi.sol", "fc2,H2,model) 0", "fc2,H2,model) 0.5", r"should be 0 or 1, got 0\.5"),
         ("gurobi.sol", "fc2,H2,model) 0", "fc2,H2,model) nan", "should be 0 or 1, got nan"),
         ("gurobi.sol", "fc2,H2,model) 0", "fc2,H2,model) 1", "claims 5,075,680, its choices cost"),
-        ("gurobi.sol", "x(fc2,H2,model)", "x(fc3,H2,model)", "is no column of this problem's"),
+        ("gurobi.sol", "x(fc2,H2,model)", "x(fc3,H2,model)", "is not a column of this problem's"),
         ("gurobi.sol", "x(fc2,H2,model) 0", "x(fc2,H2,model) no", "line 10: should be a number"),
         ("gurobi.sol", "x(fc2,H2,model) 0", "x(fc2,H2,model)", "line 10: should be a column"),
         ("cbc.sol", "Optimal", "Infeasible", "its status is 'Infeasible'"),
@@ -233,7 +233,7 @@ def test_what_is_for_a_search_goes_without_a_solution() -> None:
 
 def test_a_solution_without_the_constraints_is_taken_if_it_keeps_to_them() -> None:
     solution = RECORDED / "cbc.sol"
-    with pytest.raises(HyparError, match=r"x\[conv1,H1,model\] is no column"):
+    with pytest.raises(HyparError, match=r"x\[conv1,H1,model\] is not a column"):
         ho.solve("lenet-c", levels=2, solution=solution, **PINNED)
     # A pin for all levels forbids columns of the same model.
     with pytest.raises(HyparError, match="choice that is not allowed"):
@@ -294,7 +294,7 @@ def test_cp_sat_has_the_same_names(tmp_path: Path) -> None:
 def test_what_has_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"model\.txt: should end in one of \.lp, \.mps"):
         ho.write_model("sfc", tmp_path / "model.txt")
-    with pytest.raises(HyparError, match="0 leave nothing to choose"):
+    with pytest.raises(HyparError, match="with 0 levels there is nothing to choose"):
         ho.write_model("sfc", tmp_path / "model.lp", levels=0)
     with pytest.raises(HyparError, match="at most 500,000 columns, this may need 302,067,712"):
         ho.write_model("vgg-e", tmp_path / "m.lp", levels=12, level_weights=range(1, 13))

@@ -162,7 +162,7 @@ def test_a_limit_that_is_none_is_refused_before_the_work(limit: float) -> None:
 def test_a_program_that_is_too_large_is_refused_before_its_table_is_made(
     solver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """512 states a layer and 60 layers are 15 million columns, and took 100 s and 3 GB."""
+    """512 states per layer and 60 layers are 15 million columns, and took 100 s and 3 GB."""
 
     def made(*_: object) -> None:
         raise AssertionError("the table was made")

@@ -151,7 +151,7 @@ def test_a_plan_file_never_chooses_what_is_written(
     assert "--solver-option solution=" in capsys.readouterr().err
     assert run(["show", file, "--rerun", "--plan-options"]) == 2
     assert "takes no --solver-option 'solution'" in capsys.readouterr().err
-    with pytest.raises(RefusedError, match="is not done unasked"):
+    with pytest.raises(RefusedError, match="used only on request"):
         ho.regrets(ho.read_plan(file))
     assert victim.read_text() == "mine"
 
@@ -162,7 +162,7 @@ def test_a_plans_own_parameters_are_handed_over_when_asked_for(
     file = str(with_parameters(tmp_path, {"passCuts": "3"}))
     assert run(["show", file]) == 0
     assert run(["show", file, "--rerun"]) == 2
-    assert "show --rerun --plan-options does it" in capsys.readouterr().err
+    assert "show --rerun --plan-options uses them" in capsys.readouterr().err
     assert run(["show", file, "--rerun", "--plan-options"]) == 0
     assert run(["show", file, "--plan-options"]) == 2
     again = pipeline.search_again(ho.read_plan(file), parameters=True)

@@ -229,7 +229,7 @@ def test_what_a_person_reads(
         "VGG-A on hmc-htree-16: batch 256, reading figures, 256 plans by time, free: conv5_2,fc1"
     )
     best, own = lines[2].split(), lines[3].split()
-    assert (best[:4], best[5:]) == (["best", "1.138", "s", "4.97"], ["4", "plans", "alike"])
+    assert (best[:4], best[5:]) == (["best", "1.138", "s", "4.97"], ["4", "equal", "plans"])
     assert (own[:5], own[6:]) == (["dp", "levelwise", "1.138", "s", "4.97"], ["1st", "of", "all"])
     assert lines[-1].split() == ["00000001111", *["00000000111"] * 3]
 

@@ -161,7 +161,7 @@ def test_what_only_solve_takes_is_named(name: str, value: object, message: str) 
 
 def test_a_plan_is_at_four_places() -> None:
     many = solve_many("lenet-c")
-    with pytest.raises(ho.HyparError, match="four places"):
+    with pytest.raises(ho.HyparError, match="four positions"):
         many.plan(0, 0)
     with pytest.raises(ho.HyparError, match="from 1 to 4"):
         many.choices(5)

@@ -126,23 +126,23 @@ REFUSED: dict[str, tuple[Table, str]] = {
     ),
     "a name given twice": (
         network(TOKENS, fc("a"), fc("a")),
-        "layer 'a', name: should be unique, stands twice",
+        "layer 'a', name: should be unique, appears twice",
     ),
     "a name given twice in a block": (
         network(TOKENS, fc("a"), blocks=(block(fc("x"), fc("x"), repeat=2),)),
-        "layer 'block.0.x', name: should be unique, stands twice",
+        "layer 'block.0.x', name: should be unique, appears twice",
     ),
     "a name that a block's layer has too": (
         network(TOKENS, fc("block.0.x"), blocks=(block(fc("x"), repeat=1),)),
-        "layer 'block.0.x', name: should be unique, stands twice",
+        "layer 'block.0.x', name: should be unique, appears twice",
     ),
     "a block called as a layer is": (
         network(TOKENS, fc("block"), blocks=(block(fc("x")),)),
-        "layer 'block', name: should be unique, stands twice",
+        "layer 'block', name: should be unique, appears twice",
     ),
     "two blocks of one name": (
         network(TOKENS, fc("a"), blocks=(block(fc("x")), block(fc("y")))),
-        "layer 'block', name: should be unique, stands twice",
+        "layer 'block', name: should be unique, appears twice",
     ),
     # shapes
     "a sum of other sizes": (

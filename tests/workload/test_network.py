@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import tomllib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from hypothesis import given
+from jsonschema import Draft202012Validator, ValidationError
 
 import hypar_opt as ho
 from hypar_opt.errors import InputError
@@ -122,7 +123,7 @@ REFUSED: list[tuple[Change, str]] = [
     (lambda net: net["layer"].reverse(), "layer 'conv1', kind: should be 'fc', got 'conv'"),
     (top("input", {"features": 784}), "layer 'conv1', kind: should be 'fc', got 'conv'"),
     # names
-    (first("name", "fc1"), "layer 'fc1', name: should be unique, stands twice"),
+    (first("name", "fc1"), "layer 'fc1', name: should be unique, appears twice"),
     (first("name", ""), "layer '', name: should be a name in printable characters, got ''"),
     (first("name", "  "), "layer '  ', name: should be a name in printable characters"),
     (
@@ -180,10 +181,15 @@ def test_a_file_that_is_no_network_is_refused(tmp_path: Path, text: bytes, compl
     assert str(raised.value).startswith(f"{file}: {complaint}")
 
 
+@cache
+def schema() -> Draft202012Validator:
+    return Draft202012Validator(json_schema())
+
+
 @given(networks())
 def test_a_chain_is_described_in_version_1(network: ho.Network) -> None:
     description = network.description()
-    jsonschema.validate(description, json_schema())
+    schema().validate(description)
     assert description["schema"] == "hypar-opt/network/1"
     again = ho.Network.model_validate(description)
     assert again == network
@@ -204,5 +210,5 @@ def test_the_schema_refuses_what_a_schema_can(change: Change) -> None:
     change(net)
     if repr(net).count("20.0"):
         return  # in JSON 20.0 is a whole number
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(net, json_schema())
+    with pytest.raises(ValidationError):
+        schema().validate(net)

@@ -24,7 +24,7 @@ BASELINES = {"trick": "the Trick", "data": "Data Parallelism", "model": "Model P
 """Baseline solvers, and the paper's names of their plans."""
 
 MAX_CERTIFIED_STATES = 2**8
-"""Joint plans of up to this many product states per layer are certified unasked."""
+"""Joint plans of up to this many product states per layer are certified by default."""
 
 MAX_SPANS = 200_000
 """Steps of up to this many spans are recorded for the timeline."""
@@ -47,7 +47,7 @@ class Contents:
     """Whether the regrets were computed; if not, ``note`` says why."""
     note: str
     proof: str
-    """What proves the plan optimal, if ``proved``, or why nothing does."""
+    """The proof of the plan's optimality, if ``proved``, or the reason why there is none."""
     proved: bool
     warnings: tuple[str, ...]
     command: str

@@ -60,7 +60,7 @@ def _headline(exploration: Exploration) -> list[tuple[str, str, str]]:
             f"{format_ratio(exploration.ratio(value))} over Data Parallelism; {note}",
         )
         for name, value, note in (
-            ("best", exploration.best_cost, f"{ties:,} plan{'s alike' if ties > 1 else ''}"),
+            ("best", exploration.best_cost, f"{ties:,} {'equal plans' if ties > 1 else 'plan'}"),
             ("the solver's plan", exploration.plan_cost, f"{ordinal(exploration.rank)} of all"),
             ("worst", exploration.highest_cost, "of those explored"),
         )

@@ -87,7 +87,7 @@ def _option(
 ) -> dict[str, Any]:
     unit = plan.cost.unit
     known = [option for option in options if option.extra is not None]
-    # Of the layer with the least extra cost.
+    # For the layer with the least extra cost.
     cheapest = min(known, key=lambda option: option.extra or 0, default=options[0])
     layer, neighbours = (
         sum((getattr(option, part) for option in options), Fraction())
@@ -113,8 +113,7 @@ def _extra(option: ChoiceCost, plan: Plan, regretted: bool) -> str:
         return "no plan has it"
     if option.extra == 0:
         return "nothing"
-    # A plan that costs 0 has no relative extra cost.
-    # A true minus sign, as wide as the plus beside it.
+    # A plan that costs 0 has no relative extra cost. A true minus sign, as wide as a plus.
     share = f" ({option.extra / plan.cost.total:+.2%})" if plan.cost.total else ""
     sign = "−" if option.extra < 0 else "+"
     amount = _unbroken(format_page_cost(option.extra, plan.cost.unit))

@@ -187,7 +187,7 @@ def _unlike_accelerators(trace: StepTrace, pixel: float) -> list[list[_Row]]:
         looks = tuple(
             (bar.name, round(bar.start / pixel), round(bar.seconds / pixel)) for bar in own.bars
         )
-        # Overlapped exchanges run beside the passes, and would hide them.
+        # Overlapped exchanges run during the passes, and would hide them.
         for row in background:
             name = row.label.removeprefix(f"{own.label} ")
             rows.append(replace(row, label=f"its<br>{name}"))
@@ -201,4 +201,4 @@ def _unlike_accelerators(trace: StepTrace, pixel: float) -> list[list[_Row]]:
 
 def _one_of(count: int) -> str:
     """Return a note on the number of accelerators or links that a row represents."""
-    return f"<br>1 of {count:,} alike" if count > 1 else ""
+    return f"<br>1 of {count:,} identical ones" if count > 1 else ""

@@ -19,7 +19,7 @@ _SLANT = (0.3, 0.26)
 _STUB = 0.4
 """Length of a wrap-around link's two stubs, in cells."""
 _SPRING_LIMIT = 500
-"""From this many nodes, networkx needs SciPy for a spring layout."""
+"""For this many nodes or more, networkx needs SciPy for a spring layout."""
 
 
 @dataclass(frozen=True)

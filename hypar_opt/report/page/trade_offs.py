@@ -15,7 +15,7 @@ from hypar_opt.studies.pareto import ParetoFront, ParetoFronts, ParetoPoint, fro
 from hypar_opt.units import axis_byte_unit, format_bytes, format_number
 
 MAX_STATES = 2**7
-"""Fronts are computed unasked for up to this many product states per layer."""
+"""Fronts are computed by default for up to this many product states per layer."""
 
 MAX_POINTS = 12
 """Points of a front on the page."""

@@ -252,6 +252,8 @@ def plans_side_by_side(plans: Mapping[str, Plan]) -> Figure:
         write_above(axes, start + (plan.levels - 1) / 2, name)
     axes.set_xlim(-0.5, columns - 0.5)
     label_rows(axes, lines, left - 0.15)
-    title = f"{first.network.name}, {first.accelerators:,} accelerators: a column a level, H1 first"
+    title = (
+        f"{first.network.name}, {first.accelerators:,} accelerators: one column per level, H1 first"
+    )
     add_legend(figure, title, choice_handles(words), loc="upper left", handletextpad=0.2)
     return figure

@@ -35,7 +35,7 @@ def fronts(points: Mapping[str, Sequence[tuple[int, float]]], *, title: str = ""
     axes = figure.add_subplot()
     for n, (name, color) in enumerate(colors_of(points).items()):
         ascending = [(memory / size, ratio) for memory, ratio in reversed(points[name])]
-        # What fits less memory fits more: a cost holds until a cheaper plan fits.
+        # A plan that fits less memory fits more: a cost holds until a cheaper plan fits.
         x = [*(memory for memory, _ in ascending), most + margin]
         y = [*(ratio for _, ratio in ascending), ascending[-1][1]]
         axes.step(x, y, where="post", color=color, linewidth=1.1)

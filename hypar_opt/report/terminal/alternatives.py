@@ -53,7 +53,7 @@ def _regret_table(plan: Plan, regrets: Sequence[Regret]) -> Table:
     rows = (
         (name, choice, *(cells[layer, choice].get(level, "") for level in levels))
         for name, layer in _shown_layers(plan, cells)
-        # By the choice's name within a layer.
+        # Keyed by the choice's name within a layer.
         for choice in sorted(choice for own, choice in cells if own == layer)
     )
     table = new_table(texts(*columns), rows, keys=2)

@@ -94,7 +94,7 @@ def _digits(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Tabl
         for parallelism in best
     )
     table = new_table(texts(*plan.level_names), rows)
-    return Text(f"{title}, a digit a layer: {digits_legend(plan)}."), table
+    return Text(f"{title}, one digit per layer: {digits_legend(plan)}."), table
 
 
 def _glyphs(plan: Plan, best: Sequence[Choices], title: str) -> tuple[Text, Table]:
@@ -129,7 +129,7 @@ def front_note(exploration: Exploration) -> str:
 def _summary(exploration: Exploration) -> Table:
     """Return one row each for the best plan, the solver's, the worst and Data Parallelism."""
     plan, ties = exploration.plan, exploration.ties
-    tied = f"{ties:,} plans alike" if ties > 1 else "1 plan"
+    tied = f"{ties:,} equal plans" if ties > 1 else "1 plan"
     columns: list[Column | None] = [
         ("", str),
         (exploration.objective, partial(format_cost, unit=exploration.unit)),

@@ -65,7 +65,7 @@ def network_view(network: Network, batch: int = 1) -> RenderableType:
     note.append("Shapes of one image; feature map after pooling and MACs (one pass) of the batch.")
     if repeats:
         note.append(
-            " A block's heading has the counts of all its repetitions, a layer's row of one."
+            " A block's heading has the counts of all its repetitions, a layer's row those of one."
         )
     note.stylize("dim")
     counted = []

@@ -68,7 +68,7 @@ def plan_view(
         parts.append(Text(executed))
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
-    # Each has a view of its own.
+    # Each has a separate view.
     parts += [part for other in (regrets, best) if other for part in (Text(), other)]
     return Group(*parts)
 
@@ -161,7 +161,7 @@ def baselines_table(plan: Plan) -> Table:
         ("Data Parallelism", cost.baselines.data, cost.ratios.data),
         ("Model Parallelism", cost.baselines.model, cost.ratios.model),
     )
-    return new_table([("", str), (cost_name(plan), form), ("times this plan", format_ratio)], rows)
+    return new_table([("", str), (cost_name(plan), form), ("relative cost", format_ratio)], rows)
 
 
 def _saving(plan: Plan, joint: Plan) -> str:

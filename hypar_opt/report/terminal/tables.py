@@ -62,7 +62,7 @@ _KINDS = ("all-reduce", "reduce-scatter", "all-to-all", "all-gather")
 
 
 def certificate_view(certificate: Certificate) -> RenderableType:
-    """Show what a certificate proves of which plan, and its size."""
+    """Show the plan and the claim that a certificate proves, and its size."""
     what = "at each level" if certificate.scope == "level" else "over all levels together"
     columns: list[Column] = [("table", COUNT), ("proof", str), ("numbers", COUNT)]
     return Group(

@@ -31,7 +31,7 @@ def answer_question(question_file: str, answer_file: str) -> None:
     question = json.loads(Path(question_file).read_text(encoding="utf-8"))
     try:
         answer = _solve(**question) if question else _list_solvers()
-    except Exception as error:  # whatever a library raises is the answer
+    except Exception as error:  # any error that a library raises is the answer
         answer = {"error": f"{type(error).__name__}: {error}"}
     Path(answer_file).write_text(json.dumps(answer), encoding="utf-8")
 

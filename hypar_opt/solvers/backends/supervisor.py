@@ -1,10 +1,9 @@
 """Run programs for a parent process, and clean up when the parent ends.
 
-`SolverProcess` starts this file as a program of its own, without site packages, so that it
-runs within a few hundredths of a second: nothing of this package can be imported here. The parent
-holds the other end of standard input. Whatever ends the parent, be it Ctrl-C, SIGTERM or
-SIGKILL, also closes that pipe; the supervisor then kills the running program and removes the
-parent's directory.
+`SolverProcess` starts this file as a separate program, without site packages, so that it runs
+within a few hundredths of a second: nothing of this package can be imported here. The parent holds
+the other end of standard input. Whatever ends the parent, be it Ctrl-C, SIGTERM or SIGKILL, also
+closes that pipe; the supervisor then kills the running program and removes the parent's directory.
 
 A line of input is JSON: the parent's directory; a job, ``[command, log file, seconds or null]``;
 ``null`` for no more jobs in that directory, which is then removed; or ``"end"``. A line of output

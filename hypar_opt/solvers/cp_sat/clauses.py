@@ -24,8 +24,7 @@ MAX_SUM = 2**56
 """Upper bound on the sum of an objective's, or a capacity's, terms.
 
 CP-SAT accepts up to 2^62, but its presolve moves costs from literal to literal, and so may turn
-such a model into one that it rejects as invalid.
-"""
+such a model into one that it rejects as invalid."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +56,9 @@ class ClauseModel:
         return number if value else ~number
 
     def literals(self, row: LinearConstraint) -> Sequence[Literal] | None:
-        """Return literals of which a row asks for at least one (``>=``) or exactly one (``=``).
+        """Return the literals of a row that requires at least (``>=``) or exactly (``=``) one.
 
-        None if it asks for something else.
+        None for other rows.
         """
         terms = sorted(row.terms.items(), key=lambda column_term: column_term[1])
         # Of a negated literal, 1 is added on both sides.

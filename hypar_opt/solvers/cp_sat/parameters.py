@@ -19,7 +19,7 @@ RESERVED = {
     "max_time_in_seconds": "the time limit",
     "relative_gap_limit": "the option gap",
     "presolve_inclusion_work_limit": "0: with more, it proves wrong optima (or-tools issue 5293)",
-    "fix_variables_to_their_hinted_value": "false: a hint is no constraint",
+    "fix_variables_to_their_hinted_value": "false: a hint is not a constraint",
     "catch_sigint_signal": "false: Python has the signal",
     "log_search_progress": "the option solver-log",
     "log_to_stdout": f"false: {argument('log', example='FILE')} has the log",
@@ -63,7 +63,7 @@ def configured(options: SolverOptions) -> CpSolver:
 
 
 def demand_optimum(solver: CpSolver) -> None:
-    """Let a search end at an optimum only, whatever gap the options allow."""
+    """Let a search end only at an optimum, even if the options allow a gap."""
     solver.parameters.relative_gap_limit = 0.0
     solver.parameters.absolute_gap_limit = 0.0
 

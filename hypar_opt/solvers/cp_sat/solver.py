@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
 
 MAX_COLUMNS = 250_000
-"""A larger model takes long just to build, whatever the time limit."""
+"""A larger model takes long just to build, with any time limit."""
 
 
 class ConstraintProgram(Solver):

@@ -112,7 +112,7 @@ def _minimise_with_cuts(
             # Edges forbid no pair, so feasibility is known without the backend: see `feasibility`.
             if answer.proven and has_answer:
                 name = session.backend.name
-                raise WrongClaimError(f"{name} finds no assignment, but there is one")
+                raise WrongClaimError(f"{name} found no assignment, but there is one")
             status = Status.INFEASIBLE if answer.proven else Status.NO_ANSWER
             return SolveResult(None, None, status, stopped_by=answer.stopped_by)
         assignment = program.assignment(answer.values)

@@ -77,7 +77,7 @@ def _break_ties(session: Session, table: CostTable, result: SolveResult) -> Solv
     """
     if result.status is not Status.OPTIMAL or result.assignment is None:
         return result
-    # Ties are of optima, whatever the gap; and the warm start may violate the new constraint.
+    # Ties are among optima, for any gap; and the warm start may violate the new constraint.
     session = session.with_options(gap=0.0, warm_start=None)
     allowed = allowed_choices(table)
     earlier_choices = [

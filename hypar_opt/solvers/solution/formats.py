@@ -16,7 +16,7 @@ from hypar_opt.errors import InputError
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solution file claims.
+    """The claims of a solution file.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def _glpk_raw(lines: Lines) -> Solution:
 
 
 def _glpk_printed(lines: Lines) -> Solution:
-    """GLPK's ``--output``, and HiGHS' style 3; a long name stands on a line of its own."""
+    """GLPK's ``--output``, and HiGHS' style 3; a long name is on a separate line."""
     status = _value(lines, "Status:")
     if "OPTIMAL" not in status and "FEASIBLE" not in status:
         raise _no_solution(status)

@@ -86,7 +86,7 @@ class SolutionFile(Solver):
         known = {fields_of(names[column]): column for column in columns}
         for fields in stated:
             if fields[0] == "x" and len(fields) > 1 and fields not in known:
-                raise RefusedError(f"{plain_name(*fields)} is no column of this problem's model")
+                raise RefusedError(f"{plain_name(*fields)} is not a column of this problem's model")
         values = {}
         for fields, column in known.items():
             if fields not in stated and not solution.zeros_left_out:
@@ -95,7 +95,7 @@ class SolutionFile(Solver):
         return values
 
     def _check_objective(self, cost: int) -> None:
-        """Refuse a solution whose objective is not what its choices cost."""
+        """Refuse a solution whose objective is not the cost of its choices."""
         stated = self.solution.objective
         if stated is None:
             return

@@ -206,7 +206,7 @@ class Alternative:
 
 @dataclass(frozen=True, repr=False)
 class BestPlans(Results[Alternative]):
-    """The cheapest plans of a problem, of which ``plan`` is one, in order of cost."""
+    """The cheapest plans of the problem of ``plan``, in order of cost."""
 
     plan: Plan
 

@@ -126,7 +126,9 @@ class ManyPlans(Frozen, Displayed):
             isinstance(place, int | np.integer) and -len(axis) <= place < len(axis)
             for axis, place in zip(axes, index, strict=True)
         ):
-            raise HyparError(f"a plan is at four places, of {', '.join(AXES)}; got {index}")
+            raise HyparError(
+                f"an index should be four positions, of {', '.join(AXES)}; got {index}"
+            )
         values = {name: axis[place] for name, axis, place in zip(AXES, axes, index, strict=True)}
         return solve(self.network, search=self.search, **values)
 
@@ -289,7 +291,7 @@ def _not_taken(name: str) -> HyparError:
         return UnknownNameError("argument", name, list(TAKEN))
     return HyparError(
         f"solve_many takes no {name}, only {', '.join(TAKEN)}, and plans in bytes with two"
-        f" choices; hypar_opt.solve takes {name}, one problem a call"
+        f" choices; hypar_opt.solve takes {name}, one problem per call"
     )
 
 

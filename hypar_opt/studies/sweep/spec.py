@@ -1,4 +1,4 @@
-"""Sweep files in TOML: the axes of which every combination is a case."""
+"""Sweep files in TOML: lists of values, every combination of which is a case."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _axis(
                 raise InputError(error.message, where=where, file=file) from None
             # Two names may have the same value, such as a preset and a copy of its file.
             if value in values:
-                raise InputError(f"{name!r} is there twice", where=where, file=file)
+                raise InputError(f"{name!r} is listed twice", where=where, file=file)
             values.append(value)
     return values
 

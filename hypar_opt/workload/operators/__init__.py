@@ -1,4 +1,4 @@
-"""Kinds of layers by name: a file each, which declares axes and what each choice halves."""
+"""Kinds of layers by name: one file each, which declares axes and what each choice splits."""
 
 from __future__ import annotations
 

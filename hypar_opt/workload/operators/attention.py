@@ -22,7 +22,7 @@ from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, Small
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap, described
 
 HEADS = Choice("heads", "g", "key-value head", "●", "M")
-"""Each side has half of the heads: with grouped queries, those of half of the keys."""
+"""Each part has a share of the heads: with grouped queries, those of a share of the keys."""
 
 
 _SMALL_HEAD = 2
@@ -30,11 +30,10 @@ _SMALL_HEAD = 2
 
 
 class Attention(Operator):
-    """Attention of ``heads`` heads, whose keys and values are ``kv_heads`` (grouped queries).
+    """Attention with ``heads`` heads and ``kv_heads`` heads of keys and values (grouped queries).
 
-    It reads queries, keys and values as three inputs, or as one with these features side by
-    side. ``causal`` says that a token sees only those before it; its products are counted whole
-    all the same.
+    It reads queries, keys and values as three inputs, or as one with these features side by side.
+    ``causal`` says that a token sees only those before it; its products are still counted in full.
     """
 
     kind: Literal["attention"]

@@ -1,10 +1,10 @@
 """A layer as a contraction over named axes, and the choices that split one of them.
 
 Two rules give every charge of a choice that splits an axis, in any pass of a training step: a
-result that lacks the axis is left as partial sums in all parts, and an operand that lacks it
-is needed whole by all. In the forward pass the result is the output, in the backward pass the
-input's error, in the gradient pass the weights' gradient; each has its tensor's axes. So what a
-choice communicates follows from which of its tensors lack the axis.
+result that lacks the axis is left as partial sums in all parts, and an operand that lacks it is
+replicated in all parts. In the forward pass the result is the output, in the backward pass the
+input's error, in the gradient pass the weights' gradient; each has its tensor's axes. So the
+communication of a choice follows from the tensors that lack the axis.
 
 Source: section 3.1 and Table 1; for an output that is split by its own channels, Song et
 al., "AccPar", HPCA 2020, Type III.
@@ -25,16 +25,16 @@ BATCH = "b"
 """The axis of the batch, in every contraction."""
 
 WHOLE, PARTIAL = "whole", "partial"
-"""The layouts of a tensor that is not split: each part has a replica, or an addend of it all."""
+"""The layouts of a tensor that is not split: each part has a replica, or an addend of the whole."""
 
 BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL = "batch", "channel", "shuffled channel"
-"""The layouts of a tensor that is split: the axis of it."""
+"""The layouts of a split tensor: the name of the axis."""
 
 _SPLIT_BY = MappingProxyType({BATCH: BY_BATCH, "t": "token", "s": "token"})
 """The axis of a tensor that a loop runs over; all other loops that choices split, its channels."""
 
 REORDERED = "'"
-"""After an axis of channels: in another order, in which no tensor is stored."""
+"""Marks an axis of channels in another order, in which no tensor is stored."""
 
 _OPERAND = r"([a-z])\[([\w,']+)\]"
 _TENSORS = re.compile(rf"((?:{_OPERAND}(?: \* {_OPERAND})*)?) -> y\[([\w,']+)\]")
@@ -49,7 +49,7 @@ class Choice:
     word
         Its name in a plan file, in ``--fix`` and in a report.
     axis
-        The axis that it splits; empty if it splits none, and all parts do all.
+        The axis that it splits; empty if it splits none, so that all parts do the same work.
     part
         The name of one index of that axis, for messages: ``image``, ``input channel``.
     glyph, ascii_glyph
@@ -76,7 +76,7 @@ CHANNELS = Choice("channel", "c", "channel", "●", "M")
 """A layer that treats each channel alike: its input and output are split by channel."""
 
 REPLICAS = Choice("whole", "", "replica", "□", "W")
-"""Nothing is split: all parts read all, and write all."""
+"""Nothing is split: all parts read and write whole tensors."""
 
 
 def need(operand: Axes, choice: Choice) -> str:
@@ -91,7 +91,7 @@ def made(result: Axes, choice: Choice) -> str:
 
 def _laid_out(axes: Axes, choice: Choice, lacking: str) -> str:
     if not choice.axis:
-        return WHOLE  # each part makes all of it, and no addend
+        return WHOLE  # each part computes the whole result, not an addend
     if choice.axis + REORDERED in axes:
         return BY_SHUFFLED_CHANNEL
     # A tensor that a layer does not have lacks nothing.
@@ -104,16 +104,16 @@ OUTPUT = -1
 
 
 class Run(NamedTuple):
-    """Channels of one tensor that belong to a layer's parts: ``scale`` to each, part by part.
+    """Channels of one tensor that belong to a layer's parts: ``scale`` channels each, part by part.
 
     Parameters
     ----------
     tensor
         The number of an input, or `OUTPUT`.
     offset
-        The first of them.
+        The first of these channels.
     repeats
-        How often all parts follow one another.
+        How often the sequence of all parts is repeated.
     """
 
     tensor: int
@@ -124,14 +124,14 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a layer that are computed apart, so that a split keeps each together.
+    """Parts of a layer that are computed independently, so that a split keeps each together.
 
     Parameters
     ----------
     name
         The name of one part, for messages: ``group``, ``key-value head``.
     runs
-        Where its inputs and its output have them.
+        The channels of the parts in inputs and output.
     """
 
     name: str
@@ -145,8 +145,8 @@ class Contraction(NamedTuple):
     Parameters
     ----------
     inputs
-        By the name of the operand, ``x`` or for instance ``q``, ``k`` and ``v``; further inputs
-        have the axes of the last. An axis that ends with ``'`` is read in another order.
+        Axes by the name of the operand: ``x``, or for instance ``q``, ``k`` and ``v``; further
+        inputs have the axes of the last. An axis that ends with ``'`` is read in another order.
     weight
         ``w``; empty without weights.
     """
@@ -183,9 +183,10 @@ class Contraction(NamedTuple):
         return next(iter(self.inputs.values()), ())
 
     def operands(self, count: int) -> tuple[Axes, ...]:
-        """Return the axes of each operand, of a layer of ``count`` inputs.
+        """Return the axes of each operand of a layer with ``count`` inputs.
 
-        Fewer inputs than operands are these side by side: an input with the axes that all share.
+        Fewer inputs than operands hold the operands side by side: then the axes are those that all
+        operands share.
         """
         declared = tuple(self.inputs.values())
         if count >= len(declared):
@@ -199,7 +200,7 @@ class Contraction(NamedTuple):
 
     @property
     def is_matrix_product(self) -> bool:
-        """Whether it multiplies features by a matrix: those of an image, flattened."""
+        """Whether it multiplies features (those of an image, flattened) by a matrix."""
         return len(self.weight) == 2 and bool(self.contracted)
 
     @property

@@ -32,14 +32,14 @@ Activation = Annotated[str, Field(min_length=1)]
 
 
 def default(value: object) -> AfterValidator:
-    """Return a validator that leaves out a default that is given: it is the same network."""
+    """Return a validator that drops a default written out in a file: the network is the same."""
     return AfterValidator(lambda given: None if given == value else given)
 
 
 class Statistics(NamedTuple):
-    """The numbers a position (an image's pixel, a token) that its channels share.
+    """The numbers per position (a pixel of an image, a token) that all its channels share.
 
-    Where a choice splits the channels each side has a part of their sums, which are all-reduced.
+    Where a choice splits the channels, each part has partial sums of them, which are all-reduced.
     """
 
     forward: int = 0
@@ -56,14 +56,14 @@ class Operator(Document):
     name: Name
     kind: str
     inputs: tuple[Name, ...] | None = None
-    """The layers that it reads, or ``input``; the layer before it unless given."""
+    """The layers that it reads, or ``input``; the layer before it by default."""
 
     contraction: ClassVar[Contraction]
     """The axes of its tensors, the batch's ``b``; a layer may have no size for some of them."""
 
     choices: ClassVar[Mapping[str, Choice]]
-    """What it splits under each choice of a problem (`CHOICES`); it lacks those that are not here.
-    """
+    """The axis that it splits under each choice of a problem (`CHOICES`); it lacks the choices that
+    are not keys."""
 
     trick: ClassVar[str]
     """The problem's choice that it takes in the baseline "one weird trick"."""
@@ -75,18 +75,18 @@ class Operator(Document):
     """Whether its output is a vector, without height and width."""
 
     reads: ClassVar[tuple[int, int]] = (1, 1)
-    """The fewest and the most inputs."""
+    """The minimum and maximum number of inputs."""
 
     @property
     def statistics(self) -> Statistics:
-        """What a split of its channels all-reduces beside its tensors."""
+        """The statistics that a split of its channels all-reduces in addition to its tensors."""
         return Statistics()
 
     merges: ClassVar[bool] = False
     """Whether it joins branches of a network side by side, or as a sum."""
 
     ends: ClassVar[bool] = False
-    """Whether it is there to end a network, so that no layer needs to read it."""
+    """Whether it ends a network, so that no layer needs to read it."""
 
     adds_bias: ClassVar[bool] = False
     """Whether ``bias`` is a vector beside its weights, which is neither charged nor computed."""
@@ -96,7 +96,7 @@ class Operator(Document):
 
     @property
     def shuffles(self) -> bool:
-        """Whether it reads channels in an order in which none are stored."""
+        """Whether it reads channels in an order in which no tensor is stored."""
         return any(axis.endswith(REORDERED) for axis in self.contraction.input)
 
     @property
@@ -111,12 +111,12 @@ class Operator(Document):
 
     @property
     def splits(self) -> Mapping[str, Choice]:
-        """The choices of this very layer, which may be others than its kind's."""
+        """The choices of this layer, which may differ from those of its kind."""
         return self.choices
 
     @property
     def shares_weights_with(self) -> str | None:
-        """The layer whose weights are this one's too."""
+        """The layer that it shares weights with."""
         return None
 
     @abstractmethod
@@ -130,8 +130,8 @@ class Operator(Document):
     def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
         """Return the channels of its inputs and its output that belong together.
 
-        Unless a kind says otherwise, these are each index of an axis that a choice halves in both;
-        none, where a choice halves either side alone.
+        By default each index of an axis that a choice splits in both is a part; there are no parts
+        where a choice splits only inputs or only the output.
         """
         sizes, tensors = self.sizes(maps), (maps.output, *maps.inputs)
         both = {*self.contraction.input} & {*self.contraction.output} - {BATCH}
@@ -149,9 +149,9 @@ class Operator(Document):
         )
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
-        """Return what it writes in a small network of the same structure, and the sizes there.
+        """Return its output in a small network of the same structure, and its sizes there.
 
-        Unless a kind says otherwise, it has no sizes and writes a map as it reads.
+        By default it has no sizes, and its output has the shape of its input.
 
         Parameters
         ----------
@@ -172,11 +172,11 @@ class Operator(Document):
         return elements(self.contraction.weight, self.sizes(maps))
 
     def parameters(self, maps: LayerMaps) -> int:
-        """Return the number of its learned parameters, with biases."""
+        """Return the number of its learned parameters, biases included."""
         return self.weights(maps) + maps.output.channels * self.has_bias
 
     def fan_in(self, sizes: Mapping[str, int]) -> int:
-        """Return how many products with weights each output sums; 0 where weights only scale.
+        """Return the number of products with weights in each output; 0 where weights only scale.
 
         Random weights are scaled by it.
         """

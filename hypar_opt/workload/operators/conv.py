@@ -26,7 +26,7 @@ from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
 from hypar_opt.workload.operators.windows import Borders, Pair, PoolWindow, slide
 
 GROUPS = Choice("channel", "g", "group", "●", "M")
-"""A grouped convolution is halved by group: kernel, input and output alike."""
+"""A grouped convolution is split by group: kernel, input and output alike."""
 
 
 _OF_GROUPS = FrozenDict(data=DATA_CHOICE, model=GROUPS)
@@ -47,9 +47,9 @@ class Conv(Operator):
     activation: Activation | None = None
     pool: PoolWindow | None = None
 
-    # Rows and columns of the input (h, w) and of the output (p, q) are axes of their own; no choice
-    # halves them, since the paper splits batches and channels only (section 3.1). A convolution
-    # in one group has no axis g.
+    # Rows and columns of the input (h, w) and of the output (p, q) are separate axes; no choice
+    # splits them, since the paper splits batches and channels only (section 3.1). A convolution in
+    # one group has no axis g.
     contraction: ClassVar[Contraction] = Contraction.parse(
         "x[b,g,i,h,w] * w[k,l,g,i,o] -> y[b,g,o,p,q]"
     )
@@ -87,8 +87,8 @@ class Conv(Operator):
                     "groups", f"should divide the {channels} {key}, got {self._groups}"
                 )
         output = self._slide(read, self.filters)
-        # The pool belongs to the layer: the next layer reads the pooled map, so that is what
-        # crosses the boundary.
+        # The pool belongs to the layer: the next layer reads the pooled map, which crosses the
+        # boundary.
         pooled = self.pool.pooled(self.name, output) if self.pool else output
         return LayerMaps(read, output, pooled)
 

@@ -33,7 +33,7 @@ from hypar_opt.workload.operators.windows import PoolWindow
 
 
 class _Broadcast(Weightless):
-    """Two or more inputs of one size; one with a single position goes to all positions."""
+    """Two or more inputs of one size; one with a single position is broadcast to all."""
 
     activation: Activation | None = None
 
@@ -74,7 +74,7 @@ class Mul(_Broadcast):
 
 
 class Concat(Weightless):
-    """Its inputs side by side: their channels, or one sequence after the other."""
+    """Its inputs concatenated: by channels, or one sequence after the other."""
 
     kind: Literal["concat"]
     axis: Literal["channels", "tokens"] = "channels"
@@ -123,7 +123,7 @@ class Concat(Weightless):
 
 
 class Pool(Weightless):
-    """A pool of its own, where it cannot join the layer before it."""
+    """A separate pool, where it cannot be fused with the layer before it."""
 
     kind: Literal["pool"]
     pool: PoolWindow
@@ -143,7 +143,7 @@ class Pool(Weightless):
 
 
 class GlobalPool(Weightless):
-    """One vector of all positions: their average or maximum, or the first or last token."""
+    """One vector for all positions: their average or maximum, or the first or last token."""
 
     kind: Literal["global_pool"]
     over: Literal["average", "max", "first", "last"] = "average"
@@ -177,14 +177,14 @@ class Flatten(Weightless):
         return LayerMaps(read, output, output)
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
-        # A channel's positions stay together, so that it is the channels that are halved.
+        # The positions of a channel stay together, so that channels are split.
         sizes = {"c": maps.input.channels}
         return {"t": maps.output.tokens, **sizes} if maps.output.tokens else sizes
 
     def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
         if self.to == "tokens" or not maps.input.tokens:
             return super().parts(maps)
-        # A sequence is flattened token by token, where an image is channel by channel.
+        # A sequence is flattened token by token, an image channel by channel.
         runs = Run(OUTPUT, repeats=maps.input.tokens), Run(0)
         return (Parts(CHANNELS.part, maps.input.channels, runs),)
 
@@ -216,24 +216,24 @@ class Shuffle(Weightless):
         return super().maps(read)
 
     def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:  # noqa: ARG002
-        return ()  # each part of its output is of all groups of its input
+        return ()  # each part of its output has channels of all groups of its input
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
         return reads[0], {"groups": constant(min(2, self.groups))}
 
 
 class Output(Weightless):
-    """The end of a network: softmax and loss, of each token or image; or an output as it is."""
+    """The end of a network: softmax and loss of each token or image; or an unchanged output."""
 
     kind: Literal["output"]
     loss: Literal["softmax", "none"] = "softmax"
 
-    # Whole, each side would compute all of the loss: what it ends with is split.
+    # Replicated, each part would compute the whole loss, so an output is always split.
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(data=DATA_CHOICE, model=CHANNELS)
     ends: ClassVar[bool] = True
 
     @property
     def statistics(self) -> Statistics:
-        # The largest logit, the sum of exponentials, and the target's logit: each side knows its
-        # own channels only.
+        # The largest logit, the sum of exponentials, and the target's logit: each part knows only
+        # its channels.
         return Statistics(forward=3) if self.loss == "softmax" else Statistics()

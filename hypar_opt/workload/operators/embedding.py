@@ -19,11 +19,11 @@ from hypar_opt.workload.operators.free_sizes import (
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap
 
 VOCABULARY = Choice("model", "i", "token of the vocabulary", "●", "M")
-"""The table is halved by row: each side adds what tokens of its half contribute."""
+"""The table is split by row: each part adds the rows of its tokens."""
 
 
 class Embedding(Operator):
-    """A table of ``vocabulary`` rows, of which each token reads one.
+    """A table of ``vocabulary`` rows; each token reads one of them.
 
     Without inputs it is a learned tensor that is read whole, such as the embeddings of all
     positions or of a class token.
@@ -32,11 +32,11 @@ class Embedding(Operator):
     kind: Literal["embedding"]
     features: Size
     vocabulary: Size | None = None
-    """Rows of the table; those of the network's input unless given."""
+    """Rows of the table; by default the vocabulary of the network's input."""
 
     # A product of one-hot rows and the table, whose input is read for free and has no error.
     contraction: ClassVar[Contraction] = Contraction.parse("w[i,o] -> y[b,t,o]")
-    # By features first: that moves nothing, and needs no partial sums.
+    # By features first: that split moves nothing, and needs no partial sums.
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
         data=DATA_CHOICE, model=OUTPUT_CHANNELS, output=VOCABULARY
     )

@@ -20,13 +20,13 @@ from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenM
 
 
 class FullyConnected(Operator):
-    """A fully-connected layer of ``units`` outputs: of each token, or of a flattened image."""
+    """A fully-connected layer of ``units`` outputs for each token, or for a flattened image."""
 
     kind: Literal["fc", "linear"]  # a network has ``fc`` for both
     units: Size
     bias: Annotated[bool | None, default(False)] = None
     tied: Name | None = None
-    """The embedding, or fully-connected layer, whose weights these are too, transposed."""
+    """The embedding (transposed) or fully-connected layer that it shares weights with."""
     activation: Activation | None = None
 
     # A layer that reads no tokens has no axis t.

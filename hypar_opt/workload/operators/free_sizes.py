@@ -42,18 +42,18 @@ class SmallMap(NamedTuple):
 
 
 SmallLayer = tuple[SmallMap, dict[str, Size]]
-"""What a layer of a small network writes, and the sizes of its keys."""
+"""The output of a layer in a small network, and the sizes of its keys."""
 
 
 class FreeSizes:
-    """Free sizes of a small network, some of them determined by others.
+    """Free sizes of a small network, some determined by others.
 
     Parameters
     ----------
     parts
-        The value of a free size that nothing determines: what all channels are divisible by.
+        The value of a free size that nothing determines; all channels are divisible by it.
     tokens, vocabulary
-        The original network's input, where it has them.
+        Those of the original network's input, if it has them.
     """
 
     def __init__(self, parts: int, tokens: int, vocabulary: int | None) -> None:

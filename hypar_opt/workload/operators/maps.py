@@ -1,4 +1,4 @@
-"""The sizes of what flows along an edge of the layer graph, for one image or sequence."""
+"""The sizes of the maps on edges of the layer graph, for one image or sequence."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ Map = FeatureMap | TokenMap
 
 
 class LayerMaps(NamedTuple):
-    """What one layer reads and writes for one image or sequence."""
+    """The inputs and output of one layer for one image or sequence."""
 
     input: Map
-    """What it reads; of several inputs the first."""
+    """Its input; the first of several."""
     output: Map
     pooled: Map
-    """What the next layer reads: the output after pooling, where there is a pool."""
+    """The output after pooling, if there is a pool, as the next layer reads it."""
     others: tuple[Map, ...] = ()
     """Its further inputs, in order."""
 
     @property
     def inputs(self) -> tuple[Map, ...]:
-        """All that it reads, in order."""
+        """All its inputs, in order."""
         return self.input, *self.others
 
 

@@ -19,15 +19,14 @@ _OF_STATISTICS = FrozenDict(data=DATA_CHOICE, model=CHANNELS)
 class Norm(Operator):
     """A normalisation: over a token's features, over the batch, or a learned scale alone.
 
-    Where the batch is split, a batch norm takes the statistics of its own share, as frameworks
-    do by default; where channels are split, it has all that it needs. A layer norm then
-    all-reduces its sums.
+    Where the batch is split, a batch norm takes the statistics of its shard, as frameworks do by
+    default; where channels are split, it needs no exchange. A layer norm then all-reduces its sums.
     """
 
     kind: Literal["norm"]
     norm: Literal["layer", "rms", "batch", "affine"]
     bias: bool | None = None
-    """Whether it learns a shift too; unless given all but ``rms`` do."""
+    """Whether it learns a shift too; by default all but ``rms`` do."""
     activation: Activation | None = None
 
     # Scale and shift are the two values of s.

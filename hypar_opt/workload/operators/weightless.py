@@ -1,4 +1,4 @@
-"""What layers without weights that treat each channel alike have in common."""
+"""The common base of layers without weights that treat each channel alike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenM
 
 
 class Weightless(Operator):
-    """A layer that keeps the layout of what it reads, and has no weights."""
+    """A layer without weights that keeps the layout of its input."""
 
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,h,w] -> y[b,t,c,p,q]")
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(

@@ -54,14 +54,14 @@ class PoolWindow(Document):
     kind: Literal["max", "average"]
     size: Pair
     stride: Pair = Field(default_factory=lambda data: data["size"])
-    """Equal to ``size`` unless given: windows do not overlap."""
+    """Equal to ``size`` by default: windows do not overlap."""
     padding: Borders = (0, 0)
     rounding: Literal["down", "up"] = "down"
     """``up`` keeps a last window that is only partly covered, as Caffe does."""
 
     @model_validator(mode="after")
     def _window_sees_the_map(self) -> Self:
-        # A window that lies in the padding alone would have nothing to take the maximum of.
+        # A window entirely in the padding would have no value to take the maximum of.
         if any(border >= size for border, size in zip(self.padding, self.size * 2, strict=False)):
             raise rule(f"padding should be smaller than size, got {list(self.padding)}")
         return self

@@ -15,13 +15,13 @@ def choice_of(word: str) -> Choice | None:
 
 
 def words_of_kind(splits: Mapping[str, Choice], choices: Sequence[str]) -> tuple[str | None, ...]:
-    """Return what a kind of layer calls a problem's choices; None where it has no such choice."""
+    """Return a kind's words for a problem's choices; None for a choice that it lacks."""
     own = map(splits.get, choices)
     return tuple(choice.word if choice else None for choice in own)
 
 
 def _choices() -> Iterator[Choice]:
-    # Our own first: to know what is installed costs a search of the environment.
+    # Built-in kinds first: listing installed plug-ins takes a search of the environment.
     for operator in OPERATORS.built_in():
         yield from operator.choices.values()
     for kind in OPERATORS:

@@ -32,6 +32,8 @@ def counted(text: str, sizes: Sequence[int]) -> list[Moved]:
     return found
 
 
+from tests.execution.small_networks import chain
+
 CASES = {
     "an all-to-all of two operands": (
         "%x = (f32[1,8]{1,0}, f32[1,8]{1,0}) all-to-all(%a, %b),"
@@ -210,12 +212,12 @@ def test_a_step_that_cannot_be_counted_is_one_line(monkeypatch: pytest.MonkeyPat
         del levels
         return collectives(f"{text}\n%x = f32[8] all-gather(%a), replica_groups=new", ())
 
-    plan = ho.solve("sfc", batch=8, levels=0, reading="executed")
+    plan = ho.solve(chain(), batch=8, levels=0, reading="executed")
     monkeypatch.setattr("hypar_opt.execution.jax.run.collectives", unreadable)
     with pytest.raises(
         ho.HyparError, match=r"^the bytes of jax .* cannot be counted: HLO is .*=new$"
     ):
-        ho.run(plan, backend="jax", scale_down=True)
+        ho.run(plan, backend="jax")
     module = load(jax_module(plan))
     monkeypatch.setattr(module, "collectives", unreadable)
     with pytest.raises(SystemExit, match=r"^HLO is not understood: .*replica_groups=new$"):
