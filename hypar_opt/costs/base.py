@@ -67,6 +67,15 @@ class CostModel(ABC):
         these alike.
         """
 
+    def groups(self, workload: Workload, levels: int) -> Sequence[int]:  # noqa: ARG002
+        """Return the group of each level: levels whose permutation changes no boundary's charge.
+
+        What a boundary is charged over all levels is the same if the levels of a group are
+        permuted in the states of both of its ends. Each level is a group of its own unless a cost
+        model knows better; the larger the groups, the more levels are solved jointly.
+        """
+        return range(levels)
+
     def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:  # noqa: ARG002
         """Return the charges of all levels together by thresholds; None if they depend on more."""
         return None

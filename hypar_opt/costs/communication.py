@@ -13,7 +13,7 @@ import numpy as np
 from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.reading_factors import conversions_of, reductions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
-from hypar_opt.costs.states import ByLevel, Copies, copies_of, levels_of
+from hypar_opt.costs.states import ByLevel, Copies, copies_of, levels_of, runs_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError, argument
@@ -225,6 +225,16 @@ class CommunicationCost(CostModel):
     def _conversions(self, workload: Workload, parts: int) -> NDArray[np.int64]:
         """Return the parts of an element that a boundary moves for each pair of choices."""
         return conversions_of(workload, self.reading, self.phases, parts, self._unit)
+
+    def groups(self, workload: Workload, levels: int) -> Sequence[int]:
+        """Return the groups of levels of one weight and as many parts."""
+        if workload.layouts.reads_whole and not self._row.gathers_last:
+            return range(levels)  # a level is charged for the copies that those above leave
+        parts = self._parts(levels)
+        if len(set(self.level_weights)) > 1:
+            return runs_of(list(zip(self.level_weights, parts, strict=False)))
+        # Where all weigh the same, other levels between two do not tell them apart.
+        return [parts.index(size) for size in parts]
 
     def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:
         """Return the charges of all levels together, for two choices and equal levels.

@@ -13,7 +13,7 @@ import numpy as np
 from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.physical import Rings, finest, rounded
-from hypar_opt.costs.states import levels_of
+from hypar_opt.costs.states import levels_of, runs_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.units import PREFIXES
 
@@ -80,6 +80,14 @@ class ArrayCost(CostModel):
             for level, row in enumerate(moved):
                 rows[level] = rows[level] + self.charge(row, self.rates(level))
         return rows
+
+    def groups(self, workload: Workload, levels: int) -> Sequence[int]:
+        """Return the runs of levels of equal rates and parts.
+
+        Around rings, too: they reduce what a node is charged, no boundary.
+        """
+        alike = self.communication.groups(workload, levels)
+        return runs_of([(alike[level], self.rates(level)) for level in range(levels)])
 
     def uncharged(self, levels: int) -> list[Integers]:
         """Return a charge of nothing for each level."""

@@ -159,10 +159,12 @@ def test_the_joint_optimum_of_64_levels_is_found() -> None:
     assert (rows[:-1] >= rows[1:]).all()  # model parallelism at the topmost levels
 
 
-def test_more_states_than_memory_holds_are_refused_by_name() -> None:
-    weights = tuple(range(1, 31))
-    with pytest.raises(ho.HyparError, match=r"2\^30 states a layer, more than memory allows"):
-        ho.solve("vgg-e", levels=30, search="joint", level_weights=weights)
+def test_more_states_than_memory_holds_end_in_the_levelwise_plan() -> None:
+    asked: Any = {"levels": 30, "level_weights": tuple(range(1, 31))}
+    plan = ho.solve("vgg-e", search="joint", **asked)
+    assert (plan.solver.status, plan.solver.stopped_by) == ("feasible", "memory")
+    assert plan.solver.found_by == "the levelwise plan"
+    assert plan.parallelism == ho.solve("vgg-e", **asked).parallelism
 
 
 @pytest.mark.parametrize("solver", ["dp", "brute"])
