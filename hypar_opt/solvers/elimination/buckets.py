@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hypar_opt.frozen import FrozenDict
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
@@ -37,10 +39,13 @@ class PairwiseCharges:
     pairs
         Charges ``(functions, choices, choices)`` by pair of layers; one function may stand for
         all.
+    kinds
+        By layer or pair, where it is known: those of equal kinds have equal charges.
     """
 
     nodes: Sequence[Integers]
     pairs: Mapping[tuple[int, int], Callable[[], Integers]]
+    kinds: Mapping[int | tuple[int, int], Hashable] = FrozenDict()
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -142,17 +147,26 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
         pairs[min(u, v, key=position.__getitem__)].append((u, v))
     alike = Alike()
     worked: dict[Hashable, tuple[int, Integers, Integers, int, Integers]] = {}
-    parts: list[list[Part]] = [[Part((), node, *alike.of(node))] for node in charges.nodes]
-    messages: list[Integers] = [charges.nodes[0]] * len(parts)
+    known: dict[Hashable, tuple[Integers, int, Integers]] = {}
+    parts: list[list[Part]] = []
+    for layer, node in enumerate(charges.nodes):
+        key: Hashable = charges.kinds.get(layer, layer)
+        if key not in known:
+            known[key] = node, *alike.of(node)
+        parts.append([Part((), *known[key])])
+    messages = list(charges.nodes)
     kinds = [0] * len(parts)
     for layer in order.layers:
         deadline.check()
         bucket, scope = parts[layer], order.scopes[layer]
         for u, v in pairs[layer]:
-            charge = charges.pairs[u, v]()
-            # The bucket's layer first.
-            other, charge = (v, charge) if u == layer else (u, charge.swapaxes(1, 2))
-            bucket.append(Part((other,), charge, *alike.of(charge)))
+            key = charges.kinds.get((u, v), (u, v)), u == layer
+            if key not in known:
+                charge = charges.pairs[u, v]()
+                # The bucket's layer first.
+                charge = charge if u == layer else charge.swapaxes(1, 2)
+                known[key] = charge, *alike.of(charge)
+            bucket.append(Part((v if u == layer else u,), *known[key]))
         key = tuple((part.kind, *map(scope.index, part.scope)) for part in bucket)
         constant = reduce(add, [part.constant for part in bucket])
         if key not in worked:

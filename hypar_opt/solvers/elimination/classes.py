@@ -69,16 +69,11 @@ class _Found:
 
     def keep(self, left: _Restricted, threshold: int, deadline: Deadline) -> bool:
         """Keep the optimum of what is left, and return whether it is that of the table."""
-        buckets, objective = left.buckets, left.buckets.least(0)
-        columns, tied = traced_back(buckets, 0)
-        proved = objective <= threshold
-        if proved and tied:
-            columns = canonical_optimum(buckets, left.sizes, 0, deadline)
-        if proved or self.objective is None or objective < self.objective:
-            self.objective = objective
-            states = zip(left.columns, columns, strict=True)
-            self.assignment = tuple(int(own[column]) for own, column in states)
-            order = buckets.order
+        proved = left.objective <= threshold
+        if proved or self.objective is None or left.objective < self.objective:
+            self.objective = left.objective
+            self.assignment = left.optimum(deadline, canonical=proved)
+            order = left.buckets.order
             self.statistics = {"width": order.width, "entries": order.largest}
         # What was left out costs more than the threshold.
         self.bound = min(self.objective, threshold if proved else threshold + 1)
@@ -104,14 +99,38 @@ class _Restricted:
     ----------
     columns
         By node.
+    free
+        The nodes of several columns. The others are decided, and their charges part of the free
+        ones' and of the constant.
     """
 
     columns: Columns
+    free: Sequence[int]
+    constant: int
     buckets: Buckets
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(map(len, self.columns))
+    def objective(self) -> int:
+        return self.constant + self.buckets.least(0)
+
+    def optimum(self, deadline: Deadline, *, canonical: bool) -> tuple[int, ...]:
+        """Return the column of each node in an optimum, if so asked the canonical one."""
+        chosen, tied = traced_back(self.buckets, 0)
+        if canonical and tied:
+            sizes = [len(self.columns[node]) for node in self.free]
+            chosen = canonical_optimum(self.buckets, sizes, 0, deadline)
+        places = [0] * len(self.columns)
+        for node, choice in zip(self.free, chosen, strict=True):
+            places[node] = choice
+        return tuple(int(own[n]) for own, n in zip(self.columns, places, strict=True))
+
+    def least(self, deadline: Deadline) -> list[Integers]:
+        """Return, for each node, the least cost of an assignment with each of its columns."""
+        least: list[Integers] = [np.array([self.objective], object)] * len(self.columns)
+        of_free = least_by_choice(self.buckets, deadline)
+        for node, costs in zip(self.free, of_free, strict=True):
+            least[node] = costs + self.constant
+        return least
 
 
 def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
@@ -129,12 +148,12 @@ def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
     classes = _eliminated(
         table, node, [of_kinds[kind] for kind in table.node_kinds], _least_of(table), deadline
     )
-    threshold = classes.buckets.least(0)
+    threshold = classes.objective
     if table.exact:
         found.keep(classes, threshold, deadline)
         return
     found.bound = threshold
-    least = least_by_choice(classes.buckets, deadline)
+    least = classes.least(deadline)
     step = threshold // _FIRST_STEP + 1
     while True:
         columns = _at_most(threshold, table, classes.columns, least)
@@ -191,8 +210,7 @@ def _eliminated(
     ------
     RefusedError, NoAnswerError
     """
-    sizes = tuple(map(len, columns))
-    order = order_of_size(sizes, table.ends)
+    sizes = np.array(list(map(len, columns)))
     keys = [own.tobytes() for own in columns]
     known: dict[Hashable, Integers] = {}
 
@@ -203,6 +221,29 @@ def _eliminated(
             known[key] = pairs(kind, columns[source], columns[target])
         return known[key]
 
-    nodes = [node[kind, own][None] for kind, own in zip(table.node_kinds, columns, strict=True)]
-    of_pairs = pair_charges(graph_of(len(nodes), table.ends), table.ends, charge)
-    return _Restricted(columns, eliminate(PairwiseCharges(nodes, of_pairs), order, deadline))
+    free = np.flatnonzero(sizes > 1)
+    between = np.flatnonzero((sizes[table.ends] > 1).all(axis=1))
+    ends = np.searchsorted(free, table.ends[between])
+    order = order_of_size(tuple(sizes[free].tolist()), ends)
+    nodes = [node[kind, own] for kind, own in zip(table.node_kinds, columns, strict=True)]
+    kinds: dict[int | tuple[int, int], Hashable] = {
+        number: (int(table.node_kinds[n]), keys[n]) for number, n in enumerate(free.tolist())
+    }
+    for boundary in np.setdiff1d(np.arange(len(table.ends)), between).tolist():
+        source, target = table.ends[boundary].tolist()
+        if sizes[source] > 1:
+            beside, charges = source, charge(boundary)[:, 0]
+        else:
+            beside, charges = target, charge(boundary)[0]
+        nodes[beside] = nodes[beside] + charges
+        if sizes[beside] > 1:  # it is one of its kind no more
+            kinds.pop(int(np.searchsorted(free, beside)), None)
+    constant = sum(int(nodes[n][0]) for n in np.flatnonzero(sizes == 1))
+    graph = graph_of(len(free), ends)
+    for edge, pair in enumerate(graph.pair_of.tolist()):
+        source, target = table.ends[between[edge]].tolist()
+        own = int(table.boundary_kinds[between[edge]]), keys[source], keys[target], source < target
+        kinds[graph.pairs[pair]] = *kinds.get(graph.pairs[pair], ()), own
+    of_pairs = pair_charges(graph, ends, lambda edge: charge(between[edge]))
+    every = PairwiseCharges([nodes[n][None] for n in free], of_pairs, kinds)
+    return _Restricted(columns, free.tolist(), constant, eliminate(every, order, deadline))

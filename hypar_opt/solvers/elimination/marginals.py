@@ -39,7 +39,7 @@ def least_by_choice(buckets: Buckets, deadline: Deadline) -> list[Integers]:
     optimum = buckets.least(0)
     worked: dict[tuple[int, int], _Bucket] = {}
     outside: dict[int, _Outside] = {}
-    least: list[Integers] = [buckets.messages[0]] * len(order.scopes)
+    least = list(buckets.messages)
     for layer in reversed(order.layers):
         deadline.check()
         if not order.scopes[layer]:
