@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
@@ -67,12 +67,20 @@ class CostModel(ABC):
         these alike.
         """
 
+    def level_kinds(self, levels: int) -> Sequence[Hashable]:
+        """Return a key of each level: levels of one kind have equal rates and as many parts.
+
+        The fewer the kinds, the more levels are solved jointly. Each level is of a kind of its
+        own unless a cost model knows better.
+        """
+        return range(levels)
+
     def groups(self, workload: Workload, levels: int) -> Sequence[int]:  # noqa: ARG002
         """Return the group of each level: levels whose permutation changes no boundary's charge.
 
         What a boundary is charged over all levels is the same if the levels of a group are
         permuted in the states of both of its ends. Each level is a group of its own unless a cost
-        model knows better; the larger the groups, the more levels are solved jointly.
+        model knows better.
         """
         return range(levels)
 

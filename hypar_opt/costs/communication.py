@@ -226,15 +226,18 @@ class CommunicationCost(CostModel):
         """Return the parts of an element that a boundary moves for each pair of choices."""
         return conversions_of(workload, self.reading, self.phases, parts, self._unit)
 
+    def level_kinds(self, levels: int) -> list[tuple[int, int]]:
+        """Return the weight and the parts of each level."""
+        weights = self.level_weights or (1,) * levels
+        return list(zip(weights, self._parts(levels), strict=False))
+
     def groups(self, workload: Workload, levels: int) -> Sequence[int]:
-        """Return the groups of levels of one weight and as many parts."""
+        """Return the runs of levels of one kind; where all weigh the same, the kinds."""
         if workload.layouts.reads_whole and not self._row.gathers_last:
             return range(levels)  # a level is charged for the copies that those above leave
-        parts = self._parts(levels)
-        if len(set(self.level_weights)) > 1:
-            return runs_of(list(zip(self.level_weights, parts, strict=False)))
-        # Where all weigh the same, other levels between two do not tell them apart.
-        return [parts.index(size) for size in parts]
+        kinds = self.level_kinds(levels)
+        # Where levels weigh otherwise, what lies between two tells them apart.
+        return runs_of(kinds) if len(set(self.level_weights)) > 1 else [*map(kinds.index, kinds)]
 
     def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:
         """Return the charges of all levels together, for two choices and equal levels.

@@ -18,7 +18,7 @@ from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.units import PREFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.workload.tensors import Workload
@@ -81,13 +81,18 @@ class ArrayCost(CostModel):
                 rows[level] = rows[level] + self.charge(row, self.rates(level))
         return rows
 
+    def level_kinds(self, levels: int) -> list[tuple[Hashable, Rates]]:
+        """Return the parts and the rates of each level."""
+        parts = self.communication.level_kinds(levels)
+        return [(own, self.rates(level)) for level, own in enumerate(parts)]
+
     def groups(self, workload: Workload, levels: int) -> Sequence[int]:
-        """Return the runs of levels of equal rates and parts.
+        """Return the runs of levels of one kind.
 
         Around rings, too: they reduce what a node is charged, no boundary.
         """
         alike = self.communication.groups(workload, levels)
-        return runs_of([(alike[level], self.rates(level)) for level in range(levels)])
+        return runs_of(list(zip(alike, self.level_kinds(levels), strict=True)))
 
     def uncharged(self, levels: int) -> list[Integers]:
         """Return a charge of nothing for each level."""

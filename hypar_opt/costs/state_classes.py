@@ -10,23 +10,21 @@ Source: docs/decisions/0023-classes-of-states.md.
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.costs.alignments import StateClasses, alignments, check_size, numbered_groups
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
-from hypar_opt.costs.state_tables import MAX_ENTRIES, in_mixed_radix, nodes_by_state
+from hypar_opt.costs.state_tables import in_mixed_radix, nodes_by_state
 from hypar_opt.costs.states import added_up
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.weights import unlike
 from hypar_opt.deadline import NEVER
-from hypar_opt.errors import RefusedError
 from hypar_opt.sharding.weights import replicated
 
 if TYPE_CHECKING:
@@ -41,6 +39,37 @@ _LARGEST_ARRAY = 2**22
 
 
 @dataclass(frozen=True, eq=False)
+class Partition:
+    """States in classes.
+
+    Parameters
+    ----------
+    classes : (states,)
+        The class of each state.
+    least : (kinds of boundaries, classes, classes)
+        What a boundary is charged at least for states of two classes, the source's first.
+    """
+
+    classes: NDArray[np.intp]
+    least: Integers
+
+    @property
+    def exact(self) -> bool:
+        """Whether each class is one state."""
+        return bool(self.least.shape[-1] == len(self.classes))
+
+    def merged(self, classes: NDArray[np.intp]) -> Partition:
+        """Return a partition whose classes, ``(states,)``, are unions of these."""
+        into = np.zeros(self.least.shape[-1], np.intp)
+        into[self.classes] = classes
+        order = into.argsort(kind="stable")
+        starts = np.searchsorted(into[order], np.arange(classes.max() + 1))
+        rows = np.minimum.reduceat(self.least[:, order], starts, axis=1)
+        least: Integers = np.minimum.reduceat(rows[:, :, order], starts, axis=2)
+        return Partition(classes, least)
+
+
+@dataclass(frozen=True, eq=False)
 class ClassTable:
     """A joint table whose pairs of states are charged when a solver asks for them.
 
@@ -49,13 +78,12 @@ class ClassTable:
 
     Parameters
     ----------
-    classes : (states,)
-        The class of each state; states are in canonical order.
+    partitions
+        Of the states, into few classes first and then into more. The first is not refused.
     node : (kinds of nodes, states)
+        States are in canonical order.
     allowed : (kinds of nodes, states) bool
     node_kinds : (nodes,)
-    least : (kinds of boundaries, classes, classes)
-        What a boundary is charged at least for states of two classes, the source's first.
     pairs
         Returns what a kind of boundary is charged for some states of its source and some of its
         target: ``(sources, targets)``.
@@ -64,27 +92,21 @@ class ClassTable:
         As in `CostTable`.
     """
 
-    classes: NDArray[np.intp]
+    partitions: Sequence[Partition]
     node: Integers
     allowed: NDArray[np.bool_]
     node_kinds: NDArray[np.intp]
-    least: Integers
     pairs: Callable[[int, NDArray[np.intp], NDArray[np.intp]], Integers]
     boundary_kinds: NDArray[np.intp]
     ends: NDArray[np.intp]
     unit: str
     resolution: int
 
-    @property
-    def exact(self) -> bool:
-        """Whether each class is one state."""
-        return bool(self.least.shape[-1] == len(self.classes))
-
     @cached_property
     def bound(self) -> int:
         """A lower bound on every assignment: each node and each boundary at its cheapest."""
         node = np.where(self.allowed, self.node, self.node.max()).min(axis=1)
-        least = self.least.min(axis=(1, 2))
+        least = self.partitions[0].least.min(axis=(1, 2))
         every = node[self.node_kinds].tolist() + least[self.boundary_kinds].tolist()
         return sum(map(int, every))
 
@@ -123,103 +145,33 @@ def classed(
     boundary_kinds, boundaries = kinds_of_boundaries(workload)
     alike = zip(kinds_of_nodes(workload).numbers.tolist(), allowed, strict=True)
     node_kinds, nodes = numbered((kind, row.tobytes()) for kind, row in alike)
-    _check_size(len(nodes) * len(states))
+    check_size(len(nodes) * len(states))
     node = nodes_by_state(cost, workload, nodes, len(made), deadline)
     order: Indices = in_mixed_radix(states, len(workload.choices))
     node = node[:, order]
     pairs = PairsOfStates(cost, workload, made, boundaries, node.max(axis=1)[node_kinds])
-    alignments = Alignments.of(cost.groups(workload, len(made)), made, len(workload.choices))
-    _check_size(len(boundaries) * alignments.classes**2)
-    least, highest = pairs.least(alignments, deadline)
+    groups = tuple(cost.groups(workload, len(made)))
+    own = StateClasses(groups, made, len(workload.choices))
+    least, highest = pairs.least(own, deadline)
     most = zip((node.max(axis=1), highest), (node_kinds, boundary_kinds), strict=True)
     dtype = exact_dtype(sum(sum(part[kinds].tolist()) for part, kinds in most))
+
+    partitions = [Partition(own.every, least.astype(dtype))]
+    kinds = numbered_groups(cost.level_kinds(len(made)))
+    if len(set(kinds)) < len(set(groups)):
+        # Not all levels of a kind may be permuted: what is least is so for the states of either.
+        partitions.insert(0, partitions[0].merged(replace(own, groups=kinds).every))
     return ClassTable(
-        classes=alignments.classes_of(made),
+        partitions=partitions,
         node=node.astype(dtype),
         allowed=allowed[nodes],
         node_kinds=node_kinds,
-        least=least.astype(dtype),
         pairs=lambda kind, sources, targets: pairs.of(kind, sources, targets).astype(dtype),
         boundary_kinds=boundary_kinds,
         ends=workload.ends,
         unit=cost.unit,
         resolution=cost.resolution,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Alignments:
-    """All ways to align the levels of two states, but for the order of levels of one group.
-
-    Parameters
-    ----------
-    groups
-        The group of each level.
-    states : (levels, states)
-        All of them. Classes are numbered in the order of their first states.
-    choices
-    sources, targets : (levels, alignments)
-        One pair of states for each.
-    """
-
-    groups: tuple[int, ...]
-    states: Indices
-    choices: int
-    sources: Indices
-    targets: Indices
-
-    @classmethod
-    def of(cls, groups: Sequence[int], states: Indices, choices: int) -> Alignments:
-        """Return the alignments of levels in groups.
-
-        Raises
-        ------
-        RefusedError
-            If they are more than memory allows.
-        """
-        levels = [np.flatnonzero(np.array(groups) == group) for group in dict.fromkeys(groups)]
-        counts = [math.comb(choices**2 + len(some) - 1, len(some)) for some in levels]
-        _check_size(math.prod(counts) * len(groups))
-        numbers = np.unravel_index(np.arange(math.prod(counts)), counts)
-        pairs = np.zeros((len(groups), math.prod(counts)), np.intp)
-        for some, number in zip(levels, numbers, strict=True):
-            kinds = itertools.combinations_with_replacement(range(choices**2), len(some))
-            pairs[some] = np.array(list(kinds), np.intp).T[:, number]
-        return cls(tuple(groups), states, choices, pairs // choices, pairs % choices)
-
-    @cached_property
-    def classes(self) -> int:
-        """The number of classes of states."""
-        return len(self._counts[0])
-
-    def classes_of(self, states: Indices) -> Indices:
-        """Return the classes of states, ``(levels, states)``."""
-        counts, numbers = self._counts
-        found: Indices = numbers[np.searchsorted(counts, self._counts_of(states))]
-        return found
-
-    @cached_property
-    def by_classes(self) -> tuple[Indices, Indices]:
-        """The alignments by the classes of source and target, and where each pair begins."""
-        source, target = map(self.classes_of, (self.sources, self.targets))
-        pair = source * self.classes + target
-        order = pair.argsort(kind="stable")
-        return order, np.searchsorted(pair[order], np.arange(self.classes**2))
-
-    @cached_property
-    def _counts(self) -> tuple[Indices, Indices]:
-        """The counts of each class, ascending, and its number."""
-        counts, first = np.unique(self._counts_of(self.states), return_index=True)
-        return counts, first.argsort().argsort()
-
-    def _counts_of(self, states: Indices) -> Indices:
-        """Return how many levels of each group make each choice, as one number."""
-        counts = np.zeros(states.shape[1], np.intp)
-        for group in dict.fromkeys(self.groups):
-            here = states[np.array(self.groups) == group]
-            for choice in range(self.choices):
-                counts = counts * (len(here) + 1) + (here == choice).sum(axis=0)
-        return counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,19 +206,29 @@ class PairsOfStates:
         ]
         return np.concatenate(rows)
 
-    def least(self, alignments: Alignments, deadline: Deadline) -> tuple[Integers, Integers]:
-        """Return what each kind is charged at least for two classes, and at most for any."""
-        order, starts = alignments.by_classes
-        shape = alignments.classes, alignments.classes
-        least, highest = [], []
+    def least(self, classes: StateClasses, deadline: Deadline) -> tuple[Integers, Integers]:
+        """Return what each kind is charged at least for two classes, and at most for any.
+
+        Raises
+        ------
+        RefusedError
+            If there are more alignments or pairs of classes than memory allows.
+        """
+        check_size(len(self.boundaries) * classes.count**2)
+        sources, targets = alignments(classes.groups, classes.choices)
+        pair = classes.of(sources) * classes.count + classes.of(targets)
+        order = pair.argsort(kind="stable")
+        starts = np.searchsorted(pair[order], np.arange(classes.count**2))
+        highest = np.zeros(len(self.boundaries), object)
+        every = []
         for kind in range(len(self.boundaries)):
             deadline.check()
-            charges = self._charges(kind, alignments.sources, alignments.targets)
-            least.append(np.minimum.reduceat(charges[order], starts).reshape(shape))
-            highest.append(int(charges.max()))
-        if not least:
-            return np.zeros((0, *shape), np.int64), np.zeros(0, object)
-        return np.array(least), np.array(highest, object)
+            charges = self._charges(kind, sources, targets)
+            every.append(np.minimum.reduceat(charges[order], starts))
+            highest[kind] = int(charges.max())
+        dtype = np.result_type(np.int64, *every)
+        least = np.array(every, dtype).reshape(-1, classes.count, classes.count)
+        return least, highest
 
     def _charges(self, kind: int, sources: Indices, targets: Indices) -> Integers:
         """Return a kind's charges for pairs of states, whose first axis is their levels."""
@@ -280,11 +242,3 @@ class PairsOfStates:
         number = boundary.reshape((1,) * (len(shape) - 1))
         charges = self.cost.edge(self.workload, number, [sources], [targets])
         return np.broadcast_to(added_up(charges), shape[1:])
-
-
-def _check_size(entries: int) -> None:
-    if entries > MAX_ENTRIES:
-        raise RefusedError(
-            f"all levels together need {entries:,} entries; at most {MAX_ENTRIES:,} are kept in"
-            " memory"
-        )

@@ -29,7 +29,7 @@ def improved(table: ClassTable, start: Sequence[int], deadline: Deadline) -> tup
     ):
         around[source].append((kind, True, target))
         around[target].append((kind, False, source))
-    every = np.arange(len(table.classes))
+    every = np.arange(table.node.shape[1])
 
     @lru_cache(maxsize=4096)
     def beside(kind: int, is_source: bool, other: int) -> Integers:

@@ -167,7 +167,9 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
                 charge = charge if u == layer else charge.swapaxes(1, 2)
                 known[key] = charge, *alike.of(charge)
             bucket.append(Part((v if u == layer else u,), *known[key]))
-        key = tuple((part.kind, *map(scope.index, part.scope)) for part in bucket)
+        key = tuple(
+            (part.kind, part.sender is None, *map(scope.index, part.scope)) for part in bucket
+        )
         constant = reduce(add, [part.constant for part in bucket])
         if key not in worked:
             message = _minimum([part.among(scope) for part in bucket])
@@ -200,7 +202,8 @@ class Alike:
 
 def shifted(charge: Integers, constant: Integers) -> Integers:
     """Return a charge, ``(functions, ...)``, with a constant of each function added."""
-    return charge + constant.reshape(-1, *[1] * (charge.ndim - 1))  # type: ignore[no-any-return]
+    added: Integers = charge + constant.reshape(-1, *[1] * (charge.ndim - 1))
+    return added
 
 
 def _minimum(charges: list[Integers]) -> Integers:

@@ -31,11 +31,14 @@ from hypar_opt.solvers.elimination.optima import canonical_optimum
 from hypar_opt.solvers.elimination.solve import order_of_size, pair_charges
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.state_classes import ClassTable
+    from hypar_opt.costs.state_classes import ClassTable, Partition
     from hypar_opt.deadline import Deadline
 
 _FIRST_STEP = 2**12
 """The threshold first rises by this part of the bound, and then by twice as much each time."""
+
+_EASY = 2**21
+"""Up to this many entries of a table, states are eliminated before finer classes are."""
 
 Columns = Sequence[NDArray[np.intp]]
 """By node: the columns that are left of a table, states or classes."""
@@ -143,51 +146,103 @@ def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
     NoAnswerError
         If the deadline passes.
     """
-    node, allowed = _of_classes(table)
-    of_kinds = [np.flatnonzero(row) for row in allowed]
-    classes = _eliminated(
-        table, node, [of_kinds[kind] for kind in table.node_kinds], _least_of(table), deadline
-    )
-    threshold = classes.objective
-    if table.exact:
+    every = [np.flatnonzero(row) for row in table.allowed]
+    coarsest = table.partitions[0]
+    classes = _by_classes(table, coarsest, [every[kind] for kind in table.node_kinds], deadline)
+    found.bound = threshold = classes.objective
+    if coarsest.exact:
         found.keep(classes, threshold, deadline)
         return
-    found.bound = threshold
     least = classes.least(deadline)
     step = threshold // _FIRST_STEP + 1
     while True:
-        columns = _at_most(threshold, table, classes.columns, least)
-        states = _eliminated(table, table.node, columns, table.pairs, deadline)
-        if found.keep(states, threshold, deadline):
+        left = _left(table, threshold, classes, least, deadline)
+        if isinstance(
+            left, int
+        ):  # none that is left costs less, and others more than the threshold
+            found.bound, threshold = threshold + 1, left
+            continue
+        if found.keep(left, threshold, deadline):
             return
         assert found.objective is not None
         threshold = min(threshold + step, found.objective)
         step *= 2
 
 
-def _of_classes(table: ClassTable) -> tuple[Integers, NDArray[np.bool_]]:
-    """Return each class's least charge of an allowed state, and which classes have any."""
-    order = table.classes.argsort(kind="stable")
-    starts = np.searchsorted(table.classes[order], np.arange(table.least.shape[-1]))
+def _left(
+    table: ClassTable,
+    threshold: int,
+    classes: _Restricted,
+    least: Sequence[Integers],
+    deadline: Deadline,
+) -> _Restricted | int:
+    """Eliminate the states that may be in an assignment of at most a threshold.
+
+    Where they are many, finer classes leave out more of them.
+
+    Parameters
+    ----------
+    classes, least
+        The coarsest classes, and the least cost of an assignment with each of a node's.
+
+    Returns
+    -------
+    _Restricted or int
+        A bound on those assignments, if finer classes prove one above the threshold.
+
+    Raises
+    ------
+    RefusedError, NoAnswerError
+    """
+    partition, *rest = table.partitions
+    finer = [other for other in rest if not other.exact]
+    while True:
+        states = _at_most(threshold, table, partition, classes.columns, least)
+        try:
+            most = _EASY if finer else None
+            return _eliminated(table, table.node, states, table.pairs, deadline, most)
+        except RefusedError:
+            if not finer:
+                raise
+        partition = finer.pop(0)
+        classes = _by_classes(table, partition, states, deadline)
+        if classes.objective > threshold:
+            return classes.objective
+        least = classes.least(deadline)
+
+
+def _by_classes(
+    table: ClassTable, partition: Partition, states: Columns, deadline: Deadline
+) -> _Restricted:
+    """Eliminate the classes of the states that are left: a bound.
+
+    Raises
+    ------
+    RefusedError, NoAnswerError
+    """
+    order = partition.classes.argsort(kind="stable")
+    starts = np.searchsorted(partition.classes[order], np.arange(partition.least.shape[-1]))
     charges = np.where(table.allowed, table.node, table.node.max())
-    return (
-        np.minimum.reduceat(charges[:, order], starts, axis=1),
-        np.logical_or.reduceat(table.allowed[:, order], starts, axis=1),
-    )
-
-
-def _least_of(table: ClassTable) -> PairsOf:
-    """Return the function of what kinds of boundaries are charged at least for classes."""
+    node: Integers = np.minimum.reduceat(charges[:, order], starts, axis=1)
+    known: dict[Hashable, NDArray[np.intp]] = {}
+    for own in states:
+        if own.tobytes() not in known:
+            known[own.tobytes()] = np.unique(partition.classes[own])
 
     def least(kind: int, sources: NDArray[np.intp], targets: NDArray[np.intp]) -> Integers:
-        charges: Integers = table.least[kind][np.ix_(sources, targets)]
-        return charges
+        pairs: Integers = partition.least[kind][np.ix_(sources, targets)]
+        return pairs
 
-    return least
+    columns = [known[own.tobytes()] for own in states]
+    return _eliminated(table, node, columns, least, deadline)
 
 
 def _at_most(
-    threshold: int, table: ClassTable, classes: Columns, least: Sequence[Integers]
+    threshold: int,
+    table: ClassTable,
+    partition: Partition,
+    classes: Columns,
+    least: Sequence[Integers],
 ) -> Columns:
     """Return each node's states of classes whose least cost is at most a threshold."""
     known: dict[Hashable, NDArray[np.intp]] = {}
@@ -196,15 +251,25 @@ def _at_most(
         left = own[costs <= threshold]
         key = kind, left.tobytes()
         if key not in known:
-            known[key] = np.flatnonzero(table.allowed[kind] & np.isin(table.classes, left))
+            known[key] = np.flatnonzero(table.allowed[kind] & np.isin(partition.classes, left))
         columns.append(known[key])
     return columns
 
 
 def _eliminated(
-    table: ClassTable, node: Integers, columns: Columns, pairs: PairsOf, deadline: Deadline
+    table: ClassTable,
+    node: Integers,
+    columns: Columns,
+    pairs: PairsOf,
+    deadline: Deadline,
+    most: int | None = None,
 ) -> _Restricted:
     """Eliminate what is left of a table's columns.
+
+    Parameters
+    ----------
+    most
+        Entries of a table; unless given what memory allows.
 
     Raises
     ------
@@ -225,6 +290,8 @@ def _eliminated(
     between = np.flatnonzero((sizes[table.ends] > 1).all(axis=1))
     ends = np.searchsorted(free, table.ends[between])
     order = order_of_size(tuple(sizes[free].tolist()), ends)
+    if most is not None and order.largest > most:
+        raise RefusedError(f"needs a table of {order.largest:,} entries")
     nodes = [node[kind, own] for kind, own in zip(table.node_kinds, columns, strict=True)]
     kinds: dict[int | tuple[int, int], Hashable] = {
         number: (int(table.node_kinds[n]), keys[n]) for number, n in enumerate(free.tolist())
@@ -240,10 +307,11 @@ def _eliminated(
             kinds.pop(int(np.searchsorted(free, beside)), None)
     constant = sum(int(nodes[n][0]) for n in np.flatnonzero(sizes == 1))
     graph = graph_of(len(free), ends)
+    alike: dict[tuple[int, int], tuple[Hashable, ...]] = {}
     for edge, pair in enumerate(graph.pair_of.tolist()):
         source, target = table.ends[between[edge]].tolist()
         own = int(table.boundary_kinds[between[edge]]), keys[source], keys[target], source < target
-        kinds[graph.pairs[pair]] = *kinds.get(graph.pairs[pair], ()), own
+        alike[graph.pairs[pair]] = *alike.get(graph.pairs[pair], ()), own
     of_pairs = pair_charges(graph, ends, lambda edge: charge(between[edge]))
-    every = PairwiseCharges([nodes[n][None] for n in free], of_pairs, kinds)
+    every = PairwiseCharges([nodes[n][None] for n in free], of_pairs, {**kinds, **alike})
     return _Restricted(columns, free.tolist(), constant, eliminate(every, order, deadline))
