@@ -110,6 +110,12 @@ class ClassTable:
         every = node[self.node_kinds].tolist() + least[self.boundary_kinds].tolist()
         return sum(map(int, every))
 
+    @property
+    def cheapest_states(self) -> tuple[int, ...]:
+        """Each node's allowed state of the least charge, whatever boundaries are charged."""
+        node = np.where(self.allowed, self.node, self.node.max() + 1)
+        return tuple(node.argmin(axis=1)[self.node_kinds].tolist())
+
     def price(self, assignment: Sequence[int]) -> int:
         """Return an assignment's cost, as the entries count."""
         states = np.array(assignment, np.intp)

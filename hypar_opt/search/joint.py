@@ -95,10 +95,8 @@ def _by_classes(
             raise
         result = SolveResult(None, None, Status.FEASIBLE, tables.least, MEMORY)
     if result.stopped_by == MEMORY:
-        known = [result.assignment] if result.assignment else []
-        known += [reduction.assigned(rows) for rows in level_by_level(search)]
-        if not known:
-            raise NoAnswerError(f"no answer within the {MEMORY}", MEMORY)
+        known = [reduction.assigned(rows) for rows in level_by_level(search)]
+        known.append(result.assignment or table.cheapest_states)
         plans = [improved(table, plan, search.deadline) for plan in known]
         result = replace(result, assignment=min(plans, key=table.price), objective=None)
         tables.results[:] = [result]

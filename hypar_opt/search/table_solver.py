@@ -161,6 +161,7 @@ class TableSolver:
             raise InfeasibleError(f"{which} to the constraints")
         if result.assignment is None:
             stopped_by = result.stopped_by or "limits"
+            self.least = result.bound or self.least
             raise NoAnswerError(f"no answer within the {stopped_by}", stopped_by)
         self.results.append(result)
         self.least = None

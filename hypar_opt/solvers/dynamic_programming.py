@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import repeat
-from operator import lshift
+from operator import mul
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -108,7 +108,7 @@ def _by_thresholds(table: ThresholdTable, deadline: Deadline) -> tuple[int, tupl
     """Solve all levels together as independent chains, without building their tables.
 
     Chain t decides for every layer whether at least t of its levels are model parallel. In
-    this chain data costs ``data * 2^(levels - t)`` and model ``model * 2^(t - 1)``. The chains'
+    this chain data costs ``data * n^(levels - t)`` and model ``model * n^(t - 1)``. The chains'
     canonical optima are nested, so together they are a plan.
 
     Source: docs/decisions/0005-joint-optimum.md.
@@ -123,9 +123,8 @@ def _by_thresholds(table: ThresholdTable, deadline: Deadline) -> tuple[int, tupl
         deadline.check()
         data, model, *charges = (column[start : start + _BLOCK] for column in columns)
         for t, chain in enumerate(chains, 1):
-            # Shifts, since Python's integers are exact at any number of levels.
-            data_costs = map(lshift, data, repeat(table.levels - t))
-            model_costs = map(lshift, model, repeat(t - 1))
+            data_costs = map(mul, data, repeat(table.parts ** (table.levels - t)))
+            model_costs = map(mul, model, repeat(table.parts ** (t - 1)))
             chain.extend(zip(data_costs, model_costs, *charges, strict=True))
     objective, assignment = 0, bytearray()
     for chain in chains:

@@ -69,13 +69,13 @@ class PseudoBoolean:
         data, model = (np.asarray(column, dtype)[:, None] for column in (table.data, table.model))
         graph = graph_of(len(table.data), table.ends)
         constant, linear, quadratic = _expanded(graph, np.asarray(table.pairs, dtype))
-        below = np.arange(table.levels).astype(dtype)
-        # Threshold t charges data 2^(levels - t) times and model 2^(t - 1) times.
-        charges = np.left_shift(model, below) - np.left_shift(data, below[::-1])
+        copies = [table.parts**level for level in range(table.levels)]
+        # Threshold t charges data n^(levels - t) times and model n^(t - 1) times.
+        charges = model * np.array(copies, dtype) - data * np.array(copies[::-1], dtype)
         all_data = sum(data[:, 0].tolist())
         return cls(
             graph,
-            tuple(constant + (all_data << level) for level in range(table.levels - 1, -1, -1)),
+            tuple(constant + all_data * copy for copy in reversed(copies)),
             charges + linear[:, None],
             quadratic,
         )

@@ -159,6 +159,19 @@ def test_the_joint_optimum_of_64_levels_is_found() -> None:
     assert (rows[:-1] >= rows[1:]).all()  # model parallelism at the topmost levels
 
 
+@pytest.mark.parametrize("network", ["lenet-c", "resnet-18"])
+@pytest.mark.parametrize("sizes", [(3, 3), (6, 6, 6)])
+def test_thresholds_of_levels_of_n_parts_are_solved_alike(
+    network: str, sizes: tuple[int, ...]
+) -> None:
+    asked: Any = {"hierarchy": sizes, "whole_levels": True, "batch": 216, "reading": "executed"}
+    plans = [
+        ho.solve(network, solver=solver, search="joint", **asked) for solver in ("dp", "cut", "ilp")
+    ]
+    assert {plan.solver.status for plan in plans} == {"optimal"}
+    assert len({plan.parallelism for plan in plans}) == 1
+
+
 def test_more_states_than_memory_holds_end_in_the_levelwise_plan() -> None:
     asked: Any = {"levels": 30, "level_weights": tuple(range(1, 31))}
     plan = ho.solve("vgg-e", search="joint", **asked)

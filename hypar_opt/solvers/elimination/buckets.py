@@ -39,13 +39,14 @@ class PairwiseCharges:
     pairs
         Charges ``(functions, choices, choices)`` by pair of layers; one function may stand for
         all.
-    kinds
-        By layer or pair, where it is known: those of equal kinds have equal charges.
+    layer_kinds, pair_kinds
+        Where they are known: layers, and pairs, of equal kinds have equal charges.
     """
 
     nodes: Sequence[Integers]
     pairs: Mapping[tuple[int, int], Callable[[], Integers]]
-    kinds: Mapping[int | tuple[int, int], Hashable] = FrozenDict()
+    layer_kinds: Mapping[int, Hashable] = FrozenDict()
+    pair_kinds: Mapping[tuple[int, int], Hashable] = FrozenDict()
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -150,7 +151,7 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
     known: dict[Hashable, tuple[Integers, int, Integers]] = {}
     parts: list[list[Part]] = []
     for layer, node in enumerate(charges.nodes):
-        key: Hashable = charges.kinds.get(layer, layer)
+        key: Hashable = "layer", charges.layer_kinds.get(layer, ("alone", layer))
         if key not in known:
             known[key] = node, *alike.of(node)
         parts.append([Part((), *known[key])])
@@ -160,7 +161,7 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
         deadline.check()
         bucket, scope = parts[layer], order.scopes[layer]
         for u, v in pairs[layer]:
-            key = charges.kinds.get((u, v), (u, v)), u == layer
+            key = "pair", u == layer, charges.pair_kinds.get((u, v), ("alone", u, v))
             if key not in known:
                 charge = charges.pairs[u, v]()
                 # The bucket's layer first.

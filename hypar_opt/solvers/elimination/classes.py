@@ -157,9 +157,8 @@ def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
     step = threshold // _FIRST_STEP + 1
     while True:
         left = _left(table, threshold, classes, least, deadline)
-        if isinstance(
-            left, int
-        ):  # none that is left costs less, and others more than the threshold
+        if isinstance(left, int):
+            # What was left out costs more than the threshold, though maybe less than the rest.
             found.bound, threshold = threshold + 1, left
             continue
         if found.keep(left, threshold, deadline):
@@ -293,7 +292,7 @@ def _eliminated(
     if most is not None and order.largest > most:
         raise RefusedError(f"needs a table of {order.largest:,} entries")
     nodes = [node[kind, own] for kind, own in zip(table.node_kinds, columns, strict=True)]
-    kinds: dict[int | tuple[int, int], Hashable] = {
+    kinds: dict[int, Hashable] = {
         number: (int(table.node_kinds[n]), keys[n]) for number, n in enumerate(free.tolist())
     }
     for boundary in np.setdiff1d(np.arange(len(table.ends)), between).tolist():
@@ -313,5 +312,5 @@ def _eliminated(
         own = int(table.boundary_kinds[between[edge]]), keys[source], keys[target], source < target
         alike[graph.pairs[pair]] = *alike.get(graph.pairs[pair], ()), own
     of_pairs = pair_charges(graph, ends, lambda edge: charge(between[edge]))
-    every = PairwiseCharges([nodes[n][None] for n in free], of_pairs, {**kinds, **alike})
+    every = PairwiseCharges([nodes[n][None] for n in free], of_pairs, kinds, alike)
     return _Restricted(columns, free.tolist(), constant, eliminate(every, order, deadline))
