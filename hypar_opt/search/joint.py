@@ -71,17 +71,22 @@ def _solved(search: SearchRequest, reduction: TableReduction, tables: TableSolve
     if isinstance(compact, ClassTable):
         return _by_classes(search, reduction, tables, compact)
     if compact is not None:
-        result = tables.solve_compact(compact)
-    else:
-        reduction.check_size(search.solver)
-        table, labels = reduction.apply(search.deadline)
-        start = None
-        if search.start:
-            start = reduction.assigned(
-                [search.start_of(level) or () for level in range(search.levels)]
-            )
-        result = tables.solve(table, start, labels=labels)
-    return reduction.invert(assignment_of(result))
+        return reduction.invert(assignment_of(tables.solve_compact(compact)))
+    try:
+        return _by_plain_table(search, reduction, tables)
+    except RefusedError:
+        if ClassTable in search.solver.accepted_tables:
+            _check_others(reduction)
+        raise
+
+
+def _by_plain_table(search: SearchRequest, reduction: TableReduction, tables: TableSolver) -> Rows:
+    reduction.check_size(search.solver)
+    table, labels = reduction.apply(search.deadline)
+    start = None
+    if search.start:
+        start = reduction.assigned([search.start_of(level) or () for level in range(search.levels)])
+    return reduction.invert(assignment_of(tables.solve(table, start, labels=labels)))
 
 
 def _by_classes(
@@ -121,10 +126,21 @@ def _check_memory(
     constraints = search.instance.constraints
     if not constraints.couple_layers or constraints.allow([search.layers_of(row) for row in rows]):
         return
+    (result,), tables.results = tables.results, []
+    tables.least = result.bound
+    _check_others(reduction)
+    raise RefusedError(CAPACITY)
+
+
+def _check_others(reduction: TableReduction) -> None:
+    """Let no refusal of elimination propose solvers that refuse the problem, too.
+
+    Raises
+    ------
+    NoAnswerError
+        If they do: then the best plan known is the answer.
+    """
     try:
         reduction.check_size(SOLVERS["cpsat"]())
-    except RefusedError:
-        (result,), tables.results = tables.results, []
-        tables.least = result.bound
-        raise NoAnswerError(f"no answer within the {MEMORY}", MEMORY) from None
-    raise RefusedError(CAPACITY)
+    except RefusedError as error:
+        raise NoAnswerError(error.message, MEMORY) from None

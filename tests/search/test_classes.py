@@ -237,7 +237,7 @@ def test_networks_of_the_zoo_have_the_optima_of_all_states(
     network: str, stated: dict[str, Any]
 ) -> None:
     described = find_network(network)
-    asked = {"choices": CHOICES, "reading": "executed", "batch": 64} | stated
+    asked: dict[str, Any] = {"choices": CHOICES, "reading": "executed", "batch": 64, **stated}
     instance = Instance(described, problem_of(described, **asked))
     plain, _ = ByStates(instance).apply()
     one, other = DP.solve(plain, OPTIONS), DP.solve(table_of(instance), OPTIONS)
