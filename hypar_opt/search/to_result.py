@@ -11,7 +11,7 @@ from hypar_opt.errors import NoAnswerError, RefusedError, WrongClaimError, argum
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.result import Assignments, SearchRequest, SearchResult
-from hypar_opt.solvers.base import Status
+from hypar_opt.solvers.base import MEMORY, Status
 from hypar_opt.solvers.baselines import BASELINES
 
 if TYPE_CHECKING:
@@ -142,7 +142,11 @@ def _best_known(
         origin: plan for origin, plan in known.items() if search.instance.constraints.allow(plan)
     }
     if not feasible:
-        raise NoAnswerError(f"no answer within the {stopped_by}", stopped_by)
+        problem = f"no answer within the {stopped_by}"
+        if stopped_by == MEMORY:  # of this machine, where the constraint is an accelerator's
+            limit = argument("constraints.memory")
+            problem = f"no plan known keeps to {limit}, and to compare all takes too much memory"
+        raise NoAnswerError(problem, stopped_by)
     # min() returns the first of equals, and dicts keep the order of insertion.
     return min(feasible.items(), key=lambda item: search.total(item[1]))
 
