@@ -113,6 +113,7 @@ bench: $(VENV)/.installed-dev
 	-$(BIN)/python -m benchmarks.peers
 	-$(BIN)/python -m benchmarks.graphs
 	-$(BIN)/python -m benchmarks.three_choices
+	-$(BIN)/python -m benchmarks.answers
 	-$(BIN)/python -m benchmarks.cp_sat
 	-$(BIN)/python -m benchmarks.simulator
 	-$(BIN)/python -m benchmarks.closed_form

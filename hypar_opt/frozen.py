@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import cached_property, wraps
 from typing import Any, NoReturn, TypeVar
 
+_PLAIN = frozenset({int, str, bool, float, type(None)})
+"""Types that hold nothing else: most of what is in the rows of results."""
+
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -36,6 +39,8 @@ def frozen(value: Value) -> Value:
     Arrays become read-only in place; containers are copied.
     """
     kept: Any = value
+    if type(kept) in _PLAIN:
+        return value
     if hasattr(kept, "setflags"):  # an array; not every caller needs numpy
         kept.setflags(write=False)
     elif isinstance(kept, Mapping):

@@ -45,7 +45,7 @@ class Hierarchy:
 
     @property
     def shown(self) -> str:
-        """The number of accelerators as shown in a title: ``2^4 = 16``, ``6 x 8 = 48``, or ``3``."""
+        """The accelerators as a title shows them: ``2^4 = 16``, ``6 x 8 = 48``, or ``3``."""
         count = f"{self.accelerators:,}"
         if self.of_halves:
             return f"2^{self.levels} = {count}"

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
@@ -65,6 +65,23 @@ class CostModel(ABC):
         Boundaries from shared weights (`Workload.is_weight_boundary`) are free: tables charge
         mismatches.
         """
+
+    def level_kinds(self, levels: int) -> Sequence[Hashable]:
+        """Return a key of each level: levels of one kind have equal rates and as many parts.
+
+        The fewer the kinds, the more levels are solved jointly. Each level is of a kind of its
+        own unless a cost model knows better.
+        """
+        return range(levels)
+
+    def groups(self, workload: Workload, levels: int) -> Sequence[int]:  # noqa: ARG002
+        """Return the group of each level: levels whose permutation changes no boundary's charge.
+
+        What a boundary is charged over all levels is the same if the levels of a group are
+        permuted in the states of both of its ends. Each level is a group of its own unless a cost
+        model knows better.
+        """
+        return range(levels)
 
     def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:  # noqa: ARG002
         """Return the charges of all levels together by thresholds; None if they depend on more."""

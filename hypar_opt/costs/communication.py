@@ -13,7 +13,7 @@ import numpy as np
 from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.reading_factors import conversions_of, reductions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
-from hypar_opt.costs.states import ByLevel, Copies, copies_of, levels_of
+from hypar_opt.costs.states import ByLevel, Copies, copies_of, levels_of, runs_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError, argument
@@ -225,6 +225,19 @@ class CommunicationCost(CostModel):
     def _conversions(self, workload: Workload, parts: int) -> NDArray[np.int64]:
         """Return the parts of an element that a boundary moves for each pair of choices."""
         return conversions_of(workload, self.reading, self.phases, parts, self._unit)
+
+    def level_kinds(self, levels: int) -> list[tuple[int, int]]:
+        """Return the weight and the parts of each level."""
+        weights = self.level_weights or (1,) * levels
+        return list(zip(weights, self._parts(levels), strict=False))
+
+    def groups(self, workload: Workload, levels: int) -> Sequence[int]:
+        """Return the runs of levels of one kind; where all weigh the same, the kinds."""
+        if workload.layouts.reads_whole and not self._row.gathers_last:
+            return range(levels)  # a level is charged for the copies that those above leave
+        kinds = self.level_kinds(levels)
+        # Where levels weigh otherwise, what lies between two tells them apart.
+        return runs_of(kinds) if len(set(self.level_weights)) > 1 else [*map(kinds.index, kinds)]
 
     def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:
         """Return the charges of all levels together, for two choices and equal levels.

@@ -121,12 +121,15 @@ def memory_load(workload: Workload, parts: Integers, problem: ProblemFields) -> 
         Its levels, element bytes, optimizer, and whether it is inference, are used.
     """
     element_bytes = problem.element_bytes
-    layouts, parts = workload.layouts, parts.astype(object)
-    undecided = problem.hierarchy.accelerators // parts.prod(axis=0)
+    accelerators = problem.hierarchy.accelerators
+    each = 2 * element_bytes + problem.constraints.optimizer_bytes(element_bytes)
+    dtype = exact_dtype(each * workload.elements * accelerators)
+    layouts, parts = workload.layouts, parts.astype(dtype)
+    undecided = accelerators // parts.prod(axis=0)
 
     def held(elements: tuple[int, ...], numbers: NDArray[np.intp]) -> Integers:
         copied = np.where(numbers < FIRST_SPLIT, parts, 1).prod(axis=0)
-        load: Integers = np.array(elements, object) * copied * undecided
+        load: Integers = np.array(elements, dtype) * copied * undecided
         return load
 
     shard = held(workload.stored, layouts.weight)
@@ -137,7 +140,7 @@ def memory_load(workload: Workload, parts: Integers, problem: ProblemFields) -> 
     if not problem.inference:
         # Gradients are as large as weights, and errors as feature maps.
         load = 2 * load + problem.constraints.optimizer_bytes(element_bytes) * shard
-    return load
+    return load.astype(object)
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,6 @@ def reductions_of(
         node.statistics[0] * forward + node.statistics[1] * backward for node in workload.nodes
     ]
     # No layer reads the error of the network's input; AccPar still charges it.
-    with_source = {edge.target for edge in workload.boundaries if not edge.weights}
     errors = (row.input_error or 0) * backward
     channels = [n for n, name in enumerate(layouts.names) if name in (CHANNEL, SHUFFLED)]
     whole = layouts.whole
@@ -106,7 +105,7 @@ def reductions_of(
             (
                 (read < FIRST_SPLIT) & ~whole,
                 [
-                    errors * size if row.first_input_error or layer in with_source else 0
+                    errors * size if row.first_input_error or layer in workload.readers else 0
                     for layer, size in enumerate(sizes)
                 ],
             )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.costs.kinds import kinds_of_boundaries, numbered
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.state_tables import canonical_states
 from hypar_opt.costs.states import added_up, parts_of
@@ -132,26 +133,35 @@ def _over_all_levels(
         return levels
     choices = np.array([(0,) * workload.shared + tuple(row) for row in rows], np.intp)
     states = np.array(canonical_states(len(rows), len(workload.choices)), np.intp).T
-    # A shared tensor has boundaries with layers only: each boundary has at most one at its ends.
-    is_end = np.isin(workload.ends, tensors)
-    boundaries = np.flatnonzero(is_end.any(axis=1))
-    totals: Integers = np.zeros((len(workload.nodes), states.shape[1]), object)
+    # A tensor neighbours layers alone: each boundary has one at an end, or none.
+    boundaries, at = np.nonzero(np.isin(workload.ends, tensors))
+    own, other = workload.ends[boundaries, at], workload.ends[boundaries, 1 - at]
+    kinds = kinds_of_boundaries(workload).numbers[boundaries]
+    # What is alike is charged once: the kind and end of a boundary, and its other end's choices.
+    alike = np.ascontiguousarray(np.column_stack([kinds, at, choices[:, other].T]))
+    numbers, first = numbered(row.tobytes() for row in alike)
+    charged: list[Integers] = []
     step = max(1, _LARGEST_ARRAY // states.size)
-    for first in range(0, len(boundaries), step):
-        some = boundaries[first : first + step]
+    for some in np.split(first, range(step, len(first), step)):
         sources, targets = (
-            [np.where(is_end[some, end], states[..., None], choices[:, None, nodes])]
-            for end, nodes in enumerate(workload.ends[some].T)
+            [np.where(at[some] == end, states[..., None], choices[:, None, other[some]])]
+            for end in range(2)
         )
-        charges = added_up(cost.edge(workload, some[None], sources, targets))
-        charges = np.broadcast_to(charges, (states.shape[1], len(some)))
-        np.add.at(totals, workload.ends[some][is_end[some]], charges.T)
-    for node in workload.tensor_writers:
-        total, kept = totals[node], states
-        if even:
-            fits = _into_equal_parts(workload, node, states, even)
-            total, kept = total[fits], states[:, fits]
-        for level, column in zip(levels, kept[:, total.argmin()].tolist(), strict=True):
+        charges = added_up(cost.edge(workload, boundaries[some][None], sources, targets))
+        charged += [*np.broadcast_to(charges, (states.shape[1], len(some))).T]
+    beside: dict[int, list[int]] = {node: [] for node in workload.tensor_writers}
+    for node, number in zip(own.tolist(), numbers.tolist(), strict=True):
+        beside[node].append(number)
+    least: dict[Hashable, list[int]] = {}
+    for node, around in beside.items():
+        key = tuple(around), even and tuple(workload.split_sizes[:, node])
+        if key not in least:
+            total, kept = added_up([charged[number] for number in around]), states
+            if even:
+                fits = _into_equal_parts(workload, node, states, even)
+                total, kept = total[fits], states[:, fits]
+            least[key] = kept[:, total.argmin()].tolist()
+        for level, column in zip(levels, least[key], strict=True):
             level[node] = column
     return levels
 

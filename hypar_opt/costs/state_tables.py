@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.base import CostModel
+from hypar_opt.costs.kinds import kinds_of_boundaries
 from hypar_opt.costs.states import Indices, added_up, every_state
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
-from hypar_opt.sharding.layouts import kind_of_boundary
 
 if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
@@ -138,7 +138,8 @@ def factored(
             np.moveaxis(full.reshape(len(full), choices, math.prod(prefixes), choices), 1, 2)
         )
     largest = sum(sum(row.max(axis=(1, 2, 3), initial=0).tolist()) for row in pairs)
-    node = _nodes(cost, workload, levels, largest, deadline)
+    every = np.arange(len(workload.nodes))
+    node = nodes_by_state(cost, workload, every, levels, deadline, largest)
     pairs = [np.array(pair, node.dtype) for pair in pairs]
     each_choice = [(choice,) for choice in range(choices)]
     node, pairs = with_penalties(workload, node, pairs, each_choice)
@@ -163,30 +164,20 @@ def expanded(
     check_states(len(workload.nodes), choices**2, levels)
     states = canonical_states(levels, choices, deadline)
     order = in_mixed_radix(states, choices)
-    charged: list[tuple[Indices, Integers]] = []
-    for boundaries in _alike(workload):
+    kinds, of_kinds = kinds_of_boundaries(workload)
+    charged: list[Integers] = []
+    for boundary in of_kinds:
         deadline.check()
-        total = added_up(_edges(cost, workload, levels, boundaries[:1]))
-        charged.append((boundaries, np.broadcast_to(total, (1, *[choices] * 2 * levels))))
-    largest = sum(len(alike) * int(charge.max()) for alike, charge in charged)
-    node = _nodes(cost, workload, levels, largest, deadline)[:, order]
+        total = added_up(_edges(cost, workload, levels, boundary[None]))
+        charged.append(np.broadcast_to(total, (1, *[choices] * 2 * levels)))
+    largest = sum(int(charged[kind].max()) for kind in kinds)
+    every = np.arange(len(workload.nodes))
+    node = nodes_by_state(cost, workload, every, levels, deadline, largest)[:, order]
     edge: Integers = np.zeros((len(workload.ends), len(states), len(states)), node.dtype)
-    for boundaries, charge in charged:
-        edge[boundaries] = charge.reshape(edge.shape[1:])[order[:, None], order]
+    for kind, charge in enumerate(charged):
+        edge[kinds == kind] = charge.reshape(edge.shape[1:])[order[:, None], order]
     node, (edge,) = with_penalties(workload, node, [edge], states)
     return CostTable(node, edge, workload.ends, workload.baselines, cost.unit, cost.resolution)
-
-
-def _alike(workload: Workload) -> list[Indices]:
-    """Return boundaries to be charged together: equal boundaries with replicas.
-
-    Repetitions of a block have equal ones, and charging the choices of all levels takes long.
-    """
-    alike: dict[Hashable, list[int]] = {}
-    for boundary, coupled in enumerate(workload.replica_boundaries.tolist()):
-        kind = kind_of_boundary(workload, boundary) if coupled else boundary
-        alike.setdefault(kind, []).append(boundary)
-    return [np.array(boundaries, np.intp) for boundaries in alike.values()]
 
 
 def _edges(
@@ -199,21 +190,25 @@ def _edges(
     return cost.edge(workload, numbers.reshape(-1, *[1] * 2 * levels), sources, targets)
 
 
-def _nodes(
-    cost: CostModel, workload: Workload, levels: int, beside: int, deadline: Deadline
+def nodes_by_state(
+    cost: CostModel,
+    workload: Workload,
+    nodes: Indices,
+    levels: int,
+    deadline: Deadline,
+    beside: int = 0,
 ) -> Integers:
-    """Return each node's charge of each state, ``(nodes, states)``, in mixed-radix order.
+    """Return what nodes are charged for each state, ``(nodes, states)``, in mixed-radix order.
 
     Its integers hold every sum of these and all other charges.
     """
     columns = len(workload.choices) ** levels
     states = every_state(len(workload.choices), levels)
-    nodes = np.arange(len(workload.nodes)).reshape(-1, *[1] * levels)
     step = max(1, _LARGEST_ARRAY // columns)
     totals = []
     for first in range(0, len(nodes), step):
         deadline.check()
-        some = nodes[first : first + step]
+        some = nodes[first : first + step].reshape(-1, *[1] * levels)
         total = added_up(cost.node(workload, some, states))
         shape = (len(some), *[len(workload.choices)] * levels)
         totals.append(np.broadcast_to(total, shape).reshape(len(some), columns))

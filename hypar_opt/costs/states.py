@@ -8,8 +8,9 @@ the topmost levels is then computed once for all choices below.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, overload
 
@@ -64,6 +65,12 @@ def levels_of(states: States) -> int:
 def shape_of(nodes: Indices, states: States) -> tuple[int, ...]:
     """Return the shape of nodes and their states together."""
     return np.broadcast_shapes(nodes.shape, *(block.shape[1:] for block in states))
+
+
+def runs_of(kinds: Sequence[Hashable]) -> list[int]:
+    """Return the number of the run of equal levels that each level is in, by kinds of levels."""
+    runs = itertools.groupby(kinds)
+    return [number for number, (_, run) in enumerate(runs) for _ in run]
 
 
 class ByLevel(Sequence[Integers]):

@@ -235,7 +235,7 @@ class Plan(Displayed, ProblemFields):
                 raise rule(f"layouts: should be in files of {SCHEMA!r} alone")
             return self
         stored = self.layouts or {}
-        wrong = next((name for name in stored if name not in self.layers), None)
+        wrong = min(stored.keys() - set(self.layers), default=None)
         if wrong is not None:
             raise rule(f"layouts: should be of the network's layers, got {wrong!r}")
         for name in self.layers:

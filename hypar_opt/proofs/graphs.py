@@ -27,7 +27,7 @@ from pydantic import Field, Strict
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.deadline import NEVER
 from hypar_opt.documents.document import Document
-from hypar_opt.errors import CheckFailedError
+from hypar_opt.errors import CheckFailedError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,16 +107,19 @@ def too_large(choices: Sequence[int], ends: NDArray[np.intp]) -> str | None:
         Of each layer, the number that it may take.
     ends : (edges, 2)
     """
-    from hypar_opt.solvers.elimination.solve import refusal_of_size
+    from hypar_opt.solvers.elimination.solve import order_of_size
 
     sources, targets = ends.T
     chain = (targets == sources + 1).all() and (np.diff(sources) > 0).all()
     # Of two choices a flow may be the proof, and of a chain potentials are.
     if chain or max(choices) <= 2:
         return None
-    refusal = refusal_of_size(choices, ends)
-    # Programs find an optimum, but no proof that additions check.
-    return refusal and refusal.removesuffix(", try ilp or cpsat")
+    try:
+        order_of_size(tuple(choices), ends)
+    except RefusedError as error:
+        # Programs find an optimum, but no proof that additions check.
+        return error.message.removesuffix(", try ilp or cpsat")
+    return None
 
 
 def _maximum_flow(table: CostTable) -> FlowProof:

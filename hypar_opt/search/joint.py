@@ -5,25 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hypar_opt.costs.state_classes import ClassTable
+from hypar_opt.deadline import NEVER
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.search.check_result import assignment_of
-from hypar_opt.search.levelwise import levelwise
-from hypar_opt.search.reductions import ByStates, reduction_of
+from hypar_opt.search.levelwise import level_by_level, levelwise
+from hypar_opt.search.local_search import improved
+from hypar_opt.search.reductions import reduction_of
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.to_result import to_result
+from hypar_opt.solvers import SOLVERS
+from hypar_opt.solvers.base import CAPACITY, MEMORY, SolveResult, Status
 
 if TYPE_CHECKING:
-    from hypar_opt.search.reductions import TableReduction
-    from hypar_opt.search.result import SearchRequest, SearchResult
+    from collections.abc import Sequence
 
-MAX_STATES_SOLVED_DIRECTLY = 3**4
-"""Up to this many states per layer, elimination on a graph is as fast as the bound by counts."""
+    from hypar_opt.search.reductions import TableReduction
+    from hypar_opt.search.result import Rows, SearchRequest, SearchResult
 
 
 def joint(search: SearchRequest) -> SearchResult:
     """Find the cheapest plan over all levels together.
 
-    They are one table: of thresholds if these can state the problem, else of states.
+    They are one table: of thresholds where that states the problem, or else of states. Where a
+    limit or the memory ends the search, the plan of a level-by-level search is known, too.
 
     Raises
     ------
@@ -37,67 +42,105 @@ def joint(search: SearchRequest) -> SearchResult:
         return replace(levelwise(search), scope="joint")
     reduction = reduction_of(search.instance)
     tables = TableSolver(search, 1)
+    known: Sequence[Rows] = ()
     try:
         search.deadline.check()
-        if isinstance(reduction, ByStates) and _has_bound_by_counts(search):
-            rows, stopped_by = _from_counts(search, reduction, tables)
-        else:
-            rows, stopped_by = _solved(search, reduction, tables), None
+        if search.deadline != NEVER:  # found before the deadline, which leaves no time for it
+            known = level_by_level(search)
+        rows = _solved(search, reduction, tables)
     except NoAnswerError as error:
-        return to_result(search, "joint", [], tables, error.stopped_by)
-    return to_result(search, "joint", rows, tables, stopped_by)
+        if error.stopped_by == MEMORY:
+            known = known or level_by_level(search)
+        return to_result(search, "joint", [], tables, error.stopped_by, known)
+    return to_result(search, "joint", rows, tables, None, known)
 
 
-def _solved(
-    search: SearchRequest, reduction: TableReduction, tables: TableSolver
-) -> list[tuple[int, ...]]:
-    """Solve the table of a reduction, and return the choices of each level."""
-    reduction.check_size(search.solver, search.deadline)
-    compact = reduction.compact(search.solver, search.deadline)
-    if compact is not None:
-        result = tables.solve_compact(compact)
-    else:
-        table, labels = reduction.apply(search.deadline)
-        start = None
-        if search.start:
-            start = reduction.assigned(
-                [search.start_of(level) or () for level in range(search.levels)]
-            )
-        result = tables.solve(table, start, labels=labels)
-    return reduction.invert(assignment_of(result))
+def _solved(search: SearchRequest, reduction: TableReduction, tables: TableSolver) -> Rows:
+    """Solve the table of a reduction, and return the choices of each level.
 
-
-def _has_bound_by_counts(search: SearchRequest) -> bool:
-    """Return whether states are many and have a bound by counts that may be attained."""
-    # Imported late: most problems have thresholds.
-    from hypar_opt.search.bound_by_counts import few_levels_alike
-
-    instance = search.instance
-    choices = len(instance.workload.choices)
-    return (
-        choices**search.levels > MAX_STATES_SOLVED_DIRECTLY
-        and instance.workload.has_replicas
-        and few_levels_alike(instance.problem)
-        # A program has a size of its own, up to which elimination ends, too.
-        and search.solver.max_columns is None
-    )
-
-
-def _from_counts(
-    search: SearchRequest, states: ByStates, tables: TableSolver
-) -> tuple[list[tuple[int, ...]], str | None]:
-    """Solve for counts, and also return what stopped the proof.
-
-    A plan that attains the bound of counts is optimal. Else states decide, if memory allows.
+    Raises
+    ------
+    RefusedError, InfeasibleError, WrongClaimError
+    NoAnswerError
+        If a limit comes first, or a compact table is larger than memory allows.
     """
-    from hypar_opt.search.bound_by_counts import by_counts
+    try:
+        compact = reduction.compact(search.solver, search.deadline)
+    except RefusedError as error:
+        raise NoAnswerError(error.message, MEMORY) from None
+    if isinstance(compact, ClassTable):
+        return _by_classes(search, reduction, tables, compact)
+    if compact is not None:
+        return reduction.invert(assignment_of(tables.solve_compact(compact)))
+    try:
+        return _by_plain_table(search, reduction, tables)
+    except RefusedError:
+        if ClassTable in search.solver.accepted_tables:
+            _check_others(reduction)
+        raise
 
-    by_count = TableSolver(search, 1)
-    rows, optimal = by_counts(search, by_count)
-    if not optimal:
-        try:
-            return _solved(search, states, tables), None
-        except RefusedError:
-            pass
-    tables.results += by_count.results
-    return rows, None if optimal else "memory"
+
+def _by_plain_table(search: SearchRequest, reduction: TableReduction, tables: TableSolver) -> Rows:
+    reduction.check_size(search.solver)
+    table, labels = reduction.apply(search.deadline)
+    start = None
+    if search.start:
+        start = reduction.assigned([search.start_of(level) or () for level in range(search.levels)])
+    return reduction.invert(assignment_of(tables.solve(table, start, labels=labels)))
+
+
+def _by_classes(
+    search: SearchRequest, reduction: TableReduction, tables: TableSolver, table: ClassTable
+) -> Rows:
+    """Solve a table of classes of states; where memory ends the proof, improve what is known."""
+    try:
+        result = tables.solve_compact(table)
+    except NoAnswerError as error:
+        if error.stopped_by != MEMORY:
+            raise
+        result = SolveResult(None, None, Status.FEASIBLE, tables.least, MEMORY)
+    if result.stopped_by == MEMORY:
+        known = [reduction.assigned(rows) for rows in level_by_level(search)]
+        known.append(result.assignment or table.cheapest_states)
+        plans = [improved(table, plan, search.deadline) for plan in known]
+        result = replace(result, assignment=min(plans, key=table.price), objective=None)
+        tables.results[:] = [result]
+    rows = reduction.invert(assignment_of(result))
+    if result.status is Status.OPTIMAL:
+        _check_memory(search, reduction, tables, rows)
+    return rows
+
+
+def _check_memory(
+    search: SearchRequest, reduction: TableReduction, tables: TableSolver, rows: Rows
+) -> None:
+    """Refuse an optimum that exceeds the memory of an accelerator: it is a bound and no plan.
+
+    Raises
+    ------
+    RefusedError
+        If other solvers may find the optimum within the memory.
+    NoAnswerError
+        If the problem is too large for them.
+    """
+    constraints = search.instance.constraints
+    if not constraints.couple_layers or constraints.allow([search.layers_of(row) for row in rows]):
+        return
+    (result,), tables.results = tables.results, []
+    tables.least = result.bound
+    _check_others(reduction)
+    raise RefusedError(CAPACITY)
+
+
+def _check_others(reduction: TableReduction) -> None:
+    """Let no refusal of elimination propose solvers that refuse the problem, too.
+
+    Raises
+    ------
+    NoAnswerError
+        If they do: then the best plan known is the answer.
+    """
+    try:
+        reduction.check_size(SOLVERS["cpsat"]())
+    except RefusedError as error:
+        raise NoAnswerError(error.message, MEMORY) from None

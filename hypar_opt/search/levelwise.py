@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.level_tables import level_table
-from hypar_opt.errors import NoAnswerError
+from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError
 from hypar_opt.search.check_result import assignment_of
+from hypar_opt.search.result import Rows, SearchRequest
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.to_result import to_result
 from hypar_opt.sharding.weights import with_users
+from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 
 if TYPE_CHECKING:
-    from hypar_opt.search.result import SearchRequest, SearchResult
+    from collections.abc import Iterator
+
+    from hypar_opt.search.result import SearchResult
 
 
 def levelwise(search: SearchRequest) -> SearchResult:
@@ -32,21 +36,40 @@ def levelwise(search: SearchRequest) -> SearchResult:
 
     Source: Algorithm 2.
     """
-    instance = search.instance
-    cost, workload = instance.cost, instance.workload
     tables = TableSolver(search, search.levels)
-    rows: list[tuple[int, ...]] = []
+    rows: Rows = []
     try:
-        for level, name in enumerate(instance.problem.hierarchy.names):
-            search.deadline.check()
-            table = level_table(cost, workload, rows)
-            limited = instance.constraints.level(table, rows)
-            ways = instance.constraints.in_ways(table, rows)
-            labels = instance.labels(name)
-            start, suffix = search.start_of(level), f"-{name}"
-            result = tables.solve(limited, start, suffix, labels, ways=ways)
-            # Greedy: the next level splits what this level's choices leave.
-            rows.append(with_users(workload, assignment_of(result)))
+        rows.extend(_solved(search, tables))  # those of the levels solved before a limit
     except NoAnswerError as error:
         return to_result(search, "level", rows, tables, error.stopped_by)
     return to_result(search, "level", rows, tables)
+
+
+def level_by_level(search: SearchRequest) -> list[Rows]:
+    """Return the plan that elimination finds level by level; none if it finds none in time.
+
+    A charge that joins several levels is not seen in the table of one, but its choices are a plan.
+    """
+    own = SearchRequest(search.instance, DynamicProgramming(), deadline=search.deadline)
+    try:
+        return [list(_solved(own, TableSolver(own, own.levels)))]
+    except (NoAnswerError, InfeasibleError, RefusedError):
+        return []
+
+
+def _solved(search: SearchRequest, tables: TableSolver) -> Iterator[tuple[int, ...]]:
+    """Yield all nodes' choices at each level, H1 first."""
+    instance = search.instance
+    cost, workload = instance.cost, instance.workload
+    rows: Rows = []
+    for level, name in enumerate(instance.problem.hierarchy.names):
+        search.deadline.check()
+        table = level_table(cost, workload, rows)
+        limited = instance.constraints.level(table, rows)
+        ways = instance.constraints.in_ways(table, rows)
+        labels = instance.labels(name)
+        start, suffix = search.start_of(level), f"-{name}"
+        result = tables.solve(limited, start, suffix, labels, ways=ways)
+        # Greedy: what this level chose is what the next one has to split.
+        rows.append(with_users(workload, assignment_of(result)))
+        yield rows[-1]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
+from hypar_opt.costs.state_classes import ClassTable, classed
 from hypar_opt.costs.state_tables import (
     FactoredTable,
     canonical_states,
@@ -15,6 +16,7 @@ from hypar_opt.costs.state_tables import (
     expanded,
     factored,
 )
+from hypar_opt.costs.table import chain_ends
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
@@ -37,9 +39,7 @@ class TableReduction(Protocol):
     def accepts(cls, instance: Instance) -> Self | None:
         """Return the reduced problem; None if this reduction does not apply."""
 
-    def check_size(
-        self, solver: Solver, deadline: Deadline = NEVER, *, instead: str = "try dp"
-    ) -> None:
+    def check_size(self, solver: Solver, *, instead: str = "try dp") -> None:
         """Refuse a problem that the solver would refuse, before its table is built.
 
         Parameters
@@ -55,7 +55,7 @@ class TableReduction(Protocol):
 
     def compact(
         self, solver: Solver, deadline: Deadline = NEVER
-    ) -> ThresholdTable | FactoredTable | None:
+    ) -> ThresholdTable | FactoredTable | ClassTable | None:
         """Return the compact table, if the solver accepts it and it states the whole problem."""
 
     def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:
@@ -88,9 +88,7 @@ class ByThresholds:
         table = thresholds_of(instance)
         return None if table is None else cls(instance, table)
 
-    def check_size(
-        self, solver: Solver, deadline: Deadline = NEVER, *, instead: str = "try dp"
-    ) -> None:
+    def check_size(self, solver: Solver, *, instead: str = "try dp") -> None:
         """Thresholds are as many tables of a level as there are levels."""
 
     def compact(self, solver: Solver, deadline: Deadline = NEVER) -> ThresholdTable | None:  # noqa: ARG002
@@ -129,31 +127,33 @@ class ByStates:
     def accepts(cls, instance: Instance) -> Self | None:
         return cls(instance)
 
-    def check_size(
-        self, solver: Solver, deadline: Deadline = NEVER, *, instead: str = "try dp"
-    ) -> None:
+    def check_size(self, solver: Solver, *, instead: str = "try dp") -> None:
         workload = self.instance.workload
         choices = len(workload.choices)
         levels, nodes = self.instance.problem.levels, len(workload.nodes)
         check_states(nodes, choices, levels)
         size = nodes, len(workload.ends), choices**levels
         refusal = too_large(solver.max_columns, *size, instead=instead)
-        if not refusal and workload.has_replicas:
-            allowed = self.instance.constraints.allowed(self._states(deadline), deadline)
-            refusal = solver.refuses_size(allowed.sum(axis=1).tolist(), workload.ends)
         if refusal:
             raise RefusedError(refusal)
 
-    def compact(self, solver: Solver, deadline: Deadline = NEVER) -> FactoredTable | None:
-        constraints = self.instance.constraints
-        # A factored table has no loads, so a memory limit needs the plain table.
-        if FactoredTable not in solver.accepted_tables or constraints.couple_layers:
+    def compact(
+        self, solver: Solver, deadline: Deadline = NEVER
+    ) -> FactoredTable | ClassTable | None:
+        instance, constraints = self.instance, self.instance.constraints
+        levels, workload = instance.problem.levels, instance.workload
+        chain = np.array_equal(workload.ends, chain_ends(len(workload.nodes)))
+        # Neither has loads: on a chain a memory limit needs the plain table.
+        if ClassTable not in solver.accepted_tables or (chain and constraints.couple_layers):
             return None
-        cost, workload = self.instance.cost, self.instance.workload
-        table = factored(cost, workload, self.instance.problem.levels, deadline)
-        if table is None:
-            return None
-        return constraints.factored(table, self._states(deadline), deadline)
+        check_states(len(workload.nodes), len(workload.choices), levels)
+        states = self._states(deadline)
+        if chain:
+            table = factored(instance.cost, workload, levels, deadline)
+            if table is not None:
+                return constraints.factored(table, states, deadline)
+        allowed = constraints.allowed(states, deadline)
+        return classed(instance.cost, workload, states, allowed, deadline)
 
     def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:
         instance, levels = self.instance, self.instance.problem.levels

@@ -22,6 +22,9 @@ Progress = Callable[[int, int], None]
 
 Assignments = tuple[tuple[int, ...], ...]
 
+Rows = list[tuple[int, ...]]
+"""The choices of all nodes, ``(levels, nodes)``, H1 first."""
+
 
 def silent(done: int, of: int) -> None:
     """Report no progress."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.costs.state_tables import FactoredTable
 from hypar_opt.errors import (
     InfeasibleError,
@@ -78,7 +79,7 @@ class TableSolver:
         left = self._search.deadline.left()
         return replace(options, time_limit=left, export=export, warm_start=start, labels=labels)
 
-    def solve_compact(self, table: ThresholdTable | FactoredTable) -> SolveResult:
+    def solve_compact(self, table: ThresholdTable | FactoredTable | ClassTable) -> SolveResult:
         """Solve all levels together by a compact table that is never expanded.
 
         Raises
@@ -90,6 +91,8 @@ class TableSolver:
             raise RefusedError(refusal)
         if isinstance(table, FactoredTable):
             self.least = least_cost(table.node, *table.pairs)
+        elif isinstance(table, ClassTable):
+            self.least = table.bound
         return self.checked(apart.solve(self._search.solver, table, self.options()))
 
     def solve(
@@ -157,6 +160,7 @@ class TableSolver:
             raise InfeasibleError(f"{which} to the constraints")
         if result.assignment is None:
             stopped_by = result.stopped_by or "limits"
+            self.least = result.bound or self.least
             raise NoAnswerError(f"no answer within the {stopped_by}", stopped_by)
         self.results.append(result)
         self.least = None

@@ -11,7 +11,7 @@ from hypar_opt.errors import NoAnswerError, RefusedError, WrongClaimError, argum
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.result import Assignments, SearchRequest, SearchResult
-from hypar_opt.solvers.base import Status
+from hypar_opt.solvers.base import MEMORY, Status
 from hypar_opt.solvers.baselines import BASELINES
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def to_result(
     nodes: Sequence[tuple[int, ...]],
     tables: TableSolver,
     stopped_by: str | None = None,
+    known: Sequence[Sequence[tuple[int, ...]]] = (),
 ) -> SearchResult:
     """Return the result of the solved tables; unsolved levels get a baseline's choices.
 
@@ -31,6 +32,8 @@ def to_result(
     ----------
     nodes : (levels, nodes)
         The choices found, including those of shared nodes.
+    known
+        The choices found level by level, if any, beside a search of all levels.
 
     Raises
     ------
@@ -49,7 +52,7 @@ def to_result(
     # A gap is a limit set on purpose: a plan within it is kept.
     unproved = not (solved or stopped_by in (None, "gap"))
     if len(rows) < search.levels or unproved or not _fits(search, plan):
-        found_by, plan = _best_known(search, rows, stopped_by or "limits")
+        found_by, plan = _best_known(search, rows, stopped_by or "limits", known)
     # Another plan gets its own cheapest layouts.
     tensors = search.tensors_of(tuple(nodes)) if found_by is None else None
     # The bound is compared with the plan's own price, not with the solver's objective.
@@ -107,12 +110,15 @@ def _fits(search: SearchRequest, plan: Assignments) -> bool:
 
 
 def _best_known(
-    search: SearchRequest, rows: Sequence[tuple[int, ...]], stopped_by: str
+    search: SearchRequest,
+    rows: Sequence[tuple[int, ...]],
+    stopped_by: str,
+    levelwise: Sequence[Sequence[tuple[int, ...]]],
 ) -> tuple[str | None, Assignments]:
     """Return the cheapest known feasible plan once a limit was reached, and its origin.
 
-    Ties go to the search's own plan, then to the warm start, then to the solved levels with a
-    baseline below, then to a baseline.
+    Ties go to the search's own plan, then to the warm start, then to the plan found level by
+    level, then to the solved levels with a baseline below, then to a baseline.
 
     Raises
     ------
@@ -123,6 +129,8 @@ def _best_known(
     known: dict[str | None, Assignments] = {None: tuple(rows)} if solved == levels else {}
     if search.start:
         known["the plan to start from"] = search.start
+    for nodes in levelwise:
+        known["the levelwise plan"] = tuple(map(search.layers_of, nodes))
     baselines = search.instance.workload.baselines
     # Keep the solved levels above if there are any, and try the baseline from H1 as well.
     for first in sorted({solved % levels, 0}, reverse=True):
@@ -134,7 +142,11 @@ def _best_known(
         origin: plan for origin, plan in known.items() if search.instance.constraints.allow(plan)
     }
     if not feasible:
-        raise NoAnswerError(f"no answer within the {stopped_by}", stopped_by)
+        problem = f"no answer within the {stopped_by}"
+        if stopped_by == MEMORY:  # of this machine, where the constraint is an accelerator's
+            limit = argument("constraints.memory")
+            problem = f"no plan known keeps to {limit}, and to compare all takes too much memory"
+        raise NoAnswerError(problem, stopped_by)
     # min() returns the first of equals, and dicts keep the order of insertion.
     return min(feasible.items(), key=lambda item: search.total(item[1]))
 

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hypar_opt.workload.operators.axes import BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL
 from hypar_opt.workload.operators.axes import PARTIAL as PARTIAL
 from hypar_opt.workload.operators.axes import WHOLE as WHOLE
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from hypar_opt.workload.tensors import Workload
 
 Layout = str
 """How a tensor is distributed over the parts of a level: the axis of it that is split, `WHOLE` if
@@ -32,12 +25,3 @@ def is_split(layout: Layout) -> bool:
 def dual_layout(layout: Layout) -> Layout:
     """Return the layout of an error, given that of its tensor: an axis is its own dual."""
     return _DUALS.get(layout, layout)
-
-
-def kind_of_boundary(workload: Workload, boundary: int) -> Hashable:
-    """Return a key of boundaries that move equal amounts for equal choices of their ends."""
-    source, target = workload.ends[boundary]
-    layouts, operand = workload.layouts, workload.operand[boundary]
-    written, read = layouts.output[:, source], layouts.inputs[operand, :, target]
-    size, weights = workload.boundary_sizes[boundary], workload.boundaries[boundary].weights
-    return size, weights, written.tobytes(), read.tobytes()

@@ -9,21 +9,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hypar_opt.checked import check
+from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.costs.state_tables import FactoredTable
 from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.frozen import Frozen, FrozenDict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Iterable, Mapping
 
     from hypar_opt.costs.row_names import RowNames
 
-Table = CostTable | ThresholdTable | FactoredTable
-"""The input of a solver: one level's costs, or all levels' together in one of three forms."""
+Table = CostTable | ThresholdTable | FactoredTable | ClassTable
+"""The input of a solver: one level's costs, or all levels' together in one of four forms."""
+
+
+MEMORY = "memory"
+"""The value of `SolveResult.stopped_by` where a proof needs more memory than is allowed."""
+
+CAPACITY = (
+    "the cheapest assignment exceeds the capacity, which is supported on chains only; this graph is"
+    " not a chain; try ilp or cpsat"
+)
+"""Why elimination refuses a table."""
 
 
 class Status(StrEnum):
@@ -117,7 +125,7 @@ class SolveResult:
     bound
         A lower bound on the cost of every assignment; None if the solver proves none.
     stopped_by
-        What ended the search before a proof: ``time limit`` or ``gap``.
+        What ended the search before a proof: ``time limit``, ``gap`` or ``memory``.
     statistics
         Figures of the model, as far as known: rows, columns, nonzeros, root bound.
     versions
@@ -170,7 +178,8 @@ class Solver(ABC):
 
     accepted_tables: ClassVar[frozenset[type[Table]]] = frozenset({CostTable})
     """The types of table that `solve` accepts. Every solver accepts a `CostTable`; a
-    `ThresholdTable` or a `FactoredTable` describes all levels together in far less memory."""
+    `ThresholdTable`, a `FactoredTable` of a chain and a `ClassTable` describe all levels together
+    in far less memory."""
 
     max_columns: ClassVar[int | None] = None
     """Columns that its program may have, as `columns` counts them; None for any number. Checked
@@ -178,18 +187,6 @@ class Solver(ABC):
 
     def accepts(self, table: Any) -> str | None:  # noqa: ARG002
         """Return why a table of an accepted type is refused; None if it is not."""
-        return None
-
-    def refuses_size(self, sizes: Sequence[int], ends: NDArray[np.intp]) -> str | None:  # noqa: ARG002
-        """Return why a table of such sizes is refused, before it is built; None if it is not.
-
-        Parameters
-        ----------
-        sizes
-            Each layer's number of choices.
-        ends : (edges, 2)
-            The positions of an edge's source and target.
-        """
         return None
 
     @abstractmethod

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.costs.state_tables import FactoredTable
-from hypar_opt.costs.table import CostTable, chain_ends
+from hypar_opt.costs.table import CostTable
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import NoAnswerError
@@ -19,8 +20,6 @@ from hypar_opt.solvers.product_states import cheapest_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
 
     from hypar_opt.costs.table import Integers
 
@@ -44,28 +43,25 @@ class DynamicProgramming(Solver):
     )
     supported_options: ClassVar[frozenset[str]] = frozenset({"time_limit"})
     accepted_tables: ClassVar[frozenset[type[Table]]] = frozenset(
-        {CostTable, ThresholdTable, FactoredTable}
+        {CostTable, ThresholdTable, FactoredTable, ClassTable}
     )
 
     def accepts(self, table: Table) -> str | None:
-        if _is_chain(table):
+        if isinstance(table, FactoredTable | ClassTable) or _is_chain(table):
             return None
         # Imported late, as below: a chain is solved without it.
         from hypar_opt.solvers.elimination.solve import refusal
 
         return refusal(table)
 
-    def refuses_size(self, sizes: Sequence[int], ends: NDArray[np.intp]) -> str | None:
-        if np.array_equal(ends, chain_ends(len(sizes))):
-            return None
-        from hypar_opt.solvers.elimination.solve import refusal_of_size
-
-        return refusal_of_size(sizes, ends)
-
     def solve(self, table: Table, options: SolverOptions) -> SolveResult:
         deadline = Deadline.after(options.time_limit)
         try:
-            if not _is_chain(table):
+            if isinstance(table, ClassTable):
+                from hypar_opt.solvers.elimination.classes import solve_classes
+
+                return solve_classes(table, deadline)
+            if not isinstance(table, FactoredTable) and not _is_chain(table):
                 from hypar_opt.solvers.elimination.solve import solve
 
                 return solve(table, deadline)
@@ -81,16 +77,10 @@ class DynamicProgramming(Solver):
             return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
 
 
-def _is_chain(table: Table) -> bool:
-    """Whether the layers are one chain or, but for a `FactoredTable`, several independent ones."""
-    match table:
-        case ThresholdTable():
-            layers, fewest = len(table.data), 0
-        case FactoredTable():
-            layers, fewest = len(table.node), len(table.node) - 1
-        case CostTable():
-            layers, fewest = table.layers, 0
-    if not fewest <= len(table.ends) < layers:
+def _is_chain(table: CostTable | ThresholdTable) -> bool:
+    """Whether the layers are one chain, or several independent ones."""
+    layers = table.layers if isinstance(table, CostTable) else len(table.data)
+    if not len(table.ends) < layers:
         return False
     sources, targets = np.reshape(table.ends, (-1, 2)).T
     return bool((targets == sources + 1).all() and (np.diff(sources) > 0).all())

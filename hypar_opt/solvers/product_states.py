@@ -137,17 +137,6 @@ def step_into(table: FactoredTable, boundary: int, target: int) -> Integers:
     return charge
 
 
-def charges_of_pairs(table: FactoredTable, boundary: int) -> Integers:
-    """Return a boundary's charges, source state by target state, in canonical order."""
-    choices, charge = table.choices, np.zeros((1, 1), table.node.dtype)
-    for pairs in table.pairs:
-        # Indexed by the target's digits above, and by the level's digits of source and target.
-        at_level = pairs[boundary].transpose(1, 0, 2)
-        steps = charge[:, None, :, None] + at_level[None]
-        charge = steps.reshape(len(charge) * choices, -1)
-    return charge[np.ix_(table.columns, table.columns)]
-
-
 def _check_chain(table: FactoredTable) -> None:
     if not np.array_equal(table.ends, chain_ends(len(table.node))):
         raise RefusedError("solves chains only; this graph is not a chain")

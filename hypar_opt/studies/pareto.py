@@ -298,8 +298,9 @@ def _optimum(network: Network, problem: Problem, memory: int | None, solver: str
     problem = problem.model_copy(update={"constraints": constraints})
     plan = solve_problem(network, problem, solver=solver, search="joint")
     if plan.solver.status != "optimal":
+        other = "" if plan.solver.name == "dp" else "; try dp"
         raise RefusedError(
-            f"solver {plan.solver.name!r} on {network.name}: a front needs proven optima; try dp"
+            f"solver {plan.solver.name!r} on {network.name}: a front needs proven optima{other}"
         )
     return plan
 

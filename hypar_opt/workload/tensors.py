@@ -260,6 +260,11 @@ class Workload:
         return sum(map(sum, parts)) + sum(statistics)
 
     @derived
+    def readers(self) -> frozenset[int]:
+        """The nodes that read what another node writes."""
+        return frozenset(edge.target for edge in self.boundaries if not edge.weights)
+
+    @derived
     def weight_users(self) -> Mapping[int, Sequence[int]]:
         """The nodes of shared weights, and the nodes that use each."""
         users: dict[int, list[int]] = {}

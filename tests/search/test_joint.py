@@ -159,10 +159,25 @@ def test_the_joint_optimum_of_64_levels_is_found() -> None:
     assert (rows[:-1] >= rows[1:]).all()  # model parallelism at the topmost levels
 
 
-def test_more_states_than_memory_holds_are_refused_by_name() -> None:
-    weights = tuple(range(1, 31))
-    with pytest.raises(ho.HyparError, match=r"2\^30 states per layer, more than memory allows"):
-        ho.solve("vgg-e", levels=30, search="joint", level_weights=weights)
+@pytest.mark.parametrize("network", ["lenet-c", "resnet-18"])
+@pytest.mark.parametrize("sizes", [(3, 3), (6, 6, 6)])
+def test_thresholds_of_levels_of_n_parts_are_solved_alike(
+    network: str, sizes: tuple[int, ...]
+) -> None:
+    asked: Any = {"hierarchy": sizes, "whole_levels": True, "batch": 216, "reading": "executed"}
+    plans = [
+        ho.solve(network, solver=solver, search="joint", **asked) for solver in ("dp", "cut", "ilp")
+    ]
+    assert {plan.solver.status for plan in plans} == {"optimal"}
+    assert len({plan.parallelism for plan in plans}) == 1
+
+
+def test_more_states_than_memory_holds_end_in_the_levelwise_plan() -> None:
+    asked: Any = {"levels": 30, "level_weights": tuple(range(1, 31))}
+    plan = ho.solve("vgg-e", search="joint", **asked)
+    assert (plan.solver.status, plan.solver.stopped_by) == ("feasible", "memory")
+    assert plan.solver.found_by == "the levelwise plan"
+    assert plan.parallelism == ho.solve("vgg-e", **asked).parallelism
 
 
 @pytest.mark.parametrize("solver", ["dp", "brute"])

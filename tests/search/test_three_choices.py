@@ -14,13 +14,9 @@ from hypar_opt.costs.state_tables import expanded
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels, price_table
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.bound_by_counts import by_counts
 from hypar_opt.search.plan_file import repriced
-from hypar_opt.search.result import SearchRequest
-from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.sharding.passes import INFERENCE, TRAINING
 from hypar_opt.sharding.program import Program
-from hypar_opt.solvers import SOLVERS
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES
 from tests.slow import slow_after
@@ -81,53 +77,6 @@ def test_a_plan_is_priced_by_what_each_step_of_its_run_moves(seed: int) -> None:
     assert price_levels(workload, cost, rows, tensors) == tuple(moved)
     appended = sum(price_table(*table) for table in tables)
     assert Fraction(appended, cost.resolution) == sum(moved)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_counts_bound_every_plan_and_find_one(seed: int) -> None:
-    """On a tree the bound is the optimum; elsewhere it is at most that, and the plan at least."""
-    instance, _, _ = _random(1000 + seed, most=4)
-    if len(instance.workload.nodes) > 9:
-        pytest.skip("its states are too many to be compared")
-    search = SearchRequest(instance, SOLVERS["dp"]())
-    tables = TableSolver(search, 1)
-    rows, attained = by_counts(search, tables)
-    bound = Fraction(tables.results[0].bound or 0, instance.cost.resolution)
-    layers = tuple(search.layers_of(row) for row in rows)
-    found = search.total(layers, search.tensors_of(tuple(rows)))
-    best = ho.solve(instance.network, search="joint", **_asked(instance)).cost.total
-    assert bound <= best <= found
-    assert attained == (found == bound)
-    edges = {frozenset(ends) for ends in instance.workload.ends.tolist()}
-    if _is_tree(len(instance.workload.nodes), edges):
-        assert bound == best == found
-
-
-def _asked(instance: Instance) -> dict[str, Any]:
-    problem = instance.problem
-    names = ("batch", "levels", "element_bytes", "inference", "reading", "choices")
-    return {name: getattr(problem, name) for name in names}
-
-
-def _is_tree(nodes: int, edges: set[frozenset[int]]) -> bool:
-    """Whether no edge closes a circle."""
-    group = list(range(nodes))
-    for one, other in edges:
-        if group[one] == group[other]:
-            return False
-        merged, into = group[one], group[other]
-        group = [into if each == merged else each for each in group]
-    return True
-
-
-def test_more_states_than_memory_allows_end_in_a_plan_with_a_bound() -> None:
-    plan = ho.solve("resnet-18", levels=6, search="joint", **THREE)
-    assert plan.solver.status == "feasible"
-    assert plan.solver.stopped_by == "memory"
-    assert plan.solver.gap is not None
-    assert 0 < plan.solver.gap < 0.02
-    levelwise = ho.solve("resnet-18", levels=6, **THREE)
-    assert plan.cost.total <= levelwise.cost.total
 
 
 def test_whole_is_a_choice_of_what_runs() -> None:

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hypar_opt.costs.state_tables import FactoredTable
 from hypar_opt.costs.table import CostTable, side_by_side
 from hypar_opt.deadline import NEVER
 from hypar_opt.solvers import SOLVERS
-from hypar_opt.solvers.base import Solver, SolverOptions, Status
+from hypar_opt.solvers.base import Solver, SolverOptions
 from hypar_opt.solvers.elimination.order import elimination_order
 from hypar_opt.solvers.elimination.solve import eliminated
 from tests.solvers.graphs import (
@@ -98,35 +97,6 @@ def test_all_thresholds_are_solved_as_one_table_is(
         assert (answers[1:] <= answers[:-1]).all()  # at t levels or more: at t - 1 too
 
 
-@given(SEEDS, st.integers(2, 4), st.integers(1, 2), st.integers(2, 3))
-def test_states_on_a_graph_are_expanded_as_they_are_charged(
-    seed: int, layers: int, levels: int, choices: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    states = choices**levels
-    edges = layers + 1
-    shape = random_graph(rng, layers, edges, choices)
-    pairs = tuple(
-        rng.integers(0, 4, (edges, choices**level if level % 2 else 1, choices, choices))
-        for level in range(levels)
-    )
-    node = rng.integers(0, 4, (layers, states))
-    table = FactoredTable(node, pairs, shape.ends, rng.permutation(states), "bytes", 1)
-    plain = np.zeros((edges, states, states), np.int64)
-    for edge, source, target in np.ndindex(plain.shape):
-        of, to = table.columns[source], table.columns[target]
-        for level, charges in enumerate(pairs):
-            digit = choices ** (levels - 1 - level)
-            above = to // digit // choices if charges.shape[1] > 1 else 0
-            plain[edge, source, target] += charges[
-                edge, above, of // digit % choices, to // digit % choices
-            ]
-    expanded = CostTable(node[:, table.columns], plain, shape.ends)
-    assert solved(DP, table) == optimum(expanded)
-    refused = replace(table, penalty=0)
-    assert DP.solve(refused, OPTIONS).status is Status.INFEASIBLE
-
-
 @given(SEEDS)
 def test_the_largest_unit_is_divided_out_where_charges_exceed_64_bits(seed: int) -> None:
     table = random_graph(np.random.default_rng(seed), 5, 8, submodular=True)
@@ -181,15 +151,6 @@ def test_elimination_refuses_tables_beyond_memory() -> None:
     pairs = np.stack(np.triu_indices(60, 1), axis=1)
     dense = CostTable(np.zeros((60, 2), np.int64), np.zeros((len(pairs), 2, 2), np.int64), pairs)
     assert "needs a table of 2^60 entries or more" in (DP.accepts(dense) or "")
-    states = FactoredTable(
-        np.zeros((36, 64), np.int64),
-        (np.zeros((60, 1, 8, 8), np.int64),) * 2,
-        grid(6).ends,
-        np.arange(64),
-        "bytes",
-        1,
-    )
-    assert "needs a table of 64^" in (DP.accepts(states) or "")
 
 
 def width(table: CostTable) -> float:

@@ -1,18 +1,24 @@
-"""Elimination layer by layer, with any number of choices each."""
+"""Elimination layer by layer, with any number of choices each.
+
+Buckets with the same charges, but for constants, are worked once: those of equal blocks.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import reduce
+from hashlib import blake2b
 from math import prod
 from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hypar_opt.frozen import FrozenDict
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
@@ -33,10 +39,14 @@ class PairwiseCharges:
     pairs
         Charges ``(functions, choices, choices)`` by pair of layers; one function may stand for
         all.
+    layer_kinds, pair_kinds
+        Where they are known: layers, and pairs, of equal kinds have equal charges.
     """
 
     nodes: Sequence[Integers]
     pairs: Mapping[tuple[int, int], Callable[[], Integers]]
+    layer_kinds: Mapping[int, Hashable] = FrozenDict()
+    pair_kinds: Mapping[tuple[int, int], Hashable] = FrozenDict()
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -52,10 +62,19 @@ class Part:
     scope
         The other layers, in the order of the bucket's scope.
     charge : (functions, choices of the layer, choices of each in the scope)
+    kind
+        A number that it shares with charges that differ from it by a constant alone.
+    constant : (functions,)
+        Its first entry, which tells it from others of its kind.
+    sender
+        The layer whose message it is; None if it is no message.
     """
 
     scope: tuple[int, ...]
     charge: Integers
+    kind: int
+    constant: Integers
+    sender: int | None = None
 
     def among(self, scope: Sequence[int]) -> Integers:
         """Return the charge with an axis for every layer of the bucket's scope."""
@@ -83,11 +102,14 @@ class Buckets:
         layer's choices.
     messages
         Each layer's message, ``(functions, choices of each in its scope)``.
+    kinds
+        By layer, a number that buckets share whose parts are of the same kinds and scopes.
     """
 
     order: Order
     parts: Sequence[Sequence[Part]]
     messages: Sequence[Integers]
+    kinds: Sequence[int]
 
     def total(self, layer: int, function: int) -> Integers:
         """Return a bucket's total charge: ``(choices, choices of each in its scope)``."""
@@ -124,20 +146,65 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
     position = {layer: n for n, layer in enumerate(order.layers)}
     for u, v in charges.pairs:
         pairs[min(u, v, key=position.__getitem__)].append((u, v))
-    parts: list[list[Part]] = [[Part((), node)] for node in charges.nodes]
-    messages: list[Integers] = [charges.nodes[0]] * len(parts)
+    alike = Alike()
+    worked: dict[Hashable, tuple[int, Integers, Integers, int, Integers]] = {}
+    known: dict[Hashable, tuple[Integers, int, Integers]] = {}
+    parts: list[list[Part]] = []
+    for layer, node in enumerate(charges.nodes):
+        key: Hashable = "layer", charges.layer_kinds.get(layer, ("alone", layer))
+        if key not in known:
+            known[key] = node, *alike.of(node)
+        parts.append([Part((), *known[key])])
+    messages = list(charges.nodes)
+    kinds = [0] * len(parts)
     for layer in order.layers:
         deadline.check()
         bucket, scope = parts[layer], order.scopes[layer]
         for u, v in pairs[layer]:
-            charge = charges.pairs[u, v]()
-            # The bucket's layer first.
-            bucket.append(Part((v,), charge) if u == layer else Part((u,), charge.swapaxes(1, 2)))
-        messages[layer] = _minimum([part.among(scope) for part in bucket])
+            key = "pair", u == layer, charges.pair_kinds.get((u, v), ("alone", u, v))
+            if key not in known:
+                charge = charges.pairs[u, v]()
+                # The bucket's layer first.
+                charge = charge if u == layer else charge.swapaxes(1, 2)
+                known[key] = charge, *alike.of(charge)
+            bucket.append(Part((v if u == layer else u,), *known[key]))
+        key = tuple(
+            (part.kind, part.sender is None, *map(scope.index, part.scope)) for part in bucket
+        )
+        constant = reduce(add, [part.constant for part in bucket])
+        if key not in worked:
+            message = _minimum([part.among(scope) for part in bucket])
+            worked[key] = len(worked), constant, message, *alike.of(message)
+        kinds[layer], before, message, kind, first = worked[key]
+        if (constant != before).any():
+            message = shifted(message, constant - before)
+        messages[layer] = message
         if scope:
             # All of the scope but the parent are in the parent's scope, in the same order.
-            parts[scope[0]].append(Part(scope[1:], messages[layer]))
-    return Buckets(order, parts, messages)
+            part = Part(scope[1:], message, kind, first + constant - before, layer)
+            parts[scope[0]].append(part)
+    return Buckets(order, parts, messages, kinds)
+
+
+class Alike:
+    """Numbers arrays of charges, ``(functions, ...)``: those that differ by constants alike."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def of(self, charge: Integers) -> tuple[int, Integers]:
+        """Return the number of a charge, and its first entry, ``(functions,)``."""
+        first: Integers = charge.reshape(len(charge), -1)[:, 0]
+        rest = shifted(charge, -first)
+        content = repr(rest.tolist()).encode() if rest.dtype == object else rest.tobytes()
+        key = rest.shape, blake2b(content, digest_size=32).digest()
+        return self._numbers.setdefault(key, len(self._numbers)), first
+
+
+def shifted(charge: Integers, constant: Integers) -> Integers:
+    """Return a charge, ``(functions, ...)``, with a constant of each function added."""
+    added: Integers = charge + constant.reshape(-1, *[1] * (charge.ndim - 1))
+    return added
 
 
 def _minimum(charges: list[Integers]) -> Integers:
@@ -157,10 +224,13 @@ def _minimum(charges: list[Integers]) -> Integers:
 def traced_back(buckets: Buckets, function: int) -> tuple[list[int], bool]:
     """Return an optimum of a function, and whether it broke ties, for the first choice."""
     choices = [0] * len(buckets.parts)
-    tied = False
+    first: dict[Hashable, tuple[int, bool]] = {}
     for layer in reversed(buckets.order.layers):
         scope = [choices[n] for n in buckets.order.scopes[layer]]
-        column = buckets.column(layer, function, scope)
-        choice = choices[layer] = int(column.argmin())
-        tied = tied or int((column == column[choice]).sum()) > 1
-    return choices, tied
+        key = buckets.kinds[layer], *scope
+        if key not in first:
+            column = buckets.column(layer, function, scope)
+            choice = int(column.argmin())
+            first[key] = choice, int((column == column[choice]).sum()) > 1
+        choices[layer] = first[key][0]
+    return choices, any(tied for _, tied in first.values())

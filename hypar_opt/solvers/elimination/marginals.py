@@ -9,7 +9,12 @@ Source: Dechter, "Bucket elimination", 1999; Shenoy and Shafer, 1990.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.solvers.elimination.buckets import Alike, shifted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +22,9 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
     from hypar_opt.solvers.elimination.buckets import Buckets
+
+_LARGEST_KEPT = 2**18
+"""Entries up to which what follows for a bucket is kept for others of its kind."""
 
 
 def least_by_choice(buckets: Buckets, deadline: Deadline) -> list[Integers]:
@@ -27,29 +35,86 @@ def least_by_choice(buckets: Buckets, deadline: Deadline) -> list[Integers]:
     NoAnswerError
         If the deadline passes.
     """
-    order = buckets.order
-    children: list[list[int]] = [[] for _ in order.scopes]
-    for layer, scope in enumerate(order.scopes):
-        if scope:
-            children[scope[0]].append(layer)
+    order, alike = buckets.order, Alike()
     optimum = buckets.least(0)
-    # The least cost outside each layer's bucket, by the choices of its scope.
-    rest: list[Integers | int] = [
-        0 if scope else optimum - int(buckets.messages[layer][0])
-        for layer, scope in enumerate(order.scopes)
-    ]
-    least: list[Integers] = [buckets.messages[0]] * len(order.scopes)
+    worked: dict[tuple[int, int], _Bucket] = {}
+    outside: dict[int, _Outside] = {}
+    least = list(buckets.messages)
     for layer in reversed(order.layers):
         deadline.check()
-        scope = order.scopes[layer]
-        whole = buckets.total(layer, 0) + rest[layer]
-        least[layer] = whole.min(axis=tuple(range(1, whole.ndim)))
-        among = (layer, *scope)
-        for child in children[layer]:
-            message = buckets.messages[child][0]
-            rest[child] = _minimum(whole, among, order.scopes[child]) - message
-        rest[layer] = 0  # it may be large
+        if not order.scopes[layer]:
+            rest = np.array([optimum - int(buckets.messages[layer][0])])
+            outside[layer] = _Outside(rest, *alike.of(rest))
+        around = outside.pop(layer)
+        constant = around.constant + sum(part.constant for part in buckets.parts[layer])
+        key = buckets.kinds[layer], around.kind
+        bucket = worked.get(key)
+        if bucket is None:
+            bucket = _bucket(buckets, layer, around.charge, constant, alike)
+            if sum(below.charge.size for _, below in bucket.below) <= _LARGEST_KEPT:
+                worked[key] = bucket
+        change = constant - bucket.constant
+        least[layer] = bucket.least + change
+        senders = (part for part in buckets.parts[layer] if part.sender is not None)
+        for part, (message, below) in zip(senders, bucket.below, strict=True):
+            assert part.sender is not None
+            more = change - part.constant + message
+            outside[part.sender] = _Outside(
+                shifted(below.charge, more) if more.any() else below.charge,
+                below.kind,
+                below.constant + more,
+            )
     return least
+
+
+@dataclass(frozen=True, eq=False)
+class _Outside:
+    """The least cost outside a layer's bucket, by the choices of its scope.
+
+    Parameters
+    ----------
+    charge : (1, choices of each in the scope)
+    kind, constant
+        As of a `Part`.
+    """
+
+    charge: Integers
+    kind: int
+    constant: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class _Bucket:
+    """What follows for a bucket, and for those of its kind but for a constant.
+
+    Parameters
+    ----------
+    constant
+        That of all its parts and of what is outside.
+    least
+        The least cost of an assignment with each of its layer's choices.
+    below
+        For each message in the bucket its constant, and what is outside its sender's bucket.
+    """
+
+    constant: Integers
+    least: Integers
+    below: Sequence[tuple[Integers, _Outside]]
+
+
+def _bucket(
+    buckets: Buckets, layer: int, outside: Integers, constant: Integers, alike: Alike
+) -> _Bucket:
+    scope = buckets.order.scopes[layer]
+    whole = buckets.total(layer, 0) + outside[0]
+    below = []
+    for part in buckets.parts[layer]:
+        if part.sender is not None:
+            kept = buckets.order.scopes[part.sender]
+            message = buckets.messages[part.sender][0]
+            rest = (_minimum(whole, (layer, *scope), kept) - message)[None]
+            below.append((part.constant, _Outside(rest, *alike.of(rest))))
+    return _Bucket(constant, whole.min(axis=tuple(range(1, whole.ndim))), below)
 
 
 def _minimum(table: Integers, among: Sequence[int], kept: Sequence[int]) -> Integers:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MAX_ENTRIES = 2**27
 """The largest number of entries in a table, and in all pairs and messages: 1 GiB of int64."""
 
+_SMALL = 2**16
+"""Up to this many entries of the largest table no other order is sought, which takes longer."""
+
 _BIT = 2**20
 """The unit of logarithms: whole numbers of it, so that equal sizes are equal in any order."""
 
@@ -55,7 +58,7 @@ def elimination_order(sizes: tuple[int, ...], pairs: tuple[tuple[int, int], ...]
     """Return an order whose largest table is small.
 
     Greedy: the layer with the smallest table is next, which is optimal up to width 2 with equal
-    sizes. If the order is wider, the order by least fill is tried too.
+    sizes. If the order is wider and a table not small, the order by least fill is tried too.
 
     Parameters
     ----------
@@ -80,7 +83,7 @@ def elimination_order(sizes: tuple[int, ...], pairs: tuple[tuple[int, int], ...]
             continue
         if order is None or candidate.largest < order.largest:
             order = candidate
-        if order.width <= 2:
+        if order.width <= 2 or order.largest <= _SMALL:
             break
     if order is None:
         assert refusal is not None

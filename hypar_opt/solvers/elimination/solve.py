@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.state_tables import FactoredTable
 from hypar_opt.costs.table import CostTable, Integers
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.deadline import NEVER
 from hypar_opt.errors import RefusedError
-from hypar_opt.solvers.base import SolveResult, Status
+from hypar_opt.solvers.base import CAPACITY, SolveResult, Status
 from hypar_opt.solvers.elimination import buckets, rounds
 from hypar_opt.solvers.elimination.buckets import Buckets, PairwiseCharges
 from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
@@ -22,7 +21,6 @@ from hypar_opt.solvers.elimination.optima import canonical_optimum
 from hypar_opt.solvers.elimination.order import Order, check_neighbours, elimination_order
 from hypar_opt.solvers.elimination.schedule import MAX_ENUMERATED, EliminationSchedule
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
-from hypar_opt.solvers.product_states import charges_of_pairs
 from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
 
 if TYPE_CHECKING:
@@ -31,16 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.deadline import Deadline
-    from hypar_opt.solvers.base import Table
 
 
-_CAPACITY = (
-    "the cheapest assignment exceeds the capacity, which is supported on chains only; this graph is"
-    " not a chain; try ilp or cpsat"
-)
-
-
-def refusal(table: Table) -> str | None:
+def refusal(table: CostTable | ThresholdTable) -> str | None:
     """Return why a table is refused; None if it is not."""
     if isinstance(table, CostTable) and trivially_infeasible(table):
         return None
@@ -53,16 +44,7 @@ def refusal(table: Table) -> str | None:
     return None
 
 
-def refusal_of_size(sizes: Sequence[int], ends: NDArray[np.intp]) -> str | None:
-    """Return why a table of such sizes is refused; None if it is not."""
-    try:
-        _order_of_size(tuple(sizes), ends)
-    except RefusedError as error:
-        return error.message
-    return None
-
-
-def solve(table: Table, deadline: Deadline) -> SolveResult:
+def solve(table: CostTable | ThresholdTable, deadline: Deadline) -> SolveResult:
     """Return the canonical optimum of a table.
 
     Raises
@@ -83,8 +65,6 @@ def solve(table: Table, deadline: Deadline) -> SolveResult:
             return _two_choices(PseudoBoolean.of(table), deadline)
         case CostTable():
             return _any_choices(table, deadline)
-        case FactoredTable():
-            return _factored(table, deadline)
 
 
 def _if_it_fits(table: CostTable, deadline: Deadline) -> SolveResult:
@@ -94,11 +74,11 @@ def _if_it_fits(table: CostTable, deadline: Deadline) -> SolveResult:
     result = solve(replace(table, load=None, capacity=None), deadline)
     assert result.assignment is not None
     if sum(table.load[range(table.layers), result.assignment].tolist()) > table.capacity:
-        raise RefusedError(_CAPACITY)
+        raise RefusedError(CAPACITY)
     return result
 
 
-def _order_of(table: Table) -> Order:
+def _order_of(table: CostTable | ThresholdTable) -> Order:
     """Return a table's elimination order; with two choices, that of the core after all rounds.
 
     Raises
@@ -113,12 +93,17 @@ def _order_of(table: Table) -> Order:
             return _core_order(graph_of(table.layers, table.ends))
         case CostTable():
             sizes = tuple(allowed_choices(table).sum(axis=1).tolist())
-        case FactoredTable():
-            sizes = (len(table.columns),) * len(table.node)
-    return _order_of_size(sizes, table.ends)
+    return order_of_size(sizes, table.ends)
 
 
-def _order_of_size(sizes: tuple[int, ...], ends: NDArray[np.intp]) -> Order:
+def order_of_size(sizes: tuple[int, ...], ends: NDArray[np.intp]) -> Order:
+    """Return the elimination order of layers of so many choices.
+
+    Raises
+    ------
+    RefusedError
+        As `elimination_order`.
+    """
     graph = graph_of(len(sizes), ends)
     check_neighbours(sizes, graph.low, graph.high)
     return elimination_order(sizes, graph.pairs)
@@ -216,7 +201,7 @@ def of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> Pairwis
 
     nodes = [row[None, choices] for row, choices in zip(table.node, allowed, strict=True)]
     return PairwiseCharges(
-        nodes, _pair_charges(graph_of(table.layers, table.ends), table.ends, charge)
+        nodes, pair_charges(graph_of(table.layers, table.ends), table.ends, charge)
     )
 
 
@@ -235,19 +220,6 @@ def eliminated(table: CostTable, deadline: Deadline) -> Buckets:
     return buckets.eliminate(charges, order, deadline)
 
 
-def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
-    """Solve all levels together, with the table of all pairs of states."""
-    graph = graph_of(len(table.node), table.ends)
-    charges = PairwiseCharges(
-        [row[None, table.columns] for row in table.node],
-        _pair_charges(graph, table.ends, partial(charges_of_pairs, table)),
-    )
-    states, objective, order = _canonical(charges, deadline)
-    if table.penalty is not None and objective >= table.penalty:
-        return SolveResult(None, None, Status.INFEASIBLE)
-    return _optimal(tuple(states), objective, order.width, order.largest)
-
-
 def _canonical(charges: PairwiseCharges, deadline: Deadline) -> tuple[list[int], int, Order]:
     """Return the canonical optimum of one function, its cost, and the elimination order."""
     order = elimination_order(charges.sizes, tuple(charges.pairs))
@@ -258,7 +230,7 @@ def _canonical(charges: PairwiseCharges, deadline: Deadline) -> tuple[list[int],
     return columns, filled.least(0), order
 
 
-def _pair_charges(
+def pair_charges(
     graph: PairGraph, ends: NDArray[np.intp], charge: Callable[[int], Integers]
 ) -> dict[tuple[int, int], Callable[[], Integers]]:
     """Return, for every pair of layers, a function that adds up its edges' charges."""

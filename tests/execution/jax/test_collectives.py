@@ -16,6 +16,7 @@ from hypar_opt.execution.jax import texts
 from hypar_opt.execution.jax.collectives import Moved, collectives
 from hypar_opt.execution.jax.run import load
 from hypar_opt.hierarchy import Hierarchy
+from tests.execution.small_networks import chain
 
 HALVES = (2, 2, 2)
 
@@ -31,8 +32,6 @@ def counted(text: str, sizes: Sequence[int]) -> list[Moved]:
         assert [*map(tuple, IN_BITS["collectives"](text, len(sizes)))] == [*map(tuple, found)]
     return found
 
-
-from tests.execution.small_networks import chain
 
 CASES = {
     "an all-to-all of two operands": (

@@ -1,0 +1,110 @@
+"""Classes of states, how many levels of each group make each choice; and how two states align."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hypar_opt.costs.state_tables import MAX_ENTRIES
+from hypar_opt.costs.states import Indices
+from hypar_opt.errors import RefusedError
+
+Groups = tuple[int, ...]
+"""The group of each level."""
+
+
+@dataclass(frozen=True, eq=False)
+class StateClasses:
+    """States in classes: those of one make each choice at as many levels of each group.
+
+    Parameters
+    ----------
+    groups
+    states : (levels, states)
+        All of them. Classes are numbered in the order of their first states.
+    choices
+    """
+
+    groups: Groups
+    states: Indices
+    choices: int
+
+    @property
+    def count(self) -> int:
+        """The number of classes."""
+        return len(self._numbers[0])
+
+    @cached_property
+    def every(self) -> Indices:
+        """The classes of all states."""
+        return self.of(self.states)
+
+    def of(self, states: Indices) -> Indices:
+        """Return the classes of states, ``(levels, states)``."""
+        counts, numbers = self._numbers
+        found: Indices = numbers[np.searchsorted(counts, self._counts(states))]
+        return found
+
+    @cached_property
+    def _numbers(self) -> tuple[Indices, Indices]:
+        """The counts of each class, ascending, and its number."""
+        counts, first = np.unique(self._counts(self.states), return_index=True)
+        return counts, first.argsort().argsort()
+
+    def _counts(self, states: Indices) -> Indices:
+        """Return how many levels of each group make each choice, as one number."""
+        counts = np.zeros(states.shape[1], np.intp)
+        for group in dict.fromkeys(self.groups):
+            here = states[np.array(self.groups) == group]
+            for choice in range(self.choices):
+                counts = counts * (len(here) + 1) + (here == choice).sum(axis=0)
+        return counts
+
+
+def alignments(groups: Groups, choices: int) -> tuple[Indices, Indices]:
+    """Return all ways to align two states, but for the order of the levels of a group.
+
+    Returns
+    -------
+    sources, targets : (levels, alignments)
+        One pair of states for each.
+
+    Raises
+    ------
+    RefusedError
+        If they are more than memory allows.
+    """
+    levels = [np.flatnonzero(np.array(groups) == group) for group in dict.fromkeys(groups)]
+    counts = [math.comb(choices**2 + len(some) - 1, len(some)) for some in levels]
+    check_size(math.prod(counts) * len(groups))
+    numbers = np.unravel_index(np.arange(math.prod(counts)), counts)
+    pairs = np.zeros((len(groups), math.prod(counts)), np.intp)
+    for some, number in zip(levels, numbers, strict=True):
+        kinds = itertools.combinations_with_replacement(range(choices**2), len(some))
+        pairs[some] = np.array(list(kinds), np.intp).T[:, number]
+    return pairs // choices, pairs % choices
+
+
+def numbered_groups(kinds: Sequence[Hashable]) -> Groups:
+    """Return groups of the levels of each kind."""
+    return tuple(map(list(kinds).index, kinds))
+
+
+def check_size(entries: int) -> None:
+    """Refuse more entries than memory allows.
+
+    Raises
+    ------
+    RefusedError
+        Naming their number.
+    """
+    if entries > MAX_ENTRIES:
+        raise RefusedError(
+            f"all levels together need {entries:,} entries; at most {MAX_ENTRIES:,} are kept in"
+            " memory"
+        )

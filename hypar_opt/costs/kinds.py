@@ -1,0 +1,63 @@
+"""Kinds of nodes and boundaries: those of one are charged alike, as repetitions of a block are."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.states import Indices
+    from hypar_opt.workload.tensors import Workload
+
+
+class Kinds(NamedTuple):
+    """The number of each thing's kind, and the first thing of each kind."""
+
+    numbers: Indices
+    first: Indices
+
+
+def numbered(keys: Iterable[Hashable]) -> Kinds:
+    """Return kinds of things with equal keys, in the order of their first things."""
+    known: dict[Hashable, int] = {}
+    numbers = np.array([known.setdefault(key, len(known)) for key in keys], np.intp)
+    return Kinds(numbers, np.unique(numbers, return_index=True)[1])
+
+
+@lru_cache(maxsize=16)
+def kinds_of_boundaries(workload: Workload) -> Kinds:
+    """Return the kinds of boundaries: those of one move the same, whatever their ends choose."""
+    layouts, (sources, targets) = workload.layouts, workload.ends.T
+    columns = np.vstack(
+        [
+            numbered(workload.boundary_sizes).numbers,
+            # What weights are charged depends on their node.
+            np.where(workload.is_weight_boundary, sources, -1),
+            layouts.output[:, sources],
+            layouts.inputs[workload.operand, :, targets].T,
+        ]
+    )
+    return numbered(column.tobytes() for column in np.ascontiguousarray(columns.T))
+
+
+@lru_cache(maxsize=16)
+def kinds_of_nodes(workload: Workload) -> Kinds:
+    """Return the kinds of nodes: those of one compute, reduce and keep the same."""
+    layouts, nodes = workload.layouts, workload.nodes
+    tensors = (
+        (x.kind, x.sizes, x.input, x.output, x.pooled, x.others, x.statistics, x.tied)
+        for x in nodes
+    )
+    columns = np.vstack(
+        [
+            numbered(tensors).numbers,
+            np.isin(np.arange(len(nodes)), list(workload.readers)),
+            *layouts.inputs,
+            layouts.weight,
+            layouts.output,
+        ]
+    )
+    return numbered(column.tobytes() for column in np.ascontiguousarray(columns.T))

@@ -1,0 +1,250 @@
+"""All levels at once on any graph: states in classes, and pairs of states charged on demand.
+
+Levels that cost the same may be permuted, as long as both ends of a boundary are permuted alike. A
+state's class is how many levels of each group of such levels make each choice: 100 classes of 729
+states where two groups of three levels have three choices. What a boundary is charged at least for
+two classes follows from one pair of states for each way to align them.
+
+Source: docs/decisions/0023-classes-of-states.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.costs.alignments import StateClasses, alignments, check_size, numbered_groups
+from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
+from hypar_opt.costs.state_tables import in_mixed_radix, nodes_by_state
+from hypar_opt.costs.states import added_up
+from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.costs.weights import unlike
+from hypar_opt.deadline import NEVER
+from hypar_opt.sharding.weights import replicated
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.base import CostModel
+    from hypar_opt.costs.state_tables import State
+    from hypar_opt.costs.states import Indices
+    from hypar_opt.deadline import Deadline
+    from hypar_opt.workload.tensors import Workload
+
+_LARGEST_ARRAY = 2**22
+"""Elements of the largest array of pairs of states that is charged at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """States in classes.
+
+    Parameters
+    ----------
+    classes : (states,)
+        The class of each state.
+    least : (kinds of boundaries, classes, classes)
+        What a boundary is charged at least for states of two classes, the source's first.
+    """
+
+    classes: NDArray[np.intp]
+    least: Integers
+
+    @property
+    def exact(self) -> bool:
+        """Whether each class is one state."""
+        return bool(self.least.shape[-1] == len(self.classes))
+
+    def merged(self, classes: NDArray[np.intp]) -> Partition:
+        """Return a partition whose classes, ``(states,)``, are unions of these."""
+        into = np.zeros(self.least.shape[-1], np.intp)
+        into[self.classes] = classes
+        order = into.argsort(kind="stable")
+        starts = np.searchsorted(into[order], np.arange(classes.max() + 1))
+        rows = np.minimum.reduceat(self.least[:, order], starts, axis=1)
+        least: Integers = np.minimum.reduceat(rows[:, :, order], starts, axis=2)
+        return Partition(classes, least)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTable:
+    """A joint table whose pairs of states are charged when a solver asks for them.
+
+    Nodes and boundaries that are charged alike are of one kind: repetitions of a block share
+    theirs.
+
+    Parameters
+    ----------
+    partitions
+        Of the states, into few classes first and then into more. The first is not refused.
+    node : (kinds of nodes, states)
+        States are in canonical order.
+    allowed : (kinds of nodes, states) bool
+    node_kinds : (nodes,)
+    pairs
+        Returns what a kind of boundary is charged for some states of its source and some of its
+        target: ``(sources, targets)``.
+    boundary_kinds : (boundaries,)
+    ends, unit, resolution
+        As in `CostTable`.
+    """
+
+    partitions: Sequence[Partition]
+    node: Integers
+    allowed: NDArray[np.bool_]
+    node_kinds: NDArray[np.intp]
+    pairs: Callable[[int, NDArray[np.intp], NDArray[np.intp]], Integers]
+    boundary_kinds: NDArray[np.intp]
+    ends: NDArray[np.intp]
+    unit: str
+    resolution: int
+
+    @cached_property
+    def bound(self) -> int:
+        """A lower bound on every assignment: each node and each boundary at its cheapest."""
+        node = np.where(self.allowed, self.node, self.node.max()).min(axis=1)
+        least = self.partitions[0].least.min(axis=(1, 2))
+        every = node[self.node_kinds].tolist() + least[self.boundary_kinds].tolist()
+        return sum(map(int, every))
+
+    @property
+    def cheapest_states(self) -> tuple[int, ...]:
+        """Each node's allowed state of the least charge, whatever boundaries are charged."""
+        node = np.where(self.allowed, self.node, self.node.max() + 1)
+        return tuple(node.argmin(axis=1)[self.node_kinds].tolist())
+
+    def price(self, assignment: Sequence[int]) -> int:
+        """Return an assignment's cost, as the entries count."""
+        states = np.array(assignment, np.intp)
+        total = sum(map(int, self.node[self.node_kinds, states].tolist()))
+        for kind, ends in zip(self.boundary_kinds.tolist(), states[self.ends], strict=True):
+            total += int(self.pairs(kind, ends[:1], ends[1:])[0, 0])
+        return total
+
+
+def classed(
+    cost: CostModel,
+    workload: Workload,
+    states: Sequence[State],
+    allowed: NDArray[np.bool_],
+    deadline: Deadline = NEVER,
+) -> ClassTable:
+    """Price all levels at once by classes of states.
+
+    Parameters
+    ----------
+    states : (states, levels)
+        In canonical order.
+    allowed : (nodes, states)
+
+    Raises
+    ------
+    RefusedError
+        If there are more states or pairs of classes than memory allows.
+    NoAnswerError
+        If the deadline passes.
+    """
+    made = np.array(states, np.intp).reshape(len(states), -1).T
+    boundary_kinds, boundaries = kinds_of_boundaries(workload)
+    alike = zip(kinds_of_nodes(workload).numbers.tolist(), allowed, strict=True)
+    node_kinds, nodes = numbered((kind, row.tobytes()) for kind, row in alike)
+    check_size(len(nodes) * len(states))
+    node = nodes_by_state(cost, workload, nodes, len(made), deadline)
+    order: Indices = in_mixed_radix(states, len(workload.choices))
+    node = node[:, order]
+    pairs = PairsOfStates(cost, workload, made, boundaries, node.max(axis=1)[node_kinds])
+    groups = tuple(cost.groups(workload, len(made)))
+    own = StateClasses(groups, made, len(workload.choices))
+    least, highest = pairs.least(own, deadline)
+    most = zip((node.max(axis=1), highest), (node_kinds, boundary_kinds), strict=True)
+    dtype = exact_dtype(sum(sum(part[kinds].tolist()) for part, kinds in most))
+
+    partitions = [Partition(own.every, least.astype(dtype))]
+    kinds = numbered_groups(cost.level_kinds(len(made)))
+    if len(set(kinds)) < len(set(groups)):
+        # Not all levels of a kind may be permuted: what is least is so for the states of either.
+        partitions.insert(0, partitions[0].merged(replace(own, groups=kinds).every))
+    return ClassTable(
+        partitions=partitions,
+        node=node.astype(dtype),
+        allowed=allowed[nodes],
+        node_kinds=node_kinds,
+        pairs=lambda kind, sources, targets: pairs.of(kind, sources, targets).astype(dtype),
+        boundary_kinds=boundary_kinds,
+        ends=workload.ends,
+        unit=cost.unit,
+        resolution=cost.resolution,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class PairsOfStates:
+    """What boundaries are charged for pairs of states.
+
+    Parameters
+    ----------
+    states : (levels, states)
+    boundaries : (kinds,)
+        One boundary of each kind.
+    highest : (nodes,)
+        The highest charge of each node.
+    """
+
+    cost: CostModel
+    workload: Workload
+    states: Indices
+    boundaries: Indices
+    highest: Integers
+
+    def of(self, kind: int, sources: Indices, targets: Indices) -> Integers:
+        """Return what a kind of boundary is charged for some states: ``(sources, targets)``."""
+        step = max(1, _LARGEST_ARRAY // (len(self.states) * len(targets)))
+        rows = [
+            self._charges(
+                kind,
+                self.states[:, sources[first : first + step], None],
+                self.states[:, None, targets],
+            )
+            for first in range(0, len(sources), step)
+        ]
+        return np.concatenate(rows)
+
+    def least(self, classes: StateClasses, deadline: Deadline) -> tuple[Integers, Integers]:
+        """Return what each kind is charged at least for two classes, and at most for any.
+
+        Raises
+        ------
+        RefusedError
+            If there are more alignments or pairs of classes than memory allows.
+        """
+        check_size(len(self.boundaries) * classes.count**2)
+        sources, targets = alignments(classes.groups, classes.choices)
+        pair = classes.of(sources) * classes.count + classes.of(targets)
+        order = pair.argsort(kind="stable")
+        starts = np.searchsorted(pair[order], np.arange(classes.count**2))
+        highest = np.zeros(len(self.boundaries), object)
+        every = []
+        for kind in range(len(self.boundaries)):
+            deadline.check()
+            charges = self._charges(kind, sources, targets)
+            every.append(np.minimum.reduceat(charges[order], starts))
+            highest[kind] = int(charges.max())
+        dtype = np.result_type(np.int64, *every)
+        least = np.array(every, dtype).reshape(-1, classes.count, classes.count)
+        return least, highest
+
+    def _charges(self, kind: int, sources: Indices, targets: Indices) -> Integers:
+        """Return a kind's charges for pairs of states, whose first axis is their levels."""
+        boundary, shape = self.boundaries[kind], np.broadcast_shapes(sources.shape, targets.shape)
+        if self.workload.boundaries[boundary].weights:
+            stored = self.workload.ends[boundary, 0]
+            differ = unlike(sources, targets, replicated(self.workload, stored)).any(axis=0)
+            penalty = 1 + int(self.highest[stored])
+            charge: Integers = np.where(differ, np.array(penalty, exact_dtype(penalty)), 0)
+            return charge
+        number = boundary.reshape((1,) * (len(shape) - 1))
+        charges = self.cost.edge(self.workload, number, [sources], [targets])
+        return np.broadcast_to(added_up(charges), shape[1:])

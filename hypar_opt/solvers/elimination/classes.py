@@ -1,0 +1,316 @@
+"""A table of classes of states, solved by elimination: a bound first, then the states it leaves.
+
+Classes are eliminated with each pair at its least charge: the optimum is a bound on all
+assignments, and the min-marginal of a class one on those that have a state of it. States of
+classes whose marginal is above a threshold are left out, and the others eliminated exactly. An
+optimum that is at most the threshold is the optimum of all; else the threshold rises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.costs.table import Integers
+from hypar_opt.errors import NoAnswerError, RefusedError
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.solvers.base import MEMORY, SolveResult, Status
+from hypar_opt.solvers.elimination.buckets import (
+    Buckets,
+    PairwiseCharges,
+    eliminate,
+    traced_back,
+)
+from hypar_opt.solvers.elimination.graph import graph_of
+from hypar_opt.solvers.elimination.marginals import least_by_choice
+from hypar_opt.solvers.elimination.optima import canonical_optimum
+from hypar_opt.solvers.elimination.solve import order_of_size, pair_charges
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.state_classes import ClassTable, Partition
+    from hypar_opt.deadline import Deadline
+
+_FIRST_STEP = 2**12
+"""The threshold first rises by this part of the bound, and then by twice as much each time."""
+
+_EASY = 2**21
+"""Up to this many entries of a table, states are eliminated before finer classes are."""
+
+Columns = Sequence[NDArray[np.intp]]
+"""By node: the columns that are left of a table, states or classes."""
+
+PairsOf = Callable[[int, NDArray[np.intp], NDArray[np.intp]], Integers]
+"""Returns what a kind of boundary is charged for columns of its source and of its target."""
+
+
+def solve_classes(table: ClassTable, deadline: Deadline) -> SolveResult:
+    """Return the canonical optimum of a table; or the best assignment found, with a bound."""
+    if not table.allowed.any(axis=1).all():
+        return SolveResult(None, None, Status.INFEASIBLE)
+    found = _Found()
+    try:
+        _search(table, found, deadline)
+    except RefusedError:
+        return found.result(MEMORY)
+    except NoAnswerError as error:
+        return found.result(error.stopped_by)
+    return found.result()
+
+
+@dataclass
+class _Found:
+    """What is known of a table: a bound, and the best assignment so far."""
+
+    bound: int | None = None
+    objective: int | None = None
+    assignment: tuple[int, ...] | None = None
+    statistics: Mapping[str, float] = FrozenDict()
+
+    def keep(self, left: _Restricted, threshold: int, deadline: Deadline) -> bool:
+        """Keep the optimum of what is left, and return whether it is that of the table."""
+        proved = left.objective <= threshold
+        if proved or self.objective is None or left.objective < self.objective:
+            self.objective = left.objective
+            self.assignment = left.optimum(deadline, canonical=proved)
+            order = left.buckets.order
+            self.statistics = {"width": order.width, "entries": order.largest}
+        # What was left out costs more than the threshold.
+        self.bound = min(self.objective, threshold if proved else threshold + 1)
+        return proved
+
+    def result(self, stopped_by: str | None = None) -> SolveResult:
+        status = Status.OPTIMAL if stopped_by is None else Status.FEASIBLE
+        return SolveResult(
+            self.assignment,
+            self.objective,
+            Status.NO_ANSWER if self.assignment is None else status,
+            bound=self.bound,
+            stopped_by=stopped_by,
+            statistics=self.statistics,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Restricted:
+    """What is left of a table's columns, eliminated.
+
+    Parameters
+    ----------
+    columns
+        By node.
+    free
+        The nodes of several columns. The others are decided, and their charges part of the free
+        ones' and of the constant.
+    """
+
+    columns: Columns
+    free: Sequence[int]
+    constant: int
+    buckets: Buckets
+
+    @property
+    def objective(self) -> int:
+        return self.constant + self.buckets.least(0)
+
+    def optimum(self, deadline: Deadline, *, canonical: bool) -> tuple[int, ...]:
+        """Return the column of each node in an optimum, if so asked the canonical one."""
+        chosen, tied = traced_back(self.buckets, 0)
+        if canonical and tied:
+            sizes = [len(self.columns[node]) for node in self.free]
+            chosen = canonical_optimum(self.buckets, sizes, 0, deadline)
+        places = [0] * len(self.columns)
+        for node, choice in zip(self.free, chosen, strict=True):
+            places[node] = choice
+        return tuple(int(own[n]) for own, n in zip(self.columns, places, strict=True))
+
+    def least(self, deadline: Deadline) -> list[Integers]:
+        """Return, for each node, the least cost of an assignment with each of its columns."""
+        least: list[Integers] = [np.array([self.objective], object)] * len(self.columns)
+        of_free = least_by_choice(self.buckets, deadline)
+        for node, costs in zip(self.free, of_free, strict=True):
+            least[node] = costs + self.constant
+        return least
+
+
+def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
+    """Raise the threshold until the optimum of what is left is at most that.
+
+    Raises
+    ------
+    RefusedError
+        If what is left is too large to be eliminated.
+    NoAnswerError
+        If the deadline passes.
+    """
+    every = [np.flatnonzero(row) for row in table.allowed]
+    coarsest = table.partitions[0]
+    classes = _by_classes(table, coarsest, [every[kind] for kind in table.node_kinds], deadline)
+    found.bound = threshold = classes.objective
+    if coarsest.exact:
+        found.keep(classes, threshold, deadline)
+        return
+    least = classes.least(deadline)
+    step = threshold // _FIRST_STEP + 1
+    while True:
+        left = _left(table, threshold, classes, least, deadline)
+        if isinstance(left, int):
+            # What was left out costs more than the threshold, though maybe less than the rest.
+            found.bound, threshold = threshold + 1, left
+            continue
+        if found.keep(left, threshold, deadline):
+            return
+        assert found.objective is not None
+        threshold = min(threshold + step, found.objective)
+        step *= 2
+
+
+def _left(
+    table: ClassTable,
+    threshold: int,
+    classes: _Restricted,
+    least: Sequence[Integers],
+    deadline: Deadline,
+) -> _Restricted | int:
+    """Eliminate the states that may be in an assignment of at most a threshold.
+
+    Where they are many, finer classes leave out more of them.
+
+    Parameters
+    ----------
+    classes, least
+        The coarsest classes, and the least cost of an assignment with each of a node's.
+
+    Returns
+    -------
+    _Restricted or int
+        A bound on those assignments, if finer classes prove one above the threshold.
+
+    Raises
+    ------
+    RefusedError, NoAnswerError
+    """
+    partition, *rest = table.partitions
+    finer = [other for other in rest if not other.exact]
+    while True:
+        states = _at_most(threshold, table, partition, classes.columns, least)
+        try:
+            most = _EASY if finer else None
+            return _eliminated(table, table.node, states, table.pairs, deadline, most)
+        except RefusedError:
+            if not finer:
+                raise
+        partition = finer.pop(0)
+        classes = _by_classes(table, partition, states, deadline)
+        if classes.objective > threshold:
+            return classes.objective
+        least = classes.least(deadline)
+
+
+def _by_classes(
+    table: ClassTable, partition: Partition, states: Columns, deadline: Deadline
+) -> _Restricted:
+    """Eliminate the classes of the states that are left: a bound.
+
+    Raises
+    ------
+    RefusedError, NoAnswerError
+    """
+    order = partition.classes.argsort(kind="stable")
+    starts = np.searchsorted(partition.classes[order], np.arange(partition.least.shape[-1]))
+    charges = np.where(table.allowed, table.node, table.node.max())
+    node: Integers = np.minimum.reduceat(charges[:, order], starts, axis=1)
+    known: dict[Hashable, NDArray[np.intp]] = {}
+    for own in states:
+        if own.tobytes() not in known:
+            known[own.tobytes()] = np.unique(partition.classes[own])
+
+    def least(kind: int, sources: NDArray[np.intp], targets: NDArray[np.intp]) -> Integers:
+        pairs: Integers = partition.least[kind][np.ix_(sources, targets)]
+        return pairs
+
+    columns = [known[own.tobytes()] for own in states]
+    return _eliminated(table, node, columns, least, deadline)
+
+
+def _at_most(
+    threshold: int,
+    table: ClassTable,
+    partition: Partition,
+    classes: Columns,
+    least: Sequence[Integers],
+) -> Columns:
+    """Return each node's states of classes whose least cost is at most a threshold."""
+    known: dict[Hashable, NDArray[np.intp]] = {}
+    columns = []
+    for kind, own, costs in zip(table.node_kinds.tolist(), classes, least, strict=True):
+        left = own[costs <= threshold]
+        key = kind, left.tobytes()
+        if key not in known:
+            known[key] = np.flatnonzero(table.allowed[kind] & np.isin(partition.classes, left))
+        columns.append(known[key])
+    return columns
+
+
+def _eliminated(
+    table: ClassTable,
+    node: Integers,
+    columns: Columns,
+    pairs: PairsOf,
+    deadline: Deadline,
+    most: int | None = None,
+) -> _Restricted:
+    """Eliminate what is left of a table's columns.
+
+    Parameters
+    ----------
+    most
+        Entries of a table; unless given what memory allows.
+
+    Raises
+    ------
+    RefusedError, NoAnswerError
+    """
+    sizes = np.array(list(map(len, columns)))
+    keys = [own.tobytes() for own in columns]
+    known: dict[Hashable, Integers] = {}
+
+    def charge(boundary: int) -> Integers:
+        kind, (source, target) = int(table.boundary_kinds[boundary]), table.ends[boundary].tolist()
+        key = kind, keys[source], keys[target]
+        if key not in known:
+            known[key] = pairs(kind, columns[source], columns[target])
+        return known[key]
+
+    free = np.flatnonzero(sizes > 1)
+    between = np.flatnonzero((sizes[table.ends] > 1).all(axis=1))
+    ends = np.searchsorted(free, table.ends[between])
+    order = order_of_size(tuple(sizes[free].tolist()), ends)
+    if most is not None and order.largest > most:
+        raise RefusedError(f"needs a table of {order.largest:,} entries")
+    nodes = [node[kind, own] for kind, own in zip(table.node_kinds, columns, strict=True)]
+    kinds: dict[int, Hashable] = {
+        number: (int(table.node_kinds[n]), keys[n]) for number, n in enumerate(free.tolist())
+    }
+    for boundary in np.setdiff1d(np.arange(len(table.ends)), between).tolist():
+        source, target = table.ends[boundary].tolist()
+        if sizes[source] > 1:
+            beside, charges = source, charge(boundary)[:, 0]
+        else:
+            beside, charges = target, charge(boundary)[0]
+        nodes[beside] = nodes[beside] + charges
+        if sizes[beside] > 1:  # it is one of its kind no more
+            kinds.pop(int(np.searchsorted(free, beside)), None)
+    constant = sum(int(nodes[n][0]) for n in np.flatnonzero(sizes == 1))
+    graph = graph_of(len(free), ends)
+    alike: dict[tuple[int, int], tuple[Hashable, ...]] = {}
+    for edge, pair in enumerate(graph.pair_of.tolist()):
+        source, target = table.ends[between[edge]].tolist()
+        own = int(table.boundary_kinds[between[edge]]), keys[source], keys[target], source < target
+        alike[graph.pairs[pair]] = *alike.get(graph.pairs[pair], ()), own
+    of_pairs = pair_charges(graph, ends, lambda edge: charge(between[edge]))
+    every = PairwiseCharges([nodes[n][None] for n in free], of_pairs, kinds, alike)
+    return _Restricted(columns, free.tolist(), constant, eliminate(every, order, deadline))

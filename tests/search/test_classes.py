@@ -1,0 +1,261 @@
+"""All levels by classes of states: against elimination of all states, and what permutes levels."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes
+from hypar_opt.costs.state_classes import ClassTable, classed
+from hypar_opt.costs.state_tables import canonical_states
+from hypar_opt.costs.states import added_up
+from hypar_opt.deadline import NEVER, TIME_LIMIT
+from hypar_opt.errors import HyparError, NoAnswerError
+from hypar_opt.instance.instance import Instance
+from hypar_opt.models import find_network
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.search.local_search import improved
+from hypar_opt.search.reductions import ByStates
+from hypar_opt.solvers.base import SolverOptions, Status
+from hypar_opt.solvers.dynamic_programming import DynamicProgramming
+from hypar_opt.solvers.elimination import classes, order
+from hypar_opt.solvers.elimination.order import elimination_order
+from hypar_opt.studies.random_networks import random_graph
+from hypar_opt.workload.parallelism import CHOICES
+from tests.slow import slow_after
+from tests.strategies.arrays import random_array
+from tests.strategies.problems import random_network
+
+DP, OPTIONS = DynamicProgramming(), SolverOptions()
+
+
+def drawn(seed: int) -> Instance:
+    """A random graph or chain: in bytes at levels of two to six parts, or on a random array."""
+    rng = Random(seed)
+    while True:
+        network = random_network(rng, 4) if rng.random() < 0.2 else random_graph(rng, most=5)
+        choices = CHOICES[: rng.choice([2, 3, 3])]
+        reading = rng.choice(["executed", "executed", "executed", "text"])
+        asked: dict[str, Any] = {"choices": choices, "reading": reading}
+        levels = rng.randint(2, 4 if len(choices) == 2 else 3)
+        if rng.random() < 0.5:
+            asked["array"] = random_array(rng, levels)
+            asked["cost"] = rng.choice(["time", "time", "energy"])
+        elif reading == "text":
+            asked["levels"] = levels
+        else:
+            sizes = [rng.choice([2, 2, 3, 6]) for _ in range(levels)]
+            asked |= {"hierarchy": sizes, "whole_levels": True}
+        if "array" not in asked and rng.random() < 0.3:
+            asked["level_weights"] = tuple(rng.randint(1, 2) for _ in range(levels))
+        constraints: dict[str, Any] = {"even": rng.random() < 0.2}
+        if rng.random() < 0.3:
+            constraints["fix"] = (f"*@H{rng.randint(1, levels)}=data",)
+        batch = rng.choice([12, 36, 216])
+        try:
+            problem = problem_of(network, batch=batch, constraints=constraints, **asked)
+            instance = Instance(network, problem)
+            _ = instance.cost, instance.constraints
+        except HyparError:  # an odd size between three, or no plan
+            continue
+        return instance
+
+
+def table_of(instance: Instance) -> ClassTable:
+    states = canonical_states(instance.problem.levels, len(instance.workload.choices))
+    allowed = instance.constraints.allowed(states)
+    return classed(instance.cost, instance.workload, states, allowed)
+
+
+@pytest.mark.parametrize("seed", slow_after(50, range(1000)))
+def test_classes_find_what_the_elimination_of_all_states_finds(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same assignment, of equals the canonical one; with finer classes wherever there are."""
+    instance = drawn(seed)
+    plain, _ = ByStates(instance).apply()
+    if DP.accepts(plain):
+        pytest.skip("its states are too many to be eliminated")
+    monkeypatch.setattr(classes, "_EASY", classes._EASY * (seed % 2))
+    one, other = DP.solve(plain, OPTIONS), DP.solve(table_of(instance), OPTIONS)
+    assert (other.status, other.bound) == (one.status, one.bound)
+    assert (other.objective, other.assignment) == (one.objective, one.assignment)
+
+
+@pytest.mark.parametrize("seed", slow_after(20, range(200)))
+def test_without_memory_a_plan_is_improved_and_has_a_bound(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance = drawn(seed)
+    table = ByStates(instance).compact(DP)
+    if not isinstance(table, ClassTable):
+        pytest.skip("a chain whose charges are sums over levels")
+    best = DP.solve(table, OPTIONS).bound
+    assert best is not None
+    elimination_order.cache_clear()
+    monkeypatch.setattr(order, "MAX_ENTRIES", 1 + 20 * (seed % 3))
+    result = DP.solve(table, OPTIONS)
+    elimination_order.cache_clear()
+    assert (result.bound or 0) <= best
+    start = result.assignment or table.cheapest_states
+    plan = improved(table, start, NEVER)
+    assert best <= table.price(plan) <= table.price(start)
+    assert table.allowed[table.node_kinds, plan].all()
+    if result.status is Status.OPTIMAL:
+        assert table.price(plan) == best
+
+
+def test_a_search_that_memory_or_time_ends_has_the_plan_found_level_by_level(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And says so; whatever it finds itself costs no more."""
+    asked: dict[str, Any] = {"levels": 3, "choices": CHOICES, "reading": "executed"}
+    levelwise = ho.solve("resnet-18", **asked)
+
+    def stopped(*_: object) -> None:
+        raise NoAnswerError("", TIME_LIMIT)
+
+    for limit, by in ((None, "memory"), (60, TIME_LIMIT)):
+        elimination_order.cache_clear()
+        with monkeypatch.context() as patched:
+            if limit is None:
+                patched.setattr(order, "MAX_ENTRIES", 5_000)
+            else:
+                patched.setattr(classes, "_search", stopped)
+            plan = ho.solve("resnet-18", search="joint", options={"time_limit": limit}, **asked)
+        assert (plan.solver.status, plan.solver.stopped_by) == ("feasible", by)
+        assert plan.cost.total <= levelwise.cost.total
+        if limit:
+            assert plan.solver.found_by == "the levelwise plan"
+            assert plan.parallelism == levelwise.parallelism
+    elimination_order.cache_clear()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_of_one_kind_is_charged_alike(seed: int) -> None:
+    instance = drawn(seed)
+    cost, workload = instance.cost, instance.workload
+    rng = np.random.default_rng(seed)
+    shape = instance.problem.levels, 1, 40
+    states = rng.integers(0, len(workload.choices), (2, *shape))
+    every = np.arange(len(workload.nodes))[:, None], np.arange(len(workload.ends))[:, None]
+    node = added_up(cost.node(workload, every[0], [states[0]]))
+    edge = added_up(cost.edge(workload, every[1], [states[0]], [states[1]]))
+    for charges, of_kinds, count in (
+        (node, kinds_of_nodes(workload), len(workload.nodes)),
+        (edge, kinds_of_boundaries(workload), len(workload.ends)),
+    ):
+        full = np.broadcast_to(charges, (count, 40))
+        assert (full == full[of_kinds.first][of_kinds.numbers]).all()
+
+
+@pytest.mark.parametrize("seed", slow_after(30, range(300)))
+def test_permuting_levels_of_a_group_changes_no_charge_of_a_boundary(seed: int) -> None:
+    instance = drawn(seed)
+    workload, levels = instance.workload, instance.problem.levels
+    groups = np.array(instance.cost.groups(workload, levels))
+    rng = np.random.default_rng(seed)
+    shape = levels, len(workload.ends), 50
+    source, target = rng.integers(0, len(workload.choices), (2, *shape))
+    order = np.arange(levels)
+    for group in set(groups.tolist()):
+        order[groups == group] = rng.permutation(order[groups == group])
+    boundaries = np.arange(len(workload.ends))[:, None]
+    one, other = (
+        added_up(instance.cost.edge(workload, boundaries, [s], [t]))
+        for s, t in ((source, target), (source[order], target[order]))
+    )
+    assert (np.broadcast_to(one, shape[1:]) == other).all()
+
+
+def test_groups_of_a_machine_of_nodes_and_of_prime_factors() -> None:
+    """Links are equal inside a node and between nodes; levels of six nodes of eight by parts."""
+    asked: dict[str, Any] = {"choices": CHOICES, "reading": "executed"}
+
+    def groups(**stated: Any) -> list[int]:
+        network = find_network("resnet-18")
+        instance = Instance(network, problem_of(network, **stated, **asked))
+        return list(instance.cost.groups(instance.workload, instance.problem.levels))
+
+    assert groups(array="h100-8x8", cost="time") == [0, 0, 0, 1, 1, 1]
+    assert groups(hierarchy=(6, 8), batch=48) == [0, 1, 0, 0, 0]
+    assert groups(levels=4) == [0, 0, 0, 0]
+    assert groups(levels=4, level_weights=(1, 1, 2, 1)) == [0, 0, 1, 2]
+
+
+README: dict[str, Any] = {
+    "array": "h100-8x8",
+    "cost": "time",
+    "element_bytes": 2,
+    "choices": CHOICES,
+    "reading": "executed",
+}
+
+
+@pytest.mark.parametrize(
+    ("network", "array"),
+    slow_after(
+        3,
+        [
+            ("gpt2", "h100-8x8"),
+            ("vit-b16", "h100-8x8"),
+            ("resnet-50", "h100-8x8"),
+            ("llama-7b", "h100-8x8"),
+            ("llama-70b", "h100-8x8"),
+            ("gpt2", "tpu-v4-4x4x4"),
+            ("resnet-50", "tpu-v4-4x4x4"),
+            ("llama-7b", "tpu-v4-4x4x4"),
+        ],
+    ),
+)
+def test_three_choices_in_time_on_64_accelerators_are_proved(network: str, array: str) -> None:
+    plan = ho.solve(network, batch=64, **README | {"array": array})
+    assert plan.solver.status == "optimal"
+    assert plan.solver.bound == plan.cost.total
+
+
+@pytest.mark.parametrize(
+    ("network", "stated"),
+    slow_after(
+        2,
+        [
+            ("resnet-18", {"levels": 4}),
+            ("gpt2", {"levels": 3}),
+            ("resnet-50", {"levels": 4}),
+            ("gpt2", {"levels": 4}),
+            ("resnet-50", {"array": "hmc-htree-16", "cost": "time"}),
+            ("gpt2", {"array": "hmc-htree-16", "cost": "time"}),
+            ("vit-b16", {"array": "hmc-torus-16", "cost": "energy"}),
+        ],
+    ),
+)
+def test_networks_of_the_zoo_have_the_optima_of_all_states(
+    network: str, stated: dict[str, Any]
+) -> None:
+    described = find_network(network)
+    asked: dict[str, Any] = {"choices": CHOICES, "reading": "executed", "batch": 64, **stated}
+    instance = Instance(described, problem_of(described, **asked))
+    plain, _ = ByStates(instance).apply()
+    one, other = DP.solve(plain, OPTIONS), DP.solve(table_of(instance), OPTIONS)
+    assert (other.objective, other.assignment) == (one.objective, one.assignment)
+
+
+def test_bytes_on_64_and_128_accelerators_are_proved() -> None:
+    asked: dict[str, Any] = {"search": "joint", "choices": CHOICES, "reading": "executed"}
+    plan = ho.solve("resnet-50", levels=6, **asked)
+    assert (plan.solver.status, plan.cost.total) == ("optimal", 8_184_260_096)
+    plan = ho.solve("inception-v3", levels=7, **asked)
+    assert plan.solver.status == "optimal"
+
+
+@pytest.mark.slow
+def test_what_memory_does_not_let_be_proved_has_a_bound() -> None:
+    asked: dict[str, Any] = {"search": "joint", "choices": CHOICES, "reading": "executed"}
+    plan = ho.solve("resnet-50", levels=7, **asked)
+    assert (plan.solver.status, plan.solver.stopped_by) == ("feasible", "memory")
+    assert plan.solver.gap is not None
+    assert 0 < plan.solver.gap < 0.03
