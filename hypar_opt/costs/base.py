@@ -66,6 +66,13 @@ class CostModel(ABC):
         mismatches.
         """
 
+    def node_marks(self, workload: Workload) -> Sequence[Hashable]:
+        """Return what each node's charges depend on besides its tensors and its kind of layer.
+
+        Nodes that are equal in all of these are charged once.
+        """
+        return (None,) * len(workload.nodes)
+
     def level_kinds(self, levels: int) -> Sequence[Hashable]:
         """Return a key of each level: levels of one kind have equal rates and as many parts.
 

@@ -31,17 +31,21 @@ class Rings:
     ----------
     placement
         The digit of an accelerator's number that each level splits, H1 first.
-    stage_of, ring_of
-        For each level, the number of the stage in which it is reduced over, and of its ring: rings
-        of a stage run at once.
+    dimensions
+        The number of the hardware's dimension that each level splits.
+    collective
+        The all-reduce algorithm, one of rings.
+    grid
+        Whether the array is a torus or mesh.
 
     Source: docs/decisions/0007-arrays-and-time.md.
     """
 
     interconnect: Interconnect
     placement: tuple[int, ...]
-    stage_of: tuple[int, ...]
-    ring_of: tuple[int, ...]
+    dimensions: tuple[int, ...]
+    collective: str
+    grid: bool
 
     @classmethod
     def of(
@@ -57,28 +61,26 @@ class Rings:
         collective = collective or array.collective
         if collective == "pairwise":
             return None
-        dimensions = array.dimensions_of(placement)
-        one = (0,) * len(dimensions)
-        return cls(
-            array.interconnect,
-            placement,
-            dimensions if collective == "hierarchical" else one,
-            dimensions if collective == "ring" and array.topology.grid() else one,
-        )
+        grid = array.topology.grid() is not None
+        return cls(array.interconnect, placement, array.dimensions_of(placement), collective, grid)
 
     def stages(self, levels: Sequence[int]) -> list[tuple[int, ...]]:
         """Return the levels, numbered from 0, of each stage of a reduction, in their order.
 
         A reduction has reduced over all levels of a stage before it goes on to the next one.
         """
-        return [tuple(stage) for _, stage in groupby(levels, self.stage_of.__getitem__)]
+        if self.collective != "hierarchical":
+            return [tuple(levels)] if levels else []
+        return [tuple(stage) for _, stage in groupby(levels, self.dimensions.__getitem__)]
 
     def rounds(self, stage: Iterable[int], times: int = 1) -> tuple[Round, ...]:
         """Return the rounds of a stage; `times` is 2 to reduce-scatter and gather."""
+        at_once = self.collective == "ring" and self.grid
         rings: dict[int, list[int]] = {}
         for level in stage:
-            rings.setdefault(self.ring_of[level], []).append(self.placement[level])
-        return self.interconnect.around(rings.values(), times)
+            ring = self.dimensions[level] if at_once else 0
+            rings.setdefault(ring, []).append(self.placement[level])
+        return self.interconnect.around(rings.values(), times, at_once=at_once)
 
     def link(self, stage: Iterable[int]) -> BisectionLink:
         """Return the link of a stage's rounds, whose latency is that of all of them together."""

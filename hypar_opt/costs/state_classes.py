@@ -149,8 +149,9 @@ def classed(
     """
     made = np.array(states, np.intp).reshape(len(states), -1).T
     boundary_kinds, boundaries = kinds_of_boundaries(workload)
-    alike = zip(kinds_of_nodes(workload).numbers.tolist(), allowed, strict=True)
-    node_kinds, nodes = numbered((kind, row.tobytes()) for kind, row in alike)
+    kinds_of, marks = kinds_of_nodes(workload).numbers.tolist(), cost.node_marks(workload)
+    alike = zip(kinds_of, marks, allowed, strict=True)
+    node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in alike)
     check_size(len(nodes) * len(states))
     node = nodes_by_state(cost, workload, nodes, len(made), deadline)
     order: Indices = in_mixed_radix(states, len(workload.choices))

@@ -20,7 +20,7 @@ from hypar_opt.costs.states import levels_of, shape_of
 from hypar_opt.sharding.passes import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from hypar_opt.costs.joined_levels import Levels, Places
     from hypar_opt.costs.states import Indices, States
@@ -137,6 +137,13 @@ class TimeCost(ArrayCost):
             return self.charge(over_all, (pace, latency / parts), steps[here].astype(object))
 
         return by_stage(levels, reduced, self.uncharged(len(moved)), rings.stages, charge)
+
+    def node_marks(self, workload: Workload) -> Sequence[Hashable]:
+        """Return each node's share of its bucket's latency."""
+        if self.bucket_elements == 1:
+            return super().node_marks(workload)
+        shares: list[int] = shares_of_latency(workload, self.bucket_elements).tolist()
+        return shares
 
     def communication_only(self) -> TimeCost:
         return replace(self, work=None)

@@ -162,19 +162,21 @@ class Interconnect:
         """
         return between_parts(digit, self.place(digit).parts, times)
 
-    def around(self, rings: Iterable[Iterable[int]], times: int = 1) -> tuple[Round, ...]:
+    def around(
+        self, rings: Iterable[Iterable[int]], times: int = 1, *, at_once: bool = False
+    ) -> tuple[Round, ...]:
         """Return the rounds of a reduction around rings, each of some digits.
 
         A ring is in the order of the accelerators' numbers, whatever the order of its levels.
 
         Parameters
         ----------
-        times
+        times, at_once
             As for `hypar_opt.hardware.patterns.around_rings`.
         """
         ordered = [tuple(sorted(digits)) for digits in rings]
         counts = [prod(self.place(number).parts for number in digits) for digits in ordered]
-        return around_rings(tuple(map(Group, ordered, counts)), times)
+        return around_rings(tuple(map(Group, ordered, counts)), times, at_once)
 
     def bisection(self, digit: int) -> BisectionLink:
         """Return the link of an exchange between the parts that one digit tells apart.

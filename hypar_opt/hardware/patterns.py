@@ -74,23 +74,25 @@ def between_parts(digit: int, parts: int, times: int) -> tuple[Round, ...]:
 
 
 @lru_cache(maxsize=4096)
-def around_rings(rings: tuple[Group, ...], times: int) -> tuple[Round, ...]:
+def around_rings(rings: tuple[Group, ...], times: int, at_once: bool) -> tuple[Round, ...]:
     """Return the rounds of a reduce-scatter or an all-gather, or of both, around rings.
 
-    Around one ring every accelerator sends to the next, as often as there are others. Of several,
-    one for each dimension of a torus, all are used at once, in both directions: each lane has a
-    part of the tensor, and takes the dimensions in an order of its own.
+    Around one ring every accelerator sends to the next, as often as there are others. At once all
+    rings, one for each dimension of a torus, are used in both directions: each lane has a part of
+    the tensor, and takes the dimensions in an order of its own.
 
     Parameters
     ----------
     times
         2 to reduce-scatter and then gather the same way back, else 1.
+    at_once
+        If not, there is one ring.
 
     Source: P. Sack and W. Gropp, "Collective algorithms for multiported torus networks", ACM TOPC
     1(2), 2015.
     """
     count = len(rings)
-    if count == 1:
+    if not at_once:
         (ring,) = rings
         messages = times * (ring.accelerators - 1)
         return (Round((Lane(MessagePattern(ring.digits), Fraction(1, messages)),), messages),)

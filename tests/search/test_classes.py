@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from random import Random
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes
+from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
 from hypar_opt.costs.state_classes import ClassTable, classed
 from hypar_opt.costs.state_tables import canonical_states
 from hypar_opt.costs.states import added_up
@@ -43,7 +44,10 @@ def drawn(seed: int) -> Instance:
         asked: dict[str, Any] = {"choices": choices, "reading": reading}
         levels = rng.randint(2, 4 if len(choices) == 2 else 3)
         if rng.random() < 0.5:
-            asked["array"] = random_array(rng, levels)
+            bucket = rng.choice([None, None, Fraction(rng.randint(1, 2000))])
+            array = random_array(rng, levels, of_parts=rng.random() < 0.2)
+            asked["array"] = array.model_copy(update={"bucket": bucket})
+            levels = array.levels
             asked["cost"] = rng.choice(["time", "time", "energy"])
         elif reading == "text":
             asked["levels"] = levels
@@ -145,8 +149,9 @@ def test_what_is_of_one_kind_is_charged_alike(seed: int) -> None:
     every = np.arange(len(workload.nodes))[:, None], np.arange(len(workload.ends))[:, None]
     node = added_up(cost.node(workload, every[0], [states[0]]))
     edge = added_up(cost.edge(workload, every[1], [states[0]], [states[1]]))
+    of_nodes = kinds_of_nodes(workload).numbers.tolist()
     for charges, of_kinds, count in (
-        (node, kinds_of_nodes(workload), len(workload.nodes)),
+        (node, numbered(zip(of_nodes, cost.node_marks(workload), strict=True)), len(of_nodes)),
         (edge, kinds_of_boundaries(workload), len(workload.ends)),
     ):
         full = np.broadcast_to(charges, (count, 40))

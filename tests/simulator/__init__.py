@@ -162,7 +162,7 @@ def exchanges(draw: st.DrawFn, interconnect: Interconnect) -> Task:
         rounds = interconnect.between(digits[0], times)
     else:
         of_each = [digits] if rings == "one" else [[digit] for digit in digits]
-        rounds = interconnect.around(of_each, times)
+        rounds = interconnect.around(of_each, times, at_once=rings != "one")
     kind = draw(st.sampled_from(list(ExchangeKind)))
     return ExchangeTask(
         draw(st.sampled_from(LAYERS)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
+from math import prod
 from typing import Any, cast
 
 import pytest
@@ -168,6 +169,43 @@ def test_a_plan_in_buckets_takes_at_least_its_cost(plan: ho.Plan, capacity: int)
     assert together.closed_form <= apart.closed_form * (1 + 1e-9)
     assert [level.bytes for level in together.levels] == pytest.approx(
         [level.bytes for level in apart.levels]
+    )
+
+
+@pytest.mark.parametrize("shape", [[4, 4, 4], [8, 8], [2, 2, 2], [3, 3], [5], [3, 4], [4, 6]])
+def test_a_torus_reduces_over_all_its_links_at_once(shape: list[int]) -> None:
+    """Of equal dimensions at the bandwidth of all links of an accelerator; in lockstep.
+
+    Of unequal ones no faster than that, and at most as long as if it went on round by round.
+    """
+    link = {"bandwidth": "64 B/s", "latency": "2 ms"}
+    torus = {"kind": "torus", "shape": shape, "link": link}
+    found = array(torus, operations="1e30 op/s", dram_bandwidth="1e30 B/s")
+    found = found.model_copy(update={"collective": "ring"})
+    p = prod(shape)
+    step = ho.simulate(ho.solve(one_layer(), solver="data", array=found, batch=p, cost="time"))
+    # In a dimension of two accelerators both directions are one link's.
+    links = sum(min(size - 1, 2) for size in shape)
+    moved = Fraction(2 * (p - 1), p) * 4 * FEATURES * UNITS
+    least = moved / links * BETA
+    if len({*shape}) > 1:
+        assert float(least) <= step.seconds <= step.closed_form
+        return
+    rounds = 2 * sum(size - 1 for size in shape)
+    assert step.in_lockstep
+    assert step.seconds == pytest.approx(float(least + rounds * Fraction(2, 1000)), rel=1e-9)
+    assert step.closed_form == pytest.approx(step.seconds, rel=1e-9)
+    assert len({round(one.bytes, 6) for one in step.links}) == 1
+
+
+def test_a_large_all_reduce_on_a_cube_takes_its_bandwidth() -> None:
+    """Within 5 % on the TPU's 4 x 4 x 4: six links of 50 GB/s."""
+    network = layers_of(2**20, 2**10)
+    plan = ho.solve(network, array="tpu-v4-4x4x4", solver="data", batch=64, inference=False)
+    step = ho.simulate(plan)
+    gradients = sum(workload_of(network, 64).weights) * 4
+    assert step.phases["gradient"][1] == pytest.approx(
+        2 * 63 / 64 * gradients / (6 * 50e9), rel=0.05
     )
 
 

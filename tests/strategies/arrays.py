@@ -96,14 +96,14 @@ def stages_by_hand(array: ho.Array, bits: Sequence[int]) -> list[tuple[list[int]
         stages = [list(own) for _, own in groupby(bits, dimension.__getitem__)]
     found = []
     for stage in stages:
-        rings: defaultdict[int, list[int]] = defaultdict(list)
-        for bit in stage:
-            at_once = array.collective == "ring" and array.topology.grid() is not None
-            rings[dimension[bit] if at_once else 0].append(bit)
-        if len(rings) == 1:
+        if array.collective == "ring" and array.topology.grid():
+            rings: defaultdict[int, list[int]] = defaultdict(list)
+            for bit in stage:
+                rings[dimension[bit]].append(bit)
+            rounds = array.interconnect.around(rings.values(), at_once=True)
+            link = array.interconnect.link(rounds)
+        else:
             link = array.interconnect.ring(stage)
             link = replace(link, latency=link.latency * (2 ** len(stage) - 1))
-        else:
-            link = array.interconnect.link(array.interconnect.around(rings.values()))
         found.append((stage, link))
     return found

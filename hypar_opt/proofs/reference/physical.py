@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -75,19 +76,19 @@ class ArrayCharges(ExchangeCharges):
         self.between_pairs = [self._rate(link) for link in links]
         self.around_rings = self.array.collective != "pairwise"
         self.dimensions = self.array.dimensions_of(plan.placement)
-        if self.array.collective == "ring":
-            self.dimensions = (0,) * len(plan.placement)
 
     def joins_levels(self, node: int, state: State) -> bool:
         reduced = self.exchanges.reduced(node, state)
-        rings = (ring for each in reduced for ring in self._rings(each.levels))
-        return self.around_rings and any(len(ring) > 1 for ring in rings)
+        stages = (stage for each in reduced for stage in self._stages(each.levels))
+        return self.around_rings and any(len(stage) > 1 for stage in stages)
 
-    def _rings(self, levels: Iterable[int]) -> list[tuple[int, ...]]:
-        """Return the rings of a reduction over levels, one after the other.
+    def _stages(self, levels: Iterable[int]) -> list[tuple[int, ...]]:
+        """Return the levels of each stage of a reduction around rings, one after the other.
 
-        One over all of them; hierarchical, one a run of levels of a dimension of the hardware.
+        All at once; hierarchical, each run of levels of a dimension of the hardware.
         """
+        if self.array.collective != "hierarchical":
+            return [tuple(sorted(levels))]
         runs = groupby(sorted(levels), self.dimensions.__getitem__)
         return [tuple(run) for _, run in runs]
 
@@ -95,8 +96,19 @@ class ArrayCharges(ExchangeCharges):
     def _rate(self, link: BisectionLink) -> Rate:
         """Return the rate of exchanges over a link."""
 
-    def _ring(self, levels: Iterable[int]) -> BisectionLink:
-        return self.array.interconnect.ring(self.placement[level] for level in levels)
+    def _ring(self, levels: Sequence[int]) -> BisectionLink:
+        """Return the link of a stage's rounds, with the latency of all of them together.
+
+        There are n - 1 around n accelerators. On a torus or mesh each dimension has a ring.
+        """
+        network = self.array.interconnect
+        if self.array.collective == "ring" and self.array.topology.grid():
+            rings: dict[int, list[int]] = {}
+            for level in levels:
+                rings.setdefault(self.dimensions[level], []).append(self.placement[level])
+            return network.link(network.around(rings.values(), at_once=True))
+        link = network.ring(self.placement[level] for level in levels)
+        return replace(link, latency=link.latency * (self.hierarchy.parts(levels) - 1))
 
     def _macs(self, layer: PlanNode) -> int:
         """Return a pass's multiply-accumulates, over the output or, as in the paper, the input."""
@@ -131,11 +143,9 @@ class Time(ArrayCharges):
         for levels, all_reduce, latency in reduced:
             often = 2 if all_reduce else 1
             if self.around_rings:
-                for ring in self._rings(levels):
-                    # n - 1 messages for a reduce-scatter or an all-gather around n accelerators.
-                    messages = (self.hierarchy.parts(ring) - 1) * often
-                    rate = self._rate(self._ring(ring))
-                    total += rate.charge(sum(map(levels.__getitem__, ring)), messages, latency)
+                for stage in self._stages(levels):
+                    rate = self._rate(self._ring(stage))
+                    total += rate.charge(sum(map(levels.__getitem__, stage)), often, latency)
                 continue
             for level, amount in levels.items():
                 parts = self.hierarchy.sizes[level]
@@ -192,7 +202,7 @@ class Energy(ArrayCharges):
         by_ring: Counter[tuple[frozenset[int], tuple[int, ...]]] = Counter()
         for levels, *_ in reduced:
             by_level.update(levels)
-            for ring in self._rings(levels):
+            for ring in self._stages(levels):
                 # Of passes over the same levels all words are rounded together.
                 by_ring[frozenset(levels), ring] += sum(map(levels.__getitem__, ring))
         if not self.around_rings:
