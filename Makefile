@@ -1,6 +1,6 @@
 # make demo   the main use on VGG-A, with only Python and make installed
 # make check   in under a minute on two idle cores: formatting, types, import contract, quick tests
-# make test   all checks: formatting, types, import contract, tests
+# make test   all checks: formatting, types, import contract, tests; MARK="not slow": in a browser, too
 # make newest   the same with the newest versions that pyproject.toml allows
 # make lowest   the tests with the lowest versions that it allows
 # make slow   the other random cases, and tests that take long: before a release
@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV := .venv-uv/bin/uv
 COMPILE = pip compile --quiet --upgrade --all-extras --group dev --annotation-style line pyproject.toml
 
-.PHONY: demo check test slow suite suite-and-browser golden alone newest lowest lock \
+.PHONY: demo check test slow suite golden alone newest lowest lock \
   browser test-browser fuzz lint bench picture notebook docs clean
 
 demo: $(VENV)/.installed
@@ -35,14 +35,10 @@ test: lint suite
 # There is a worker for each core, and threads of BLAS would only compete with them.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --quiet
 suite: $(VENV)/.installed-dev
-	$(PYTEST)
+	$(PYTEST) $(if $(MARK),-rs -m "$(MARK)")
 
 slow: $(VENV)/.installed-dev
 	$(PYTEST) -m slow
-
-# The tests of `test` and of `test-browser` at once, for .ci/run.
-suite-and-browser: $(VENV)/.installed-dev
-	$(PYTEST) -m "not slow" -rs
 
 # One or more quick tests, of a second at most, of each floor below the studies.
 QUICK = costs/test_communication.py costs/test_whole_plans.py documents hardware instance \
