@@ -59,7 +59,7 @@ def test_a_step_of_millions_of_messages_is_not_simulated(tmp_path: Path) -> None
     with pytest.raises(
         RefusedError, match=f"{events:,} computations and messages, about 4 minutes"
     ):
-        ho.simulate(plan, collective="ring")
+        ho.simulate(plan, collective="one-ring")
 
 
 def test_a_network_of_many_layers_is_shown_in_part(

@@ -48,7 +48,6 @@ LAYOUTS = typer.Option(
     " readers.",
 )
 SCHEMA = typer.Option("--schema", help="Print the JSON Schema of a network file.")
-_ONLY_THE_FILE = "--toml prints only the file: leave --json and --picture out"
 TOML = typer.Option("--toml", help="Print the file of an array or network, as a template to edit.")
 
 
@@ -66,7 +65,6 @@ def show(
     as_json: options.JSON = False,
 ) -> None:
     """Show a network's layers, a plan (after repricing it) or an array."""
-    from hypar_opt import models
     from hypar_opt.documents.files import recorded_reads
 
     if schema:
@@ -85,9 +83,14 @@ def show(
         raise HyparError("show takes a NETWORK, a PLAN or an ARRAY, or --schema")
     if unfolded and picture is None:
         raise HyparError("--unfolded goes with --picture")
+    if toml:
+        if picture is not None or as_json:
+            raise HyparError("--toml prints only the file: leave --json and --picture out")
+        if batch is not None or reading is not None or rerun or unfolded or layouts:
+            raise HyparError("--toml prints only the file: leave other options out")
+        output.print_text(_file_text(source))
+        return
     if inputs.is_plan(source):
-        if toml:
-            raise HyparError(f"--toml takes an array or a network, and {source!r} is a plan")
         if unfolded:
             raise HyparError(f"--unfolded takes a network, and {source!r} is a plan")
         with recorded_reads() as read:
@@ -103,13 +106,8 @@ def show(
             "--unfolded": unfolded,
             "--layouts": layouts,
         }
-        _show_array(source, elsewhere, picture, toml=toml, as_json=as_json)
+        _show_array(source, elsewhere, picture, as_json=as_json)
     else:
-        if toml:
-            if picture is not None or as_json:
-                raise HyparError(_ONLY_THE_FILE)
-            output.print_text(models.file_text(source))
-            return
         with recorded_reads() as read:
             network = _network(source, reading, rerun=rerun, layouts=layouts)
         output.check_outputs(read, picture=picture)
@@ -117,24 +115,30 @@ def show(
         _show_network(network, batch, as_json=as_json)
 
 
-def _show_array(
-    name: str, typed: dict[str, bool], picture: Path | None, *, toml: bool, as_json: bool
-) -> None:
-    """Show an array, or print its file."""
+def _file_text(source: str) -> str:
+    """Return the text of an array's or a network's file, once it has been read."""
+    from hypar_opt import models
+    from hypar_opt.hardware import arrays
+
+    if inputs.is_plan(source):
+        raise HyparError(f"--toml takes an array or a network, and {source!r} is a plan")
+    if inputs.is_array(source):
+        arrays.find_array(source)
+        return arrays.file_text(source)
+    return models.file_text(source)
+
+
+def _show_array(name: str, typed: dict[str, bool], picture: Path | None, *, as_json: bool) -> None:
+    """Show an array."""
     from hypar_opt.documents.files import recorded_reads
-    from hypar_opt.hardware.arrays import file_text, find_array
+    from hypar_opt.hardware.arrays import find_array
     from hypar_opt.report.terminal.array import array_view, described
 
     for option, is_typed in typed.items():
         if is_typed:
             raise HyparError(f"{option} does not go with an array, and {name!r} is one")
-    if toml and (as_json or picture is not None):
-        raise HyparError(_ONLY_THE_FILE)
     with recorded_reads() as read:
         array = find_array(name)
-    if toml:
-        output.print_text(file_text(name))
-        return
     output.check_outputs(read, picture=picture)
     output.draw(picture, lambda pictures: pictures.topology(array))
     if as_json:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.hardware.links import BisectionLink
-    from hypar_opt.hardware.patterns import Round
+    from hypar_opt.hardware.patterns import MessageRound
     from hypar_opt.plan.problem import Problem
 
 
@@ -73,7 +73,7 @@ class Rings:
             return [tuple(levels)] if levels else []
         return [tuple(stage) for _, stage in groupby(levels, self.dimensions.__getitem__)]
 
-    def rounds(self, stage: Iterable[int], times: int = 1) -> tuple[Round, ...]:
+    def rounds(self, stage: Iterable[int], times: int = 1) -> tuple[MessageRound, ...]:
         """Return the rounds of a stage; `times` is 2 to reduce-scatter and gather."""
         at_once = self.collective == "ring" and self.grid
         rings: dict[int, list[int]] = {}

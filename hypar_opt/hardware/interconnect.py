@@ -20,7 +20,7 @@ from hypar_opt.hardware.patterns import (
     Group,
     Lane,
     MessagePattern,
-    Round,
+    MessageRound,
     around_rings,
     between_parts,
 )
@@ -152,7 +152,7 @@ class Interconnect:
         """Return the accelerators whose messages represent all others', as of `Paths.block`."""
         return self.paths.block([self.place(number) for number in digits])
 
-    def between(self, digit: int, times: int = 1) -> tuple[Round, ...]:
+    def between(self, digit: int, times: int = 1) -> tuple[MessageRound, ...]:
         """Return the rounds of an exchange between the parts that one digit tells apart.
 
         Parameters
@@ -164,7 +164,7 @@ class Interconnect:
 
     def around(
         self, rings: Iterable[Iterable[int]], times: int = 1, *, at_once: bool = False
-    ) -> tuple[Round, ...]:
+    ) -> tuple[MessageRound, ...]:
         """Return the rounds of a reduction around rings, each of some digits.
 
         A ring is in the order of the accelerators' numbers, whatever the order of its levels.
@@ -194,9 +194,9 @@ class Interconnect:
         All rings run at once; every accelerator sends to the next in its ring.
         """
         (many,) = self.around([digits])
-        return self.link([Round(many.lanes)])
+        return self.link([MessageRound(many.lanes)])
 
-    def link(self, rounds: Sequence[Round]) -> BisectionLink:
+    def link(self, rounds: Sequence[MessageRound]) -> BisectionLink:
         """Return the link of an exchange, whose latency is that of all rounds together."""
         links = [(self._at_once(lanes), times) for lanes, times in rounds]
         sent = sum(times * lane.share for lanes, times in rounds for lane in lanes)

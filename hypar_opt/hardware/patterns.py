@@ -45,7 +45,7 @@ class Lane(NamedTuple):
     share: Fraction
 
 
-class Round(NamedTuple):
+class MessageRound(NamedTuple):
     """Messages that every accelerator sends at once; it goes on when all have arrived.
 
     Parameters
@@ -66,15 +66,17 @@ class Group(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def between_parts(digit: int, parts: int, times: int) -> tuple[Round, ...]:
+def between_parts(digit: int, parts: int, times: int) -> tuple[MessageRound, ...]:
     """Return the rounds in which every accelerator sends to each other part of a level in turn."""
     share = Fraction(1, times * (parts - 1))
-    once = [Round((Lane(MessagePattern((digit,), shift), share),)) for shift in range(1, parts)]
+    once = [
+        MessageRound((Lane(MessagePattern((digit,), shift), share),)) for shift in range(1, parts)
+    ]
     return tuple(once) * times
 
 
 @lru_cache(maxsize=4096)
-def around_rings(rings: tuple[Group, ...], times: int, at_once: bool) -> tuple[Round, ...]:
+def around_rings(rings: tuple[Group, ...], times: int, at_once: bool) -> tuple[MessageRound, ...]:
     """Return the rounds of a reduce-scatter or an all-gather, or of both, around rings.
 
     Around one ring every accelerator sends to the next, as often as there are others. At once all
@@ -95,12 +97,14 @@ def around_rings(rings: tuple[Group, ...], times: int, at_once: bool) -> tuple[R
     if not at_once:
         (ring,) = rings
         messages = times * (ring.accelerators - 1)
-        return (Round((Lane(MessagePattern(ring.digits), Fraction(1, messages)),), messages),)
+        return (
+            MessageRound((Lane(MessagePattern(ring.digits), Fraction(1, messages)),), messages),
+        )
     everyone = prod(ring.accelerators for ring in rings)
     # A message's part of the tensor, over what an accelerator sends of it in all rounds.
     of_tensor = Fraction(everyone, times * (everyone - 1))
     left = [Fraction(1, 2 * count)] * count
-    rounds: list[Round] = []
+    rounds: list[MessageRound] = []
     for phase in range(count):
         ways = [rings[(first + phase) % count] for first in range(count)]
         left = [part / way.accelerators for part, way in zip(left, ways, strict=True)]
@@ -113,11 +117,11 @@ def around_rings(rings: tuple[Group, ...], times: int, at_once: bool) -> tuple[R
                 if way.accelerators >= size
                 for shift in (1, way.accelerators - 1)
             )
-            rounds.append(Round(lanes, size - 1 - done))
+            rounds.append(MessageRound(lanes, size - 1 - done))
             done = size - 1
     return tuple(rounds + rounds[::-1] * (times - 1))
 
 
-def messages_in(rounds: Sequence[Round]) -> int:
+def messages_in(rounds: Sequence[MessageRound]) -> int:
     """Return the messages that an accelerator sends."""
     return sum(round_.times * len(round_.lanes) for round_ in rounds)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hypar_opt.hardware.patterns import Round
+from hypar_opt.hardware.patterns import MessageRound
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 
@@ -99,7 +99,7 @@ class ExchangeTask:
     levels: tuple[int, ...]
     digits: tuple[int, ...]
     bytes: float
-    rounds: tuple[Round, ...]
+    rounds: tuple[MessageRound, ...]
     stream: int = FOREGROUND
     after: Dependencies | None = None
     step: StepKind | None = None

@@ -142,9 +142,9 @@ def test_the_list_of_commands_has_the_start_of_each_ones_help() -> None:
         ("solve sfc --reading t", "text tables"),
         ("solve sfc --cost t", "time"),
         ("solve sfc --array hmc-torus-1", "hmc-torus-16"),
-        ("simulate sfc --array TPU", "TPU-v4-4x4x4"),
+        ("simulate sfc --array TPU-v4-4", "TPU-v4-4x4x4"),
         ("simulate sfc --overlap g", "gradient"),
-        ("compare sfc --array hmc-htree-4,a1", "hmc-htree-4,a100-4x8"),
+        ("compare sfc --array hmc-htree-4,a100-4", "hmc-htree-4,a100-4x8"),
         ("compare sfc --collective r", "ring"),
     ],
 )

@@ -68,15 +68,15 @@ COSTS = (
     Mutant(
         "the topmost level is crossed twice",
         _TIME,
-        "messages = np.where(is_below, twice, 1)",
-        "messages = twice",
+        "crossings = twice if rounds > 1 else np.where(is_below, twice, 1)",
+        "crossings = twice",
         ("costs/test_time",),
     ),
     Mutant(
         "a ring takes a message more",
-        _TIME,
-        "hops = Hierarchy(self.communication.sizes).parts(joins) - 1",
-        "hops = Hierarchy(self.communication.sizes).parts(joins)",
+        "hardware/patterns",
+        "messages = times * (ring.accelerators - 1)",
+        "messages = times * ring.accelerators",
         ("costs/test_time",),
     ),
     Mutant(
@@ -96,8 +96,8 @@ COSTS = (
     Mutant(
         "a ring's bytes cross the links of a pair",
         _ENERGY,
-        "crossing = self._of_byte(rings.link(joins).hops) - self._of_byte(Fraction())",
-        "crossing = self._of_byte(self.hops[joins[0]]) - self._of_byte(Fraction())",
+        "crossing = self._of_byte(rings.link(stage).hops) - self._of_byte(Fraction())",
+        "crossing = self._of_byte(self.hops[stage[0]]) - self._of_byte(Fraction())",
         ("costs/test_energy",),
     ),
     Mutant(

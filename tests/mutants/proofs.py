@@ -166,8 +166,8 @@ PROOFS = (
     Mutant(
         "a ring takes a message more",
         "proofs/reference/physical",
-        "messages = (self.hierarchy.parts(ring) - 1) * often",
-        "messages = self.hierarchy.parts(ring) * often",
+        "latency=link.latency * (self.hierarchy.parts(levels) - 1)",
+        "latency=link.latency * self.hierarchy.parts(levels)",
         ("proofs/test_proof_tables",),
     ),
     Mutant(

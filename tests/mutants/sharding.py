@@ -105,7 +105,7 @@ SHARDING = (
     Mutant(
         "replicas are written as partial sums",
         "workload/operators/axes",
-        "return WHOLE  # each part makes all of it, and no addend",
+        "return WHOLE  # each part computes the whole result, not an addend",
         "return lacking",
         ("sharding/test_program",),
     ),

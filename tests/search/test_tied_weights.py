@@ -257,7 +257,7 @@ def test_the_least_of_all_plans_within_a_memory_is_found_and_the_smallest_memory
 ) -> None:
     for seed, case in cases(block, 200, "bytes", "bytes", "bytes", "time", "energy"):
         least = min(case.memories)
-        with pytest.raises(InfeasibleError, match=rf"would do is {least:,} bytes"):
+        with pytest.raises(InfeasibleError, match=rf"that suffices is {least:,} bytes"):
             solved(case.within(least - 1), "brute")
         for memory in (least, Random(seed).choice(case.memories)):
             limited, best = case.within(memory), case.best(memory)
