@@ -84,11 +84,8 @@ def show(
     if unfolded and picture is None:
         raise HyparError("--unfolded goes with --picture")
     if toml:
-        if picture is not None or as_json:
-            raise HyparError("--toml prints only the file: leave --json and --picture out")
-        if batch is not None or reading is not None or rerun or unfolded or layouts:
-            raise HyparError("--toml prints only the file: leave other options out")
-        output.print_text(_file_text(source))
+        others = (batch, reading, rerun, unfolded, layouts)
+        _print_file(source, json=picture is not None or as_json, others=others)
         return
     if inputs.is_plan(source):
         if unfolded:
@@ -115,17 +112,21 @@ def show(
         _show_network(network, batch, as_json=as_json)
 
 
-def _file_text(source: str) -> str:
-    """Return the text of an array's or a network's file, once it has been read."""
+def _print_file(source: str, *, json: bool, others: tuple[object, ...]) -> None:
+    """Print an array's or a network's file, once it has been read; no other option goes with it."""
     from hypar_opt import models
     from hypar_opt.hardware import arrays
 
+    if json or any(others):
+        which = "--json and --picture" if json else "other options"
+        raise HyparError(f"--toml prints only the file: leave {which} out")
     if inputs.is_plan(source):
         raise HyparError(f"--toml takes an array or a network, and {source!r} is a plan")
     if inputs.is_array(source):
         arrays.find_array(source)
-        return arrays.file_text(source)
-    return models.file_text(source)
+        output.print_text(arrays.file_text(source))
+    else:
+        output.print_text(models.file_text(source))
 
 
 def _show_array(name: str, typed: dict[str, bool], picture: Path | None, *, as_json: bool) -> None:
