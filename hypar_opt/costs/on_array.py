@@ -1,4 +1,4 @@
-"""What costs of an array have in common: exchanges at each level's rate, and exact integers."""
+"""The common base of an array's costs: exchanges at each level's rate, and exact integers."""
 
 from __future__ import annotations
 

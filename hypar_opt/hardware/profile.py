@@ -32,7 +32,7 @@ class LayerProfile(Document):
 class Profile(Document):
     """The seconds of a network's layers on one accelerator that has the full batch.
 
-    A plan on N accelerators divides them by N: every choice of parallelism halves a layer's
+    A plan on N accelerators divides them by N: every choice of parallelism splits a layer's
     work.
     """
 
@@ -50,7 +50,7 @@ class Profile(Document):
         counts = Counter(layer.name for layer in self.layer)
         repeated = next((name for name, count in counts.items() if count > 1), None)
         if repeated is not None:
-            raise rule(f"layer {repeated!r}, name: should be unique, stands twice")
+            raise rule(f"layer {repeated!r}, name: should be unique, appears twice")
         return self
 
     def seconds(

@@ -196,7 +196,7 @@ def _lanes(task: ExchangeTask) -> Iterator[tuple[Lane, int]]:
 
 def _passed(now: Seconds, lanes: Sequence[tuple[Seconds, Indices]]) -> Iterator[Seconds]:
     """Yield when accelerators' messages of a round are delivered, and those to them."""
-    # An accelerator goes on once its messages are delivered and it has received as many.
+    # An accelerator continues once its messages are delivered and it has received as many.
     for seconds, sender in lanes:
         delivered = now + seconds
         yield delivered

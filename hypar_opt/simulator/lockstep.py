@@ -1,4 +1,4 @@
-"""Accelerators in lockstep: one stands for all, and one flow for all messages of a pattern."""
+"""Accelerators in lockstep: one is simulated for all, with a flow for all messages alike."""
 
 from __future__ import annotations
 

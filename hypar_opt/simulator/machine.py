@@ -52,7 +52,7 @@ class Machine:
     tasks
         Every accelerator's tasks, each after those that it waits for.
     routes
-        The messages' routes: between all accelerators, or those of one that stands for all and
+        The messages' routes: between all accelerators, or those of one simulated for all and
         sends to itself.
     record
         Whether the network keeps its segments.
@@ -162,7 +162,7 @@ class Machine:
         for message in messages:
             sender = message % self._streams
             receiver, now = self._receiver[message], rounds[sender]
-            # The sender goes on once its messages are delivered and it has received as many.
+            # The sender continues once its messages are delivered and it has received as many.
             awaited[sender] -= 1
             if not awaited[sender]:
                 wakeups[sender].trigger_now()

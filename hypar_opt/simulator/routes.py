@@ -49,7 +49,7 @@ class RouteTable(ABC):
     Parameters
     ----------
     accelerators
-        The number whose messages are simulated: the array's, or one that stands for all.
+        The number whose messages are simulated: the array's, or one simulated for all.
     """
 
     def __init__(self, interconnect: Interconnect, accelerators: int) -> None:

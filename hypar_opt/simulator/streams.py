@@ -38,7 +38,7 @@ class Streams:
         self._last_of_branch: list[int] = []
 
     def add(self, task: Task, operands: Dependencies) -> Dependencies:
-        """Add a task, and return the dependencies of whatever reads its result: the task itself.
+        """Add a task, and return what the tasks that read its result wait for: the task itself.
 
         Parameters
         ----------

@@ -119,15 +119,15 @@ REFUSED: list[tuple[Change, str]] = [
     (drawn(nodes=[{"id": 1.5}]), "topology, graph, nodes[0], id: should be"),
     (
         drawn(nodes=[*PAIR, {"id": "a"}]),
-        "topology, graph: nodes: should have one id each, 'a' stands twice",
+        "topology, graph: nodes: should have one id each, 'a' appears twice",
     ),
     (
         drawn(nodes=[*PAIR, {"id": "c", "accelerator": 1}]),
-        "topology, graph: nodes: accelerator 1 stands twice",
+        "topology, graph: nodes: accelerator 1 appears twice",
     ),
     (
         drawn(nodes=[*PAIR, {"id": 3}, {"id": "switch 3"}]),
-        "topology, graph: nodes: switch 'switch 3' stands twice",
+        "topology, graph: nodes: switch 'switch 3' appears twice",
     ),
     (
         drawn(edges=[{"source": "a", "target": "b"}]),

@@ -97,10 +97,10 @@ class NodeLink(Document):
         graph_nodes: set[int | str] = set()
         for node in self.nodes:
             if node.id in ids:
-                raise rule(f"nodes: should have one id each, {node.id!r} stands twice")
+                raise rule(f"nodes: should have one id each, {node.id!r} appears twice")
             if node.graph_node in graph_nodes:
                 what = "switch" if node.accelerator is None else "accelerator"
-                raise rule(f"nodes: {what} {node.graph_node!r} stands twice")
+                raise rule(f"nodes: {what} {node.graph_node!r} appears twice")
             ids.add(node.id)
             graph_nodes.add(node.graph_node)
         return ids

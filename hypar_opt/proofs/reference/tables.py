@@ -182,7 +182,7 @@ def _table(
 ) -> CostTable:
     """Return a table of charges: int64 if no sum overflows, else Python's integers.
 
-    A plan stores weights whole, or as every layer that uses them splits them. What is no plan is
+    A plan stores weights whole, or as every layer that uses them splits them. What is not a plan is
     charged more than it saves, which is less than all that the weights' node may be charged.
 
     Parameters

@@ -85,7 +85,7 @@ class Part:
         return self.charge.reshape(*self.charge.shape[:2], *shape)
 
     def of(self, function: int) -> Integers:
-        """Return a function's charge; a single one stands for all functions."""
+        """Return a function's charge; a single charge is that of all functions."""
         charge: Integers = self.charge[function if len(self.charge) > 1 else 0]
         return charge
 
