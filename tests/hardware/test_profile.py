@@ -116,7 +116,7 @@ def test_a_layer_that_the_network_lacks_is_refused(tmp_path: Path) -> None:
         ("batch = ", "should be TOML"),
         (
             LENET + f'[[layer]]\nname = "fc1"\n{TIMES}',
-            "layer 'fc1', name: should be unique, stands",
+            "layer 'fc1', name: should be unique, appears",
         ),
     ],
 )
