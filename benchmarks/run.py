@@ -16,6 +16,7 @@ from benchmarks.measure import judged, ratio
 from hypar_opt.execution.virtual.data import random_data
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.execution.virtual.step import TrainingStep
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.program import Program
@@ -30,8 +31,8 @@ def main() -> None:
     instance = Instance.of_plan(plan)
     network, workload = instance.network, instance.executed_workload
     data = random_data(network, workload, seed=0)
-    alone = Division(network, Program(workload, ()))
-    devices = Division(network, Program(workload, rows_of_plan(plan, workload)))
+    alone = Division(network, Program(workload, (), Hierarchy(())))
+    devices = Division(network, Program(workload, rows_of_plan(plan, workload), plan.hierarchy))
 
     def one() -> object:
         return TrainingStep(alone, data).run()

@@ -26,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Choose data or model parallelism, layer by layer and level by level, so that a"
-    " training step on 2^H accelerators moves as few bytes as possible (HyPar, HPCA 2019).",
+    " training step on an array of accelerators moves as few bytes as possible (HyPar, HPCA 2019).",
     epilog="Start with: [bold]hypar-opt solve vgg-a[/bold]",
 )
 

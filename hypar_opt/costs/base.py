@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -13,6 +13,26 @@ if TYPE_CHECKING:
     from hypar_opt.costs.thresholds import ThresholdTable
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
+
+
+class Symmetries(NamedTuple):
+    """Which levels and nodes a cost model charges alike.
+
+    Parameters
+    ----------
+    kinds
+        A key of each level: levels of one kind have equal rates and as many parts.
+    groups
+        The group of each level. What a boundary is charged over all levels is the same if the
+        levels of a group are permuted in the states of both of its ends.
+    marks
+        What each node's charges depend on besides its tensors and its kind of layer: nodes that
+        are equal in all of these are charged once.
+    """
+
+    kinds: Sequence[Hashable]
+    groups: Sequence[int]
+    marks: Sequence[Hashable]
 
 
 class CostModel(ABC):
@@ -66,29 +86,13 @@ class CostModel(ABC):
         mismatches.
         """
 
-    def node_marks(self, workload: Workload) -> Sequence[Hashable]:
-        """Return what each node's charges depend on besides its tensors and its kind of layer.
+    def symmetries(self, workload: Workload, levels: int) -> Symmetries:
+        """Return which levels and nodes are charged alike.
 
-        Nodes that are equal in all of these are charged once.
+        The more are, the more levels are solved jointly. By default each level is of a kind of its
+        own, and nodes are told apart by their tensors and kinds of layer alone.
         """
-        return (None,) * len(workload.nodes)
-
-    def level_kinds(self, levels: int) -> Sequence[Hashable]:
-        """Return a key of each level: levels of one kind have equal rates and as many parts.
-
-        The fewer the kinds, the more levels are solved jointly. Each level is of a kind of its
-        own unless a cost model knows better.
-        """
-        return range(levels)
-
-    def groups(self, workload: Workload, levels: int) -> Sequence[int]:  # noqa: ARG002
-        """Return the group of each level: levels whose permutation changes no boundary's charge.
-
-        What a boundary is charged over all levels is the same if the levels of a group are
-        permuted in the states of both of its ends. Each level is a group of its own unless a cost
-        model knows better.
-        """
-        return range(levels)
+        return Symmetries(range(levels), range(levels), (None,) * len(workload.nodes))
 
     def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:  # noqa: ARG002
         """Return the charges of all levels together by thresholds; None if they depend on more."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel
+from hypar_opt.costs.base import CostModel, Symmetries
 from hypar_opt.costs.reading_factors import conversions_of, reductions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
 from hypar_opt.costs.states import ByLevel, Copies, copies_of, levels_of, runs_of
@@ -226,18 +226,19 @@ class CommunicationCost(CostModel):
         """Return the parts of an element that a boundary moves for each pair of choices."""
         return conversions_of(workload, self.reading, self.phases, parts, self._unit)
 
-    def level_kinds(self, levels: int) -> list[tuple[int, int]]:
-        """Return the weight and the parts of each level."""
-        weights = self.level_weights or (1,) * levels
-        return list(zip(weights, self._parts(levels), strict=False))
+    def symmetries(self, workload: Workload, levels: int) -> Symmetries:
+        """Return which levels are charged alike: by weight and parts.
 
-    def groups(self, workload: Workload, levels: int) -> Sequence[int]:
-        """Return the runs of levels of one kind; where all weigh the same, the kinds."""
+        Levels of one kind may be permuted where all weigh the same, else within a run of them.
+        """
+        weights = self.level_weights or (1,) * levels
+        kinds = list(zip(weights, self._parts(levels), strict=False))
+        alike = super().symmetries(workload, levels)._replace(kinds=kinds)
         if workload.layouts.reads_whole and not self._row.gathers_last:
-            return range(levels)  # a level is charged for the copies that those above leave
-        kinds = self.level_kinds(levels)
+            return alike  # a level is charged for the copies that those above leave
         # Where levels weigh otherwise, what lies between two tells them apart.
-        return runs_of(kinds) if len(set(self.level_weights)) > 1 else [*map(kinds.index, kinds)]
+        differ = len(set(self.level_weights)) > 1
+        return alike._replace(groups=runs_of(kinds) if differ else [*map(kinds.index, kinds)])
 
     def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:
         """Return the charges of all levels together, for two choices and equal levels.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from hypar_opt.costs.base import CostModel
+from hypar_opt.costs.base import CostModel, Symmetries
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.physical import Rings, finest, rounded
 from hypar_opt.costs.states import levels_of, runs_of
@@ -18,7 +18,7 @@ from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.units import PREFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Sequence
 
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.workload.tensors import Workload
@@ -85,18 +85,15 @@ class ArrayCost(CostModel):
         """Return the rounds of an exchange between a level's parts: each sends to each other."""
         return self.communication.sizes[level] - 1
 
-    def level_kinds(self, levels: int) -> list[tuple[Hashable, Rates]]:
-        """Return the parts and the rates of each level."""
-        parts = self.communication.level_kinds(levels)
-        return [(own, self.rates(level)) for level, own in enumerate(parts)]
-
-    def groups(self, workload: Workload, levels: int) -> Sequence[int]:
-        """Return the runs of levels of one kind.
+    def symmetries(self, workload: Workload, levels: int) -> Symmetries:
+        """Return which levels are charged alike, by parts and rates: runs of a kind are a group.
 
         Around rings, too: they reduce what a node is charged, no boundary.
         """
-        alike = self.communication.groups(workload, levels)
-        return runs_of(list(zip(alike, self.level_kinds(levels), strict=True)))
+        alike = self.communication.symmetries(workload, levels)
+        kinds = [(own, self.rates(level)) for level, own in enumerate(alike.kinds)]
+        groups = runs_of(list(zip(alike.groups, kinds, strict=True)))
+        return alike._replace(kinds=kinds, groups=groups)
 
     def uncharged(self, levels: int) -> list[Integers]:
         """Return a charge of nothing for each level."""

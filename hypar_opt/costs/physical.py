@@ -13,7 +13,7 @@ from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.units import PREFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.array import Array
@@ -24,13 +24,42 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Rings:
-    """The rings of an array's all-reduces, under a placement.
+class Pairs:
+    """Exchanges between the parts of one level after the other, under a placement.
 
     Parameters
     ----------
     placement
         The digit of an accelerator's number that each level splits, H1 first.
+    """
+
+    interconnect: Interconnect
+    placement: tuple[int, ...]
+
+    def stages(self, levels: Sequence[int]) -> list[tuple[int, ...]]:
+        """Return the levels, numbered from 0, of each stage of a reduction, in their order.
+
+        A reduction has reduced over all levels of a stage before it goes on to the next one.
+        """
+        return [(level,) for level in levels]
+
+    def rounds(self, stage: Sequence[int], times: int = 1) -> tuple[MessageRound, ...]:
+        """Return the rounds of a stage; `times` is 2 to reduce-scatter and gather.
+
+        Two accelerators then send each other all that they have, in place of a half to be reduced
+        and a half to be gathered.
+        """
+        (level,) = stage
+        once = self.interconnect.between(self.placement[level])
+        return once if len(once) == 1 else self.interconnect.between(self.placement[level], times)
+
+
+@dataclass(frozen=True)
+class Rings(Pairs):
+    """The rings of an array's all-reduces, under a placement.
+
+    Parameters
+    ----------
     dimensions
         The number of the hardware's dimension that each level splits.
     collective
@@ -41,8 +70,6 @@ class Rings:
     Source: docs/decisions/0007-arrays-and-time.md.
     """
 
-    interconnect: Interconnect
-    placement: tuple[int, ...]
     dimensions: tuple[int, ...]
     collective: str
     grid: bool
@@ -65,16 +92,11 @@ class Rings:
         return cls(array.interconnect, placement, array.dimensions_of(placement), collective, grid)
 
     def stages(self, levels: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return the levels, numbered from 0, of each stage of a reduction, in their order.
-
-        A reduction has reduced over all levels of a stage before it goes on to the next one.
-        """
         if self.collective != "hierarchical":
             return [tuple(levels)] if levels else []
         return [tuple(stage) for _, stage in groupby(levels, self.dimensions.__getitem__)]
 
-    def rounds(self, stage: Iterable[int], times: int = 1) -> tuple[MessageRound, ...]:
-        """Return the rounds of a stage; `times` is 2 to reduce-scatter and gather."""
+    def rounds(self, stage: Sequence[int], times: int = 1) -> tuple[MessageRound, ...]:
         at_once = self.collective == "ring" and self.grid
         rings: dict[int, list[int]] = {}
         for level in stage:
@@ -82,7 +104,7 @@ class Rings:
             rings.setdefault(ring, []).append(self.placement[level])
         return self.interconnect.around(rings.values(), times, at_once=at_once)
 
-    def link(self, stage: Iterable[int]) -> BisectionLink:
+    def link(self, stage: Sequence[int]) -> BisectionLink:
         """Return the link of a stage's rounds, whose latency is that of all of them together."""
         return self.interconnect.link(self.rounds(stage))
 

@@ -149,22 +149,22 @@ def classed(
     """
     made = np.array(states, np.intp).reshape(len(states), -1).T
     boundary_kinds, boundaries = kinds_of_boundaries(workload)
-    kinds_of, marks = kinds_of_nodes(workload).numbers.tolist(), cost.node_marks(workload)
-    alike = zip(kinds_of, marks, allowed, strict=True)
-    node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in alike)
+    alike = cost.symmetries(workload, len(made))
+    own_kinds = zip(kinds_of_nodes(workload).numbers.tolist(), alike.marks, allowed, strict=True)
+    node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
     check_size(len(nodes) * len(states))
     node = nodes_by_state(cost, workload, nodes, len(made), deadline)
     order: Indices = in_mixed_radix(states, len(workload.choices))
     node = node[:, order]
     pairs = PairsOfStates(cost, workload, made, boundaries, node.max(axis=1)[node_kinds])
-    groups = tuple(cost.groups(workload, len(made)))
+    groups = tuple(alike.groups)
     own = StateClasses(groups, made, len(workload.choices))
     least, highest = pairs.least(own, deadline)
     most = zip((node.max(axis=1), highest), (node_kinds, boundary_kinds), strict=True)
     dtype = exact_dtype(sum(sum(part[kinds].tolist()) for part, kinds in most))
 
     partitions = [Partition(own.every, least.astype(dtype))]
-    kinds = numbered_groups(cost.level_kinds(len(made)))
+    kinds = numbered_groups(alike.kinds)
     if len(set(kinds)) < len(set(groups)):
         # Not all levels of a kind may be permuted: what is least is so for the states of either.
         partitions.insert(0, partitions[0].merged(replace(own, groups=kinds).every))

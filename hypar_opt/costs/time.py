@@ -20,8 +20,9 @@ from hypar_opt.costs.states import levels_of, shape_of
 from hypar_opt.sharding.passes import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Sequence
 
+    from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.joined_levels import Levels, Places
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
@@ -138,12 +139,12 @@ class TimeCost(ArrayCost):
 
         return by_stage(levels, reduced, self.uncharged(len(moved)), rings.stages, charge)
 
-    def node_marks(self, workload: Workload) -> Sequence[Hashable]:
-        """Return each node's share of its bucket's latency."""
+    def symmetries(self, workload: Workload, levels: int) -> Symmetries:
+        """Return what is charged alike; nodes by the share of their bucket's latency, too."""
+        alike = super().symmetries(workload, levels)
         if self.bucket_elements == 1:
-            return super().node_marks(workload)
-        shares: list[int] = shares_of_latency(workload, self.bucket_elements).tolist()
-        return shares
+            return alike
+        return alike._replace(marks=shares_of_latency(workload, self.bucket_elements).tolist())
 
     def communication_only(self) -> TimeCost:
         return replace(self, work=None)

@@ -28,7 +28,7 @@ def sharded_plan(plan: Plan) -> ShardedNetwork:
         raise HyparError("cannot export an inference plan: export writes a training step")
     network = plan.network.description
     workload = workload_of(network, plan.batch, plan.choices, shared_tensors=True)
-    program = Program(workload, rows_of_plan(plan, workload), plan.hierarchy.sizes)
+    program = Program(workload, rows_of_plan(plan, workload), plan.hierarchy)
     return ShardedNetwork(network, program)
 
 

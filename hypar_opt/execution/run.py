@@ -21,6 +21,7 @@ from hypar_opt.execution.virtual.data import random_data
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.execution.virtual.fabric import Purpose, Source
 from hypar_opt.execution.virtual.step import Progress, StepRecord, TrainingStep
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.plan import json_number
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
@@ -75,7 +76,7 @@ def run_program(
     check_division(division, scaled=scaled)
     phases = INFERENCE if inference else TRAINING
     data = random_data(network, program.workload, seed)
-    alone = Division(network, Program(program.workload, ()), division.norm_groups())
+    alone = Division(network, Program(program.workload, (), Hierarchy(())), division.norm_groups())
     layers = len(network.layers) * len(phases[:2])
     one = TrainingStep(alone, data, phases, lambda done, _: progress(done, 2 * layers)).run()
     step = TrainingStep(division, data, phases, lambda done, _: progress(layers + done, 2 * layers))

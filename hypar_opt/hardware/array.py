@@ -13,7 +13,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PlainValidator, SerializeAsAny, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainValidator,
+    SerializeAsAny,
+    Strict,
+    model_validator,
+)
 
 from hypar_opt.checked import checked
 from hypar_opt.documents.document import (
@@ -54,6 +61,10 @@ def _topology(value: object) -> Topology:
     return model.model_validate(value)
 
 
+def _true_or_none(value: bool | None) -> bool | None:
+    return value or None
+
+
 class Array(Displayed, Document):
     """Identical accelerators on a topology.
 
@@ -74,8 +85,9 @@ class Array(Displayed, Document):
     around those of all dimensions at once, in both directions; around one ring in any case; or
     around a ring of each of the hardware's levels, those inside a node first.
     """
-    whole_levels: Literal[True] | None = None
-    """Whether a level of the hardware is one of the hierarchy; None for its prime factors."""
+    # None where it is not: a digest does not depend on what an array leaves out.
+    whole_levels: Annotated[bool | None, Strict(), AfterValidator(_true_or_none)] = None
+    """Whether a level of the hardware is one of the hierarchy; else its prime factors are."""
     bucket: Bytes | None = None
     """The most bytes of gradients that are all-reduced together; None for each by itself."""
     overlap: Literal["none", "gradient", "branches"] | None = None
@@ -154,7 +166,7 @@ class Array(Displayed, Document):
     def placement(self) -> tuple[int, ...]:
         """The default placement: for every level, H1 first, the digit of an accelerator's number.
 
-        DigitPlace 0 is the least significant; where all levels have two parts, a digit is a bit.
+        Digit 0 is the least significant; where all levels have two parts, a digit is a bit.
         """
         return tuple(reversed(range(self.levels)))
 

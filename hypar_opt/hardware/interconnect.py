@@ -25,6 +25,7 @@ from hypar_opt.hardware.patterns import (
     between_parts,
 )
 from hypar_opt.hardware.routing import ShortestPaths
+from hypar_opt.hardware.traffic import weight_type
 from hypar_opt.hardware.tree_paths import TreePaths
 from hypar_opt.hierarchy import Hierarchy
 
@@ -229,19 +230,17 @@ class Interconnect:
             # Fractions: ties between levels and between plans have to be exact.
             unit = lcm(*((share / traffic.unit).denominator for share, traffic in sent))
             weights = [int(share / traffic.unit * unit) for share, traffic in sent]
-            loads = [traffic.loads(len(self.channel_link)) for _, traffic in sent]
-            if len(sent) > 1:
-                loads = [
-                    np.sum([w * x.astype(object) for w, x in zip(weights, loads, strict=True)], 0)
-                ]
-                weights = [1]
+            each = [traffic.loads(len(self.channel_link)) for _, traffic in sent]
+            most = sum(w * int(x.max()) for w, x in zip(weights, each, strict=True))
+            dtype = weight_type(unit, most)
+            loads = np.sum([w * x.astype(dtype) for w, x in zip(weights, each, strict=True)], 0)
             hops = (
                 share * Fraction(int(traffic.hops.sum()), len(traffic.hops))
                 for share, traffic in sent
             )
             self._links[lanes] = BisectionLink(
                 # The bottleneck's time of one byte from every accelerator at once.
-                seconds_per_byte=weights[0] * self._longest(loads[0]) / unit / self.accelerators,
+                seconds_per_byte=self._longest(loads) / unit / self.accelerators,
                 latency=max(latency for _, traffic in sent for latency in traffic.latencies),
                 hops=sum(hops, Fraction()),
             )

@@ -170,7 +170,8 @@ def layouts_of(
     workload = instance.executed_workload
     if tensors is None:
         tensors = tensors_of(instance, rows)
-    return stored_layouts(workload, rows_with_stored(workload, rows, tensors))
+    nodes = rows_with_stored(workload, rows, tensors)
+    return stored_layouts(workload, nodes, instance.problem.hierarchy)
 
 
 def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cost:

@@ -103,7 +103,8 @@ def _on_array(fields: dict[str, Any], *, whole: bool) -> dict[str, Any]:
     described = array.description
     # Levels or a placement of the caller's win; `Problem` rejects what does not fit the array.
     placement = fields.get("placement", described.placement)
-    is_allowed = isinstance(placement, list | tuple) and described.allows(tuple(placement))
+    is_list = isinstance(placement, list | tuple) and all(type(one) is int for one in placement)
+    is_allowed = is_list and described.allows(tuple(placement))
     ours = described.hierarchy(tuple(placement) if is_allowed else None)
     if (sizes := fields.pop("hierarchy", None)) is not None:
         stated = hierarchy_of(sizes, fields.get("levels"))

@@ -15,13 +15,16 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.weights import shared_weights
 
 if TYPE_CHECKING:
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.tensors import Workload
 
 Rows = Sequence[Sequence[int]]
 
 
-def stored_layouts(workload: Workload, rows: Rows) -> dict[str, tuple[Layout, ...]]:
+def stored_layouts(
+    workload: Workload, rows: Rows, hierarchy: Hierarchy
+) -> dict[str, tuple[Layout, ...]]:
     """Return the layout in which each layer's output is stored, by the layer's name.
 
     Parameters
@@ -30,8 +33,10 @@ def stored_layouts(workload: Workload, rows: Rows) -> dict[str, tuple[Layout, ..
         With shared tensors as nodes.
     rows : (levels, nodes)
         The column of every node's choice, H1 first.
+    hierarchy
+        The parts of each level.
     """
-    stored = Program(workload, rows).stored
+    stored = Program(workload, rows, hierarchy).stored
     # The order of channels is the reader's: before a channel shuffle they are stored as it reads
     # them.
     words = {

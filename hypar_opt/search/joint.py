@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.state_classes import ClassTable
@@ -18,10 +19,13 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import CAPACITY, MEMORY, SolveResult, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from hypar_opt.search.reductions import TableReduction
     from hypar_opt.search.result import Rows, SearchRequest, SearchResult
+
+    Known = Callable[[], list[Rows]]
+    """Returns the plan found level by level, if there is one; found once."""
 
 
 def joint(search: SearchRequest) -> SearchResult:
@@ -42,20 +46,23 @@ def joint(search: SearchRequest) -> SearchResult:
         return replace(levelwise(search), scope="joint")
     reduction = reduction_of(search.instance)
     tables = TableSolver(search, 1)
-    known: Sequence[Rows] = ()
+    known = cache(partial(level_by_level, search))
+    rows: Rows = []
+    stopped_by = None
     try:
         search.deadline.check()
         if search.deadline != NEVER:  # found before the deadline, which leaves no time for it
-            known = level_by_level(search)
-        rows = _solved(search, reduction, tables)
+            known()
+        rows = _solved(search, reduction, tables, known)
     except NoAnswerError as error:
-        if error.stopped_by == MEMORY:
-            known = known or level_by_level(search)
-        return to_result(search, "joint", [], tables, error.stopped_by, known)
-    return to_result(search, "joint", rows, tables, None, known)
+        stopped_by = error.stopped_by
+    levelwise_plans = known() if search.deadline != NEVER or stopped_by == MEMORY else []
+    return to_result(search, "joint", rows, tables, stopped_by, levelwise_plans)
 
 
-def _solved(search: SearchRequest, reduction: TableReduction, tables: TableSolver) -> Rows:
+def _solved(
+    search: SearchRequest, reduction: TableReduction, tables: TableSolver, known: Known
+) -> Rows:
     """Solve the table of a reduction, and return the choices of each level.
 
     Raises
@@ -69,7 +76,7 @@ def _solved(search: SearchRequest, reduction: TableReduction, tables: TableSolve
     except RefusedError as error:
         raise NoAnswerError(error.message, MEMORY) from None
     if isinstance(compact, ClassTable):
-        return _by_classes(search, reduction, tables, compact)
+        return _by_classes(search, reduction, tables, compact, known)
     if compact is not None:
         return reduction.invert(assignment_of(tables.solve_compact(compact)))
     try:
@@ -90,7 +97,11 @@ def _by_plain_table(search: SearchRequest, reduction: TableReduction, tables: Ta
 
 
 def _by_classes(
-    search: SearchRequest, reduction: TableReduction, tables: TableSolver, table: ClassTable
+    search: SearchRequest,
+    reduction: TableReduction,
+    tables: TableSolver,
+    table: ClassTable,
+    known: Known,
 ) -> Rows:
     """Solve a table of classes of states; where memory ends the proof, improve what is known."""
     try:
@@ -100,9 +111,9 @@ def _by_classes(
             raise
         result = SolveResult(None, None, Status.FEASIBLE, tables.least, MEMORY)
     if result.stopped_by == MEMORY:
-        known = [reduction.assigned(rows) for rows in level_by_level(search)]
-        known.append(result.assignment or table.cheapest_states)
-        plans = [improved(table, plan, search.deadline) for plan in known]
+        starts = [reduction.assigned(rows) for rows in known()]
+        starts.append(result.assignment or table.cheapest_states)
+        plans = [improved(table, start, search.deadline) for start in starts]
         result = replace(result, assignment=min(plans, key=table.price), objective=None)
         tables.results[:] = [result]
     rows = reduction.invert(assignment_of(result))

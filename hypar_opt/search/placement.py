@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from itertools import chain, combinations
 from typing import TYPE_CHECKING
 
+from hypar_opt.costs.physical import Rings
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, RefusedError, argument
 
@@ -79,11 +80,10 @@ def _links_of(array: Array, placement: tuple[int, ...]) -> tuple[Hashable, ...]:
         array.hierarchy(placement),
         *map(array.interconnect.bisection, placement),
     )
-    if array.collective == "pairwise":
+    rings = Rings.of(array, placement)
+    if rings is None:
         return pairs
-    if array.collective == "hierarchical":
-        pairs = (*pairs, array.dimensions_of(placement))
-    # A plan may reduce over any subset of the levels, each around a ring of its own.
-    sizes = range(1, len(placement) + 1)
-    rings = chain.from_iterable(combinations(placement, size) for size in sizes)
-    return (*pairs, *map(array.interconnect.ring, rings))
+    # A plan may reduce over any subset of the levels, around rings of its own.
+    levels = range(len(placement))
+    subsets = chain.from_iterable(combinations(levels, size + 1) for size in levels)
+    return (*pairs, *(tuple(map(rings.link, rings.stages(subset))) for subset in subsets))

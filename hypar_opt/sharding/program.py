@@ -67,20 +67,15 @@ class Program:
         With shared tensors as nodes.
     rows : (levels, nodes)
         The column of every node's choice, H1 first.
-    sizes
-        The parts of each level; two by default.
+    hierarchy
+        The parts of each level, by which devices are numbered.
 
     Source: docs/model.md.
     """
 
     workload: Workload
     rows: Sequence[Sequence[int]]
-    sizes: tuple[int, ...] | None = None
-
-    @cached_property
-    def hierarchy(self) -> Hierarchy:
-        """The parts of each level, by which devices are numbered."""
-        return Hierarchy(self.sizes or (2,) * len(self.rows))
+    hierarchy: Hierarchy
 
     def parts(self, layouts: Layouts, *among: Layout) -> int:
         """Return the product of the parts of the levels at which a tensor has some layouts."""

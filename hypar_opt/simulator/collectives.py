@@ -17,8 +17,7 @@ class Crossing(NamedTuple):
     share
         Of the bytes that the all-reduce moves across these levels.
     times
-        How often every accelerator sends to each other one of its group; around a ring, as many
-        messages to the next one.
+        2 to reduce-scatter and gather, else 1.
     """
 
     stage: Stage
@@ -26,23 +25,20 @@ class Crossing(NamedTuple):
     times: int
 
 
-def all_reduce(stages: Sequence[Stage], *, in_one_message: bool) -> list[Crossing]:
+def all_reduce(stages: Sequence[Stage]) -> list[Crossing]:
     """Return the exchanges of an all-reduce, in their order.
 
     Reduce-scatter from the deepest stage up, then all-gather. The topmost stage is reduced and
-    gathered in one exchange; between two accelerators, in one message: both send all that they
-    have, in place of a half to be reduced and a half to be gathered.
+    gathered in one exchange.
 
     Parameters
     ----------
     stages
         Levels that are reduced over together, topmost first: between pairs, one each.
-    in_one_message
-        Whether the topmost stage's are two, and not around a ring.
 
     Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
     operations in MPICH", IJHPCA 19(1), 2005, section 4: recursive halving and doubling.
     """
     topmost, *below = stages
     lower = [Crossing(stage, Fraction(1, 2), 1) for stage in below]
-    return [*reversed(lower), Crossing(topmost, Fraction(1), 1 if in_one_message else 2), *lower]
+    return [*reversed(lower), Crossing(topmost, Fraction(1), 2), *lower]

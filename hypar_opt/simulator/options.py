@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hypar_opt.checked import check
@@ -58,7 +58,6 @@ class RunOptions(Frozen):
         if self.overlap and self.overlap not in OVERLAPS:
             raise UnknownNameError("overlap", self.overlap, list(OVERLAPS))
 
-    def on(self, array: Array) -> RunOptions:
-        """Return the options with an array's own collective and overlap where they name none."""
-        collective = self.collective or array.collective
-        return replace(self, collective=collective, overlap=self.overlap or array.overlap or "none")
+    def on(self, array: Array) -> tuple[str, str]:
+        """Return the collective and the overlap: an array's own where the options name none."""
+        return self.collective or array.collective, self.overlap or array.overlap or "none"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,13 +79,7 @@ def in_rounds(
 def level_bytes(tasks: Sequence[Task], interconnect: Interconnect) -> list[float]:
     """Return the bytes that a step's messages move across each hierarchy level."""
     total = [0.0] * interconnect.levels
-
-    @cache
-    def crossing(
-        levels: tuple[int, ...], digits: tuple[int, ...], pattern: MessagePattern
-    ) -> dict[int, int]:
-        return _messages_by_level(levels, digits, pattern, interconnect)
-
+    crossing = cache(partial(_messages_by_level, interconnect))
     for task in tasks:
         if isinstance(task, ExchangeTask):
             for lanes, times in task.rounds:
@@ -98,10 +92,10 @@ def level_bytes(tasks: Sequence[Task], interconnect: Interconnect) -> list[float
 
 
 def _messages_by_level(
+    interconnect: Interconnect,
     levels: tuple[int, ...],
     digits: tuple[int, ...],
     pattern: MessagePattern,
-    interconnect: Interconnect,
 ) -> dict[int, int]:
     """Return how many messages of a pattern cross each level; only the topmost one counts."""
     senders, receivers = np.arange(interconnect.accelerators), interconnect.receivers(pattern)

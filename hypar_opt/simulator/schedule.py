@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.collectives import Crossing, all_reduce
-from hypar_opt.simulator.exchanges import LevelBytes
 from hypar_opt.simulator.streams import Streams
 from hypar_opt.simulator.tasks import ComputeTask, Dependencies, ExchangeKind, ExchangeTask, Task
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.physical import Rings
-    from hypar_opt.hardware.interconnect import Interconnect
-    from hypar_opt.hierarchy import Hierarchy
-    from hypar_opt.simulator.exchanges import StepExchanges
+    from hypar_opt.costs.physical import Pairs
+    from hypar_opt.simulator.exchanges import LevelBytes, StepExchanges
     from hypar_opt.workload.tensors import Workload
 
 
@@ -34,14 +31,10 @@ class Schedule:
         The steps of all exchanges, with their bytes.
     seconds
         The computing time of every node on one accelerator, by pass.
-    interconnect
-        The array's.
-    hierarchy
-        The parts of each level.
-    placement
-        For every level, the digit of an accelerator's number that it splits.
-    rings
-        The rings of the collectives; None to run them between pairs.
+    pairs
+        The exchanges that convert tensors.
+    collective
+        Those that reduce and gather: between pairs, too, or around rings.
     buckets
         The nodes whose gradients are all-reduced together, in the order of the backward pass.
     overlap
@@ -51,12 +44,10 @@ class Schedule:
     workload: Workload
     exchanges: StepExchanges
     seconds: Mapping[Phase, Sequence[float]]
-    interconnect: Interconnect
-    hierarchy: Hierarchy
-    placement: tuple[int, ...]
-    rings: Rings | None
+    pairs: Pairs
+    collective: Pairs
     buckets: Sequence[Sequence[int]]
-    overlap: str = "none"
+    overlap: str
 
     def tasks(self) -> tuple[Task, ...]:
         """Return the tasks, forward and then backward through the layers.
@@ -82,7 +73,7 @@ class Schedule:
     def conversion(self, boundary: int, layer: str, phase: Phase) -> list[ExchangeTask]:
         """Return the exchanges that convert a boundary's tensor, always between pairs."""
         return [
-            self._exchange(layer, phase, ExchangeKind.BOUNDARY, [moved])
+            self._exchange(layer, phase, ExchangeKind.BOUNDARY, [moved], self.pairs)
             for moved in self.exchanges.conversions.get((phase, boundary), ())
         ]
 
@@ -108,15 +99,17 @@ class Schedule:
     def _reduction(
         self, steps: Sequence[LevelBytes], layer: str, phase: Phase, tensor: ExchangeKind
     ) -> list[ExchangeTask]:
-        levels = [step.level for step in steps]
-        stages = self.rings.stages(levels) if self.rings else [(level,) for level in levels]
+        at_level = {step.level: step for step in steps}
+        stages = self.collective.stages(list(at_level))
         crossings = [Crossing(stage, Fraction(1), 1) for stage in stages]
         if steps[0].step is StepKind.ALL_REDUCE:
-            of_two = self.hierarchy.parts(stages[0]) == 2
-            crossings = all_reduce(stages, in_one_message=of_two and not self.rings)
-        at_level = {step.level: step for step in steps}
+            crossings = all_reduce(stages)
         return [
-            self._exchange(layer, phase, tensor, [at_level[n] for n in stage], share, times)
+            self._exchange(
+                *(layer, phase, tensor, [at_level[n] for n in stage], self.collective),
+                share=share,
+                times=times,
+            )
             for stage, share, times in crossings
         ]
 
@@ -126,23 +119,21 @@ class Schedule:
         phase: Phase,
         tensor: ExchangeKind,
         steps: Sequence[LevelBytes],
+        between: Pairs,
+        *,
         share: Fraction = Fraction(1),
         times: int = 1,
     ) -> ExchangeTask:
         """Return an exchange of a share of the bytes of some levels' steps."""
         levels = tuple(sorted(step.level for step in steps))
-        if self.rings and tensor is not ExchangeKind.BOUNDARY:
-            rounds = self.rings.rounds(levels, times)
-        else:
-            rounds = self.interconnect.between(self.placement[levels[0]], times)
         return ExchangeTask(
             layer=layer,
             phase=phase,
             kind=tensor,
             levels=levels,
-            digits=tuple(self.placement[level] for level in levels),
+            digits=tuple(between.placement[level] for level in levels),
             bytes=float(share * sum(step.bytes for step in steps)),
-            rounds=rounds,
+            rounds=between.rounds(levels, times),
             step=steps[0].step,
         )
 
@@ -168,9 +159,8 @@ class Schedule:
 def _added(steps: Sequence[Sequence[LevelBytes]]) -> list[LevelBytes]:
     """Return the steps of several tensors over the same levels as those of one."""
     return [
-        LevelBytes(step, level, sum((one.bytes for one in at_level), Fraction()))
+        at_level[0]._replace(bytes=sum((step.bytes for step in at_level), Fraction()))
         for at_level in zip(*steps, strict=True)
-        for step, level, _ in at_level[:1]
     ]
 
 

@@ -65,7 +65,7 @@ def simulate_step(
     ValueError
         If a row has no choice for each node.
     """
-    options = options.on(array)
+    collective, overlap = options.on(array)
     rows = plan.assignments() if rows is None else rows
     if any(len(row) != len(workload.nodes) for row in rows):
         raise ValueError(f"a row should have a choice for each of {len(workload.nodes)} nodes")
@@ -86,8 +86,8 @@ def simulate_step(
     return StepResult(
         plan=plan,
         array=array.name,
-        collective=options.collective or array.collective,
-        overlap=options.overlap or "none",
+        collective=collective,
+        overlap=overlap,
         seconds=measured.seconds,
         in_lockstep=measured.in_lockstep,
         closed_form=in_sequence(tasks, array.interconnect),

@@ -10,7 +10,7 @@ import numpy as np
 from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
-from hypar_opt.costs.physical import Rings
+from hypar_opt.costs.physical import Pairs, Rings
 from hypar_opt.costs.states import copies, of_rows
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
@@ -48,18 +48,17 @@ def program(
         If the profile is not of this network and batch.
     """
     rows = plan.assignments() if rows is None else rows
-    options = options.on(array)
+    collective, overlap = options.on(array)
     placement = _placement(plan, array)
+    pairs = Pairs(array.interconnect, placement)
     schedule = Schedule(
         workload,
         _exchanges(plan, workload, rows),
         _seconds(plan, workload, array, options, rows),
-        array.interconnect,
-        plan.hierarchy,
-        placement,
-        Rings.of(array, placement, options.collective),
+        pairs,
+        Rings.of(array, placement, collective) or pairs,
         buckets_of(workload, array.bucket_elements(plan.element_bytes)),
-        options.overlap or "none",
+        overlap,
     )
     return schedule.tasks()
 
@@ -67,7 +66,7 @@ def program(
 def _exchanges(plan: Plan, workload: Workload, rows: Rows) -> StepExchanges:
     """Return a step's exchanges: those that its program runs, or that its reading charges."""
     if plan.cost.reading == "executed":
-        ran = Program(workload, rows, plan.hierarchy.sizes)
+        ran = Program(workload, rows, plan.hierarchy)
         return of_program(ran, phases_of(plan), plan.element_bytes)
     # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
     unweighted = plan.problem.model_copy(update={"level_weights": ()})

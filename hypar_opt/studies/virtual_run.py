@@ -94,7 +94,7 @@ def run(
         # The plan's constraints, which name sizes and arrays, say nothing about a small network.
         problem = plan.problem.model_copy(update={"batch": small.batch})
         instance = Instance(small.network, problem)
-    program = Program(instance.executed_workload, rows, plan.hierarchy.sizes)
+    program = Program(instance.executed_workload, rows, plan.hierarchy)
     labels: dict[str, Any] = {
         "network": plan.network.name,
         "batch": instance.problem.batch,

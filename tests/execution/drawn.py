@@ -13,6 +13,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.execution.result import TOLERANCE
 from hypar_opt.execution.run import Compared, run_program
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.weights import shared_weights
 from hypar_opt.workload.parallelism import CHOICES
@@ -57,7 +58,7 @@ def drawn_programs(
         sizes = rng.choice(hierarchies)
         batch = prod(sizes) * rng.randint(1, 2)
         workload = workload_of(network, batch, CHOICES, shared_tensors=True)
-        yield Program(workload, [random_row(rng, workload) for _ in sizes], sizes)
+        yield Program(workload, [random_row(rng, workload) for _ in sizes], Hierarchy(sizes))
 
 
 def random_row(rng: random.Random, workload: Workload) -> list[int]:

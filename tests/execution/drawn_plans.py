@@ -6,6 +6,7 @@ import random
 from math import prod
 from typing import Any
 
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.network import Network
@@ -119,7 +120,7 @@ def alike_program(rng: random.Random, network: Network, sizes: tuple[int, ...]) 
             if rng.random() < 0.8 and not workload.forbidden[position][choice]:
                 row[position] = choice
         rows.append(with_shared_weights(workload, row))
-    return Program(workload, rows, sizes)
+    return Program(workload, rows, Hierarchy(sizes))
 
 
 def _batch(sizes: tuple[int, ...]) -> int:
@@ -141,4 +142,4 @@ def _larger(value: Any, unit: int) -> Any:
 def random_program(rng: random.Random, network: Network, sizes: tuple[int, ...]) -> Program:
     """Return any plan of a network: each node's choice at each level at random."""
     workload = workload_of(network, _batch(sizes), CHOICES, shared_tensors=True)
-    return Program(workload, [random_row(rng, workload) for _ in sizes], sizes)
+    return Program(workload, [random_row(rng, workload) for _ in sizes], Hierarchy(sizes))

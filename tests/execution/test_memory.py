@@ -14,6 +14,7 @@ from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.execution import run as execution
 from hypar_opt.execution.memory import step_bytes
 from hypar_opt.execution.run import run_program
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
@@ -37,7 +38,9 @@ def peak(network: ho.Network, program: Program) -> int:
 
 def whole(table: dict[str, Any], batch: int = 4) -> tuple[ho.Network, Program]:
     network = ho.Network.model_validate({"name": "n", **table})
-    return network, Program(workload_of(network, batch, CHOICES, shared_tensors=True), ())
+    return network, Program(
+        workload_of(network, batch, CHOICES, shared_tensors=True), (), Hierarchy(())
+    )
 
 
 def pooled(kind: str, size: int, extent: int) -> dict[str, Any]:
@@ -54,7 +57,7 @@ def test_no_run_takes_more_than_the_estimate(part: int) -> None:
         network = drawn_network(seed)
         for drawn in drawn_programs(network, seed, 1):
             workload = workload_of(network, 64 * drawn.workload.batch, CHOICES, shared_tensors=True)
-            program = Program(workload, drawn.rows)
+            program = Program(workload, drawn.rows, drawn.hierarchy)
             try:
                 taken = peak(network, program)
             except RefusedError:  # a shuffle that moves other channels than half of them
@@ -92,7 +95,9 @@ def test_nor_does_one_of_large_weights(name: str, solver: str) -> None:
     workload = workload_of(network, 4, CHOICES, shared_tensors=True)
     for levels in range(3):
         column = 0 if solver == "data" else 1
-        program = Program(workload, [[column] * len(workload.nodes)] * levels)
+        program = Program(
+            workload, [[column] * len(workload.nodes)] * levels, Hierarchy((2,) * levels)
+        )
         assert peak(network, program) <= step_bytes(network, program) + PYTHON, levels
 
 

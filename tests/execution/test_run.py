@@ -56,7 +56,9 @@ def program_of(
     description: dict[str, Any], rows: Sequence[Sequence[int]], batch: int = 8
 ) -> tuple[ho.Network, Program]:
     network = ho.Network.model_validate(description)
-    return network, Program(workload_of(network, batch, CHOICES, shared_tensors=True), rows)
+    return network, Program(
+        workload_of(network, batch, CHOICES, shared_tensors=True), rows, Hierarchy((2,) * len(rows))
+    )
 
 
 # By level: the shared tensors "norm" and "add", then the layers: heads and features at H1.
@@ -212,7 +214,9 @@ def test_every_network_of_the_zoo_has_a_small_one_of_its_structure(name: str) ->
     assert small.network.sources == network.sources
     layers = workload_of(small.network, small.batch).layers
     assert sum(np.prod(layer.weight, dtype=int) for layer in layers if layer.weight) < 2e6
-    checks.check_memory(small.network, Program(workload_of(small.network, small.batch), ()))
+    checks.check_memory(
+        small.network, Program(workload_of(small.network, small.batch), (), Hierarchy(()))
+    )
 
 
 @pytest.mark.parametrize("seed", range(300, 340))
@@ -221,7 +225,7 @@ def test_any_network_scaled_down_runs_the_same_choices(seed: int) -> None:
     for program in drawn_programs(network, seed, 1):
         small = scaled_down(network, program.workload.batch, program.hierarchy)
         workload = workload_of(small.network, small.batch, CHOICES, shared_tensors=True)
-        run_as_one_device(small.network, Program(workload, program.rows), seed)
+        run_as_one_device(small.network, Program(workload, program.rows, program.hierarchy), seed)
 
 
 # The command

@@ -136,6 +136,18 @@ def test_a_file_of_no_array_is_named(tmp_path: Path) -> None:
         assert str(raised.value).startswith(f"{file}: {complaint}")
 
 
+def test_levels_are_whole_where_an_array_says_so() -> None:
+    table = arrays.load("hmc-torus-16").description()
+    factored, written, whole = (
+        Array.model_validate(table | more)
+        for more in ({}, {"whole_levels": False}, {"whole_levels": True})
+    )
+    assert written.digest() == factored.digest()
+    assert factored.hierarchy().sizes == (2, 2, 2, 2)
+    assert whole == factored.with_whole_levels() == whole.with_whole_levels()
+    assert (whole.hierarchy().sizes, whole.placement) == ((4, 4), (1, 0))
+
+
 THEIRS = """
 from typing import ClassVar, Literal
 import networkx as nx

@@ -153,6 +153,12 @@ def test_a_sentence_has_both_wordings() -> None:
     assert shell_words("as it is") == "as it is"
 
 
+@pytest.mark.parametrize("placement", [[[1], 0], [1.0, 0], [None, 0], ["1", "0"], "10", 5])
+def test_a_placement_that_is_no_list_of_digits_is_refused_by_name(placement: Any) -> None:
+    with pytest.raises(HyparError, match=r"^placement"):
+        problem_of(array="hmc-torus-4", placement=placement)
+
+
 def test_none_leaves_an_argument_to_the_array_or_the_default() -> None:
     given = problem_of(levels=None, array=None, placement=None, reading=None)
     assert given == problem_of()

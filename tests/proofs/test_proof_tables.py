@@ -77,7 +77,7 @@ def program_bytes(plan: ho.Plan) -> Fraction:
     instance = Instance.of_plan(plan)
     rows = rows_with_shared(instance.workload, instance.cost, plan.assignments())
     phases = INFERENCE if plan.inference else TRAINING
-    program = Program(instance.executed_workload, rows, plan.hierarchy.sizes)
+    program = Program(instance.executed_workload, rows, plan.hierarchy)
     exchanges = program.exchanges(phases)
     return sum((one.elements for one in exchanges), Fraction()) * plan.element_bytes
 

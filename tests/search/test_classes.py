@@ -150,8 +150,9 @@ def test_what_is_of_one_kind_is_charged_alike(seed: int) -> None:
     node = added_up(cost.node(workload, every[0], [states[0]]))
     edge = added_up(cost.edge(workload, every[1], [states[0]], [states[1]]))
     of_nodes = kinds_of_nodes(workload).numbers.tolist()
+    marks = cost.symmetries(workload, instance.problem.levels).marks
     for charges, of_kinds, count in (
-        (node, numbered(zip(of_nodes, cost.node_marks(workload), strict=True)), len(of_nodes)),
+        (node, numbered(zip(of_nodes, marks, strict=True)), len(of_nodes)),
         (edge, kinds_of_boundaries(workload), len(workload.ends)),
     ):
         full = np.broadcast_to(charges, (count, 40))
@@ -162,7 +163,7 @@ def test_what_is_of_one_kind_is_charged_alike(seed: int) -> None:
 def test_permuting_levels_of_a_group_changes_no_charge_of_a_boundary(seed: int) -> None:
     instance = drawn(seed)
     workload, levels = instance.workload, instance.problem.levels
-    groups = np.array(instance.cost.groups(workload, levels))
+    groups = np.array(instance.cost.symmetries(workload, levels).groups)
     rng = np.random.default_rng(seed)
     shape = levels, len(workload.ends), 50
     source, target = rng.integers(0, len(workload.choices), (2, *shape))
@@ -184,7 +185,7 @@ def test_groups_of_a_machine_of_nodes_and_of_prime_factors() -> None:
     def groups(**stated: Any) -> list[int]:
         network = find_network("resnet-18")
         instance = Instance(network, problem_of(network, **stated, **asked))
-        return list(instance.cost.groups(instance.workload, instance.problem.levels))
+        return list(instance.cost.symmetries(instance.workload, instance.problem.levels).groups)
 
     assert groups(array="h100-8x8", cost="time") == [0, 0, 0, 1, 1, 1]
     assert groups(hierarchy=(6, 8), batch=48) == [0, 1, 0, 0, 0]

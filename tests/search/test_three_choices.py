@@ -72,7 +72,7 @@ def test_a_plan_is_priced_by_what_each_step_of_its_run_moves(seed: int) -> None:
     full = [row for _, row in tables]
     phases = INFERENCE if instance.problem.inference else TRAINING
     moved = [Fraction()] * len(rows)
-    for exchange in Program(workload, full).exchanges(phases):
+    for exchange in Program(workload, full, instance.problem.hierarchy).exchanges(phases):
         moved[exchange.level] += exchange.elements * instance.problem.element_bytes
     assert price_levels(workload, cost, rows, tensors) == tuple(moved)
     appended = sum(price_table(*table) for table in tables)

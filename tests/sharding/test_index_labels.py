@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.index_labels import batch_labels, labels_of
 from hypar_opt.sharding.layouts import CHANNEL
 from hypar_opt.sharding.program import Program
@@ -19,7 +20,9 @@ def program_of(description: dict[str, object], rows: list[list[int]]) -> tuple[h
     network = ho.Network.model_validate(
         {"name": "small", "schema": "hypar-opt/network/2"} | description
     )
-    return network, Program(workload_of(network, 8, CHOICES, shared_tensors=True), rows)
+    return network, Program(
+        workload_of(network, 8, CHOICES, shared_tensors=True), rows, Hierarchy((2,) * len(rows))
+    )
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.layouts import WHOLE
 from hypar_opt.sharding.passes import Phase
@@ -61,7 +62,7 @@ def test_shared_weights_are_whole_at_a_level_unless_all_users_split_them_alike(l
             row[shared] = shared_weights(workload, row)[shared]
             assert row[shared] == (pair[0] if pair[0] == pair[1] else DATA)
             rows.append(row)
-        program = Program(workload, rows)
+        program = Program(workload, rows, Hierarchy((2,) * len(rows)))
         reduced = {step.level for step in program.gradient_steps(shared)}
         assert reduced == {level for level, row in enumerate(rows) if row[shared] == DATA}
         run_as_one_device(TIED, program)
@@ -86,7 +87,7 @@ def test_layers_that_share_weights_split_them_in_one_order(heads: int) -> None:
     workload = workload_of(network, 8, CHOICES, shared_tensors=True)
     row = [MODEL] * len(workload.nodes)
     for levels in (1, 2):
-        run_as_one_device(network, Program(workload, [row] * levels))
+        run_as_one_device(network, Program(workload, [row] * levels, Hierarchy((2,) * levels)))
 
 
 def test_what_nobody_splits_is_read_and_written_whole() -> None:
@@ -99,7 +100,7 @@ def test_what_nobody_splits_is_read_and_written_whole() -> None:
         }
     )
     workload = workload_of(network, 8, CHOICES, shared_tensors=True)
-    program = Program(workload, [[OUTPUT] * len(workload.nodes)])
+    program = Program(workload, [[OUTPUT] * len(workload.nodes)], Hierarchy((2,)))
     assert (program.read, program.written) == ([(WHOLE,)], [(WHOLE,)])
     # The error of replicas is a sum of addends, and so is the gradient of their weights.
     (only,) = program.exchanges()

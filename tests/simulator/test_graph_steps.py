@@ -65,7 +65,7 @@ def test_a_run_is_the_very_steps_of_the_program(plan: ho.Plan) -> None:
     workload = Instance.of_plan(plan).workload
     expected: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
     for phase, kind, level, *_, elements in Program(
-        workload, rows_of_plan(plan, workload), plan.hierarchy.sizes
+        workload, rows_of_plan(plan, workload), plan.hierarchy
     ).exchanges(phases_of(plan)):
         expected[phase, kind, level] += elements * plan.element_bytes
     moved: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)

@@ -123,7 +123,7 @@ def of_rows(found: Exploration, instance: Instance, rows: list[list[int]]) -> ho
     return plan.model_copy(
         update={
             "parallelism": words_of(rows, plan.words),
-            "layouts": stored_layouts(workload, nodes),
+            "layouts": stored_layouts(workload, nodes, plan.hierarchy),
             "cost": price(instance, rows),
         }
     )

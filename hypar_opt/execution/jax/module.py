@@ -49,8 +49,7 @@ def module_text(
     element_bytes
         The plan's: 2 makes a step in bfloat16, 8 in float64, anything else in float32.
     """
-    halves = sharded.hierarchy.of_halves
-    operations = texts.operations(halves=halves)
+    operations = texts.operations()
     lines = Lines(sharded, frozenset(operations), alone=alone)
     body: list[str] = ["total = jnp.zeros(())"]
     for position in range(len(sharded.network.layers)):
@@ -61,6 +60,7 @@ def module_text(
     called = _called(loss, operations)
     parts = {
         "LEVELS = ...": f"LEVELS = {names(range(sharded.levels))}",
+        "SIZES = ...": f"SIZES = {sharded.hierarchy.sizes}",
         "WEIGHTS = ...": f"WEIGHTS = {_weights_table(sharded)}",
         "INPUTS_GIVEN = ...": f"INPUTS_GIVEN = {_given_table(inputs_of(sharded)[0])}",
         "TARGETS = ...": f"TARGETS = {_given_table(targets_of(sharded))}",
@@ -70,25 +70,21 @@ def module_text(
     }
     if "partial(" not in called:
         parts["from functools import partial\n"] = ""
-    if not halves:
-        parts["SIZES = ..."] = f"SIZES = {sharded.hierarchy.sizes}"
     header = _header(sharded, title, not_kept, element_bytes)
-    program = texts.filled(texts.program(halves=halves), parts)
-    return "\n\n".join(
-        (header + program, texts.collectives(halves=halves), texts.main(halves=halves))
-    )
+    program = texts.filled(texts.program(), parts)
+    return "\n\n".join((header + program, texts.collectives(), texts.main()))
 
 
 def _header(
     sharded: ShardedNetwork, title: str, not_kept: Sequence[str], element_bytes: int
 ) -> str:
     hierarchy = sharded.hierarchy
-    devices, sizes = hierarchy.accelerators, ", ".join(map(str, hierarchy.sizes))
-    mesh = "of two devices a level" if hierarchy.of_halves else f"a level, of {sizes} devices"
+    devices, sizes = hierarchy.accelerators, ", ".join(map(str, hierarchy.sizes)) or "no"
     arrays = textwrap.fill(
-        f"The mesh has an axis {mesh}, h1 the topmost. An array has a dimension for each level of"
-        " its batch and of its channels, which is 1 where no level ever splits them, so that a"
-        " PartitionSpec says which level splits what. Exchanges are explicit.",
+        f"The mesh has an axis for each level, of {sizes} devices, h1 the topmost. An array has a"
+        " dimension for each level of its batch and of its channels, which is 1 where no level ever"
+        " splits them, so that a PartitionSpec says which level splits what. Exchanges are"
+        " explicit.",
         _WIDTH - 4,
     )
     kind = _TYPES.get(element_bytes, _SINGLE)[0]

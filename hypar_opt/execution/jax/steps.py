@@ -148,8 +148,7 @@ class Lines(Values):
                 StepKind.ALL_TO_ALL: f"{source}, {target}",
                 StepKind.ALL_GATHER: source,
             }[step.kind]
-            operation = COLLECTIVES.get(step.kind, self.keep)
-            yield f'{name} = {operation}({value}, "h{step.level + 1}", {ends})'
+            yield f'{name} = {COLLECTIVES[step.kind]}({value}, "h{step.level + 1}", {ends})'
             value = name
 
     def _repeated(self, position: int, tensor: int | str, steps: Sequence[Step]) -> bool:

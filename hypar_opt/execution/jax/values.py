@@ -31,7 +31,6 @@ class Values:
         self.sharded, self.alone = sharded, alone
         self.network, self.program = sharded.network, sharded.program
         self.shared = sharded.shared
-        self.keep = "keep_half" if sharded.hierarchy.of_halves else "keep_part"
         # Numbers of `apart`, which no index of the topmost level exceeds.
         self._numbers = count(next(iter(sharded.hierarchy.sizes), 2) - 1)
 
@@ -61,7 +60,7 @@ class Values:
         for levels, kept, end in zip(used, stored, ("INPUTS", "OUTPUTS"), strict=True):
             for level in self.mesh_levels(levels):
                 if level not in kept:
-                    text = f'{self.keep}({text}, "h{level + 1}", {end})'
+                    text = f'keep_part({text}, "h{level + 1}", {end})'
         return text
 
     def mesh_levels(self, levels: Sequence[int]) -> Sequence[int]:

@@ -187,8 +187,9 @@ def _tensor(
 
 
 COLLECTIVES = {
+    StepKind.SLICE: "keep_part",
     StepKind.REDUCE_SCATTER: "reduce_scatter",
     StepKind.ALL_TO_ALL: "all_to_all",
     StepKind.ALL_GATHER: "all_gather",
 }
-"""The functions of `hypar_opt.execution.jax.operations` for a conversion's steps but slices."""
+"""The functions of `hypar_opt.execution.jax.operations` for a conversion's steps."""

@@ -24,6 +24,7 @@ from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.execution.virtual.data import StepData
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.execution.virtual.step import TrainingStep
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.sharding.passes import INFERENCE
 from hypar_opt.sharding.program import Program
@@ -135,7 +136,7 @@ def in_numpy(
     network = Network.model_validate(_without_losses(sharded.network.description()))
     names = [layer.name for layer in network.layers]
     workload = workload_of(network, sharded.batch.size, CHOICES, shared_tensors=True)
-    division = Division(network, Program(workload, ()), groups)
+    division = Division(network, Program(workload, (), Hierarchy(())), groups)
     given = StepData(_channels_first(data.input), _weights(sharded, data, workload), {}, {})
     ends = {names.index(name): name for name in data.targets}
     outputs = TrainingStep(division, given, INFERENCE).run().outputs
@@ -199,7 +200,7 @@ def main() -> None:
     for seed, case in enumerate(json.load(sys.stdin)):
         network = Network.model_validate(case["network"])
         workload = workload_of(network, case["batch"], CHOICES, shared_tensors=True)
-        program = Program(workload, case["rows"], tuple(case["sizes"]))
+        program = Program(workload, case["rows"], Hierarchy(tuple(case["sizes"])))
         found.append(result(network, program, seed, compare=case["compare"]))
         jax.clear_caches()  # type: ignore[no-untyped-call]
     print(json.dumps(found))

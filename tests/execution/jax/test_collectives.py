@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import prod
-from typing import Any
 
 import pytest
 
 import hypar_opt as ho
 from hypar_opt.execution.export import jax_module
-from hypar_opt.execution.jax import collectives as reader
-from hypar_opt.execution.jax import texts
 from hypar_opt.execution.jax.collectives import Moved, collectives
 from hypar_opt.execution.jax.run import load
 from hypar_opt.hierarchy import Hierarchy
 from tests.execution.small_networks import chain
 
 HALVES = (2, 2, 2)
-
-IN_BITS: dict[str, Any] = dict(vars(reader))
-"""What modules of halves have in place of `reader`: the same, in bits."""
-exec(texts.collectives(halves=True), IN_BITS)
-
-
-def counted(text: str, sizes: Sequence[int]) -> list[Moved]:
-    """Return what is read by either text, where both are for such levels."""
-    found = list(collectives(text, sizes))
-    if Hierarchy(tuple(sizes)).of_halves:
-        assert [*map(tuple, IN_BITS["collectives"](text, len(sizes)))] == [*map(tuple, found)]
-    return found
-
 
 CASES = {
     "an all-to-all of two operands": (
@@ -87,7 +71,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_bytes_of_collectives(case: str) -> None:
     text, moved = CASES[case]
-    found = counted(text, HALVES)
+    found = list(collectives(text, HALVES))
     assert found == [Moved("gradient", kind, level, size) for kind, level, size in moved]
 
 
@@ -157,7 +141,7 @@ def test_groups_are_the_same_in_every_notation(
             line = (
                 f"ROOT %x = f32[8]{{0}} {kind}(%a), channel_id=1, replica_groups={groups}, x={{0}}"
             )
-            assert counted(line, sizes) == expected, groups
+            assert list(collectives(line, sizes)) == expected, groups
 
 
 @pytest.mark.parametrize(
@@ -167,12 +151,12 @@ def test_an_all_to_all_keeps_its_own_part(sizes: tuple[int, ...], levels: dict[i
     """Of 6 devices' 32 bytes each, every level moves what is not of the part that has them."""
     line = "%x = f32[8]{0} all-to-all(%a), replica_groups={}, dimensions={0}"
     expected = [Moved("gradient", "all-to-all", level, size) for level, size in levels.items()]
-    assert counted(line, sizes) == expected
+    assert list(collectives(line, sizes)) == expected
 
 
 def test_a_permutation_crosses_the_topmost_level_where_parts_differ() -> None:
     line = "%x = f32[8]{0} collective-permute(%a), source_target_pairs={{0,1},{2,1},{5,4},{4,0}}"
-    assert {one.level: one.bytes for one in counted(line, (3, 2))} == {0: 64, 1: 64}
+    assert {one.level: one.bytes for one in collectives(line, (3, 2))} == {0: 64, 1: 64}
 
 
 @pytest.mark.parametrize(
@@ -199,7 +183,7 @@ def test_a_permutation_crosses_the_topmost_level_where_parts_differ() -> None:
 def test_what_is_not_understood_is_an_error_that_quotes_the_line(line: str) -> None:
     """Never a guess: a count of the wrong devices would call a right program wrong."""
     with pytest.raises(ValueError, match="HLO is not understood: ") as error:
-        counted(f"%a = f32[8] parameter(0)\n  {line}, metadata={{}}", HALVES)
+        list(collectives(f"%a = f32[8] parameter(0)\n  {line}, metadata={{}}", HALVES))
     assert str(error.value).endswith(line)
     assert "\n" not in str(error.value)
 
@@ -230,4 +214,4 @@ def test_passes_are_told_by_where_an_operation_comes_from() -> None:
         ("transpose(jvp())", "backward"),
         ("psum", "gradient"),
     ):
-        assert [one.phase for one in counted(line.replace("NAME", name), (2,))] == [phase]
+        assert [one.phase for one in collectives(line.replace("NAME", name), (2,))] == [phase]

@@ -12,6 +12,7 @@ from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
 from hypar_opt.execution.virtual.data import StepData, random_data
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.execution.virtual.step import StepRecord, TrainingStep
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
@@ -37,7 +38,7 @@ TIED = ho.Network.model_validate(
 
 
 def one_device(network: ho.Network, data: StepData, workload: Workload) -> StepRecord:
-    program = Program(workload, ())
+    program = Program(workload, (), Hierarchy(()))
     # Batch norms see an image at a time, as the plain forward pass does.
     apart = {p: [np.array([image]) for image in range(BATCH)] for p in range(len(network.layers))}
     return TrainingStep(Division(network, program, apart), data).run()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
@@ -42,6 +43,6 @@ def test_every_plan_runs_as_on_one_device_whatever_its_last_layer(ends: str, lev
     for plan in itertools.product(rows, repeat=levels):
         if levels == 2 and len(rows) > 9 and plan[0] > plan[1]:
             continue  # the same choices at the other level
-        run_as_one_device(network, Program(workload, plan))
+        run_as_one_device(network, Program(workload, plan, Hierarchy((2,) * len(plan))))
         whole += any(row[-1] == 2 for row in plan)
     assert whole or ends == "loss"

@@ -18,6 +18,7 @@ import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.states import of_rows
 from hypar_opt.errors import RefusedError
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.sharding.layouts import SHUFFLED
 from hypar_opt.sharding.program import Program
@@ -48,7 +49,7 @@ def test_levels_of_other_sizes_move_what_is_charged(seed: int) -> None:
     network = drawn_network(seed)
     (program,) = drawn_programs(network, seed, 1, HIERARCHIES)
     workload, states = program.workload, of_rows(program.rows, len(program.workload.nodes))
-    cost = CommunicationCost("executed", sizes=program.sizes or ())
+    cost = CommunicationCost("executed", sizes=program.hierarchy.sizes)
     boundaries = np.arange(len(workload.boundaries))
     ends = ([block[:, nodes] for block in states] for nodes in workload.ends.T)
     charges = [
@@ -62,7 +63,7 @@ def test_levels_of_other_sizes_move_what_is_charged(seed: int) -> None:
         for charge, size in zip(charges, shapes, strict=True)
     )
     assert Fraction(charged, cost.resolution) == moved
-    asked = {"batch": workload.batch, "hierarchy": program.sizes, "whole_levels": True}
+    asked = {"batch": workload.batch, "hierarchy": program.hierarchy.sizes, "whole_levels": True}
     write = written(network, "joint", choices=CHOICES, reading="executed", **asked)
     plan = write(tuple(tuple(row[workload.shared :]) for row in program.rows))
     tensors = [{node: row[node] for node in workload.tensor_writers} for row in program.rows]
@@ -86,7 +87,9 @@ def test_a_shuffle_of_as_many_groups_as_parts_moves_all_channels_but_one_in_each
         {"schema": schema, "name": "shuffled", "input": given, "layer": layers}
     )
     workload, rng = workload_of(network, parts, CHOICES, shared_tensors=True), Random(parts)
-    programs = [Program(workload, [random_row(rng, workload)], (parts,)) for _ in range(12)]
+    programs = [
+        Program(workload, [random_row(rng, workload)], Hierarchy((parts,))) for _ in range(12)
+    ]
     assert any(SHUFFLED in program.read[1] for program in programs)
     for program in programs:
         run_as_one_device(network, program)
