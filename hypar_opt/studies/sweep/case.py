@@ -170,6 +170,11 @@ def place_of(text: str) -> Array | Hierarchy:
     return Hierarchy(tuple(parsed)) if isinstance(parsed, list) else validate(Array, parsed)
 
 
+def levels_at(place: Array | Hierarchy) -> Hierarchy:
+    """Return the parts of each level of a case's array, or those that it states without one."""
+    return place if isinstance(place, Hierarchy) else place.hierarchy()
+
+
 def on(place: Array | Hierarchy) -> ProblemArguments:
     """Return the arguments of a problem on an array, or on levels without one."""
     if isinstance(place, Hierarchy):

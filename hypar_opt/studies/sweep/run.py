@@ -11,12 +11,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError, argument, worded
-from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.studies.many import AXES, SearchName, affine_chain, solve_many
 from hypar_opt.studies.sweep.case import (
     PAPERS,
     Case,
     SweepRow,
+    levels_at,
     network_of,
     place_of,
     row_of,
@@ -175,9 +175,7 @@ def _run_item(item: tuple[str, Case]) -> tuple[str, SweepRow]:
 
 def is_solved_together(case: Case) -> bool:
     """Return whether `run_together` accepts a case."""
-    place = place_of(case.array)
-    size = place if isinstance(place, Hierarchy) else place.interconnect
-    if size.accelerators != 2**place.levels:  # `solve_many` has levels of two parts
+    if not levels_at(place_of(case.array)).of_halves:  # those of `solve_many`
         return False
     plain = (case.overlap, case.cost, case.solver, case.choices) == (None, "bytes", "dp", PAPERS)
     return plain and all(_is_affine(case.network, name) for name in (case.reading, "executed"))

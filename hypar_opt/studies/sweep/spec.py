@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Collection, Sequence
-from math import lcm
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
 
@@ -19,7 +18,6 @@ from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
-from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.models import find_network, named, zoo_name
 from hypar_opt.models import names as network_names
 from hypar_opt.plan.arguments import hierarchy_of, problem_of
@@ -27,7 +25,15 @@ from hypar_opt.plan.problem import ELEMENT_BYTES
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.simulator.streams import OVERLAPS
 from hypar_opt.solvers import SOLVERS
-from hypar_opt.studies.sweep.case import CHOICES, PAPERS, Case, network_of, on, place_of
+from hypar_opt.studies.sweep.case import (
+    CHOICES,
+    PAPERS,
+    Case,
+    levels_at,
+    network_of,
+    on,
+    place_of,
+)
 from hypar_opt.workload.network import Network
 
 SCHEMA: Literal["hypar-opt/sweep/1"] = "hypar-opt/sweep/1"
@@ -148,10 +154,7 @@ def _default_reading(network: str, array: str) -> str:
     described, place = network_of(network), place_of(array)
     # The batch does not matter, but levels of other than two parts have to divide it.
     asked = on(place)
-    if isinstance(place, Hierarchy):
-        asked["batch"] = lcm(*place.sizes)
-    else:
-        asked["batch"] = place.interconnect.accelerators
+    asked["batch"] = levels_at(place).accelerators
     return problem_of(described, **asked).reading
 
 
