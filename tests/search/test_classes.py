@@ -94,10 +94,7 @@ def test_classes_find_what_the_elimination_of_all_states_finds(
 def test_without_memory_a_plan_is_improved_and_has_a_bound(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    instance = drawn(seed)
-    table = ByStates(instance).compact(DP)
-    if not isinstance(table, ClassTable):
-        pytest.skip("a chain whose charges are sums over levels")
+    table = table_of(drawn(seed))
     best = DP.solve(table, OPTIONS).bound
     assert best is not None
     elimination_order.cache_clear()
