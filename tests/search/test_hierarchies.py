@@ -14,7 +14,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import price_levels
+from hypar_opt.instance.pricing import price_plans
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.reductions import thresholds_of
 from hypar_opt.studies.random_networks import random_graph
@@ -107,6 +107,17 @@ def keeps(instance: Instance, rows: tuple[tuple[int, ...], ...]) -> bool:
     return memory is None or 2 * problem.element_bytes * load <= memory
 
 
+def costs_of(
+    instance: Instance, plans: list[tuple[tuple[int, ...], ...]], *, even: Hierarchy | None = None
+) -> list[Fraction]:
+    """What plans cost, whatever the constraints."""
+    if not plans:
+        return []
+    tensors = [None] * len(plans)
+    costs = price_plans(instance.workload, instance.cost, plans, tensors, even=even)
+    return [sum(levels, Fraction()) for levels in costs]
+
+
 @pytest.mark.parametrize(
     ("draw", "seed"),
     [
@@ -119,11 +130,8 @@ def test_a_search_finds_the_best_of_every_plan(draw: Any, seed: int) -> None:
     plain = Instance(network, problem_of(network, **{**asked, "constraints": {}}))
     instance = Instance(network, problem_of(network, **asked))
     levels, choices = instance.problem.levels, len(asked["choices"])
-    kept = (rows for rows in every_plan_of(network, levels, choices) if keeps(instance, rows))
-    priced = [
-        sum(price_levels(plain.workload, plain.cost, rows, even=instance.even), Fraction())
-        for rows in kept
-    ]
+    kept = [rows for rows in every_plan_of(network, levels, choices) if keeps(instance, rows)]
+    priced = costs_of(plain, kept, even=instance.even)
     # CP-SAT counts in 64 bits, which hold no sums of femtoseconds; on a graph dp takes no memory
     # limit.
     solvers = SOLVERS if instance.cost.unit == "bytes" else ("dp", "brute")
@@ -156,10 +164,7 @@ def test_levels_of_equal_parts_are_proved_optimal_by_thresholds(seed: int) -> No
     network = next(one for one in networks if plans_of(one, levels, 2) <= 1500)
     asked: Any = {"batch": parts, "hierarchy": (parts,) * levels, "whole_levels": True}
     instance = Instance(network, problem_of(network, **asked))
-    least = min(
-        sum(price_levels(instance.workload, instance.cost, rows), Fraction())
-        for rows in every_plan_of(network, levels, 2)
-    )
+    least = min(costs_of(instance, list(every_plan_of(network, levels, 2))))
     for solver in ("dp", "cut") if thresholds_of(instance) else ("dp",):
         try:
             plan = ho.solve(network, solver=solver, search="joint", **asked)
