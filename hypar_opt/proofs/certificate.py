@@ -28,6 +28,7 @@ from pydantic import Discriminator, Field, Strict, Tag
 
 from hypar_opt.checked import checked
 from hypar_opt.costs.table import CostTable, Integers, exact_dtype
+from hypar_opt.documents import files
 from hypar_opt.documents.document import Document, read_text, validate, write_whole
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import CheckFailedError, HyparError, RefusedError
@@ -213,8 +214,21 @@ def read_certificate(path: str | Path) -> Certificate:
 
 
 def write_certificate(certificate: Certificate, path: str | Path) -> None:
-    """Write a certificate file atomically: completely or not at all."""
-    write_whole(path, certificate.to_json())
+    """Write a certificate file atomically: completely or not at all.
+
+    Raises
+    ------
+    RefusedError
+        If it is larger than the files that are read.
+    """
+    text = certificate.to_json()
+    size = len(text.encode())
+    if size > files.MAX_BYTES:
+        raise RefusedError(
+            f"no certificate: its file would have {size / 2**20:,.0f} MiB, and files of at most"
+            f" {files.MAX_BYTES // 2**20} MiB are read; prove the plan of fewer levels or choices"
+        )
+    write_whole(path, text)
 
 
 class _Path(NamedTuple):

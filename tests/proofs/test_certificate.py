@@ -11,6 +11,8 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.documents import files
+from hypar_opt.errors import RefusedError
 from hypar_opt.models import PAPER_NETWORKS
 from hypar_opt.proofs.certificate import Proof, TableProof, read_certificate, write_certificate
 from hypar_opt.proofs.graphs import EliminationProof, FlowProof
@@ -185,3 +187,18 @@ def test_a_certificate_is_read_as_it_was_written(tmp_path: Path) -> None:
     certificate, file = ho.certify(ho.solve("cifar-c")), tmp_path / "proof.json"
     write_certificate(certificate, file)
     assert read_certificate(file) == certificate
+
+
+def test_a_certificate_that_could_not_be_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, file = ho.certify(ho.solve("cifar-c")), tmp_path / "proof.json"
+    size = len(certificate.to_json())
+    monkeypatch.setattr(files, "MAX_BYTES", size)
+    write_certificate(certificate, file)
+    assert read_certificate(file) == certificate
+    file.unlink()
+    monkeypatch.setattr(files, "MAX_BYTES", size - 1)
+    with pytest.raises(RefusedError, match=r"^no certificate: its file would have"):
+        write_certificate(certificate, file)
+    assert not file.exists()
