@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -136,13 +136,7 @@ class CommunicationCost(CostModel):
     def resolution(self) -> int:
         """Charges per byte: 1, or 2 or 4 where smaller elements make fractions of a byte."""
         # A quarter of an element of 4 bytes is a whole byte.
-        return Fraction(self.element_bytes, self._unit).denominator
-
-    @property
-    def _unit(self) -> int:
-        """The parts of an element that are charged: quarters at levels of two parts."""
-        # An all-to-all between n parts moves an n-th less than the tensor.
-        return math.lcm(4, *self.sizes)
+        return Fraction(self.element_bytes, 4).denominator
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> Sequence[Integers]:
         """Return each node's charges: Table 1."""
@@ -158,7 +152,7 @@ class CommunicationCost(CostModel):
             scales = self._scales(workload, states, block)
             moved: Integers = 0 * scales
             sizes = np.array(self._parts_in(states, block)).reshape(scales.shape)
-            reduction = scales * (sizes - 1) * (self._unit // 4)
+            reduction = scales * (sizes - 1)
             for amounts, lacked, copies in reduced:
                 amount = reduction * amounts.astype(scales.dtype, copy=False)
                 moved = moved + amount * copies[block].above * lacked[block]
@@ -192,9 +186,8 @@ class CommunicationCost(CostModel):
         def charge(block: int) -> Integers:
             scales = self._scales(workload, targets, block)
             sizes = self._parts_in(targets, block)
-            shares = self._converted(workload, boundaries, sources[block], targets[block], sizes)
-            amounts = scales * _sizes(workload)[boundaries].astype(scales.dtype, copy=False)
-            moved: Integers = amounts * shares.astype(scales.dtype, copy=False)
+            amounts = self._converted(workload, boundaries, sources[block], targets[block], sizes)
+            moved: Integers = scales * amounts.astype(scales.dtype, copy=False)
             if not whole:
                 return moved
             copies = gathered[block].above
@@ -215,16 +208,16 @@ class CommunicationCost(CostModel):
         sources: Indices,
         targets: Indices,
         sizes: Sequence[int],
-    ) -> NDArray[np.int64]:
-        """Return the parts of an element that boundaries move at each level of a block."""
+    ) -> Integers:
+        """Return the quarters of elements that boundaries move at each level of a block."""
         if len(set(sizes)) == 1:
             return self._conversions(workload, sizes[0])[boundaries, sources, targets]
         levels = zip(sizes, sources, targets, strict=True)
         return np.stack([self._conversions(workload, n)[boundaries, s, t] for n, s, t in levels])
 
-    def _conversions(self, workload: Workload, parts: int) -> NDArray[np.int64]:
-        """Return the parts of an element that a boundary moves for each pair of choices."""
-        return conversions_of(workload, self.reading, self.phases, parts, self._unit)
+    def _conversions(self, workload: Workload, parts: int) -> Integers:
+        """Return the quarters of elements that a boundary moves for each pair of choices."""
+        return conversions_of(workload, self.reading, self.phases, parts)
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return which levels are charged alike: by weight and parts.
@@ -258,12 +251,12 @@ class CommunicationCost(CostModel):
             return None
         # All levels have the same weight and parts: the first level's scale is that of all.
         parts = sizes[0] if sizes else 2
-        scale, reduction = self._scale(0), self._scale(0) * (parts - 1) * (self._unit // 4)
+        scale, reduction = self._scale(0), self._scale(0) * (parts - 1)
         charges: Integers = np.zeros((2, len(workload.nodes)), object)
         for lacks, quarters in reductions_of(workload, self.reading, self.phases):
             charges += reduction * quarters.astype(object) * lacks
-        conversions: Integers = self._conversions(workload, parts).astype(object)
-        pairs = scale * conversions.reshape(-1, 4).T * np.array(workload.boundary_sizes, object)
+        conversions: Any = self._conversions(workload, parts).astype(object)
+        pairs = scale * conversions.reshape(-1, 4).T
         weights = workload.is_weight_boundary
         stored = charges.max(axis=0)[workload.ends[weights, 0]]
         # As `with_penalties`: no threshold charges the weights' node as much as this.
@@ -298,16 +291,16 @@ class CommunicationCost(CostModel):
         return self._scale(level) * self._amounts(workload, level)
 
     def _amounts(self, workload: Workload, level: int) -> int:
-        """Return an upper bound on the parts of elements that move at a level, in all groups."""
+        """Return an upper bound on the quarters of elements that move at a level, in all groups."""
         # No reading charges a tensor more than 2 (n - 1) elements in all passes, and none has more
         # copies than there are groups above a level: with replicas than accelerators.
         beyond = bool(workload.weight_users) or workload.has_replicas
         levels = max(len(self.sizes), level + 1) if beyond else level
-        most = 2 * self._unit * (max(self.sizes, default=2) - 1)
+        most = 8 * (max(self.sizes, default=2) - 1)
         return most * workload.elements * math.prod(self._parts(levels))
 
     def _scales(self, workload: Workload, states: States, block: int) -> Integers:
-        """Return the charge of a part of an element at the levels of a block of states.
+        """Return the charge of a quarter of an element at the levels of a block of states.
 
         Its integers hold every sum of each level: ``(levels, 1, ..., 1)``.
         """
@@ -326,13 +319,6 @@ class CommunicationCost(CostModel):
         return self._parts(levels_of(states[: block + 1]))[levels_of(states[:block]) :]
 
     def _scale(self, level: int) -> int:
-        """Return the charge of a part of an element at a level."""
+        """Return the charge of a quarter of an element at a level."""
         weight = self.level_weights[level] if self.level_weights else 1
-        return self.element_bytes * weight * self.resolution // self._unit
-
-
-@lru_cache(maxsize=64)
-def _sizes(workload: Workload) -> Integers:
-    """Return the elements of boundaries' tensors."""
-    sizes = workload.boundary_sizes
-    return np.array(sizes, exact_dtype(max(sizes, default=0)))
+        return self.element_bytes * weight * self.resolution // 4

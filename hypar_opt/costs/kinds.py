@@ -33,7 +33,7 @@ def kinds_of_boundaries(workload: Workload) -> Kinds:
     layouts, (sources, targets) = workload.layouts, workload.ends.T
     columns = np.vstack(
         [
-            numbered(workload.boundary_sizes).numbers,
+            numbered(workload.extents).numbers,
             # What weights are charged depends on their node.
             np.where(workload.is_weight_boundary, sources, -1),
             layouts.output[:, sources],

@@ -1,6 +1,6 @@
-"""The charges of a reading for a network's tensors, by choice: parts of an element, before splits.
+"""The charges of a reading for a network's tensors, by choice: quarters of an element.
 
-They are computed once for a workload and shared by all levels and states.
+They are of whole tensors, computed once for a workload and shared by all levels and states.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from hypar_opt.costs.readings import READINGS, Phase
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED
+from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
@@ -25,11 +26,9 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=64)
 def conversions_of(
-    workload: Workload, reading: str, phases: tuple[Phase, ...], parts: int, unit: int
-) -> NDArray[np.int64]:
-    """Return the amounts that boundaries move by pairs of choices.
-
-    ``(boundaries, choices, choices)``.
+    workload: Workload, reading: str, phases: tuple[Phase, ...], parts: int
+) -> Integers:
+    """Return the amounts that boundaries move by pairs of choices, in quarters of an element.
 
     Boundaries from shared weights move nothing: weights are stored as their users split them.
 
@@ -37,41 +36,31 @@ def conversions_of(
     ----------
     parts
         Of the level.
-    unit
-        Entries per element.
+
+    Returns
+    -------
+    (boundaries, choices, choices)
+        int64 or Python's integers.
     """
     layouts = workload.layouts
-    moved = moved_by(layouts.names, reading, phases, parts, unit)
+    # The least that holds any reading's charge: an all-gather in both passes.
+    dtype = exact_dtype(8 * parts * max(workload.boundary_sizes, default=0))
+    tensors = Extent(*np.array(workload.extents, dtype).reshape(-1, len(Extent._fields)).T)
+    names = layouts.names
+    moved: Integers = np.zeros((len(names), len(names), len(workload.boundaries)), dtype)
+    for written, read in itertools.product(range(len(names)), repeat=2):
+        if written != read and names[read] != PARTIAL:  # no layer reads partial sums
+            both = READINGS[reading].conversion(names[written], names[read], parts, tensors)
+            for quarters, phase in zip(both, (Phase.FORWARD, Phase.BACKWARD), strict=True):
+                if phase in phases:
+                    moved[written, read] += quarters
     sources, targets = workload.ends.T
     writes, reads = layouts.output[:, sources], layouts.inputs[workload.operand, :, targets]
-    pairs: NDArray[np.int64] = moved[writes.T[:, :, None], reads[:, None, :]]
+    boundaries = np.arange(len(workload.boundaries))[:, None, None]
+    pairs: Integers = moved[writes.T[:, :, None], reads[:, None, :], boundaries]
     pairs[workload.is_weight_boundary] = 0
     pairs.setflags(write=False)
     return pairs
-
-
-@lru_cache(maxsize=64)
-def moved_by(
-    names: tuple[str, ...], reading: str, phases: tuple[Phase, ...], parts: int, unit: int
-) -> NDArray[np.int64]:
-    """Return the amounts that conversions move, per element: ``(written, read)``.
-
-    Parameters
-    ----------
-    names
-        The layouts by number, as in `hypar_opt.workload.layouts.Layouts`.
-    parts, unit
-        As for `conversions_of`.
-    """
-    moved = np.zeros((len(names), len(names)), np.int64)
-    convert = READINGS[reading].conversion
-    for written, read in itertools.product(range(len(names)), repeat=2):
-        if written != read and names[read] != PARTIAL:  # no layer reads partial sums
-            both = convert(names[written], names[read], parts)
-            for quarters, phase in zip(both, (Phase.FORWARD, Phase.BACKWARD), strict=True):
-                moved[written, read] += int(quarters * unit / 4) if phase in phases else 0
-    moved.setflags(write=False)
-    return moved
 
 
 @lru_cache(maxsize=64)

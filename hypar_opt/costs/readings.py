@@ -32,9 +32,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.sharding.conversions import StepKind, backward, conversion
 from hypar_opt.sharding.layouts import PARTIAL, WHOLE, Layout, is_split
@@ -42,12 +41,18 @@ from hypar_opt.sharding.passes import INFERENCE as INFERENCE
 from hypar_opt.sharding.passes import TRAINING as TRAINING
 from hypar_opt.sharding.passes import Phase as Phase
 
+if TYPE_CHECKING:
+    from hypar_opt.workload.layer_tensors import Extent
+
 
 class Conversion(NamedTuple):
-    """The exchange of a boundary, forward and backward, in quarters of an element of A."""
+    """The exchange of a boundary, forward and backward, in quarters of an element.
 
-    forward: int | Fraction = 0
-    backward: int | Fraction = 0
+    Or arrays, of many boundaries.
+    """
+
+    forward: int = 0
+    backward: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,8 @@ class Reading:
         The same output's error, per element: all-gathered backward, the dual of the
         reduce-scatter.
     conversion
-        Returns what a boundary moves, per element of A, given the layout that it is written in,
-        another that it is read in, and the parts between which it moves.
+        Returns what a boundary moves, given the layout that it is written in, another that it is
+        read in, the parts between which it moves, and the size of A.
     input_error
         The error of a layer's input where the choice's axis is not among its own, per element:
         it leaves the layer as partial sums. None if the reading has no such choice.
@@ -90,7 +95,7 @@ class Reading:
 
     gradient: int
     partial_sum: int
-    conversion: Callable[[Layout, Layout, int], Conversion]
+    conversion: Callable[[Layout, Layout, int, Extent], Conversion]
     input_error: int | None = None
     first_input_error: bool = False
     gathered_error: int = 0
@@ -100,27 +105,37 @@ class Reading:
     halves: bool = True
 
 
-def _printed(written: Layout, read: Layout, parts: int) -> Conversion:  # noqa: ARG001
+def _printed(written: Layout, read: Layout, parts: int, tensor: Extent) -> Conversion:  # noqa: ARG001
     """Return Table 2's charge, and AccPar's for what output parallelism reads and writes."""
+    one = tensor.elements
     if not is_split(read):
         # d-o and o-o: half of the input is gathered forward.
-        return Conversion(2, 0) if is_split(written) else Conversion()
+        return Conversion(2 * one, 0) if is_split(written) else Conversion()
     if written == PARTIAL:
-        return Conversion(0, 2)  # mp-mp and mp-dp: 0.5 A(E), backward
+        return Conversion(0, 2 * one)  # mp-mp and mp-dp: 0.5 A(E), backward
     # dp-mp: 0.25 A(F) forward and 0.25 A(E) backward; o-d as dp-mp (AccPar, Type III).
-    return Conversion() if written == WHOLE else Conversion(1, 1)
+    return Conversion() if written == WHOLE else Conversion(one, one)
 
 
-def _in_both_directions(written: Layout, read: Layout, parts: int) -> Conversion:  # noqa: ARG001
+def _in_both_directions(
+    written: Layout,
+    read: Layout,
+    parts: int,  # noqa: ARG001
+    tensor: Extent,
+) -> Conversion:
     """Return the charge of an all-to-all: half of the tensor moves in each direction."""
-    return Conversion(2, 2) if is_split(written) and is_split(read) else Conversion()
+    half = 2 * tensor.elements
+    return Conversion(half, half) if is_split(written) and is_split(read) else Conversion()
 
 
-def _of_a_run(written: Layout, read: Layout, parts: int) -> Conversion:
+def _of_a_run(written: Layout, read: Layout, parts: int, tensor: Extent) -> Conversion:
     """Return the amount that a conversion moves when run, except for reduce-scatters."""
     steps = conversion((written,), (read,), (parts,))
     steps = tuple(step for step in steps if step.kind is not StepKind.REDUCE_SCATTER)
-    return Conversion(*(sum(4 * step.moved(1) for step in way) for way in (steps, backward(steps))))
+    forward, backwards = (
+        sum(4 * step.moved(tensor) for step in way) for way in (steps, backward(steps))
+    )
+    return Conversion(forward, backwards)
 
 
 READINGS = MappingProxyType(

@@ -101,8 +101,7 @@ def exchange_rows(
     modelled: Counter[Purpose] = Counter()
     for exchange in program.exchanges(phases):
         source = Source(exchange.phase, exchange.node, exchange.boundary)
-        # Counters are typed for integers, but add fractions just as well.
-        modelled[Purpose(source, exchange.kind, exchange.level)] += exchange.elements  # type: ignore[assignment]
+        modelled[Purpose(source, exchange.kind, exchange.level)] += exchange.elements
     rows = []
     for purpose in dict.fromkeys((*modelled, *received)):
         counted = received.get(purpose, 0)

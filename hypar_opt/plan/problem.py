@@ -6,7 +6,6 @@ import json
 import re
 from fractions import Fraction
 from functools import lru_cache
-from math import lcm
 from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 from pydantic import (
@@ -276,13 +275,6 @@ class ProblemFields(Document):
             raise rule(f"parts: should be one for each of {self.levels} levels, got {self.parts}")
         if self.hierarchy.of_halves:
             raise rule("parts: should be null where each level has two")
-        odd = lcm(*(size // (size & -size) for size in self.parts))
-        if self.batch % odd:
-            # An all-to-all between n parts moves an n-th less than the tensor.
-            raise rule(
-                f"batch: should be a multiple of {odd}, so that levels of"
-                f" {', '.join(map(str, self.parts))} parts exchange whole bytes, got {self.batch}"
-            )
         return self
 
     @model_validator(mode="after")

@@ -4,7 +4,11 @@ A tensor has a layout at each level of the hierarchy, H1 first. A step changes t
 level: the parts of every group there exchange what the others need. Splits are aligned with levels:
 an index of an axis has one digit per level, and a device keeps the indices with its own digits,
 regardless of which other levels split the same axis. So levels are independent: the bytes of a step
-depend on other levels only through the size of each device's shard before the step.
+depend on other levels only through the copies of the tensor before the step.
+
+An axis need not be divided evenly: of 7 indices three parts have 3, 2 and 2, at every level. What
+is sliced, reduced or gathered is the same for any parts; an all-to-all keeps in place what a part
+has of both axes.
 """
 
 from __future__ import annotations
@@ -12,11 +16,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
-from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.sharding.layouts import BATCH, PARTIAL, WHOLE, Layout, dual_layout, is_split
+from hypar_opt.sharding.layouts import (
+    BATCH,
+    PARTIAL,
+    SHUFFLED,
+    WHOLE,
+    Layout,
+    dual_layout,
+    is_split,
+)
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.layer_tensors import Extent
 
 Layouts = tuple[Layout, ...]
 """The layout of a tensor at each level, H1 first."""
@@ -36,16 +50,24 @@ class StepKind(StrEnum):
     """A reduce-scatter and, later, the all-gather of its result."""
 
 
-def _share(kind: StepKind, parts: int) -> Fraction:
-    """Return the amount that a device receives, as a fraction of its shard before the step."""
-    match kind:
-        case StepKind.SLICE | StepKind.PAD:
-            return Fraction()
-        case StepKind.ALL_GATHER:
-            return Fraction(parts - 1)
-        case StepKind.ALL_REDUCE:
-            return 2 * (1 - Fraction(1, parts))
-    return 1 - Fraction(1, parts)
+def _exchanged(tensor: Extent, parts: int) -> int:
+    """Return the elements that an all-to-all between batch and channels moves, in all parts.
+
+    Each part keeps what it has of both; the first parts have an index more of an axis that is not
+    divided evenly. So an n-th of the tensor is kept where either axis is.
+    """
+    # `divmod` and `min` take no arrays of Python's integers.
+    images, own = tensor.batch // parts, tensor.channels // parts
+    some, others = tensor.batch % parts, tensor.channels % parts
+    both = (some + others - abs(some - others)) // 2
+    kept = parts * images * own + images * others + own * some + both
+    pairs = tensor.batch * tensor.channels
+    return tensor.elements // pairs * (pairs - kept)
+
+
+def _reordered(tensor: Extent, parts: int) -> int:
+    """Return the elements that another order of channels moves: all but an n-th of these."""
+    return tensor.elements // tensor.channels * (tensor.channels - tensor.channels // parts)
 
 
 _DUAL_KINDS = {
@@ -78,9 +100,20 @@ class Step(NamedTuple):
     target: Layout
     copies: int
 
-    def moved(self, elements: int) -> Fraction:
-        """Return the elements that all devices together receive, of a tensor of ``elements``."""
-        return _share(self.kind, self.parts) * elements * self.copies
+    def moved(self, tensor: Extent) -> int:
+        """Return the elements that all devices together receive."""
+        match self.kind:
+            case StepKind.SLICE | StepKind.PAD:
+                return 0
+            case StepKind.ALL_TO_ALL if SHUFFLED in (self.source, self.target):
+                return self.copies * _reordered(tensor, self.parts)
+            case StepKind.ALL_TO_ALL:
+                return self.copies * _exchanged(tensor, self.parts)
+            case StepKind.ALL_GATHER:
+                return self.copies * tensor.elements * (self.parts - 1)
+        # Partial sums are an addend in each part.
+        times = 2 if self.kind is StepKind.ALL_REDUCE else 1
+        return times * self.copies // self.parts * tensor.elements * (self.parts - 1)
 
 
 def dual(layouts: Layouts) -> Layouts:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,22 +27,6 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
     Integers = NDArray[np.intp]
-
-
-class Uneven(NamedTuple):
-    """Indices that a level does not split evenly.
-
-    Parameters
-    ----------
-    level
-        From 0 for H1.
-    sizes
-        The number of indices in each part, within one part of the levels above.
-    """
-
-    axis: Axis
-    level: int
-    sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,22 +60,6 @@ class Labels:
         labels[dealt(network.layers[position], len(labels))] = self.of[output]
         return labels
 
-    @cached_property
-    def uneven(self) -> tuple[Uneven, ...]:
-        """Axes that are split into unequal parts, each with the topmost such level."""
-        found = []
-        for axis, labels in self.of.items():
-            for level in self.splits[axis]:
-                size = self.hierarchy.sizes[level]
-                groups = self.hierarchy.parts(range(level + 1))
-                counts = np.bincount(labels // self.hierarchy.stride(level), minlength=groups)
-                counts = counts.reshape(-1, size)
-                odd = np.flatnonzero((counts != counts[:, :1]).any(axis=1))
-                if len(odd):
-                    found.append(Uneven(axis, level, tuple(counts[odd[0]].tolist())))
-                    break
-        return tuple(found)
-
 
 def labels_of(network: Network, program: Program) -> Labels:
     """Return labels of a plan's axes that keep together what layers without weights tie."""
@@ -110,15 +78,26 @@ def batch_levels(program: Program) -> tuple[int, ...]:
 
 def batch_labels(program: Program) -> Integers:
     """Return the label of each image: contiguous, in parts as equal as possible."""
-    batch, levels = program.workload.batch, batch_levels(program)
-    hierarchy = program.hierarchy
-    parts = np.arange(batch) * hierarchy.parts(levels) // batch
-    # The parts' own digits are those of a hierarchy of these levels alone.
-    among = Hierarchy(tuple(hierarchy.sizes[level] for level in levels))
-    labels = np.zeros(batch, np.intp)
-    for place, level in enumerate(levels):
-        labels += among.digit(parts, place) * hierarchy.stride(level)
+    labels = np.zeros(program.workload.batch, np.intp)
+    for level in batch_levels(program):
+        size, turn = program.hierarchy.sizes[level], 0
+        digits = []
+        for images in np.unique(labels, return_counts=True)[1].tolist():
+            parts, turn = _in_turn(images, size, turn)
+            digits.append(np.repeat(np.arange(size), parts))
+        labels += np.concatenate(digits) * program.hierarchy.stride(level)
     return labels
+
+
+def _in_turn(count: int, size: int, turn: int) -> tuple[Integers, int]:
+    """Return the indices of each part of some that are divided, and the part whose turn is next.
+
+    Parts get the remainder in turn, so that of an axis that is divided piece by piece, too, the
+    first parts have an index more than the others.
+    """
+    parts = np.full(size, count // size)
+    parts[np.arange(turn, turn + count % size) % size] += 1
+    return parts, (turn + count) % size
 
 
 class _Labelling:
@@ -183,7 +162,8 @@ class _Labelling:
         part = np.full(self.count, -1)
         dealt_from = self.dealt_from(level)
         waiting = np.ones(len(first), bool)
-        extra = 0
+        component = self.components(level)
+        turns: dict[int, int] = {}
         while waiting.any():
             # A shuffle's own channels are labelled after those that it reads: as many stay as can.
             waits = np.zeros(len(first), bool)
@@ -198,10 +178,8 @@ class _Labelling:
             codes = codes * (size + 1) + known + 1
             of_class = np.full(len(first), -1)
             for together in _alike(member_class[chosen], codes):
-                # The remainder goes to the parts in turn.
-                parts = np.full(size, len(together) // size)
-                parts[np.arange(extra, extra + len(together) % size) % size] += 1
-                extra = (extra + len(together)) % size
+                among = component[self.axis_of[first[together[0]]]]
+                parts, turns[among] = _in_turn(len(together), size, turns.get(among, 0))
                 of_class[together] = np.repeat(np.arange(size), parts)
             part[members[chosen]] = of_class[member_class[chosen]]
             waiting &= ~ready
@@ -222,6 +200,15 @@ class _Labelling:
             np.minimum.at(parent, high, low)
             while (parent[parent] != parent).any():
                 parent = parent[parent]
+
+    def components(self, level: int) -> Integers:
+        """Return the first axis of all that each axis is tied to at a level, directly or not."""
+        first = np.arange(len(self.axes))
+        number = {axis: position for position, axis in enumerate(self.axes)}
+        for tie in self.tied_at(level):
+            left, right = first[number[tie.left]], first[number[tie.right]]
+            first[first == max(left, right)] = min(left, right)
+        return first
 
     def tied_at(self, level: int) -> list[Tie]:
         program, shared = self.program, self.program.workload.shared

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +26,7 @@ from hypar_opt.sharding.layouts import (
     Layout,
 )
 from hypar_opt.sharding.passes import TRAINING, Phase
+from hypar_opt.workload.layer_tensors import Extent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +54,7 @@ class Exchange(NamedTuple):
     level: int
     node: int
     boundary: int | None
-    elements: Fraction
+    elements: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,25 +168,30 @@ class Program:
             if Phase.BACKWARD in phases:
                 yield from self._backward(node)
             if Phase.GRADIENT in phases:
-                steps = self.gradient_steps(node)
-                yield from _moved(Phase.GRADIENT, node, None, steps, self.workload.stored[node])
+                yield from self._gradient(node)
         for node in range(self.workload.shared) if Phase.GRADIENT in phases else ():
-            steps = self.gradient_steps(node)
-            yield from _moved(Phase.GRADIENT, node, None, steps, self.workload.stored[node])
+            yield from self._gradient(node)
+
+    def _gradient(self, node: int) -> Iterator[Exchange]:
+        gradient = Extent(self.workload.stored[node])
+        yield from _moved(Phase.GRADIENT, node, None, self.gradient_steps(node), gradient)
 
     def _forward(self, node: int) -> Iterator[Exchange]:
         workload, phase = self.workload, Phase.FORWARD
         for boundary in self._inputs[node]:
             steps = self.input_steps(boundary)
-            yield from _moved(phase, node, boundary, steps, workload.boundary_sizes[boundary])
-        statistics = workload.nodes[node].statistics[0]
+            yield from _moved(phase, node, boundary, steps, workload.extents[boundary])
+        statistics, output = (
+            Extent(workload.nodes[node].statistics[0]),
+            Extent(workload.outputs[node]),
+        )
         yield from _moved(phase, node, None, self.statistics_steps(node), statistics)
-        yield from _moved(phase, node, None, self.output_steps(node), workload.outputs[node])
+        yield from _moved(phase, node, None, self.output_steps(node), output)
         if node in workload.boundary_into_shared:
             boundary = workload.boundary_into_shared[node]
             steps = self.input_steps(boundary)
             target = workload.boundaries[boundary].target
-            yield from _moved(phase, target, boundary, steps, workload.boundary_sizes[boundary])
+            yield from _moved(phase, target, boundary, steps, workload.extents[boundary])
 
     def _backward(self, node: int) -> Iterator[Exchange]:
         workload, phase = self.workload, Phase.BACKWARD
@@ -194,14 +199,14 @@ class Program:
             boundary = workload.boundary_into_shared[node]
             steps = backward(self.input_steps(boundary))
             target = workload.boundaries[boundary].target
-            yield from _moved(phase, target, boundary, steps, workload.boundary_sizes[boundary])
+            yield from _moved(phase, target, boundary, steps, workload.extents[boundary])
         steps = backward(self.output_steps(node))
-        yield from _moved(phase, node, None, steps, workload.outputs[node])
+        yield from _moved(phase, node, None, steps, Extent(workload.outputs[node]))
         statistics = workload.nodes[node].statistics[1]
-        yield from _moved(phase, node, None, self.statistics_steps(node), statistics)
+        yield from _moved(phase, node, None, self.statistics_steps(node), Extent(statistics))
         for boundary in self._inputs[node]:
             steps = backward(self.input_steps(boundary))
-            yield from _moved(phase, node, boundary, steps, workload.boundary_sizes[boundary])
+            yield from _moved(phase, node, boundary, steps, workload.extents[boundary])
 
     @cached_property
     def _inputs(self) -> list[list[int]]:
@@ -214,9 +219,9 @@ class Program:
 
 
 def _moved(
-    phase: Phase, node: int, boundary: int | None, steps: Sequence[Step], elements: int
+    phase: Phase, node: int, boundary: int | None, steps: Sequence[Step], tensor: Extent
 ) -> Iterator[Exchange]:
     for step in steps:
-        moved = step.moved(elements)
+        moved = step.moved(tensor)
         if moved:
             yield Exchange(phase, step.kind, step.level, node, boundary, moved)

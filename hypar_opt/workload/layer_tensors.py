@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import BATCH, REORDERED
@@ -96,6 +97,30 @@ class Boundary:
     """Whether it leads from shared weights to a layer that uses them."""
     input: int = 0
     """The number of the target's input that it is."""
+
+    @property
+    def extent(self) -> Extent:
+        """Its size, and those of batch and channels, or features of tokens."""
+        elements = prod(self.shape)
+        if self.weights:
+            return Extent(elements)
+        return Extent(elements, self.shape[0], self.shape[2 if len(self.shape) == 3 else 1])
+
+
+class Extent(NamedTuple):
+    """The size of a tensor, and of the axes between which all-to-alls convert it.
+
+    Or an array of each, of many tensors.
+
+    Parameters
+    ----------
+    batch, channels
+        1 of a tensor that no all-to-all converts.
+    """
+
+    elements: int
+    batch: int = 1
+    channels: int = 1
 
 
 def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = False) -> LayerTensors:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.frozen import Frozen, derived
 from hypar_opt.workload.graph import LayerGraph
-from hypar_opt.workload.layer_tensors import Boundary, LayerTensors, Shape, tensors_of
+from hypar_opt.workload.layer_tensors import Boundary, Extent, LayerTensors, Shape, tensors_of
 from hypar_opt.workload.layouts import Layouts, layouts_of
 from hypar_opt.workload.operators.words import words_of_kind
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
@@ -184,7 +184,12 @@ class Workload:
     @derived
     def boundary_sizes(self) -> tuple[int, ...]:
         """Elements of each boundary tensor (A)."""
-        return tuple(math.prod(boundary.shape) for boundary in self.boundaries)
+        return tuple(extent.elements for extent in self.extents)
+
+    @derived
+    def extents(self) -> tuple[Extent, ...]:
+        """The size of each boundary tensor, and of its batch and channels."""
+        return tuple(boundary.extent for boundary in self.boundaries)
 
     @derived
     def ends(self) -> NDArray[np.intp]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 import pytest
@@ -49,11 +50,16 @@ def test_intra_layer_communication_telescopes_and_boundaries_count_levels(
         expected["text"] += 2 * gradients + 2 * f * sums
         expected["figures"] += 2 * gradients + 2 * f * sums
         expected["executed"] += 2 * gradients + 2 * whole * sums
-    for (before, behind), a in zip(pairwise(s), workload.boundary_sizes, strict=True):
+    for (before, behind), boundary in zip(pairwise(s), workload.boundaries, strict=True):
+        a = prod(boundary.shape)
         expected["tables"] += Fraction(a, 2) * len(before | behind)
         expected["text"] += Fraction(a, 2) * len(before | behind)
         expected["figures"] += a * len(behind - before)
-        expected["executed"] += a * len(behind - before)
+        # An image and a channel of the same half stay.
+        images, channels = boundary.shape[:2]
+        near, far = -(-images // 2), images // 2
+        moved = near * (channels // 2) + far * -(-channels // 2)
+        expected["executed"] += 2 * moved * prod(boundary.shape[2:]) * len(behind - before)
     for reading, elements in expected.items():
         assert total(workload, rows, CommunicationCost(reading)) == 4 * elements
 

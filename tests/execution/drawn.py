@@ -50,13 +50,24 @@ def drawn_network(seed: int, most_steps: int = 5) -> ho.Network:
 
 
 def drawn_programs(
-    network: ho.Network, seed: int, count: int, hierarchies: Sequence[tuple[int, ...]] = HALVES
+    network: ho.Network,
+    seed: int,
+    count: int,
+    hierarchies: Sequence[tuple[int, ...]] = HALVES,
+    *,
+    uneven: bool = False,
 ) -> Iterator[Program]:
-    """Yield random plans of three choices on the devices of hierarchies."""
+    """Yield random plans of three choices on the devices of hierarchies.
+
+    Parameters
+    ----------
+    uneven
+        Whether devices may have unequal numbers of images.
+    """
     rng = random.Random(seed)
     for _ in range(count):
         sizes = rng.choice(hierarchies)
-        batch = prod(sizes) * rng.randint(1, 2)
+        batch = prod(sizes) * rng.randint(1, 2) + (rng.randrange(prod(sizes)) if uneven else 0)
         workload = workload_of(network, batch, CHOICES, shared_tensors=True)
         yield Program(workload, [random_row(rng, workload) for _ in sizes], Hierarchy(sizes))
 

@@ -166,11 +166,13 @@ def test_what_is_not_a_number_is_no_agreement() -> None:
 # Refused
 
 
-def test_a_batch_that_levels_do_not_halve_is_refused() -> None:
-    plan = plan_of(BLOCK, batch=6, constraints=ho.Constraints(fix=("*=data",)))
-    with pytest.raises(RefusedError, match=r"^batch: should be a multiple of 4, .* got 6; "):
+def test_a_device_without_an_image_is_refused() -> None:
+    pinned = ho.Constraints(fix=("*=data",))
+    plan = plan_of(BLOCK, batch=3, constraints=pinned)
+    with pytest.raises(RefusedError, match=r"^batch: should be at least 4, .* got 3; "):
         ho.run(plan)
     assert ho.run(plan, scale_down=True).agrees
+    assert ho.run(plan_of(BLOCK, batch=6, constraints=pinned)).agrees
 
 
 def test_memory_is_estimated_before_anything_is_computed() -> None:

@@ -73,13 +73,13 @@ def test_a_plan_costs_what_the_search_and_its_program_say(cost: str, reading: st
                 assert price_of(plan) == program_bytes(plan), (network, plan.parallelism)
 
 
-def program_bytes(plan: ho.Plan) -> Fraction:
+def program_bytes(plan: ho.Plan) -> int:
     instance = Instance.of_plan(plan)
     rows = rows_with_shared(instance.workload, instance.cost, plan.assignments())
     phases = INFERENCE if plan.inference else TRAINING
     program = Program(instance.executed_workload, rows, plan.hierarchy)
     exchanges = program.exchanges(phases)
-    return sum((one.elements for one in exchanges), Fraction()) * plan.element_bytes
+    return sum(one.elements for one in exchanges) * plan.element_bytes
 
 
 @EVERY_COST

@@ -10,6 +10,7 @@ from hypar_opt.errors import RefusedError, argument
 from hypar_opt.execution.memory import step_bytes
 from hypar_opt.execution.virtual.arithmetic import KINDS
 from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
+from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.index_labels import batch_levels
 from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED
 from hypar_opt.sharding.ties import Axis
@@ -17,7 +18,9 @@ from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.division import Division
+    from hypar_opt.sharding.conversions import Step
     from hypar_opt.sharding.program import Program
+    from hypar_opt.workload.layer_tensors import Boundary
     from hypar_opt.workload.network import Network
 
 MAX_MEMORY = 4 * 10**9
@@ -60,10 +63,10 @@ def notes_of(network: Network) -> tuple[str, ...]:
 
 
 def check_division(division: Division, *, scaled: bool = False) -> None:
-    """Refuse splits that the model assumes to be even and that devices cannot make.
+    """Refuse splits that leave a device without an image, or move other bytes than the model's.
 
-    Channels may be split unevenly without changing the bytes. Images may not, since
-    an exchange between batch and channels would then move less.
+    Parts need not be equal. An all-to-all is modelled with the remainder of either axis in the
+    first parts; where channels are tied to others, theirs may be in other parts.
 
     Raises
     ------
@@ -72,11 +75,41 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
     """
     program, batch = division.program, division.images.size
     parts = program.hierarchy.parts(batch_levels(program))
-    if batch % parts:
+    if batch < parts:
         raise RefusedError(
-            f"batch: should be a multiple of {parts}, since {len(batch_levels(program))} levels"
+            f"batch: should be at least {parts}, since {len(batch_levels(program))} levels"
             f" split it, got {batch}{_remedy(scaled)}"
         )
+    for boundary, edge in enumerate(program.workload.boundaries):
+        for step in program.input_steps(boundary):
+            if step.kind is StepKind.ALL_TO_ALL and SHUFFLED not in (step.source, step.target):
+                _check_exchange(division, edge, step, scaled=scaled)
+    _check_shuffles(division)
+
+
+def _check_exchange(division: Division, edge: Boundary, step: Step, *, scaled: bool) -> None:
+    """Refuse an all-to-all between parts whose sizes are not those of the model."""
+    workload, level = division.program.workload, step.level
+    writer = workload.tensor_writers.get(edge.source, edge.source) - workload.shared
+    digits = division.images.labels, division.labels.of[Axis(writer)]
+    counts = [
+        np.bincount(division.hierarchy.digit(each, level), minlength=step.parts) for each in digits
+    ]
+    kept = int((counts[0] * counts[1]).sum())
+    elements, images, channels = edge.extent
+    moved = step.copies * (elements // (images * channels)) * (images * channels - kept)
+    if moved != step.moved(edge.extent):
+        layer = division.network.layers[writer].name
+        raise RefusedError(
+            f"layer {layer!r}: H{level + 1} has {', '.join(map(str, counts[1]))} of its channels in"
+            f" a part, tied to other layers', and {', '.join(map(str, counts[0]))} images, which"
+            f" move other bytes than those modelled{_remedy(scaled)}"
+        )
+
+
+def _check_shuffles(division: Division) -> None:
+    """Refuse a shuffle that moves other channels than the model's: all but an n-th."""
+    program = division.program
     for position, layer in enumerate(division.network.layers):
         if not layer.shuffles:
             continue
@@ -93,7 +126,7 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
             sides = (program.hierarchy.digit(each, level) for each in (labels, dealt))
             moved = int(np.count_nonzero(np.not_equal(*sides)))
             parts = program.hierarchy.sizes[level]
-            if parts * moved != (parts - 1) * len(labels):
+            if moved != len(labels) - len(labels) // parts:
                 share = "half" if parts == 2 else f"{parts - 1}/{parts}"
                 raise RefusedError(
                     f"layer {layer.name!r}: H{level + 1} has {moved} of its {len(labels)} channels"

@@ -36,7 +36,7 @@ class DividedAxis:
         self, hierarchy: Hierarchy, labels: Indices, shuffled: Indices | None = None
     ) -> None:
         self.size, self._hierarchy = len(labels), hierarchy
-        self._labels = labels
+        self.labels = labels
         self._shuffled = labels if shuffled is None else shuffled
         self._member: dict[tuple[Split, int], NDArray[np.bool_]] = {}
         self._common: dict[tuple[Split, int, Split, int], tuple[Where, Where]] = {}
@@ -47,7 +47,7 @@ class DividedAxis:
         if key not in self._member:
             within = self._hierarchy.within
             held = np.ones(self.size, bool)
-            for levels, labels in zip(split, (self._labels, self._shuffled), strict=True):
+            for levels, labels in zip(split, (self.labels, self._shuffled), strict=True):
                 if levels:
                     held &= within(labels, levels) == within(device, levels)
             self._member[key] = held

@@ -124,7 +124,7 @@ class ExchangeCharges(ABC):
 
     def _charge_pairs(self, conversion: EdgeConversion, level: int, copies: int) -> list[list[int]]:
         """Return what pairs of choices are charged at a level for so many copies of a tensor."""
-        moved = conversion.moved(self.hierarchy.sizes[level], self.exchanges.unit)
+        moved = conversion.moved(self.hierarchy.sizes[level])
         return [
             [self._converted(level, [copies * amount for amount in passes]) for passes in row]
             for row in moved
@@ -151,8 +151,8 @@ class Bytes(ExchangeCharges):
         if plan.cost.unit != unit:
             raise CheckFailedError(f"cost, unit: should be {unit!r}, got {plan.cost.unit!r}")
         super().__init__(plan)
-        # Between halves a charge is a quarter of an element: a byte, or half or a quarter of one.
-        self.resolution = Fraction(plan.element_bytes, self.exchanges.unit).denominator
+        # A charge is a quarter of an element: a byte, or half or a quarter of one.
+        self.resolution = Fraction(plan.element_bytes, 4).denominator
 
     def _reduced(self, reduced: Sequence[Reduced]) -> int:
         moved = (each for levels, *_ in reduced for each in levels.items())
@@ -161,5 +161,5 @@ class Bytes(ExchangeCharges):
     def _converted(self, level: int, passes: Sequence[int]) -> int:
         weight = self.plan.level_weights[level] if self.plan.level_weights else 1
         # The division leaves no remainder.
-        charged = sum(passes) * self.plan.element_bytes * self.resolution // self.exchanges.unit
+        charged = sum(passes) * self.plan.element_bytes * self.resolution // 4
         return charged * weight

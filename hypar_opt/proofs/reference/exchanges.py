@@ -3,8 +3,8 @@
 Amounts are of all groups of a level together. Where the levels above have split a layer into d
 parts by data, m by model and o by output parallelism, these groups have W * d of its weights,
 F * m of its output and A * o of its input. Between n parts a reduce-scatter or an all-gather moves
-n - 1 times as much, an all-reduce twice that, and an all-to-all all but an n-th. So amounts count
-in 1/lcm(4, n, ...) of an element, quarters between halves: integers, even where a size is odd.
+n - 1 times as much, an all-reduce twice that, and an all-to-all all but what a part has before and
+after it. Amounts count quarters of an element, as the paper's tables do.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from functools import cached_property
-from math import lcm
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +21,7 @@ import numpy as np
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.buckets import shares_of_latency
-from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, State, nodes_of
+from hypar_opt.proofs.reference.nodes import PlanEdge, PlanGraph, PlanNode, State, nodes_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +49,7 @@ class ReadingFactors:
         ``scattered``, reduce-scattered before pooling forward, its error gathered backward.
     feature_map, error
         A boundary between a split by batch and one by channel, dp-mp say, on A: forward and
-        backward.
+        backward. A run's is counted, index by index.
     behind_model
         A boundary behind partial sums, mp-mp and mp-dp, on A: backward.
     gathered_map, gathered_error
@@ -128,25 +126,23 @@ class EdgeConversion:
     """
 
     reading: ReadingFactors
-    elements: int
+    tensor: PlanEdge
     written: tuple[str, ...]
     read: tuple[str, ...]
     passes: tuple[Pass, ...]
 
-    def moved(self, parts: int, unit: int) -> list[list[list[int]]]:
+    def moved(self, parts: int) -> list[list[list[int]]]:
         """Return what each pass moves of a copy, for each pair of choices.
 
         Parameters
         ----------
         parts
             Of the level.
-        unit
-            Amounts per element.
         """
         return [
             [
                 [
-                    self.elements * _moved(self.reading, step, own, wanted, parts, unit)
+                    _moved(self.reading, step, self.tensor, own, wanted, parts)
                     for step in self.passes
                 ]
                 for wanted in self.read
@@ -194,16 +190,10 @@ class Exchanges:
     reductions: tuple[tuple[Reduction, ...], ...]
     conversions: tuple[EdgeConversion, ...]
 
-    @cached_property
-    def unit(self) -> int:
-        """Amounts per element."""
-        return lcm(4, *self.hierarchy.sizes)
-
     def reduced(self, node: int, state: State) -> list[Reduced]:
         """Return what a node reduces in each pass, given its choices at the topmost levels."""
         passes: dict[Pass, Reduced] = {}
-        for step, choices, copying, quarters, _, latency in self.reductions[node]:
-            amount = quarters * self.unit // 4
+        for step, choices, copying, amount, _, latency in self.reductions[node]:
             for level, (choice, parts) in enumerate(zip(state, self.hierarchy.sizes, strict=False)):
                 if choice in choices:
                     if step not in passes:
@@ -260,7 +250,7 @@ def exchanges_of(plan: Plan) -> Exchanges:
     conversions = (
         EdgeConversion(
             reading,
-            edge.elements,
+            edge._replace(source=0, target=0),
             padded([split.output for split in graph.nodes[edge.source].splits]),
             padded([split.input for split in graph.nodes[edge.target].splits]),
             # Weights move in no conversion: a layer has them as stored, or slices its part.
@@ -306,22 +296,37 @@ def _reductions(
 
 
 def _moved(
-    reading: ReadingFactors, step: Pass, written: str, read: str, parts: int, unit: int
+    reading: ReadingFactors, step: Pass, tensor: PlanEdge, written: str, read: str, parts: int
 ) -> int:
-    """Return the amount that a pass moves of an element of A: Table 2, and AccPar's."""
+    """Return the quarters of elements that a pass moves of a tensor: Table 2, and AccPar's."""
     forward = step is Pass.FORWARD
     if step is Pass.GRADIENT or "none" in (written, read):
         return 0
     if written == "partial" and not reading.scattered:
         # All-reduced, it is on both sides; its error is on none.
-        return 0 if forward or read == "whole" else reading.behind_model * unit // 4
+        return 0 if forward or read == "whole" else reading.behind_model * tensor.elements
     if written == "partial":  # scattered into what is read, or by batch where that is whole
         written = "batch" if read == "whole" else read
     if written in ("whole", read):
         return 0
     if read == "whole":
         gathered = reading.gathered_map if forward else reading.gathered_error
-        return gathered * unit // 4 * (parts - 1)
-    # All but an n-th of the tensor, of which the reading's factor is of half.
-    exchanged = reading.feature_map if forward else reading.error
-    return exchanged * (unit - unit // parts) // 2
+        return gathered * (parts - 1) * tensor.elements
+    if not reading.scattered:
+        return (reading.feature_map if forward else reading.error) * tensor.elements
+    return 4 * _exchanged(tensor, parts, reorders="shuffled" in (written, read))
+
+
+def _exchanged(tensor: PlanEdge, parts: int, *, reorders: bool) -> int:
+    """Return the elements that change the part that they are in."""
+    images, channels = tensor.images, tensor.channels
+    each = tensor.elements // (images * channels)
+    if reorders:
+        return images * each * (channels - channels // parts)
+    kept = sum(_share(images, parts, n) * _share(channels, parts, n) for n in range(parts))
+    return each * (images * channels - kept)
+
+
+def _share(size: int, parts: int, number: int) -> int:
+    """Return how many indices of an axis one of its parts has: the first have the remainder's."""
+    return size // parts + (number < size % parts)

@@ -102,12 +102,17 @@ class PlanNode:
 
 
 class PlanEdge(NamedTuple):
-    """A tensor of ``elements`` between two nodes, or weights that the target uses."""
+    """A tensor of ``elements`` between two nodes, or weights that the target uses.
+
+    Of a tensor, ``images`` and ``channels`` are the sizes of the axes that layouts split.
+    """
 
     source: int
     target: int
     elements: int
     weights: bool = False
+    images: int = 1
+    channels: int = 1
 
 
 class PlanGraph(NamedTuple):
@@ -162,13 +167,12 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
         for n, (owner, of_owner) in enumerate(tied.items())
         for user in of_owner
     ]
-    edges += [
-        PlanEdge(source + shared, node, layers[source].pooled) for source, node in tensor.items()
-    ]
-    edges += [
-        PlanEdge(tensor.get(source, source + shared), reader + shared, layers[source].pooled)
-        for source, reader in read
-    ]
+    ends = [(source, source + shared, node) for source, node in tensor.items()]
+    ends += [(n, tensor.get(n, n + shared), reader + shared) for n, reader in read]
+    for writer, source, target in ends:
+        channels = described[writer][1].pooled.channels
+        elements = layers[writer].pooled
+        edges.append(PlanEdge(source, target, elements, images=plan.batch, channels=channels))
     # The order in which the search has them: a certificate counts on it.
     edges.sort(key=lambda edge: (edge.target, edge.source))
     return PlanGraph(tuple(nodes), tuple(edges), shared)

@@ -69,7 +69,7 @@ class ArrayCharges(ExchangeCharges):
         super().__init__(plan)
         self.array, self.placement = plan.array.description, plan.placement
         self.parts = parts[plan.cost.unit]
-        self.amount_bytes = Fraction(plan.element_bytes, self.exchanges.unit)
+        self.amount_bytes = Fraction(plan.element_bytes, 4)
         # All three passes do the same work, the first layer's too (docs/simulator.md).
         self.passes = 1 if plan.inference else 3
         links = map(self.array.interconnect.bisection, plan.placement)
