@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,17 +91,6 @@ class Hierarchy:
             raise ValueError(f"levels of {self.sizes} parts differ")
         return next(iter(self.sizes), 2)
 
-    def divisions(self, size: int) -> int:
-        """Return at how many levels a size is divided by `of_each` without remainder.
-
-        >>> Hierarchy((2, 2, 2, 2)).divisions(24)
-        3
-        """
-        count = 0
-        while size % self.of_each == 0 and count < self.levels:
-            size, count = size // self.of_each, count + 1
-        return count
-
     def parts(self, levels: Iterable[int]) -> int:
         """Return into how many parts some levels together, 0 being H1, split an axis.
 
@@ -127,6 +116,37 @@ class Hierarchy:
     def digit(self, accelerator: Numbers, level: int) -> Numbers:
         """Return the part of a level that an accelerator, or each of several, is in."""
         return accelerator // self.stride(level) % self.sizes[level]
+
+
+@dataclass(frozen=True)
+class SplitRule:
+    """A rule on how levels may split an axis: into parts of at least one index, or into equal ones.
+
+    Parameters
+    ----------
+    even
+        Whether parts have to be equal.
+    """
+
+    hierarchy: Hierarchy
+    even: bool
+
+    def allows(self, size: Any, parts: Any) -> Any:
+        """Return whether an axis may be split into so many parts; one of size 0 is not split.
+
+        Both are integers or arrays of them.
+        """
+        return size % parts == 0 if self.even else (size >= parts) | (size == 0)
+
+    def levels(self, size: int) -> int:
+        """Return at how many levels an axis may be split, where all have equally many parts.
+
+        >>> SplitRule(Hierarchy((2, 2, 2, 2)), even=True).levels(24)
+        3
+        """
+        counts = range(1, self.hierarchy.levels + 1)
+        of_each = self.hierarchy.of_each
+        return max((n for n in counts if self.allows(size, of_each**n)), default=0)
 
 
 def _factors(size: int) -> list[int]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.table import CostTable, Integers
-    from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.hierarchy import SplitRule
     from hypar_opt.workload.tensors import Workload
 
 Rows = Sequence[Sequence[int]]
@@ -43,7 +43,7 @@ def level_tables(
     rows: Rows,
     tensors: Tensors | None = None,
     *,
-    even: Hierarchy | None = None,
+    rule: SplitRule | None = None,
 ) -> Iterator[tuple[CostTable, Sequence[int]]]:
     """Yield each level's table, given the choices above it, and its nodes' choices; H1 first.
 
@@ -54,15 +54,15 @@ def level_tables(
     tensors
         The layouts of shared tensors. Default: the cheapest over all levels, or level by level if
         there are too many to compare.
-    even
-        The hierarchy whose parts are to split shared tensors, too, without remainder; if any.
+    rule
+        How shared tensors, too, may be split; None for any way.
     """
-    if tensors is None and (workload.has_replicas or (even and not even.uniform)):
+    if tensors is None and (workload.has_replicas or (rule and not rule.hierarchy.uniform)):
         few = len(workload.choices) ** len(rows) <= MAX_STATES
         derived = _over_all_levels if few else _level_by_level
-        tensors = derived(workload, cost, rows, even=even)
-    elif tensors is None and even and workload.shared:
-        tensors = _even_tensors(workload, cost, rows, even)
+        tensors = derived(workload, cost, rows, rule=rule)
+    elif tensors is None and rule and workload.shared:
+        tensors = _allowed_tensors(workload, cost, rows, rule)
     above: list[Sequence[int]] = []
     for level, row in enumerate(rows):
         table = level_table(cost, workload, above)
@@ -77,12 +77,12 @@ def rows_with_shared(
     rows: Rows,
     tensors: Tensors | None = None,
     *,
-    even: Hierarchy | None = None,
+    rule: SplitRule | None = None,
 ) -> list[Sequence[int]]:
     """Return the choices of all nodes, ``(levels, nodes)``, given those of the layers."""
     if not workload.shared:
         return list(rows)  # no tables are needed
-    return [full for _, full in level_tables(workload, cost, rows, tensors, even=even)]
+    return [full for _, full in level_tables(workload, cost, rows, tensors, rule=rule)]
 
 
 def with_shared(
@@ -120,7 +120,7 @@ def _costs(workload: Workload, table: CostTable, row: Sequence[int]) -> Integers
 
 
 def _over_all_levels(
-    workload: Workload, cost: CostModel, rows: Rows, *, even: Hierarchy | None
+    workload: Workload, cost: CostModel, rows: Rows, *, rule: SplitRule | None
 ) -> list[dict[int, int]]:
     """Return the cheapest layouts of shared tensors over all levels jointly.
 
@@ -154,11 +154,11 @@ def _over_all_levels(
         beside[node].append(number)
     least: dict[Hashable, list[int]] = {}
     for node, around in beside.items():
-        key = tuple(around), even and tuple(workload.split_sizes[:, node])
+        key = tuple(around), rule and tuple(workload.split_sizes[:, node])
         if key not in least:
             total, kept = added_up([charged[number] for number in around]), states
-            if even:
-                fits = _into_equal_parts(workload, node, states, even)
+            if rule:
+                fits = _allowed(workload, node, states, rule)
                 total, kept = total[fits], states[:, fits]
             least[key] = kept[:, total.argmin()].tolist()
         for level, column in zip(levels, least[key], strict=True):
@@ -167,13 +167,13 @@ def _over_all_levels(
 
 
 def _level_by_level(
-    workload: Workload, cost: CostModel, rows: Rows, *, even: Hierarchy | None
+    workload: Workload, cost: CostModel, rows: Rows, *, rule: SplitRule | None
 ) -> list[dict[int, int]]:
     """Return the layouts of shared tensors that add least at each level, given those above."""
     levels: list[dict[int, int]] = []
     left = {
         node: [
-            workload.nodes[node].sizes[choice.axis] if even and choice.axis else 0
+            workload.nodes[node].sizes[choice.axis] if rule and choice.axis else 0
             for choice in filter(None, workload.choices_of_nodes[node])
         ]
         for node in workload.tensor_writers
@@ -182,9 +182,9 @@ def _level_by_level(
     for number, row in enumerate(rows):
         table = level_table(cost, workload, above)
         costs = _costs(workload, table, row).tolist()
-        level, parts = {}, even.sizes[number] if even else 1
+        level, parts = {}, rule.hierarchy.sizes[number] if rule else 1
         for node, sizes in left.items():
-            fits = [column for column, size in enumerate(sizes) if size % parts == 0]
+            fits = [n for n, size in enumerate(sizes) if not rule or rule.allows(size, parts)]
             level[node] = min(fits, key=costs[node].__getitem__)
             sizes[level[node]] //= parts
         levels.append(level)
@@ -192,21 +192,22 @@ def _level_by_level(
     return levels
 
 
-def _into_equal_parts(
-    workload: Workload, node: int, states: NDArray[np.intp], even: Hierarchy
+def _allowed(
+    workload: Workload, node: int, states: NDArray[np.intp], rule: SplitRule
 ) -> NDArray[np.bool_]:
-    """Return which states, ``(levels, states)``, split a tensor without remainder."""
-    parts = parts_of(states, states.shape[1], len(workload.choices), even)
-    equal: NDArray[np.bool_] = (workload.split_sizes[:, node, None] % parts == 0).all(axis=0)
-    return equal
+    """Return in which states, ``(levels, states)``, a tensor is split as a rule allows."""
+    parts = parts_of(states, states.shape[1], len(workload.choices), rule.hierarchy)
+    allowed: NDArray[np.bool_] = rule.allows(workload.split_sizes[:, node, None], parts)
+    every: NDArray[np.bool_] = allowed.all(axis=0)
+    return every
 
 
-def _even_tensors(
-    workload: Workload, cost: CostModel, rows: Rows, even: Hierarchy
+def _allowed_tensors(
+    workload: Workload, cost: CostModel, rows: Rows, rule: SplitRule
 ) -> list[dict[int, int]]:
-    """Return the cheapest layouts of shared tensors that split them into equal parts at each level.
+    """Return the cheapest layouts of shared tensors that a rule allows at levels of equal parts.
 
-    A tensor is split by batch at no more levels than divide the batch evenly, and likewise by
+    A tensor is split by batch at no more levels than may split the batch, and likewise by
     channel. Its cost at a level does not depend on its layouts above, so the levels that change
     from one to the other are those where that costs least.
     """
@@ -219,7 +220,7 @@ def _even_tensors(
     levels: list[dict[int, int]] = [{} for _ in rows]
     for node in workload.tensor_writers:
         by_batch, by_channel = workload.split_sizes[: len(PAPERS_CHOICES), node]
-        batch, channel = even.divisions(by_batch), even.divisions(by_channel)
+        batch, channel = rule.levels(by_batch), rule.levels(by_channel)
         # In the order of what a split by batch saves over one by channel, the largest saving first.
         order = sorted(
             range(len(rows)), key=lambda level: costs[level][node][0] - costs[level][node][1]

@@ -80,7 +80,7 @@ class ConstraintSet:
     def by_counts(self) -> bool:
         """Whether constraints only limit the number of levels at which a layer makes each choice.
 
-        Pins for all levels and even splits limit it to an interval.
+        Pins for all levels and rules on splits limit it to an interval.
         """
         pins = map(Pin.parse, self._constraints.fix)
         return not self.couple_layers and all(pin.level is None for pin in pins)
@@ -197,7 +197,7 @@ class ConstraintSet:
             groups.setdefault(key, []).append(number)
         for split, numbers in groups.items():
             deadline.check()
-            allowed[: self._workload.shared, numbers] &= self._even_tensors(split)[:, None]
+            allowed[: self._workload.shared, numbers] &= self._allowed_tensors(split)[:, None]
             if self.couple_layers:
                 loads[:, numbers] = self._loads.load(split)[:, None]
         return allowed, loads
@@ -242,11 +242,12 @@ class ConstraintSet:
             return
         parts = parts_of(nodes, len(self._workload.nodes), len(self._choices), self._hierarchy)
         for position, split in enumerate(parts.T[: self._workload.shared].tolist()):
-            if not self._even_tensors(tuple(split))[position]:
+            if not self._allowed_tensors(tuple(split))[position]:
                 tensor = self._workload.nodes[position]
                 axes = _axes_of(tensor, self._choices)
+                parts_ = "unequal" if self._constraints.even else "empty"
                 raise HyparError(
-                    f"constraints: the {tensor.name} is split into unequal parts; {axes}"
+                    f"constraints: the {tensor.name} is split into {parts_} parts; {axes}"
                 )
 
     def _with_shared_weights(self, row: Sequence[int]) -> Sequence[int]:
@@ -319,14 +320,14 @@ class ConstraintSet:
         edge[weights] = penalty * (edge[weights] > 0).astype(edge.dtype)
         return replace(table, node=table.node.astype(edge.dtype), edge=edge)
 
-    def _even_tensors(self, parts: Parts) -> NDArray[np.bool_]:
-        """Return the choices of shared nodes that split tensors into equal parts."""
+    def _allowed_tensors(self, parts: Parts) -> NDArray[np.bool_]:
+        """Return the shared nodes whose tensors may be split into so many parts."""
         allowed = np.ones(self._workload.shared, bool)
-        if self._constraints.even:
+        if (rule := self._problem.split_rule) is not None:
             tensors = list(self._workload.tensor_writers)
             sizes = self._workload.split_sizes[:, tensors]
-            fits = sizes % np.array(parts, object)[: len(sizes), None] == 0
-            allowed[tensors] = fits.all(axis=0)
+            fits = rule.allows(sizes, np.array(parts, object)[: len(sizes), None])
+            allowed[tensors] = fits.astype(bool).all(axis=0)
         return allowed
 
     def _raise_if_infeasible(self) -> None:
@@ -339,7 +340,7 @@ class ConstraintSet:
                 level = self._loads.first_infeasible_level(position)
                 constraints = ", ".join(
                     argument(f"constraints.{name}")
-                    for name in ("even", "fix")
+                    for name in ("even", "runnable", "fix")
                     if getattr(self._constraints, name)
                 )
                 raise InfeasibleError(
@@ -351,14 +352,15 @@ class ConstraintSet:
         ways: set[Parts] = {(1, 1)}
         for size in self._hierarchy.sizes:
             ways = {one_more(parts, choice, size) for parts in ways for choice in range(2)}
-        even = [self._even_tensors((*parts, 1)) for parts in ways]
+        even = [self._allowed_tensors((*parts, 1)) for parts in ways]
         if "output" in self._choices:
-            even.append(self._even_tensors((1, 1, self._problem.accelerators)))
+            even.append(self._allowed_tensors((1, 1, self._problem.accelerators)))
         for layer, fits in zip(self._workload.nodes, np.any(even, axis=0), strict=False):
             if not fits:
-                problem = f"{argument('constraints.even')}: no layout fits the {layer.name}, which"
+                rule = argument(f"constraints.{'even' if self._constraints.even else 'runnable'}")
+                axes = _axes_of(layer, PAPERS_CHOICES)
                 raise InfeasibleError(
-                    f"{problem} several layers read; {_axes_of(layer, PAPERS_CHOICES)}"
+                    f"{rule}: no layout fits the {layer.name}, which several layers read; {axes}"
                 )
         memory = self._constraints.memory
         if memory is not None and (needed := self.least_memory()) > memory:

@@ -17,7 +17,7 @@ from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
-    from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.hierarchy import SplitRule
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Constraints, Problem
     from hypar_opt.workload.network import Network
@@ -91,9 +91,9 @@ class Instance:
         return names, workload.words
 
     @property
-    def even(self) -> Hierarchy | None:
-        """The hierarchy, if its levels have to split shared tensors without remainder too."""
-        return self.problem.hierarchy if self.problem.constraints.even else None
+    def rule(self) -> SplitRule | None:
+        """How levels may split layers, and shared tensors too; None for any way."""
+        return self.problem.split_rule
 
     @cached_property
     def cost(self) -> CostModel:

@@ -49,7 +49,7 @@ class LeastLoads:
 
     def __init__(self, problem: ProblemFields, workload: Workload) -> None:
         self._problem, self._workload = problem, workload
-        self._even = problem.constraints.even
+        self._rule = problem.split_rule
         self._sizes, self._choices = problem.hierarchy.sizes, len(problem.choices)
         self._levels = len(self._sizes)
         # Shared tensors and weights are not pinned: they follow from the layers' choices.
@@ -83,7 +83,7 @@ class LeastLoads:
             The choices of shared weights' nodes there; none to leave them free.
         """
         # Most levels have the same pins, or none.
-        key = (self._alike[level], above if self._even else 0, choice, *stored)
+        key = (self._alike[level], above if self._rule else 0, choice, *stored)
         if key not in self._answers:
             self._answers[key] = self._may_make(level, above, choice, stored)
             self._answers[key].setflags(write=False)
@@ -95,13 +95,14 @@ class LeastLoads:
         allowed: NDArray[np.bool_] = ~self._forbidden[:, choice]
         # No pin at a layer and level leaves all choices.
         allowed &= np.array([not pins or choice in pins for pins in self._pinned[level]])
-        if self._even:
+        if self._rule:
             # Shared weights are split as their users are, shared tensors freely: their completions
             # below depend on no layer.
             shared = self._workload.shared
             # Other choices split other axes.
             parts = above * self._sizes[level]
-            allowed[shared:] &= self._workload.split_sizes[choice, shared:] % parts == 0
+            sizes = self._workload.split_sizes[choice, shared:]
+            allowed[shared:] &= self._rule.allows(sizes, parts).astype(bool)
         for (weights, users), own in zip(self._workload.weight_users.items(), stored, strict=False):
             allowed[weights] &= own == choice
             allowed[list(users)] &= own in (replicated(self._workload, weights), choice)
@@ -145,7 +146,7 @@ class LeastLoads:
 
     def _completed(self, level: int, above: Parts, way: Way | None, loads: bool) -> Integers:
         """Return the least loads of all layers, or in a way of those that it restricts."""
-        if not (loads or self._even):
+        if not (loads or self._rule):
             above = self.start  # pins do not depend on how often a choice was made above
         key = level, above, way, loads
         if key not in self._least:

@@ -30,7 +30,7 @@ from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable, Integers
-    from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.hierarchy import SplitRule
 
 
 def price_table(table: CostTable, assignment: Sequence[int]) -> int:
@@ -48,7 +48,7 @@ def price_levels(
     rows: Rows,
     tensors: Tensors | None = None,
     *,
-    even: Hierarchy | None = None,
+    rule: SplitRule | None = None,
 ) -> tuple[Fraction, ...]:
     """Return the cost of each level, H1 first, in the cost's unit.
 
@@ -58,17 +58,17 @@ def price_levels(
         The layers' choices.
     tensors
         The layouts of shared tensors; unless given those that then cost least.
-    even
-        The hierarchy whose parts are to split shared tensors, too, without remainder; if any.
+    rule
+        How shared tensors, too, may be split; None for any way.
     """
-    (priced,) = price_plans(workload, cost, [rows], [tensors], even=even)
+    (priced,) = price_plans(workload, cost, [rows], [tensors], rule=rule)
     return priced
 
 
 def total_cost(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Fraction:
     """Return the cost of a plan, ``(levels, layers)``, in the cost's unit."""
-    even = instance.even
-    levels = price_levels(instance.workload, instance.cost, rows, tensors, even=even)
+    rule = instance.rule
+    levels = price_levels(instance.workload, instance.cost, rows, tensors, rule=rule)
     return sum(levels, Fraction())
 
 
@@ -78,7 +78,7 @@ def price_plans(
     plans: Sequence[Rows],
     tensors: Sequence[Tensors | None],
     *,
-    even: Hierarchy | None = None,
+    rule: SplitRule | None = None,
 ) -> list[tuple[Fraction, ...]]:
     """Return the cost of each level of several plans of as many levels.
 
@@ -89,7 +89,7 @@ def price_plans(
         Of each plan; else as in `price_levels`.
     """
     full = [
-        _nodes(workload, cost, rows, given, even=even)
+        _nodes(workload, cost, rows, given, rule=rule)
         for rows, given in zip(plans, tensors, strict=True)
     ]
     if not plans[0]:
@@ -131,12 +131,12 @@ def _nodes(
     rows: Rows,
     tensors: Tensors | None,
     *,
-    even: Hierarchy | None,
+    rule: SplitRule | None,
 ) -> Rows:
     """Return the choices of all nodes, ``(levels, nodes)``."""
     if workload.shared and tensors is not None:
         return rows_with_stored(workload, rows, tensors)
-    return rows_with_shared(workload, cost, rows, even=even)
+    return rows_with_shared(workload, cost, rows, rule=rule)
 
 
 def tensors_of(instance: Instance, rows: Rows) -> Tensors:
@@ -151,7 +151,7 @@ def tensors_of(instance: Instance, rows: Rows) -> Tensors:
     """
     workload = instance.executed_workload
     cost = instance.cost if instance.workload is workload else instance.executed
-    nodes = rows_with_shared(workload, cost, rows, even=instance.even)
+    nodes = rows_with_shared(workload, cost, rows, rule=instance.rule)
     return tuple({node: row[node] for node in workload.tensor_writers} for row in nodes)
 
 
@@ -185,7 +185,7 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
         The layouts of a run's shared tensors; unless given those that then cost least.
     """
     problem, workload, own = instance.problem, instance.workload, instance.cost
-    even = instance.even
+    rule = instance.rule
     all_data, all_model = (
         [workload.baselines[name][workload.shared :]] * problem.levels for name in PAPERS_CHOICES
     )
@@ -194,7 +194,7 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
     of_reading = tensors if workload is instance.executed_workload else None
 
     priced = price_plans(
-        workload, own, [rows, all_data, all_model], [of_reading, None, None], even=even
+        workload, own, [rows, all_data, all_model], [of_reading, None, None], rule=rule
     )
     costs, data, model = (sum(levels, Fraction()) for levels in priced)
     per_level = priced[0]
@@ -205,13 +205,13 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
             instance.executed,
             [rows, all_data],
             [tensors, None],
-            even=even,
+            rule=rule,
         )
     executed, executed_data = (sum(levels, Fraction()) for levels in moved)
     communication = None
     if isinstance(own, ArrayCost):
         exchanges = own.communication_only()
-        exchanged = price_levels(workload, exchanges, rows, of_reading, even=even)
+        exchanged = price_levels(workload, exchanges, rows, of_reading, rule=rule)
         communication = tuple(map(json_number, exchanged))
     return Cost(
         kind=problem.cost,

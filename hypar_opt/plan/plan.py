@@ -337,8 +337,11 @@ class Plan(Displayed, ProblemFields):
     def document(self) -> dict[str, Any]:
         """Return the plan as the plain data of its file, with the header's keys first."""
         dumped = self.model_dump(mode="json", by_alias=True)
+        # Keys of newer versions are written where they say something.
         if self.parts is None:
             del dumped["parts"]
+        if not self.constraints.runnable:
+            del dumped["constraints"]["runnable"]
         head = ("schema", "network", "array")
         return {key: dumped[key] for key in (*head, *(k for k in dumped if k not in head))}
 

@@ -20,7 +20,7 @@ from pydantic import (
 
 from hypar_opt.documents.document import LARGEST_SIZE, Document, Name, Printable, Size, rule
 from hypar_opt.documents.parsing import shown
-from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
 
@@ -91,6 +91,8 @@ class Constraints(Document):
     """Pinned choices, each ``LAYER[@LEVEL]=CHOICE``; the layer may be a pattern."""
     even: Flag = False
     """Only splits that divide the batch and the channels without remainder."""
+    runnable: Flag = False
+    """Only splits that leave each part at least one image, channel or head, as a program needs."""
     memory: (
         Annotated[int, BeforeValidator(parse_bytes), Strict(), Field(ge=1, le=2**63 - 1)] | None
     ) = None
@@ -103,7 +105,7 @@ class Constraints(Document):
     @property
     def any(self) -> bool:
         """Whether there is any constraint."""
-        return bool(self.fix) or self.even or self.memory is not None
+        return bool(self.fix) or self.even or self.runnable or self.memory is not None
 
     @property
     def within(self) -> str:
@@ -118,7 +120,8 @@ class Constraints(Document):
         if self.memory is not None:
             options.append(f"--memory {self.memory}")
             options += [f"--optimizer {self.optimizer}"] if self.optimizer != "sgd" else []
-        return f" with {', '.join(options)}" if options else ""
+        limits = f" with {', '.join(options)}" if options else ""
+        return f" among plans that can run{limits}" if self.runnable else limits
 
     def optimizer_bytes(self, element_bytes: int) -> int:
         """Return the bytes of the optimizer's state for each weight."""
@@ -236,6 +239,12 @@ class ProblemFields(Document):
     def accelerators(self) -> int:
         """The number of accelerators."""
         return self.hierarchy.accelerators
+
+    @property
+    def split_rule(self) -> SplitRule | None:
+        """How constraints let levels split an axis; None for any way."""
+        own = self.constraints
+        return SplitRule(self.hierarchy, own.even) if own.even or own.runnable else None
 
     def placed(self, placement: tuple[int, ...]) -> Self:
         """Return the problem with its levels placed otherwise on its array."""

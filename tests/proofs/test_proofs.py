@@ -183,7 +183,8 @@ def test_potentials_of_choices_that_are_not_allowed_do_not_matter(
 ) -> None:
     last = network.layers[-1].name
     pins = data.draw(st.sampled_from([("*=model",), (f"{last}=data",), (f"{last}@H2=model",), ()]))
-    constraints = {"fix": pins, "even": data.draw(st.booleans())}
+    rules = st.sampled_from(["even", "runnable"])
+    constraints = {"fix": pins, data.draw(rules): data.draw(st.booleans())}
     try:
         plan = ho.solve(network, search=search, batch=8, levels=2, constraints=constraints)
     except ho.HyparError:

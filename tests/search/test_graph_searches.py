@@ -146,7 +146,7 @@ def test_what_layers_share_takes_the_layouts_of_least_cost(
     if table.allowed is not None:
         free = [row.nonzero()[0].tolist() for row in table.allowed[: workload.shared]]
     least = min(table.price([*layouts, *own]) for layouts in itertools.product(*free))
-    price = sum(price_levels(workload, instance.cost, rows, even=instance.even), Fraction())
+    price = sum(price_levels(workload, instance.cost, rows, rule=instance.rule), Fraction())
     assert price == table.in_units(least)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_plans
 from hypar_opt.plan.arguments import problem_of
@@ -40,8 +40,8 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
     while plans_of(network, len(sizes), len(choices)) > 1500 and len(sizes) > 1:
         sizes.pop()
     constraints: dict[str, Any] = {}
-    if rng.random() < 0.3:
-        constraints["even"] = True
+    if rng.random() < 0.5:
+        constraints[rng.choice(["even", "runnable"])] = True
     # The memory of shared weights has a test of its own.
     if rng.random() < 0.3 and not any(layer.shares_weights_with for layer in network.layers):
         constraints["memory"] = rng.choice([300, 3_000, 30_000])
@@ -79,7 +79,7 @@ def on_an_array(seed: int) -> tuple[ho.Network, dict[str, Any]]:
 
 
 def keeps(instance: Instance, rows: tuple[tuple[int, ...], ...]) -> bool:
-    """Whether a plan keeps to even splits and pins, and fits the memory: from sizes alone."""
+    """Whether a plan keeps to rules on splits and pins, and fits the memory: from sizes alone."""
     problem, workload = instance.problem, instance.workload
     sizes, constraints = problem.hierarchy.sizes, problem.constraints
     load = Fraction()
@@ -89,6 +89,10 @@ def keeps(instance: Instance, rows: tuple[tuple[int, ...], ...]) -> bool:
         for axis, size in zip(split, sizes, strict=True):
             parts[axis] = parts.get(axis, 1) * size
         if constraints.even and any(axis and layer.sizes[axis] % n for axis, n in parts.items()):
+            return False
+        if constraints.runnable and any(
+            axis and layer.sizes[axis] < n for axis, n in parts.items()
+        ):
             return False
 
         def held(elements: int, axes: tuple[str, ...], parts: dict[str, int] = parts) -> Fraction:
@@ -108,13 +112,13 @@ def keeps(instance: Instance, rows: tuple[tuple[int, ...], ...]) -> bool:
 
 
 def costs_of(
-    instance: Instance, plans: list[tuple[tuple[int, ...], ...]], *, even: Hierarchy | None = None
+    instance: Instance, plans: list[tuple[tuple[int, ...], ...]], *, rule: SplitRule | None = None
 ) -> list[Fraction]:
     """What plans cost, whatever the constraints."""
     if not plans:
         return []
     tensors = [None] * len(plans)
-    costs = price_plans(instance.workload, instance.cost, plans, tensors, even=even)
+    costs = price_plans(instance.workload, instance.cost, plans, tensors, rule=rule)
     return [sum(levels, Fraction()) for levels in costs]
 
 
@@ -131,7 +135,7 @@ def test_a_search_finds_the_best_of_every_plan(draw: Any, seed: int) -> None:
     instance = Instance(network, problem_of(network, **asked))
     levels, choices = instance.problem.levels, len(asked["choices"])
     kept = [rows for rows in every_plan_of(network, levels, choices) if keeps(instance, rows)]
-    priced = costs_of(plain, kept, even=instance.even)
+    priced = costs_of(plain, kept, rule=instance.rule)
     # CP-SAT counts in 64 bits, which hold no sums of femtoseconds; on a graph dp takes no memory
     # limit.
     solvers = SOLVERS if instance.cost.unit == "bytes" else ("dp", "brute")

@@ -48,7 +48,7 @@ def random_graph_problem(
     if rng.random() < 0.2:
         asked["level_weights"] = tuple(rng.randint(1, 4) for _ in range(levels))
     if constrained:
-        found: dict[str, Any] = {"even": rng.random() < 0.3}
+        found: dict[str, Any] = {rng.choice(["even", "runnable"]): rng.random() < 0.5}
         if rng.random() < 0.3:
             layer, level = rng.choice(network.layers), rng.randint(1, levels)
             word = rng.choice(choices_of(layer, *of_reading)).word
@@ -90,12 +90,12 @@ def priced_graph_plans(network: ho.Network, asked: Asked) -> list[tuple[Fraction
         constraints = instance.constraints
     except ho.HyparError:
         return []
-    even = instance.even
+    rule = instance.rule
     problem = instance.problem
     plans = every_plan_of(network, problem.levels, len(problem.choices), problem.reading)
     kept = (rows for rows in plans if constraints.allow(rows))
     priced = [
-        (sum(price_levels(instance.workload, instance.cost, rows, even=even), Fraction()), rows)
+        (sum(price_levels(instance.workload, instance.cost, rows, rule=rule), Fraction()), rows)
         for rows in kept
     ]
     return sorted(priced, key=lambda each: each[0])

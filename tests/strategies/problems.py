@@ -77,11 +77,13 @@ def _random_constraints(rng: Random, network: ho.Network, asked: Asked) -> dict[
     levels, choices, batch = asked["levels"], asked["choices"], asked["batch"]
     workload = workload_of(network, batch)
     states = canonical_states(levels, len(choices))
-    even = [
-        [state for state in states if divides(layer, batch, state)] for layer in workload.layers
+    asked_for = rng.choice([{}, {}, {}, {"even": True}, {"runnable": True}])
+    allowed = [
+        [state for state in states if divides(layer, batch, state, **asked_for)]
+        for layer in workload.layers
     ]
-    found: dict[str, Any] = {"even": rng.random() < 0.25 and all(even)}
-    columns = [rng.choice(some) for some in (even if found["even"] else [states] * len(even))]
+    found: dict[str, Any] = dict(asked_for) if all(allowed) else {}
+    columns = [rng.choice(some or states) for some in allowed]
     names = [layer.name for layer in network.layers]
     pins = []
     for name, column in zip(names, columns, strict=True):
@@ -130,11 +132,16 @@ def elements(shape: tuple[int, ...]) -> int:
     return count
 
 
-def divides(layer: Any, batch: int, state: tuple[int, ...]) -> bool:
-    """Whether a layer's choices divide its batch and channels."""
+def divides(
+    layer: Any, batch: int, state: tuple[int, ...], *, even: bool = False, runnable: bool = False
+) -> bool:
+    """Whether a layer's choices divide its batch and channels, into equal parts or at all."""
     _, *choices = layer.operator.splits.values()
     sizes = [batch, *(layer.sizes[choice.axis] for choice in choices)]
-    return all(size % 2 ** state.count(choice) == 0 for choice, size in enumerate(sizes))
+    parts = [(size, 2 ** state.count(choice)) for choice, size in enumerate(sizes)]
+    if even and any(size % count for size, count in parts):
+        return False
+    return not runnable or all(size >= count for size, count in parts)
 
 
 def keeps(workload: ho.Workload, problem: Problem, rows: Rows) -> bool:
@@ -148,7 +155,8 @@ def keeps(workload: ho.Workload, problem: Problem, rows: Rows) -> bool:
         if any(problem.choices[row[names.index(name)]] != choice for row in pinned):
             return False
     columns = zip(workload.layers, columns_of(rows, len(names)), strict=True)
-    if asked.even and not all(divides(layer, problem.batch, column) for layer, column in columns):
+    rules = {"even": asked.even, "runnable": asked.runnable}
+    if not all(divides(layer, problem.batch, column, **rules) for layer, column in columns):
         return False
     return asked.memory is None or memory(workload, problem, rows) <= asked.memory
 

@@ -37,7 +37,8 @@ class Restrictions:
         """Whether any choice may be infeasible."""
         constraints = self._plan.constraints
         fewer = any(len(node.splits) < len(self._plan.choices) for node in self._nodes)
-        return bool(constraints.fix) or constraints.even or constraints.memory is not None or fewer
+        limited = constraints.even or constraints.runnable or constraints.memory is not None
+        return bool(constraints.fix) or limited or fewer
 
     @property
     def capacity(self) -> int | None:
@@ -52,18 +53,22 @@ class Restrictions:
             return False  # its kind has fewer choices
         if self._pins.get((len(above), position), choice) != choice:
             return False
-        # What is shared takes what its layers leave it; see `even` for its states.
-        if not self._plan.constraints.even or position < self._shared:
-            return True
-        # The axis is split once more than above.
-        return self._nodes[position].splits[choice].size % self._parts(state, choice) == 0
+        # What is shared takes what its layers leave it; see `splits` for its states.
+        return position < self._shared or self._divides(position, state, choice)
 
-    def even(self, position: int, state: State) -> bool:
-        """Return whether a shared tensor is in equal parts in a state of all levels."""
+    def splits(self, position: int, state: State) -> bool:
+        """Return whether a shared tensor may be in the parts of a state of all levels."""
         node = self._nodes[position]
-        if position >= self._shared or node.stored or not self._plan.constraints.even:
+        if position >= self._shared or node.stored:
             return True
-        return all(split.size % self._parts(state, c) == 0 for c, split in enumerate(node.splits))
+        return all(self._divides(position, state, choice) for choice in range(len(node.splits)))
+
+    def _divides(self, position: int, state: State, choice: int) -> bool:
+        """Return whether a choice leaves parts as the plan's constraints have them."""
+        size, parts = self._nodes[position].splits[choice].size, self._parts(state, choice)
+        if self._plan.constraints.even and size % parts:
+            return False
+        return not self._plan.constraints.runnable or size == 0 or size // parts >= 1
 
     def _parts(self, state: State, choice: int) -> int:
         """Return into how many parts a choice has split its axis in a state."""
@@ -106,7 +111,7 @@ class Restrictions:
         prefixes = (state[: level + 1] for level in range(len(state)))
         if not all(self.allows(position, prefix) for prefix in prefixes):
             return None
-        return self.load(position, state) if self.even(position, state) else None
+        return self.load(position, state) if self.splits(position, state) else None
 
     def check(self, states: Sequence[State]) -> None:
         """Refuse states of all nodes that violate the constraints.
@@ -127,8 +132,9 @@ class Restrictions:
                     choice = self._plan.words[position - self._shared][state[level]]
                     problem = f"{node.name} may not take {choice} at H{level + 1}"
                     raise CheckFailedError(f"constraints: {problem}")
-            if not self.even(position, state):
-                raise CheckFailedError(f"constraints: {node.name} is split into unequal parts")
+            if not self.splits(position, state):
+                parts = "unequal" if self._plan.constraints.even else "empty"
+                raise CheckFailedError(f"constraints: {node.name} is split into {parts} parts")
             total += self.load(position, state)
         if self.capacity is not None and total > self.capacity:
             # Rounded up to whole bytes.

@@ -115,7 +115,7 @@ def _stated(plan: Plan, graph: PlanGraph, tensors: Sequence[int]) -> dict[int, S
 
 def _cheapest_state(problem: PlanProblem, node: int) -> State:
     """Return a shared tensor's layouts at all levels that cost least, given the layers'."""
-    kept = [state for state in problem.states if problem.restrictions.even(node, state)]
+    kept = [state for state in problem.states if problem.restrictions.splits(node, state)]
     layers = enumerate(zip(*problem.plan.assignments(), strict=True), problem.graph.shared)
     costs = _costs(problem, dict(layers), node, kept)
     return kept[costs.index(min(costs))]

@@ -66,7 +66,7 @@ def _constraints(plan: Plan) -> str:
     """Return the fields that differ from a problem's defaults."""
     kept = plan.constraints
     parts = [f"fixed {pin}" for pin in kept.fix]
-    parts += ["even splits"] if kept.even else []
+    parts += ["even splits"] if kept.even else ["splits that can run"] if kept.runnable else []
     parts += [f"memory {format_bytes(kept.memory)}"] if kept.memory is not None else []
     # sgd has no state and takes no memory.
     parts += [f"optimizer {kept.optimizer}"] if kept.optimizer != "sgd" else []
