@@ -54,7 +54,7 @@ def test_a_step_of_millions_of_messages_is_not_simulated(tmp_path: Path) -> None
     Some of them have two links to cross and others one, so that none stands for the others.
     """
     (tmp_path / "ring.toml").write_text(RING)
-    plan = ho.solve("lenet-c", solver="data", array=tmp_path / "ring.toml")
+    plan = ho.solve("lenet-c", solver="data", array=tmp_path / "ring.toml", batch=1024)
     events = 1024 * 4 * (3 + 2046)
     with pytest.raises(
         RefusedError, match=f"{events:,} computations and messages, about 4 minutes"

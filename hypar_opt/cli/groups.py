@@ -24,27 +24,28 @@ class SizeOptions:
     hierarchy: Annotated[str | None, options.HIERARCHY] = None
     whole_levels: Annotated[bool, options.WHOLE_LEVELS] = False
     array: Annotated[str | None, options.ARRAY] = None
+    bucket: Annotated[str | None, options.BUCKET] = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CostOptions:
     """Options for the objective and the constraints."""
 
+    # None, of this and what follows: the default depends on the array, which has not been read yet.
     cost: Annotated[
-        str,
+        str | None,
         problem_option(
-            help="The objective: bytes moved, or the time or energy of a step on an array.",
+            help="The objective: bytes moved, or the time or energy of a step on an array."
+            " Default: time on an array other than the paper's, else bytes.",
             autocompletion=completion.costs,
         ),
-    ] = "bytes"
-    # None: the default depends on the array, which has not been read yet.
+    ] = None
     reading: options.READING = None
-    # None: the default depends on the network.
     element_bytes: Annotated[
         int | None,
         problem_option(
             help="Bytes per tensor element: 1, 2 (half precision), 4 or 8. Default: the network"
-            " file's, else 4."
+            " file's, else the array's, else 4."
         ),
     ] = None
     inference: Annotated[
@@ -55,12 +56,13 @@ class CostOptions:
         ),
     ] = False
     choices: Annotated[
-        str,
+        str | None,
         problem_option(
             help="The parallelisms that each layer may use: data,model or data,model,output"
-            " (AccPar's Type III; only in the readings text, tables and executed).",
+            " (AccPar's Type III; only in the readings text, tables and executed). Default: all"
+            " three on an array other than the paper's, else data,model.",
         ),
-    ] = "data,model"
+    ] = None
     level_weights: Annotated[
         str | None,
         problem_option(
@@ -79,10 +81,19 @@ class CostOptions:
         bool,
         problem_option(
             "--even",
-            help="Allow only partitions that divide the batch and the channels evenly, so that"
-            " the plan can be run.",
+            help="Allow only partitions that divide the batch and the channels evenly, as compiled"
+            " programs need.",
         ),
     ] = False
+    runnable: Annotated[
+        bool | None,
+        problem_option(
+            "--runnable/--uneven",
+            help="Allow only partitions that leave each part an image, a channel or a head, so that"
+            " the plan can be run; or any, as the paper does. Default: --runnable on an array other"
+            " than the paper's, else --uneven.",
+        ),
+    ] = None
     # A string: it may be the word `array`, or have a unit.
     memory: Annotated[
         str | None,

@@ -58,6 +58,11 @@ ARRAY = problem_option(
     help="An accelerator array (see list arrays), or the path of an array file.",
     autocompletion=completion.arrays,
 )
+BUCKET = problem_option(
+    metavar="BYTES",
+    help="The most bytes of gradients that are all-reduced together, as 25MB; 0: each gradient by"
+    " itself. Default: the array's.",
+)
 # The defaults are those of `hypar_opt.plan.arguments.default_reading`.
 READING = Annotated[
     str | None,

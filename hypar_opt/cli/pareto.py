@@ -76,7 +76,7 @@ def pareto(
     with output.progress_bar("memory") as progress:
         fronts = pareto.pareto(
             described,
-            None if costs == ALL else costs.split(","),
+            None if costs in (None, ALL) else costs.split(","),
             points=points,
             solver=solver,
             progress=progress,

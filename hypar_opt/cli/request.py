@@ -33,11 +33,12 @@ def cost_arguments(typed: CostOptions) -> ProblemArguments:
         "element_bytes": typed.element_bytes,
         "inference": typed.inference,
         # `Problem` checks the words, with the same message as for callers from Python.
-        "choices": tuple(typed.choices.split(",")),
+        "choices": None if typed.choices is None else tuple(typed.choices.split(",")),
         "level_weights": weights,
         "constraints": {
             "fix": tuple(typed.fix or ()),
             "even": typed.even,
+            "runnable": typed.runnable,
             "memory": typed.memory,
             "optimizer": typed.optimizer,
         },
@@ -52,6 +53,7 @@ def problem_arguments(typed: ProblemOptions) -> ProblemArguments:
         "hierarchy": None if typed.hierarchy is None else _sizes(typed.hierarchy),
         "whole_levels": typed.whole_levels,
         "array": typed.array,
+        "bucket": typed.bucket,
     }
     return {**cost_arguments(typed), **sizes}
 

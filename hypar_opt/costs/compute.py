@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -66,20 +66,66 @@ def _positions(layer: LayerTensors) -> tuple[int, ...]:
 
 
 def local_words(
-    workload: Workload, nodes: Indices, states: States, hierarchy: Hierarchy
+    workload: Workload,
+    nodes: Indices,
+    states: States,
+    hierarchy: Hierarchy,
+    *,
+    longest: bool = False,
 ) -> tuple[Integers, Integers, Integers]:
     """Return the words of nodes' weights, input and output, in all accelerators together.
 
     An accelerator has its shards of the weights, of the input and of the output after pooling, and
     each pass touches them once. Multiplied by the number of accelerators these are integers.
 
+    Parameters
+    ----------
+    longest
+        Count as if all accelerators had shards as large as the largest.
+
     Source: docs/simulator.md.
     """
     weights, *inputs, pooled = (
-        sizes[nodes] * copies(lacks, nodes, states, hierarchy)
+        _amounts(workload, sizes, lacks, nodes, states, hierarchy, longest=longest)
         for sizes, lacks in local_tensors(workload, hierarchy)
     )
     return weights, added_up(inputs), pooled
+
+
+def _amounts(
+    workload: Workload,
+    sizes: Integers,
+    lacks: NDArray[np.bool_],
+    nodes: Indices,
+    states: States,
+    hierarchy: Hierarchy,
+    *,
+    longest: bool,
+) -> Integers:
+    """Return an amount of nodes in all accelerators together: of words, or of operations.
+
+    Parameters
+    ----------
+    sizes : (nodes,)
+        Before any split: the product of the sizes of axes.
+    lacks : (choices, nodes)
+        Whether a choice splits none of them, so that each part has all.
+    longest
+        As in `local_words`: an axis of 12 in eight parts counts as one of 16.
+    """
+    amounts: Integers = sizes[nodes] * copies(lacks, nodes, states, hierarchy)
+    for choice, axis in enumerate(workload.split_sizes if longest else ()):
+        split = ~lacks[choice] & (axis > 0)
+        if not split.any():
+            continue
+        here = np.zeros_like(lacks)
+        here[choice] = split
+        parts = copies(here, nodes, states, hierarchy)
+        if (axis[split] % hierarchy.accelerators == 0).all():
+            continue  # no level leaves a remainder
+        own = np.where(split, axis, 1).astype(amounts.dtype)[nodes]
+        amounts = amounts // own * (-(-own // parts) * parts)
+    return amounts
 
 
 def local_tensors(
@@ -147,9 +193,13 @@ def memory_load(workload: Workload, parts: Integers, problem: ProblemFields) -> 
 class Work:
     """The seconds of each layer's pass on one of a hierarchy's equal accelerators.
 
-    Compute overlaps with DRAM traffic, and the slower of the two counts. Every choice splits a
-    layer's multiply-accumulates, so their time is the same for all choices; the time of the traffic
-    is not.
+    Compute overlaps with DRAM traffic, and the slower of the two counts.
+
+    Parameters
+    ----------
+    longest
+        Whether a pass lasts as long as on the accelerator with most of a layer, where an axis is
+        not divided evenly. Otherwise it is divided exactly, as in the paper.
 
     Source: docs/simulator.md.
     """
@@ -158,23 +208,26 @@ class Work:
     hierarchy: Hierarchy
     element_bytes: int = 4
     input_sizes: Sizes = field(default_factory=lambda: NO_SIZES)
+    longest: bool = False
 
     @property
     def _dram_bandwidth(self) -> Fraction:
         """The bytes per second of all accelerators together."""
         return self.accelerator.dram_bandwidth * self.hierarchy.accelerators
 
-    def computing(self, workload: Workload) -> list[Fraction]:
-        """Return the seconds of each layer's multiply-accumulates, exactly."""
-        return list(self._computing(workload)[0])
-
     def seconds(self, workload: Workload, states: States) -> list[Fraction]:
         """Return the seconds of each layer's pass, exactly, given its state at all levels."""
         nodes = np.arange(len(workload.nodes))
-        # `local_words` counts the words of all accelerators, whose DRAMs work in parallel.
-        words = added_up(local_words(workload, nodes, states, self.hierarchy)).tolist()
+        computing = [
+            Fraction(count, self.hierarchy.accelerators) / _macs_per_second(self.accelerator, layer)
+            for count, layer in zip(
+                self._operations(workload, nodes, states).tolist(), workload.nodes, strict=True
+            )
+        ]
+        # Words are those of all accelerators, whose DRAMs work in parallel.
+        words = added_up(self._words(workload, nodes, states)).tolist()
         loading = [self.element_bytes * count / self._dram_bandwidth for count in words]
-        return [max(pair) for pair in zip(self.computing(workload), loading, strict=True)]
+        return [max(pair) for pair in zip(computing, loading, strict=True)]
 
     def charges(
         self, workload: Workload, nodes: Indices, states: States, per_second: int
@@ -186,15 +239,17 @@ class Work:
         states
             Over all levels.
         """
-        words = added_up(local_words(workload, nodes, states, self.hierarchy))
-        rate = self.element_bytes * per_second / self._dram_bandwidth
-        loading = rounded_half_even(words, rate)
-        sizes = tuple(sorted(self.input_sizes.items()))
-        computing = _in_parts(
-            workload, self.accelerator, self.hierarchy.accelerators, sizes, per_second
-        )
+        words = added_up(self._words(workload, nodes, states))
+        loading = rounded_half_even(words, self.element_bytes * per_second / self._dram_bandwidth)
+        operations = self._operations(workload, nodes, states)
+        rates = _rates(workload, self.accelerator)
         # The longer of the two, rounded, is the longer of the two as rounded.
-        longer: Integers = np.maximum(loading, computing[nodes])
+        longer: Integers = loading
+        for rate in dict.fromkeys(rates):
+            seconds = Fraction(per_second, self.hierarchy.accelerators) / rate
+            computing = rounded_half_even(operations, seconds)
+            of_rate = np.array([own == rate for own in rates], bool)[nodes]
+            longer = np.where(of_rate, np.maximum(longer, computing), longer)
         return longer
 
     def upper_bound(self, workload: Workload) -> Fraction:
@@ -208,41 +263,52 @@ class Work:
             for part in local_words(workload, nodes, states, self.hierarchy)
         )
         loading: Fraction = self.element_bytes * words / self._dram_bandwidth
-        return loading + self._computing(workload)[1]
+        computing = self._computing_bound(workload)
+        return (loading + computing) * self._remainders_bound(workload)
 
-    def _computing(self, workload: Workload) -> tuple[tuple[Fraction, ...], Fraction]:
-        """Return `computing`, which does not depend on choices, and its sum."""
-        sizes = tuple(sorted(self.input_sizes.items()))
-        return _computing(workload, self.accelerator, self.hierarchy.accelerators, sizes)
+    def _words(self, workload: Workload, nodes: Indices, states: States) -> Sequence[Integers]:
+        return local_words(workload, nodes, states, self.hierarchy, longest=self.longest)
+
+    def _operations(self, workload: Workload, nodes: Indices, states: States) -> Integers:
+        """Return the multiply-accumulates of a pass of nodes, in all accelerators together."""
+        macs = _macs(workload, self.accelerator, tuple(sorted(self.input_sizes.items())))
+        macs = macs.astype(exact_dtype(int(macs.max()) * self.hierarchy.accelerators), copy=False)
+        # Every choice splits the work, but where it splits nothing all parts do all of it.
+        whole, longest = workload.layouts.whole, self.longest
+        return _amounts(workload, macs, whole, nodes, states, self.hierarchy, longest=longest)
+
+    def _computing_bound(self, workload: Workload) -> Fraction:
+        macs = _macs(workload, self.accelerator, tuple(sorted(self.input_sizes.items())))
+        whole = np.any(workload.layouts.whole, axis=0)
+        times = np.where(whole, self.hierarchy.accelerators, 1).tolist()
+        rates = _rates(workload, self.accelerator)
+        counts = zip(macs.tolist(), times, rates, strict=True)
+        seconds = (count * all_do / rate for count, all_do, rate in counts)
+        return sum(seconds, Fraction()) / self.hierarchy.accelerators
+
+    def _remainders_bound(self, workload: Workload) -> int:
+        """Return how many times as long as the mean part of a layer the longest may be."""
+        if not self.longest:
+            return 1
+        accelerators = self.hierarchy.accelerators
+        longer = [
+            math.prod(1 + Fraction(accelerators - 1, int(size)) for size in column if size)
+            for column in workload.split_sizes.T
+        ]
+        return min(accelerators, math.ceil(max(longer)))
 
 
 @lru_cache(maxsize=64)
-def _computing(
-    workload: Workload,
-    accelerator: Accelerator,
-    accelerators: int,
-    input_sizes: tuple[tuple[str, tuple[int, int]], ...],
-) -> tuple[tuple[Fraction, ...], Fraction]:
-    macs = layer_macs(workload, accelerator, dict(input_sizes))
-    seconds = tuple(
-        # Exact fractions: a charge is rounded once, where its table is made.
-        Fraction(count, accelerators) / _macs_per_second(accelerator, layer)
-        for count, layer in zip(macs, workload.nodes, strict=True)
-    )
-    return seconds, sum(seconds, Fraction())
-
-
-@lru_cache(maxsize=64)
-def _in_parts(
-    workload: Workload,
-    accelerator: Accelerator,
-    accelerators: int,
-    input_sizes: tuple[tuple[str, tuple[int, int]], ...],
-    per_second: int,
+def _macs(
+    workload: Workload, accelerator: Accelerator, sizes: tuple[tuple[str, tuple[int, int]], ...]
 ) -> Integers:
-    seconds, _ = _computing(workload, accelerator, accelerators, input_sizes)
-    parts = [round(layer * per_second) for layer in seconds]
-    return np.array(parts, exact_dtype(max(parts)))
+    macs = layer_macs(workload, accelerator, dict(sizes))
+    return np.array(macs, exact_dtype(max(macs)))
+
+
+@lru_cache(maxsize=64)
+def _rates(workload: Workload, accelerator: Accelerator) -> tuple[Fraction, ...]:
+    return tuple(_macs_per_second(accelerator, layer) for layer in workload.nodes)
 
 
 def _macs_per_second(accelerator: Accelerator, layer: LayerTensors) -> Fraction:

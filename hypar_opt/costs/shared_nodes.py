@@ -198,8 +198,7 @@ def _allowed(
     """Return in which states, ``(levels, states)``, a tensor is split as a rule allows."""
     parts = parts_of(states, states.shape[1], len(workload.choices), rule.hierarchy)
     allowed: NDArray[np.bool_] = rule.allows(workload.split_sizes[:, node, None], parts)
-    every: NDArray[np.bool_] = allowed.all(axis=0)
-    return every
+    return np.all(allowed, axis=0)  # type: ignore[no-any-return]
 
 
 def _allowed_tensors(

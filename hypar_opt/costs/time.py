@@ -73,7 +73,12 @@ class TimeCost(ArrayCost):
             communication=CommunicationCost.from_problem(problem, workload),
             rings=Rings.of(array, placement),
             splits=tuple(map(array.interconnect.bisection, placement)),
-            work=Work(array.accelerator, problem.hierarchy, problem.element_bytes),
+            work=Work(
+                array.accelerator,
+                problem.hierarchy,
+                problem.element_bytes,
+                longest=problem.times_longest_part,
+            ),
             bucket_elements=array.bucket_elements(problem.element_bytes),
         )
         return cost.in_parts(None, workload)

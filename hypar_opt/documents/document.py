@@ -46,6 +46,18 @@ LARGEST_SIZE = 2**31 - 1
 
 Size = Annotated[int, Strict(), Field(ge=1, le=LARGEST_SIZE)]
 
+ELEMENT_BYTES = (1, 2, 4, 8)
+"""Bytes that an element of a tensor may have."""
+
+
+def _element_bytes(value: int) -> int:
+    if value not in ELEMENT_BYTES:
+        raise rule(f"should be one of {', '.join(map(str, ELEMENT_BYTES))}, got {value}")
+    return value
+
+
+ElementBytes = Annotated[int, Strict(), AfterValidator(_element_bytes)]
+
 
 class Document(BaseModel):
     """A table of a TOML or JSON file: frozen, without unknown keys or infinite numbers."""

@@ -25,6 +25,7 @@ from pydantic import (
 from hypar_opt.checked import checked
 from hypar_opt.documents.document import (
     Document,
+    ElementBytes,
     Name,
     Printable,
     file_name,
@@ -92,6 +93,8 @@ class Array(Displayed, Document):
     """The most bytes of gradients that are all-reduced together; None for each by itself."""
     overlap: Literal["none", "gradient", "branches"] | None = None
     """What a step's exchanges overlap, as the simulator's option; None for nothing."""
+    element_bytes: ElementBytes | None = None
+    """Bytes of an element in problems that state none, such as 2 where the peak is of bfloat16."""
     accelerator: Accelerator
     # As any: pydantic would otherwise write the fields of the base class alone.
     topology: Annotated[SerializeAsAny[Topology], PlainValidator(_topology)]
@@ -131,6 +134,11 @@ class Array(Displayed, Document):
         if self.topology.levels() == self._levels:
             return self
         return Array.model_validate({**self.description(), "whole_levels": True})
+
+    def with_bucket(self, size: int) -> Array:
+        """Return the array with gradients reduced in buckets of so many bytes; 0 for each alone."""
+        own = {key: value for key, value in self.description().items() if key != "bucket"}
+        return Array.model_validate({**own, "bucket": f"{size} B"} if size else own)
 
     @property
     def energies(self) -> EnergyConstants:

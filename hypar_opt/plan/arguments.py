@@ -11,7 +11,8 @@ from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.plan.problem import MAX_PARTS, ArrayRecord, Constraints, Problem
+from hypar_opt.plan.problem import MAX_PARTS, ArrayRecord, Constraints, Problem, stated_bytes
+from hypar_opt.workload.parallelism import CHOICES
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -25,25 +26,34 @@ class ProblemArguments(TypedDict, total=False):
     six nodes of eight, split into levels of its prime factors unless ``whole_levels``. None leaves
     ``levels`` and ``placement`` to the array, ``element_bytes`` to the network, and ``reading`` to
     the default. ``array`` may be a preset's name, a path or an `Array`; ``memory="array"`` among
-    the constraints is the capacity of an accelerator's memory in that array.
+    the constraints is the capacity of an accelerator's memory in that array. ``bucket``, in bytes,
+    replaces the array's; 0 reduces each gradient by itself.
+
+    On an array other than the paper's, ``cost`` is time unless it is given, ``choices`` are all
+    that the reading has, ``element_bytes`` the array's, and plans are those that can run
+    (``runnable`` among the constraints).
     """
 
     batch: int
+    bucket: int | str | None
     levels: int | None
     hierarchy: Sequence[int] | None
     whole_levels: bool
     element_bytes: int | None
     inference: bool
-    choices: Sequence[str]
+    choices: Sequence[str] | None
     level_weights: Sequence[int]
     constraints: Constraints | Mapping[str, Any]
     array: str | Path | Array | ArrayRecord | None
     placement: Sequence[int] | None
-    cost: str
+    cost: str | None
     reading: str | None
 
 
-_DECIDED_OTHERWISE = {"levels", "hierarchy", "array", "placement", "reading", "element_bytes"}
+_DECIDED_OTHERWISE = {
+    *("levels", "hierarchy", "array", "placement", "bucket"),
+    *("reading", "element_bytes", "cost", "choices"),
+}
 """Arguments for which None means that they are not given."""
 
 
@@ -72,8 +82,16 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
         raise HyparError(f"{argument('whole_levels')} should be true or false, got {shown(whole)}")
     if network is not None and network.element_type is not None:
         fields = {"element_bytes": network.element_bytes, **fields}
+    constraints = fields.get("constraints")
+    if isinstance(constraints, Mapping) and constraints.get("runnable", True) is None:
+        fields["constraints"] = {k: v for k, v in constraints.items() if k != "runnable"}
+    bucket = fields.pop("bucket", None)
     if fields.get("array") is not None:
-        fields |= _on_array(fields, whole=whole)
+        fields |= _on_array(fields, whole=whole, bucket=bucket)
+        fields = _defaults_on(fields["array"].description, fields) | fields
+        fields["constraints"] = _constraints_on(fields["array"].description, fields)
+    elif bucket is not None:
+        raise HyparError(f"{argument('bucket')} needs an array: {ARRAY}")
     elif "hierarchy" in fields:
         stated = hierarchy_of(fields.pop("hierarchy"), fields.get("levels"))
         stated = stated if whole else stated.in_primes
@@ -94,12 +112,41 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     return problem.model_copy(update={"reading": default_reading(problem, network)})
 
 
-def _on_array(fields: dict[str, Any], *, whole: bool) -> dict[str, Any]:
+def _defaults_on(array: Array, stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a problem that an array decides unless a caller states them."""
+    defaults: dict[str, Any] = {}
+    if array.element_bytes is not None:
+        defaults["element_bytes"] = array.element_bytes
+    if _is_of_a_run(array, stated):
+        defaults["choices"] = CHOICES
+        if array.levels and not stated.get("level_weights"):
+            defaults["cost"] = "time"
+    return defaults
+
+
+def _constraints_on(array: Array, stated: Mapping[str, Any]) -> Any:
+    """Return the constraints of a problem on an array: plans that can run, unless it says more."""
+    constraints = stated.get("constraints", {})
+    # A `Constraints`, such as a plan's, says all; a mapping says what it names.
+    if not isinstance(constraints, Mapping) or not _is_of_a_run(array, stated):
+        return constraints
+    return {"runnable": not constraints.get("even"), **constraints}
+
+
+def _is_of_a_run(array: Array, stated: Mapping[str, Any]) -> bool:
+    """Whether a problem is that of a plan to run, and not the paper's."""
+    return stated.get("reading", "executed") == "executed" and not arrays.is_papers(array)
+
+
+def _on_array(fields: dict[str, Any], *, whole: bool, bucket: int | str | None) -> dict[str, Any]:
     """Return the levels of a problem on an array; those that a caller states are its own."""
     array = fields["array"]
     if not isinstance(array, ArrayRecord):
         array = arrays.find_array(array)
-        array = ArrayRecord.of(array.with_whole_levels() if whole else array)
+        array = array.with_whole_levels() if whole else array
+        if bucket is not None:
+            array = array.with_bucket(stated_bytes("bucket", bucket, least=0))
+        array = ArrayRecord.of(array)
     described = array.description
     # Levels or a placement of the caller's win; `Problem` rejects what does not fit the array.
     placement = fields.get("placement", described.placement)

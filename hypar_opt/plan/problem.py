@@ -18,8 +18,18 @@ from pydantic import (
     model_validator,
 )
 
-from hypar_opt.documents.document import LARGEST_SIZE, Document, Name, Printable, Size, rule
+from hypar_opt.documents.document import (
+    LARGEST_SIZE,
+    Document,
+    ElementBytes,
+    Name,
+    Printable,
+    Size,
+    rule,
+)
 from hypar_opt.documents.parsing import shown
+from hypar_opt.errors import HyparError, argument
+from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
@@ -30,7 +40,6 @@ if TYPE_CHECKING:
 MAX_LEVELS = 64
 MAX_PARTS = 1024
 """The most parts of a level."""
-ELEMENT_BYTES = (1, 2, 4, 8)
 SHOWN_PINS = 4
 """The number of pins that a message lists; it counts the others."""
 
@@ -44,12 +53,6 @@ _UNITS = {"": 1, "B": 1} | {
     for ending, base in (("", 1000), ("B", 1000), ("i", 1024), ("iB", 1024))
     for power, prefix in enumerate("kMGTP")
 }
-
-
-def _element_bytes(value: int) -> int:
-    if value not in ELEMENT_BYTES:
-        raise rule(f"should be one of {', '.join(map(str, ELEMENT_BYTES))}, got {value}")
-    return value
 
 
 def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -68,6 +71,25 @@ def parse_bytes(value: object) -> object:
         raise rule(f"should be bytes, as in 8GB or 512MiB, got {value!r}")
     # A fraction, not a float: 0.1GB has to be 100,000,000 bytes exactly.
     return int(Fraction(quantity[1]) * _UNITS[unit])
+
+
+def stated_bytes(name: str, value: object, *, least: int = 1) -> int:
+    """Return the bytes that an argument states, as `parse_bytes` reads them.
+
+    Raises
+    ------
+    HyparError
+        Naming the argument, and what would be right.
+    """
+    try:
+        count = parse_bytes(value)
+    except ValueError as error:
+        raise HyparError(f"{argument(name)}: {error}") from None
+    if type(count) is not int or count < least:
+        raise HyparError(
+            f"{argument(name)}: should be bytes, as in 8GB or 512MiB, got {shown(value)}"
+        )
+    return count
 
 
 def _optimizer(value: object) -> object:
@@ -216,7 +238,7 @@ class ProblemFields(Document):
     """Levels of the hierarchy."""
     parts: tuple[Annotated[int, Strict(), Field(ge=2, le=MAX_PARTS)], ...] | None = None
     """The parts of each level, H1 first; None for two each."""
-    element_bytes: Annotated[int, Strict(), AfterValidator(_element_bytes)] = 4
+    element_bytes: ElementBytes = 4
     """Bytes of a tensor element: 4 as in the paper."""
     inference: Flag = False
     """Charge the forward pass only: no gradients and no errors."""
@@ -245,6 +267,14 @@ class ProblemFields(Document):
         """How constraints let levels split an axis; None for any way."""
         own = self.constraints
         return SplitRule(self.hierarchy, own.even) if own.even or own.runnable else None
+
+    @property
+    def times_longest_part(self) -> bool:
+        """Whether a layer takes as long as its longest part, where an axis is split unevenly.
+
+        On the paper's arrays time is that of exact fractions, as the paper's is.
+        """
+        return self.array is not None and not arrays.is_papers(self.array.description)
 
     def placed(self, placement: tuple[int, ...]) -> Self:
         """Return the problem with its levels placed otherwise on its array."""

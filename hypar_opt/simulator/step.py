@@ -12,6 +12,7 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.physical import Pairs, Rings
 from hypar_opt.costs.states import copies, of_rows
+from hypar_opt.hardware import arrays
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.exchanges import StepExchanges, of_program, of_tables
@@ -92,7 +93,9 @@ def _seconds(
     phases = phases_of(plan)
     if options.profile is None:
         # Every pass of a layer has the same multiply-accumulates, and touches the same tensors.
-        work = Work(array.accelerator, plan.hierarchy, plan.element_bytes, options.input_sizes)
+        longest = not arrays.is_papers(array)
+        sizes = options.input_sizes
+        work = Work(array.accelerator, plan.hierarchy, plan.element_bytes, sizes, longest)
         states = of_rows(rows, len(workload.nodes))
         computed = [float(seconds) for seconds in work.seconds(workload, states)]
         return dict.fromkeys(phases, computed)

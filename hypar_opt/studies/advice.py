@@ -9,6 +9,7 @@ from hypar_opt.checked import checked
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, Sentence, argument
+from hypar_opt.hardware import arrays
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import oversplit_warnings
 from hypar_opt.pipeline import solve_problem
@@ -159,7 +160,21 @@ def warnings(plan: Plan, deadline: Deadline = NEVER) -> list[str]:
     if plan.solver.stopped_by is not None:
         whose = f"; the plan is {plan.solver.found_by}" if plan.solver.found_by else ""
         sentences.append(f"the search was stopped by its {plan.solver.stopped_by}{whose}")
-    return [*sentences, *oversplit_warnings(plan)]
+    return [*sentences, *oversplit_warnings(plan), *_over_memory(plan)]
+
+
+def _over_memory(plan: Plan) -> list[str]:
+    """Return a warning if a plan takes more memory than an accelerator of its array has."""
+    if plan.array is None or arrays.is_papers(plan.array.description):
+        return []
+    taken = Instance.of_plan(plan).constraints.memory_of(plan.assignments())
+    capacity = int(plan.array.description.accelerator.dram_capacity)
+    if taken <= capacity:
+        return []
+    return [
+        f"takes {format_bytes(taken)} of memory of an accelerator of {plan.array.name}, which has"
+        f" {format_bytes(capacity)}: all weights, gradients, feature maps and errors together"
+    ]
 
 
 def warnings_of_cost(plan: Plan) -> list[str]:

@@ -219,12 +219,17 @@ def _several(values: One | Sequence[One]) -> Sequence[One]:
 
 
 def plan_names(network: Network, problem: Problem) -> list[str]:
-    """Return the names of a network's plans, in order; that of least time is one on an array."""
+    """Return the names of a network's plans, in order; that of least time is one on an array.
+
+    Plans that answer the problem as an earlier one does are left out.
+    """
     names = [name for name in PLANS if name != "time" or problem.array is not None]
-    return [
-        *names,
-        *(f"{MEGATRON}{degree}" for degree in degrees(network, problem.hierarchy.sizes)),
-    ]
+    names += [f"{MEGATRON}{degree}" for degree in degrees(network, problem.hierarchy.sizes)]
+    found = {}
+    for name in reversed(names):
+        solver, search, _ = _how(name, problem)
+        found[solver, search, repr(_stated(name, network, problem).model_dump())] = name
+    return [name for name in names if name in found.values()]
 
 
 def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:

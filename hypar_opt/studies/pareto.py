@@ -205,8 +205,9 @@ def pareto(
     if points is not None and points < 1:
         raise HyparError(f"{argument('points')} should be 1 or more, got {points}")
     described = find_network(network)
-    if objectives is None and "cost" in problem:
-        objectives = [problem["cost"]]
+    cost = problem.get("cost")
+    if objectives is None and cost is not None:
+        objectives = [cost]
     stated = problem_of(described, **problem)
     return fronts_of(described, stated, objectives, points=points, solver=solver, progress=progress)
 

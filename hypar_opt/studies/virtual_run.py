@@ -6,12 +6,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.checked import checked
-from hypar_opt.documents.parsing import shown
-from hypar_opt.errors import HyparError, UnknownNameError, argument
+from hypar_opt.errors import HyparError, UnknownNameError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.plan import Plan, json_number
-from hypar_opt.plan.problem import parse_bytes
+from hypar_opt.plan.problem import stated_bytes
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.sharding.program import Program
@@ -83,7 +82,7 @@ def run(
     from hypar_opt.execution.virtual.checks import MAX_MEMORY, check_memory
 
     _check_arguments(plan, backend, seed)
-    most = MAX_MEMORY if max_memory is None else _bytes(max_memory)
+    most = MAX_MEMORY if max_memory is None else stated_bytes("max_memory", max_memory)
     instance = Instance.of_plan(plan)
     rows = rows_of_plan(plan, instance.executed_workload)
     tensors = plan_tensors(plan, instance.executed_workload)
@@ -135,17 +134,6 @@ def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
             f"the plan is for {plan.accelerators:,} accelerators, and a run has at most"
             f" {MAX_DEVICES}"
         )
-
-
-def _bytes(value: object) -> int:
-    try:
-        count = parse_bytes(value)
-    except ValueError as error:
-        raise HyparError(f"{argument('max_memory')}: {error}") from None
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        problem = f"should be bytes, as in 8GB or 512MiB, got {shown(value)}"
-        raise HyparError(f"{argument('max_memory')}: {problem}")
-    return count
 
 
 def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str, Any]:

@@ -112,10 +112,15 @@ def work_by_hand(plan: ho.Plan) -> list[Fraction]:
         rows = (layer.weight[0], layer.output[2]) if layer.kind == "conv" else (1, 1)
         used = accelerator.utilisation_of(*rows)
         rate = accelerator.units * accelerator.operations * used / 2
-        words = Fraction(sizes.weights[place], 2 ** (m + o))
-        words += Fraction(sizes.inputs[place], 2 ** (d + m))
-        words += Fraction(sizes.pooled[place], 2 ** (d + o))
-        computing = Fraction(macs(plan)[place], 2**plan.levels) / rate
+        # Of an axis that is not divided evenly the longest part counts.
+        by_image, by_input, by_output = (
+            Fraction(-(-layer.sizes[axis] // 2**count), layer.sizes[axis])
+            for axis, count in (("b", d), ("i", m), ("o", o))
+        )
+        words = sizes.weights[place] * by_input * by_output
+        words += sizes.inputs[place] * by_image * by_input
+        words += sizes.pooled[place] * by_image * by_output
+        computing = macs(plan)[place] * by_image * by_input * by_output / rate
         seconds.append(max(computing, words * plan.element_bytes / accelerator.dram_bandwidth))
     return seconds
 

@@ -88,11 +88,10 @@ def keeps(instance: Instance, rows: tuple[tuple[int, ...], ...]) -> bool:
         parts: dict[str, int] = {}
         for axis, size in zip(split, sizes, strict=True):
             parts[axis] = parts.get(axis, 1) * size
-        if constraints.even and any(axis and layer.sizes[axis] % n for axis, n in parts.items()):
+        cut = [(layer.sizes[axis], count) for axis, count in parts.items() if axis]
+        if constraints.even and any(size % count for size, count in cut):
             return False
-        if constraints.runnable and any(
-            axis and layer.sizes[axis] < n for axis, n in parts.items()
-        ):
+        if constraints.runnable and any(size < count for size, count in cut):
             return False
 
         def held(elements: int, axes: tuple[str, ...], parts: dict[str, int] = parts) -> Fraction:

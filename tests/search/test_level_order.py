@@ -20,7 +20,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search import level_order
 from hypar_opt.search.level_order import fastest_order, levels_permute
 from hypar_opt.search.plan_file import repriced
-from tests.strategies.arrays import arrays
+from tests.strategies.arrays import AS_THE_PAPER, arrays
 from tests.strategies.networks import networks
 
 Rows = tuple[tuple[int, ...], ...]
@@ -44,13 +44,14 @@ def rounding(plan: ho.Plan) -> int:
 def test_no_order_of_the_same_rows_takes_less(
     network: ho.Network, array: Array, reading: str, batch: int, even: bool
 ) -> None:
-    asked: Any = {"batch": batch, "array": array, "reading": reading}
+    asked: Any = {**AS_THE_PAPER, "batch": batch, "array": array, "reading": reading}
+    asked["constraints"] = {"even": even, "runnable": False}
     try:
-        plan = ho.solve(network, search="joint", constraints={"even": even}, **asked)
+        plan = ho.solve(network, search="joint", **asked)
     except HyparError:  # nothing is even
         return
     without = asked | {"array": None, "levels": array.levels}
-    free = ho.solve(network, search="joint", constraints={"even": even}, **without)
+    free = ho.solve(network, search="joint", **without)
     rows = plan.assignments()
     own = seconds(plan, rows)
     assert all(own <= seconds(plan, each) + rounding(plan) for each in itertools.permutations(rows))
@@ -94,7 +95,7 @@ def test_a_pin_at_all_levels_and_equal_weights_leave_the_order_free() -> None:
 @pytest.mark.parametrize("network", ["lenet-c", "vgg-a"])
 def test_the_joint_optimum_is_not_slower_than_hypars_plan_of_as_many_bytes(network: str) -> None:
     """Of the same rows in another order: the nodes' links are a ninth as fast as those inside."""
-    asked: Any = {"array": "h100-8x8", "reading": "text"}
+    asked: Any = {"array": "h100-8x8", "reading": "text", "element_bytes": 4}
     hypar = ho.solve(network, **asked)
     canonical = ho.solve(network, search="joint", levels=6, reading="text")
     joint = ho.solve(network, search="joint", **asked)
@@ -113,7 +114,7 @@ def test_on_levels_that_are_alike_the_order_is_the_canonical_one() -> None:
 
 
 def test_every_exact_solver_gives_the_same_order() -> None:
-    asked: Any = {"array": "a100-4x8", "search": "joint"}
+    asked: Any = {**AS_THE_PAPER, "array": "a100-4x8", "search": "joint"}
     ours, theirs = (ho.solve("lenet-c", solver=name, **asked) for name in ("dp", "cpsat"))
     assert ours.parallelism == theirs.parallelism
 
@@ -125,7 +126,7 @@ ROWS: Rows = ((1, 1, 1, 1), (0, 1, 1, 1), (0, 0, 1, 0), (0, 0, 0, 1), (0, 0, 0, 
 
 
 def instance() -> Instance:
-    return Instance(ho.load("lenet-c"), problem_of(array="h100-8x8", batch=64))
+    return Instance(ho.load("lenet-c"), problem_of(array="h100-8x8", batch=64, **AS_THE_PAPER))
 
 
 def test_a_table_that_is_not_a_sum_of_pairs_gives_the_same_order(
@@ -139,7 +140,7 @@ def test_a_table_that_is_not_a_sum_of_pairs_gives_the_same_order(
 def test_of_too_many_orders_no_swap_of_two_levels_takes_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plan = repriced(ho.solve("lenet-c", array="h100-8x8", batch=64), cost="time")
+    plan = repriced(ho.solve("lenet-c", array="h100-8x8", batch=64, **AS_THE_PAPER), cost="time")
     best = seconds(plan, tuple(fastest_order(instance(), ROWS)))
     monkeypatch.setattr(level_order, "MAX_ORDERS", 10)
     rows = tuple(fastest_order(instance(), ROWS))

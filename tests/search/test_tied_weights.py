@@ -90,7 +90,7 @@ class Case:
                 asked["level_weights"] = tuple(rng.randint(1, 4) for _ in range(levels))
         else:
             asked["array"] = random_array(rng, levels)
-        constraints: dict[str, Any] = {"even": rng.random() < 0.15}
+        constraints: dict[str, Any] = {"even": rng.random() < 0.15, "runnable": False}
         if rng.random() < 0.3:
             word = rng.choice(["data", "model"])
             level = rng.choice(["", f"@H{rng.randint(1, levels)}"])
@@ -110,7 +110,7 @@ class Case:
 
     @cached_property
     def instance(self) -> Instance:
-        constraints = {"even": False}
+        constraints = {"even": False, "runnable": False}
         return Instance(
             self.network, problem_of(self.network, **self.asked | {"constraints": constraints})
         )

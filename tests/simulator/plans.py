@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import lcm
 from typing import Any
 
 from hypothesis import strategies as st
@@ -77,7 +76,9 @@ def plan_on(
         for level, row in enumerate(rows or (), 1)
         for name, choice in zip(names, row, strict=True)
     )
-    return ho.solve(network, array=found, constraints={"fix": pins}, **asked)
+    asked = {"cost": "bytes", "choices": CHOICES[:2]} | asked
+    pinned = {"fix": pins, "runnable": False}
+    return ho.solve(network, array=found, constraints=pinned, **asked)
 
 
 def run(plan: ho.Plan, **options: Any) -> StepResult:
@@ -105,7 +106,6 @@ def plans(
         found, hierarchy = found.with_whole_levels(), found.with_whole_levels().hierarchy()
     # The paper's readings are of halves; other parts divide the batch.
     reading = draw(st.sampled_from(readings)) if hierarchy.of_halves else "executed"
-    odd = lcm(*(size // (size & -size) for size in hierarchy.sizes))
     three = reading in {"text", "executed"} and draw(st.booleans())
     choices = CHOICES[: 3 if three else 2]
     rows = [
@@ -120,7 +120,7 @@ def plans(
         found.model_copy(update={"collective": collective}),
         rows,
         cost=cost,
-        batch=draw(st.integers(1, 5)) * odd,
+        batch=draw(st.integers(1, 15)),
         reading=reading,
         choices=choices,
         inference=draw(st.booleans()),

@@ -39,7 +39,8 @@ def random_step(seed: int) -> StepResult:
         inference=rng.random() < 0.1,
         solver="dp",
         search="levelwise",
-        constraints={"fix": fix},
+        cost="bytes",
+        constraints={"fix": fix, "runnable": False},
     )
     return run(plan, overlap=rng.choice(["none", "gradient", "branches"]))
 

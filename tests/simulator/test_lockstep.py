@@ -94,7 +94,7 @@ def simulated(tasks: Sequence[Task], interconnect: Interconnect) -> int:
 def test_exchanges_between_pairs_are_in_lockstep(topology: dict[str, Any]) -> None:
     found = array(topology)
     plan = ho.solve("lenet-c", array=found, batch=60)
-    tasks = program(plan, workload_of(ho.load("lenet-c"), 60), found, RunOptions())
+    tasks = program(plan, workload_of(ho.load("lenet-c"), 60, plan.choices), found, RunOptions())
     assert simulated(tasks, found.interconnect) == 1
 
 
@@ -130,7 +130,8 @@ def test_exchanges_that_share_some_of_their_links_are_not_in_lockstep() -> None:
 def test_paper_networks_take_as_long_on_the_presets(preset: str) -> None:
     found = arrays.load(preset)
     plan = ho.solve("sconv", array=found)
-    tasks = program(plan, workload_of(ho.load("sconv"), plan.batch), found, RunOptions())
+    workload = workload_of(ho.load("sconv"), plan.batch, plan.choices)
+    tasks = program(plan, workload, found, RunOptions())
     expected = run_by_events(tasks, found.interconnect)
     assert_same(run(tasks, found.interconnect), expected)
     assert simulated(tasks, found.interconnect) == 1

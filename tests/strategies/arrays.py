@@ -16,6 +16,15 @@ import hypar_opt as ho
 from hypar_opt.documents.document import validate
 from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.simulator.options import COLLECTIVES
+from hypar_opt.workload.parallelism import PAPERS_CHOICES
+
+AS_THE_PAPER: dict[str, Any] = {
+    "cost": "bytes",
+    "choices": PAPERS_CHOICES,
+    "element_bytes": 4,
+    "constraints": {"runnable": False},
+}
+"""What the paper's arrays leave undecided, and others decide."""
 
 TOPOLOGIES = ("htree", "torus", "mesh", "ring", "nodes", "graph")
 

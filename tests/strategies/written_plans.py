@@ -27,8 +27,9 @@ from tests.strategies.problems import random_network
 
 def written(network: ho.Network, scope: str, **asked: Any) -> Callable[[Rows], ho.Plan]:
     """Return what writes down the plan of a network that makes some choices, levels x layers."""
-    problem = problem_of(**asked)
-    plan = ho.solve(network, solver="data", **{**asked, "constraints": {}})
+    constraints = {"runnable": False}
+    problem = problem_of(**{**asked, "constraints": constraints | asked.get("constraints", {})})
+    plan = ho.solve(network, solver="data", **{**asked, "constraints": constraints})
     plan = plan.model_copy(update={"constraints": problem.constraints})
     return partial(claiming, plan, Instance(network, problem), scope=scope)
 

@@ -233,6 +233,7 @@ def test_what_totals_hide_in_four_digits_the_extra_shows(
 
 def test_a_plan_taken_for_its_simulated_time_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["solve", "vgg-a", "--batch", "16", "--array", "a100-4x8", "--simulate", "12"]
+    asked += ["--cost", "bytes", "--choices", "data,model", "--uneven"]
     assert run(asked) == 0
     title = " ".join(capsys.readouterr().out.split())
     assert "dp joint (fastest simulated of the 12 best and the search's own) level" in title

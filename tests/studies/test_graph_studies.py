@@ -94,7 +94,7 @@ def test_each_explored_plan_costs_what_it_is_priced_and_simulated_at(
     three, levels = seed % 2 == 0, rng.choice([1, 2])
     network = small(rng, 3**6, levels)
     own = array({**rng.choice(IN_LOCKSTEP[:2]), "accelerators": 2**levels})
-    asked: Any = {"batch": rng.choice([2, 4, 6]), "array": own, "search": "joint"}
+    asked: Any = {"batch": rng.choice([2, 4, 6]), "array": own, "search": "joint", "cost": "bytes"}
     readings, even = ("executed", "text", "figures"), rng.random() < 0.3
     asked |= RUN if three else {"reading": rng.choice(readings), "constraints": {"even": even}}
     try:

@@ -160,15 +160,38 @@ class Time(ArrayCharges):
             return 0  # the final shards, on which the DRAM's time depends, are not known
         accelerator = self.array.accelerator
         rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
-        computing = self._macs(layer) / rate
+        by_all, *each = self._shares_of(layer, state)
+        computing = by_all * self._macs(layer) / rate
         # The words of the whole array, copies and all; every pass accesses each once.
         sizes = layer.weights, layer.inputs, layer.pooled
         copies = layer.copies(state, self.hierarchy)
-        words = sum(size * count for size, count in zip(sizes, copies, strict=True))
+        words = sum(
+            size * count * more for size, count, more in zip(sizes, copies, each, strict=True)
+        )
         loading = words * self.plan.element_bytes / accelerator.dram_bandwidth
         # Both are of the whole array's work, so that both divide by its accelerators.
         seconds = max(computing, loading) / self.plan.accelerators
         return round(seconds * self.passes * self.parts)
+
+    def _shares_of(self, layer: PlanNode, state: State) -> list[Fraction]:
+        """Return how many times the mean share of an accelerator the largest is.
+
+        Of the layer's work, and of its weights, inputs and outputs: 4/3 of 12 heads in 8 parts.
+        Work that no choice splits is all done in each part.
+        """
+        shares = [Fraction(1)] * 4
+        for choice, split in enumerate(layer.splits):
+            levels = (level for level, made in enumerate(state) if made == choice)
+            parts = self.hierarchy.parts(levels)
+            if not split.size:
+                shares[0] *= parts
+            elif self.plan.times_longest_part:
+                longer = Fraction(-(-split.size // parts) * parts, split.size)
+                whole = [False, *(choice in copied for copied in layer.copied_by)]
+                shares = [
+                    n if all_have else n * longer for n, all_have in zip(shares, whole, strict=True)
+                ]
+        return shares
 
 
 class Energy(ArrayCharges):

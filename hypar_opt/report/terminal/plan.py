@@ -83,10 +83,21 @@ def plan_title(plan: Plan) -> str:
         # The search optimised the placement, so the levels are other bisections than the array's.
         *(["placed"] if plan.array and plan.placement != plan.array.description.placement else []),
         f"reading {plan.cost.reading}",
+        *([] if plan.element_bytes == 4 else [_element(plan.element_bytes)]),
         *(["inference"] if plan.inference else []),
+        # A proof says among which plans.
+        *(
+            ["plans that can run"]
+            if plan.constraints.runnable and plan.solver.status != "optimal"
+            else []
+        ),
         f"{plan.solver.name} {plan.solver.search} ({optimality(plan)})",
     ]
     return f"{plan.network.name}: {', '.join(options)}"
+
+
+def _element(size: int) -> str:
+    return f"elements of {size} byte{'s' if size > 1 else ''}"
 
 
 def _glyphs(symbols: Iterable[Symbol]) -> Text:

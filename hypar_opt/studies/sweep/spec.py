@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, Strict
 
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.readings import READINGS
-from hypar_opt.documents.document import Document, Size, exists, read_text, validate
+from hypar_opt.documents.document import ELEMENT_BYTES, Document, Size, exists, read_text, validate
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.hardware import arrays
@@ -21,7 +21,6 @@ from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network, named, zoo_name
 from hypar_opt.models import names as network_names
 from hypar_opt.plan.arguments import hierarchy_of, problem_of
-from hypar_opt.plan.problem import ELEMENT_BYTES
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.simulator.streams import OVERLAPS
 from hypar_opt.solvers import SOLVERS
