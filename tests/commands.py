@@ -67,7 +67,6 @@ def _server() -> ForkServerContext:
 def _run(args: list[str], folder: Path, files: list[Path], together: bool) -> None:
     os.chdir(folder)
     os.environ.pop("COLUMNS", None)
-    os.environ.pop("XLA_FLAGS", None)  # set by a step in JAX that a test took in this process
     sys.path.insert(0, str(folder))
     for stream, file in enumerate(files):
         os.dup2(os.open(file, os.O_RDWR), stream)

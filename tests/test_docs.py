@@ -91,7 +91,7 @@ def test_what_a_page_shows_is_what_happens(
                             stderr=subprocess.STDOUT,
                             text=True,
                             check=False,
-                            # Set by a step in JAX that a test took in this process.
+                            # Set by an exported module that the page imports.
                             env={k: v for k, v in os.environ.items() if k != "XLA_FLAGS"},
                         )
                         status, piped = done.returncode, done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +57,7 @@ class CompiledStep:
 
 
 def load(text: str, *, name: str = "model_sharded") -> ModuleType:
-    """Return an exported module, given its text.
+    """Return an exported module, given its text; environment variables are as before.
 
     Raises
     ------
@@ -67,7 +68,13 @@ def load(text: str, *, name: str = "model_sharded") -> ModuleType:
         raise HyparError("steps in JAX need jax: pip install 'hypar-opt[jax]'")
     module = ModuleType(name)
     sys.modules[name] = module  # its named tuples look for the module that they stand in
-    exec(compile(text, f"<{name}>", "exec"), vars(module))
+    flags = os.environ.get("XLA_FLAGS")
+    try:
+        exec(compile(text, f"<{name}>", "exec"), vars(module))
+        module.jax.devices()  # reads the flag that the module sets
+    finally:
+        os.environ.pop("XLA_FLAGS", None)
+        os.environ.update({} if flags is None else {"XLA_FLAGS": flags})
     return module
 
 
