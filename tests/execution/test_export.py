@@ -18,6 +18,7 @@ from hypar_opt.execution.jax.weights import weights_of
 from hypar_opt.execution.shardings import shardings
 from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
+from tests.execution.jax.steps import XLA_FLAGS
 from tests.execution.small_networks import chain, cnn, gpt
 
 
@@ -51,14 +52,13 @@ def test_an_exported_module_runs_where_hypar_opt_is_not(
     file.write_text(jax_module(plan))
     without = "import sys; sys.modules['hypar_opt'] = None; import runpy;"
     call = f"{without} runpy.run_path({str(file)!r}, run_name='__main__')"
-    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     done = subprocess.run(
         [sys.executable, "-I", "-c", call],
         capture_output=True,
         text=True,
         check=False,
         cwd=tmp_path,
-        env=environment,
+        env={**os.environ, "XLA_FLAGS": XLA_FLAGS},
     )
     assert done.returncode == 0, done.stderr
     first, *_, last = done.stdout.splitlines()

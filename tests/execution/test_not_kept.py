@@ -20,6 +20,7 @@ from hypar_opt.documents.document import validate
 from hypar_opt.execution.export import jax_module
 from hypar_opt.plan.plan import Plan, write_plan
 from hypar_opt.workload.network import Network
+from tests.execution.jax.steps import XLA_FLAGS
 from tests.execution.small_networks import chain, gpt
 from tests.onnx.graph_writer import EXPORTED
 
@@ -165,13 +166,12 @@ def test_a_module_computes_in_the_plans_element_type_and_moves_its_bytes(tmp_pat
         file.write_text(text.replace(f"DTYPE = jnp.{planned}\n", f"DTYPE = jnp.{kind}\n"))
         calls.append(f"runpy.run_path({str(file)!r}, run_name='__main__')")
         expected.append(plan.cost.total)
-    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     done = subprocess.run(
         [sys.executable, "-c", "; ".join(["import runpy", *calls])],
         capture_output=True,
         text=True,
         check=False,
-        env=environment,
+        env={**os.environ, "XLA_FLAGS": XLA_FLAGS},
     )
     assert done.returncode == 0, done.stderr
     totals = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("all ")]
@@ -182,4 +182,6 @@ def test_a_run_in_jax_says_whose_bytes_it_counts() -> None:
     """Its gradients are compared in single precision, whatever the plan's elements are."""
     pytest.importorskip("jax")
     plan = solved(chain(), element_bytes=2, levels=0)
+    environment = dict(os.environ)
     assert ho.run(plan, backend="jax").notes[0].endswith("the plan's elements have 2 bytes")
+    assert os.environ == environment

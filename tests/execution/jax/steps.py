@@ -1,7 +1,7 @@
-"""Run steps in JAX on virtual devices, in a process of their own: run with a JSON list of cases.
+"""Run steps in JAX on virtual devices, in a process of their own that reads lists of cases.
 
-XLA makes virtual devices once in a process, before jax is imported: tests have many cases run in
-one process, and read what each of them moved and how far its gradients were off.
+XLA makes virtual devices once in a process, before jax is imported: all tests have their cases run
+in one process, and read what each of them moved and how far its gradients were off.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,12 @@ from hypar_opt.workload.tensors import Workload, workload_of
 ROOT = Path(__file__).parents[3]
 DEVICES = 12
 
+# Machine code need not be fast: the passes that decide on collectives come before.
+XLA_FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+# Halves the time of compiling. Newer versions abort: a flag that they do not know.
+if Version(version("jaxlib")) < Version("0.11"):
+    XLA_FLAGS += " --xla_cpu_use_fusion_emitters=false"
+
 
 def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[dict[str, Any]]:
     """Return of each step what differs from the plan, in a process with virtual devices.
@@ -52,27 +59,28 @@ def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[
         }
         for number, (network, program) in enumerate(programs)
     ]
-    # Machine code need not be fast: the passes that decide on collectives come before.
-    flags = (
-        f"--xla_force_host_platform_device_count={DEVICES} --xla_backend_optimization_level=0"
-        " --xla_llvm_disable_expensive_passes=true"
-    )
-    # Halves the time of compiling. Newer versions abort: a flag that they do not know.
-    if Version(version("jaxlib")) < Version("0.11"):
-        flags += " --xla_cpu_use_fusion_emitters=false"
-    done = subprocess.run(
+    process = _process()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(cases) + "\n")
+    process.stdin.flush()
+    found = json.loads(process.stdout.readline() or '"the process has ended: see its errors"')
+    assert isinstance(found, list), found
+    return found
+
+
+@cache
+def _process() -> subprocess.Popen[str]:
+    """Start what runs the steps of all tests of this process: it imports jax once."""
+    flags = f"{XLA_FLAGS} --xla_force_host_platform_device_count={DEVICES}"
+    return subprocess.Popen(
         [sys.executable, "-m", "tests.execution.jax.steps"],
-        input=json.dumps(cases),
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        check=False,
         cwd=ROOT,
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert isinstance(found, list)
-    return found
 
 
 def result(
@@ -196,14 +204,15 @@ def _weights(sharded: ShardedNetwork, data: Data, workload: Workload) -> dict[in
 def main() -> None:
     import jax
 
-    found = []
-    for seed, case in enumerate(json.load(sys.stdin)):
-        network = Network.model_validate(case["network"])
-        workload = workload_of(network, case["batch"], CHOICES, shared_tensors=True)
-        program = Program(workload, case["rows"], Hierarchy(tuple(case["sizes"])))
-        found.append(result(network, program, seed, compare=case["compare"]))
-        jax.clear_caches()  # type: ignore[no-untyped-call]
-    print(json.dumps(found))
+    for line in sys.stdin:
+        found = []
+        for seed, case in enumerate(json.loads(line)):
+            network = Network.model_validate(case["network"])
+            workload = workload_of(network, case["batch"], CHOICES, shared_tensors=True)
+            program = Program(workload, case["rows"], Hierarchy(tuple(case["sizes"])))
+            found.append(result(network, program, seed, compare=case["compare"]))
+            jax.clear_caches()  # type: ignore[no-untyped-call]
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
