@@ -19,6 +19,7 @@ import hypar_opt as ho
 from hypar_opt.units import format_bytes
 from tests.cli.shell import written
 from tests.commands import command, ended
+from tests.execution.jax.steps import XLA_FLAGS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -91,8 +92,7 @@ def test_what_a_page_shows_is_what_happens(
                             stderr=subprocess.STDOUT,
                             text=True,
                             check=False,
-                            # Set by an exported module that the page imports.
-                            env={k: v for k, v in os.environ.items() if k != "XLA_FLAGS"},
+                            env={**os.environ, "XLA_FLAGS": XLA_FLAGS},
                         )
                         status, piped = done.returncode, done.stdout
                 # A page shows a refusal, its output's only line, on purpose.

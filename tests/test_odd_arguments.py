@@ -37,7 +37,7 @@ FUNCTIONS = {
 
 @cache
 def plan() -> ho.Plan:
-    return ho.solve("lenet-c", levels=1)
+    return ho.solve("lenet-c", levels=1, batch=2)
 
 
 def needed(name: str, folder: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from hypar_opt.cli.app import app
 from hypar_opt.hardware import arrays
 from tests.cli.shell import COMMAND, Shell, chain, hypar, piped
 from tests.clocks import until
-from tests.commands import ended
+from tests.commands import command, ended
 
 # What is printed.
 
@@ -39,23 +39,23 @@ def test_narrow_terminals_lose_no_column() -> None:
 
 def test_json_is_the_plan_and_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    done = hypar("solve", "cifar-c", "--json", "--output", str(file))
-    assert done.returncode == 0
-    assert done.stdout == file.read_text()
-    assert json.loads(done.stdout)["cost"]["total"] == 12_542_208
-    assert done.stderr.startswith("hypar-opt: warning: when run, this plan moves 20.31 MB")
+    done = command(["solve", "cifar-c", "--json", "--output", str(file)], tmp_path)
+    assert done.status == 0
+    assert done.output == file.read_text()
+    assert json.loads(done.output)["cost"]["total"] == 12_542_208
+    assert done.errors.startswith("hypar-opt: warning: when run, this plan moves 20.31 MB")
 
 
 def test_show_prices_a_plan_with_no_other_file_at_hand(tmp_path: Path) -> None:
     network, plan = chain(tmp_path, 1), tmp_path / "plan.json"
-    solved = hypar("solve", str(network), "--output", str(plan), "--levels", "2")
+    solved = command(["solve", str(network), "--output", str(plan), "--levels", "2"], tmp_path)
     network.unlink()
-    shown = hypar("show", str(plan), cwd=tmp_path)
-    assert (solved.returncode, shown.returncode) == (0, 0)
-    words = shown.stdout.split()
+    shown = command(["show", str(plan)], tmp_path)
+    assert (solved.status, shown.status) == (0, 0)
+    words = shown.output.split()
     # Word for word, but for whose claim it is.
-    assert " ".join(words).replace("(its file says ", "(") == " ".join(solved.stdout.split())
-    assert "chain: batch 256" in shown.stdout
+    assert " ".join(words).replace("(its file says ", "(") == " ".join(solved.output.split())
+    assert "chain: batch 256" in shown.output
 
 
 def test_rerun_gives_the_file_byte_for_byte_but_for_seconds_or_ends_with_1(
@@ -125,39 +125,40 @@ def test_a_module_and_a_version() -> None:
 def test_the_list_of_commands_has_the_start_of_each_ones_help() -> None:
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
-    for name, command in group.commands.items():
-        text = (command.help or "").partition("\n\n")[0]
-        assert (name, command.short_help) == (name, " ".join(text.split()))
+    for name, listed in group.commands.items():
+        text = (listed.help or "").partition("\n\n")[0]
+        assert (name, listed.short_help) == (name, " ".join(text.split()))
 
 
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        ("so", "solve"),
-        ("list n", "networks"),
-        ("list a", "arrays"),
-        ("show l", "lenet-c llama-70b llama-7b"),
-        ("solve VGG-", "VGG-a VGG-b VGG-c VGG-d VGG-e"),
-        ("solve sfc --solver d", "dp data"),
-        ("solve sfc --reading t", "text tables"),
-        ("solve sfc --cost t", "time"),
-        ("solve sfc --array hmc-torus-1", "hmc-torus-16"),
-        ("simulate sfc --array TPU-v4-4", "TPU-v4-4x4x4"),
-        ("simulate sfc --overlap g", "gradient"),
-        ("compare sfc --array hmc-htree-4,a100-4", "hmc-htree-4,a100-4x8"),
-        ("compare sfc --collective r", "ring"),
-    ],
-)
-def test_completion_in_a_real_bash(words: str, offered: str) -> None:
-    script = f"""
-    eval "$(_HYPAR_OPT_COMPLETE=source_bash hypar-opt)"
+OFFERED = {
+    "so": "solve",
+    "list n": "networks",
+    "list a": "arrays",
+    "show l": "lenet-c llama-70b llama-7b",
+    "solve VGG-": "VGG-a VGG-b VGG-c VGG-d VGG-e",
+    "solve sfc --solver d": "dp data",
+    "solve sfc --reading t": "text tables",
+    "solve sfc --cost t": "time",
+    "solve sfc --array hmc-torus-1": "hmc-torus-16",
+    "simulate sfc --array TPU-v4-4": "TPU-v4-4x4x4",
+    "simulate sfc --overlap g": "gradient",
+    "compare sfc --array hmc-htree-4,a100-4": "hmc-htree-4,a100-4x8",
+    "compare sfc --collective r": "ring",
+}
+
+
+def test_completion_in_a_real_bash() -> None:
+    script = 'eval "$(_HYPAR_OPT_COMPLETE=source_bash hypar-opt)"\n'
+    script += "function=$(complete -p hypar-opt | sed 's/.*-F \\([^ ]*\\) .*/\\1/')\n"
+    for words in OFFERED:
+        script += f"""
     COMP_WORDS=(hypar-opt {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
-    $(complete -p hypar-opt | sed 's/.*-F \\([^ ]*\\) .*/\\1/') hypar-opt
+    $function hypar-opt
     echo "${{COMPREPLY[@]}}"
     """
     env = os.environ | {"PATH": f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}"}
-    done = ended("bash", "-c", script, env=env)
-    assert done.stdout.split() == offered.split()
+    offered = ended("bash", "-c", script, env=env).stdout.splitlines()
+    assert [" ".join(line.split()) for line in offered] == list(OFFERED.values())
 
 
 # What is refused, and how a command ends.

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import hypar, written
+from tests.cli.shell import written
+from tests.commands import command
 
 MODULE = """
 from hypar_opt.costs.base import CostModel
@@ -54,8 +55,8 @@ KINDS = {
 
 
 @pytest.fixture
-def env(tmp_path: Path) -> dict[str, str]:
-    """An environment in which packages are installed that fail in every way, and two solvers."""
+def folder(tmp_path: Path) -> Path:
+    """A folder in which packages are installed that fail in every way, and two solvers."""
     lines = []
     for group, (_, _, half, _) in KINDS.items():
         lines += [
@@ -71,15 +72,16 @@ def env(tmp_path: Path) -> dict[str, str]:
         "leaves": "import sys\nsys.exit(0)\n",
         "shouts": "raise ValueError('\\x1b[31mred\\nof two lines')\n",
     }
-    return written(tmp_path, modules, lines)
+    written(tmp_path, modules, lines)
+    return tmp_path
 
 
 @pytest.mark.parametrize("group", KINDS)
-def test_what_cannot_be_loaded_is_listed_with_the_reason(group: str, env: dict[str, str]) -> None:
+def test_what_cannot_be_loaded_is_listed_with_the_reason(group: str, folder: Path) -> None:
     kind, base, half, lacks = KINDS[group]
-    listed = hypar("list", group, "--json", env=env)
-    assert listed.returncode == 0, listed.stderr
-    document = json.loads(listed.stdout)
+    listed = command(["list", group, "--json"], folder)
+    assert listed.status == 0, listed.errors
+    document = json.loads(listed.output)
     rows = {
         row["name"]: row["summary"]
         for row in (document["solvers"] if group == "solvers" else document)
@@ -98,36 +100,35 @@ def test_what_cannot_be_loaded_is_listed_with_the_reason(group: str, env: dict[s
     assert all(name in rows["half"] for name in lacks.split(", "))
     # Ours are there, with what they say of themselves.
     assert sum("cannot be loaded" in summary for summary in rows.values()) == 5
-    table = hypar("list", group, env=env)
-    assert table.returncode == 0
-    assert "\x1b" not in table.stdout
+    table = command(["list", group], folder)
+    assert table.status == 0
+    assert "\x1b" not in table.output
 
 
 @pytest.mark.parametrize("name", ["leaves", "shouts", "number", "none", "half"])
-def test_a_solver_or_cost_that_cannot_be_loaded_is_one_line(name: str, env: dict[str, str]) -> None:
+def test_a_solver_or_cost_that_cannot_be_loaded_is_one_line(name: str, folder: Path) -> None:
     for option in ("solver", "cost"):
-        done = hypar("solve", "sfc", f"--{option}", name, env=env)
-        assert done.returncode == 2
-        assert done.stdout == ""
-        (line,) = done.stderr.splitlines()
+        done = command(["solve", "sfc", f"--{option}", name], folder)
+        assert (done.status, done.output) == (2, "")
+        (line,) = done.errors.splitlines()
         assert line.startswith(f"hypar-opt: {option} {name!r} cannot be loaded from ")
 
 
-def test_a_solver_that_fails_at_work_is_named(env: dict[str, str]) -> None:
-    done = hypar("solve", "sfc", "--solver", "raising", env=env)
-    assert done.returncode == 2
+def test_a_solver_that_fails_at_work_is_named(folder: Path) -> None:
+    done = command(["solve", "sfc", "--solver", "raising"], folder)
+    assert done.status == 2
     reason = r"KeyError: 'two\nlines \x1b[31m'"
-    assert done.stderr == f"hypar-opt: solver 'raising' on SFC: failed: {reason}" + "\n"
+    assert done.errors == f"hypar-opt: solver 'raising' on SFC: failed: {reason}" + "\n"
 
 
-def test_a_solver_of_theirs_takes_part_and_is_checked(env: dict[str, str]) -> None:
-    zeros = hypar("solve", "sfc", "--solver", "zeros", "--json", env=env)
-    assert json.loads(zeros.stdout)["parallelism"] == [["data"] * 4] * 4
-    liar = hypar("solve", "sfc", "--solver", "liar", env=env)
-    assert liar.returncode == 1
-    assert "solver 'liar' on SFC: claims 0, its assignment costs" in liar.stderr
+def test_a_solver_of_theirs_takes_part_and_is_checked(folder: Path) -> None:
+    zeros = command(["solve", "sfc", "--solver", "zeros", "--json"], folder)
+    assert json.loads(zeros.output)["parallelism"] == [["data"] * 4] * 4
+    liar = command(["solve", "sfc", "--solver", "liar"], folder)
+    assert liar.status == 1
+    assert "solver 'liar' on SFC: claims 0, its assignment costs" in liar.errors
 
 
-def test_ours_work_beside_theirs(env: dict[str, str]) -> None:
-    own = hypar("solve", "sfc", "--solver", "dp", "--json", env=env)
-    assert json.loads(own.stdout)["solver"]["status"] == "optimal"
+def test_ours_work_beside_theirs(folder: Path) -> None:
+    own = command(["solve", "sfc", "--solver", "dp", "--json"], folder)
+    assert json.loads(own.output)["solver"]["status"] == "optimal"

@@ -19,6 +19,7 @@ from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array, read_array
 from hypar_opt.hardware.arrays import find_array
+from tests.cli.shell import written
 from tests.hardware.cubes import CUBES, LINK, cubes
 
 
@@ -188,11 +189,7 @@ except InputError as error:
 
 def test_an_installed_packages_topology_is_used_like_ours(tmp_path: Path) -> None:
     """A fresh interpreter, in which another package adds the kind ``star``."""
-    (tmp_path / "theirs.py").write_text(THEIRS)
-    info = tmp_path / "theirs-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[hypar_opt.topologies]\nstar = theirs:Star\n")
+    written(tmp_path, {"theirs": THEIRS}, ["[hypar_opt.topologies]", "star = theirs:Star"])
     head, _, tail = CUBES.partition("[topology]")
     star = '[topology]\nkind = "star"\nrays = 4\nlink = { bandwidth = "1 GB/s" }\n'
     (tmp_path / "star.toml").write_text(head + star + tail[tail.index("[energy]") :])

@@ -23,16 +23,17 @@ from hypar_opt.paper.rows import Measure, published
 from hypar_opt.paper.surfaces import lenet_surface, vgg_a_surface
 from hypar_opt.paper.verdicts import is_unexpected, judge, rule_of, rules
 from hypar_opt.pipeline import solve
-from tests.cli.shell import hypar
+from tests.commands import command
+from tests.paper.reproduced import reproduced
 
 Capture = pytest.CaptureFixture[str]
 Rows = dict[str, list[PaperRow]]
 KEYS = ["label", "reading", "ours", "printed", "ratio", "verdict", "reason"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def rows() -> Rows:
-    return paper.reproduce()
+    return reproduced()
 
 
 def those(rows: Rows, figure: str, pattern: str, reading: str = "figures") -> list[PaperRow]:
@@ -357,10 +358,10 @@ def test_figures_that_are_named_come_in_the_papers_order_and_once(capsys: Captur
     assert sum(found["counts"].values()) == 88
 
 
-def test_a_row_a_figure_and_the_worst_verdict_below_it() -> None:
-    done = hypar("reproduce", "fig10", "fig9")
-    assert (done.returncode, done.stderr) == (0, "")
-    _, _, nine, ten, *rest = done.stdout.splitlines()
+def test_a_row_a_figure_and_the_worst_verdict_below_it(tmp_path: Path) -> None:
+    done = command(["reproduce", "fig10", "fig9"], tmp_path)
+    assert (done.status, done.errors) == (0, "")
+    _, _, nine, ten, *rest = done.output.splitlines()
     assert nine.split() == ["fig9", "8", "6", "2", "-", "-", "-", "+2.89%"]
     assert ten.split() == ["fig10", "12", "7", "1", "2", "-", "2", "+1.75%"]
     text = " ".join(rest)
@@ -368,10 +369,10 @@ def test_a_row_a_figure_and_the_worst_verdict_below_it() -> None:
     assert "fig10: 2 off, cause unknown: model parallelism at any one level" in text
 
 
-def test_all_rows_with_the_reasons_below_them() -> None:
-    done = hypar("reproduce", "fig10", "--rows")
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+def test_all_rows_with_the_reasons_below_them(tmp_path: Path) -> None:
+    done = command(["reproduce", "fig10", "--rows"], tmp_path)
+    assert (done.status, done.errors) == (0, "")
+    lines = done.output.splitlines()
     assert lines[0] == paper.TITLES["fig10"]
     assert lines[1].split() == ["reading", "ours", "printed", "ratio", "verdict"]
     assert lines[2].split() == ["VGG-A", "hypar", "figures", "4.973", "4.97", "1.001", "equal"]

@@ -32,6 +32,7 @@ from matplotlib.text import Text
 from hypar_opt.report import pictures
 from hypar_opt.report.glyphs import MODEL_SYMBOL
 from hypar_opt.units import format_bytes, format_cost
+from tests.paper.reproduced import reproduced
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -49,13 +50,6 @@ class Row:
 def step(network: str, array: str = "hmc-htree-16", overlap: str = "none") -> Any:
     plan = ho.solve(network, array=array, reading="figures")
     return ho.simulate(plan, overlap=overlap, trace=True)
-
-
-@cache
-def reproduced() -> dict[str, Any]:
-    from hypar_opt.paper import reproduce
-
-    return dict(reproduce(f"fig{n}" for n in range(5, 14)))
 
 
 def words(figure: Figure) -> list[str]:

@@ -27,7 +27,7 @@ BATCHES, EACH = 20, 100
 EXACT = tuple(name for name in SOLVERS if SOLVERS[name].searches)
 
 
-@pytest.mark.parametrize("batch", slow_after(2, range(BATCHES)))
+@pytest.mark.parametrize("batch", slow_after(1, range(BATCHES)))
 def test_exact_solvers_find_one_plan_and_certificates_prove_just_the_optima(batch: int) -> None:
     rng = Random(batch)
     for number in range(EACH):

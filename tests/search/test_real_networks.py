@@ -20,11 +20,12 @@ from hypar_opt.solvers.backends.process import SolverProcess
 from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.solvers.cp_sat.search import CpSatSearch
 from hypar_opt.solvers.ilp.minimise import Session, minimise
+from tests.slow import slow_after
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 NINE = sorted(path.stem.removeprefix("light_") for path in LIGHT.glob("*.onnx"))
 OPTIONS = SolverOptions()
-BATCHES = (32, 256, 4096)
+BATCHES = (256, 32, 4096)
 
 
 @cache
@@ -70,7 +71,7 @@ def test_transformers_are_narrow(name: str) -> None:
     assert [dict(model)["width"] for model in plan.solver.statistics] == [2]
 
 
-@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("batch", slow_after(1, BATCHES))
 @pytest.mark.parametrize("name", NINE)
 def test_programs_find_the_same_optimum(name: str, batch: int) -> None:
     """The tables of four levels, which begin with those of fewer; and of all levels together."""

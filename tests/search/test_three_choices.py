@@ -36,10 +36,9 @@ THREE: dict[str, Any] = {"choices": CHOICES, "reading": "executed"}
 )
 def test_optima_on_sixteen_accelerators(network: str, three: int, two: int | None) -> None:
     """At batch 256; of two choices to 0.1 MB."""
-    for solver in ("dp", "cpsat") if network == "sfc" else ("dp",):
-        plan = ho.solve(network, levels=4, search="joint", solver=solver, **THREE)
-        assert (plan.cost.total, plan.solver.status) == (three, "optimal")
-        assert plan.cost.executed_bytes == three
+    plan = ho.solve(network, levels=4, search="joint", **THREE)
+    assert (plan.cost.total, plan.solver.status) == (three, "optimal")
+    assert plan.cost.executed_bytes == three
     if two is not None:
         plan = ho.solve(network, levels=4, search="joint", reading="executed")
         assert abs(plan.cost.total - two) < 50_000

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,8 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.studies.random_networks import random_networks
+from tests.cli.shell import written
+from tests.commands import command
 
 ALL = "dp,cut,ilp,cpsat,brute"
 
@@ -147,7 +146,7 @@ def test_solvers_agree_on_random_networks(capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_third_partys_solver_takes_part_and_a_liar_is_found(tmp_path: Path) -> None:
     """One arrives by its entry point and claims optima that it does not have."""
-    (tmp_path / "theirs.py").write_text(
+    module = (
         "from hypar_opt.solvers.base import Solver, SolveResult, Status\n"
         "from hypar_opt.instance.pricing import price_table\n"
         "class Boaster(Solver):\n"
@@ -157,18 +156,8 @@ def test_a_third_partys_solver_takes_part_and_a_liar_is_found(tmp_path: Path) ->
         "        cost = price_table(table, zeros)\n"
         "        return SolveResult(zeros, cost, Status.OPTIMAL, cost)\n"
     )
-    info = tmp_path / "theirs-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[hypar_opt.solvers]\nboaster = theirs:Boaster\n")
-    command = Path(sys.executable).with_name("hypar-opt")
-    done = subprocess.run(
-        [command, "verify", "lenet-c", "--solvers", "dp,boaster", "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )
-    assert done.returncode == 1
-    assert {row["verdict"] for row in json.loads(done.stdout)} == {"disagrees"}
-    assert "4 of 4 disagree; first dp on Lenet-c, levelwise" in done.stderr
+    written(tmp_path, {"theirs": module}, ["[hypar_opt.solvers]", "boaster = theirs:Boaster"])
+    done = command(["verify", "lenet-c", "--solvers", "dp,boaster", "--json"], tmp_path)
+    assert done.status == 1
+    assert {row["verdict"] for row in json.loads(done.output)} == {"disagrees"}
+    assert "4 of 4 disagree; first dp on Lenet-c, levelwise" in done.errors
