@@ -249,6 +249,11 @@ def test_bars_without_a_baseline_stand_on_a_power_of_ten() -> None:
     assert pictures.bars([], {}).axes
 
 
+def test_a_legend_of_many_names_takes_as_many_rows_as_it_needs() -> None:
+    names = [f"the plan number {n}" for n in range(9)]
+    assert is_whole(pictures.bars(["one"], {name: [1.5] for name in names}, baseline=1))
+
+
 def grid() -> NDArray[np.float64]:
     values = np.arange(12, dtype=float).reshape(3, 4)
     values[0, 2] = 11.0  # ties with the last

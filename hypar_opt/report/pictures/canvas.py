@@ -125,10 +125,15 @@ def paler(color: str, share: float = 0.7) -> tuple[float, float, float]:
 
 
 def add_legend(figure: Figure, title: str, handles: list[Any], **options: Any) -> None:
-    """Put the title, and below it the legend, above the axes."""
-    defaults = {"loc": "outside upper left", "ncols": max(len(handles), 1), "columnspacing": 1.4}
-    legend = figure.legend(handles=handles, title=title, **{**defaults, **options})
-    legend.set_alignment("left")
+    """Put the title, and below it the legend, above the axes, in as many columns as fit."""
+    options = {"loc": "outside upper left", "columnspacing": 1.4, **options}
+    for columns in range(options.pop("ncols", max(len(handles), 1)), 0, -1):
+        legend = figure.legend(handles=handles, title=title, ncols=columns, **options)
+        legend.set_alignment("left")
+        if legend.get_window_extent().width <= figure.bbox.width:
+            break
+        if columns > 1:
+            legend.remove()
 
 
 def save(figure: Figure, path: str | Path) -> None:
