@@ -5,11 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar, cast
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from hypar_opt.errors import HyparError, UnknownNameError
 
+if TYPE_CHECKING:
+    from types import TracebackType
+
 T = TypeVar("T")
+
+_plug_ins: dict[tuple[str, str], str] = {}
+"""Loaded classes of other packages, by module and name: ``cost 'dollars'``."""
+
+
+def plug_in_of(traceback: TracebackType | None) -> str | None:
+    """Return the plug-in whose method raised an exception, or called what did; None if none."""
+    frames = [frame for frame, _ in walk_tb(traceback)]
+    names = ((f.f_globals.get("__name__"), f.f_code.co_qualname.split(".")[0]) for f in frames)
+    return next((_plug_ins[name] for name in names if name in _plug_ins), None)
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -67,6 +81,7 @@ class Registry(Mapping[str, T], Generic[T]):
         if problem is not None:
             where = f"cannot be loaded from {entry.value!r}"
             raise HyparError(f"{self._kind} {name!r} {where}: {problem}")
+        _plug_ins[entry.module, entry.attr] = f"{self._kind} {name!r}"
         return cast(T, loaded)
 
     def _lacks(self, loaded: object) -> str | None:

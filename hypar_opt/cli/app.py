@@ -13,7 +13,7 @@ import typer
 
 from hypar_opt.cli import output
 from hypar_opt.cli.commands import Commands
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, printable
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
@@ -68,6 +68,13 @@ def run(args: list[str]) -> int:
         # numpy names the amount, in one line; others say nothing.
         wanted = f": {error}" if str(error).isprintable() and str(error) else ""
         return _fail(f"out of memory{wanted}", 2)
+    except Exception as error:
+        from hypar_opt.registry import plug_in_of
+
+        plug_in = plug_in_of(error.__traceback__)
+        if plug_in is None:
+            raise
+        return _fail(printable(f"{plug_in} failed: {type(error).__name__}: {error}"), 2)
     return status if isinstance(status, int) else 0
 
 

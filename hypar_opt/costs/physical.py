@@ -182,7 +182,8 @@ def array_of(problem: Problem) -> tuple[Array, tuple[int, ...]]:
     """
     cost = argument("cost", problem.cost)
     if problem.array is None or problem.placement is None:
-        raise HyparError(f"{cost} needs an array: {ARRAY}")
+        levels = f" of the levels {','.join(map(str, problem.parts))}" if problem.parts else ""
+        raise HyparError(f"{cost} needs an array{levels}: {ARRAY}")
     if problem.level_weights:
         raise HyparError(
             f"{argument('level_weights')} goes with {argument('cost', 'bytes')}; with {cost} the"

@@ -326,10 +326,10 @@ class Plan(Displayed, ProblemFields):
 
     def __repr__(self) -> str:
         solver, cost = self.solver, self.cost
-        where = f"on {self.array.name}" if self.array else f"{self.levels} levels"
         return (
-            f"<Plan of {self.network.name}: batch {self.batch}, {where}, reading {cost.reading},"
-            f" {solver.name} {solver.search}, {format_cost(cost.total, cost.unit)}>"
+            f"<Plan of {self.network.name}: batch {self.batch}, {self.place},"
+            f" reading {cost.reading}, {solver.name} {solver.search},"
+            f" {format_cost(cost.total, cost.unit)}>"
         )
 
     __str__ = __repr__

@@ -276,6 +276,14 @@ class ProblemFields(Document):
         """
         return self.array is not None and not arrays.is_papers(self.array.description)
 
+    @property
+    def place(self) -> str:
+        """The array, ``on h100-8x8``, or the levels, ``4 levels`` or ``levels of 2 x 3 parts``."""
+        if self.array:
+            return f"on {self.array.name}"
+        sizes = " x ".join(map(str, self.hierarchy.sizes))
+        return f"levels of {sizes} parts" if self.parts else f"{self.levels} levels"
+
     def placed(self, placement: tuple[int, ...]) -> Self:
         """Return the problem with its levels placed otherwise on its array."""
         assert self.array is not None
@@ -338,9 +346,8 @@ class Problem(ProblemFields):
     reading: str = "text"
 
     def __repr__(self) -> str:
-        where = f"on {self.array.name}" if self.array else f"{self.levels} levels"
         return (
-            f"<Problem: batch {self.batch:,}, {where}, {', '.join(self.choices)}, the least"
+            f"<Problem: batch {self.batch:,}, {self.place}, {', '.join(self.choices)}, the least"
             f" {self.cost} by the reading {self.reading}{self.constraints.within}>"
         )
 

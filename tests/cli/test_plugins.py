@@ -12,6 +12,7 @@ from tests.commands import command
 
 MODULE = """
 from hypar_opt.costs.base import CostModel
+from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.hardware.topologies.base import Topology
 from hypar_opt.solvers.base import Solver, SolveResult, Status
 from hypar_opt.workload.operators.base import Operator
@@ -25,6 +26,9 @@ class HalfOperator(Operator): pass
 class Raising(Solver):
     summary = "raises"
     def solve(self, table, options):
+        raise KeyError("two\\nlines \\x1b[31m")
+class RaisingCost(CommunicationCost):
+    def node(self, *args):
         raise KeyError("two\\nlines \\x1b[31m")
 class Zeros(Solver):
     summary = "all zeros"
@@ -67,6 +71,8 @@ def folder(tmp_path: Path) -> Path:
         if group == "solvers":
             lines += ["raising = theirs:Raising", "zeros = theirs:Zeros", "liar = theirs:Liar"]
             lines += ["dp = theirs:Liar"]
+        if group == "costs":
+            lines += ["raising = theirs:RaisingCost"]
     modules = {
         "theirs": MODULE,
         "leaves": "import sys\nsys.exit(0)\n",
@@ -114,11 +120,14 @@ def test_a_solver_or_cost_that_cannot_be_loaded_is_one_line(name: str, folder: P
         assert line.startswith(f"hypar-opt: {option} {name!r} cannot be loaded from ")
 
 
-def test_a_solver_that_fails_at_work_is_named(folder: Path) -> None:
-    done = command(["solve", "sfc", "--solver", "raising"], folder)
-    assert done.status == 2
-    reason = r"KeyError: 'two\nlines \x1b[31m'"
-    assert done.errors == f"hypar-opt: solver 'raising' on SFC: failed: {reason}" + "\n"
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [("solver", "solver 'raising' on SFC: failed"), ("cost", "cost 'raising' failed")],
+)
+def test_what_fails_at_work_is_named(option: str, said: str, folder: Path) -> None:
+    done = command(["solve", "sfc", f"--{option}", "raising"], folder)
+    assert (done.status, done.output) == (2, "")
+    assert done.errors == rf"hypar-opt: {said}: KeyError: 'two\nlines \x1b[31m'" + "\n"
 
 
 def test_a_solver_of_theirs_takes_part_and_is_checked(folder: Path) -> None:

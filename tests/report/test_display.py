@@ -169,6 +169,7 @@ def test_each_result_is_one_short_line() -> None:
     assert repr(plan()) == (
         "<Plan of Lenet-c: batch 256, on hmc-htree-4, reading text, dp joint, 5.076 MB>"
     )
+    assert "batch 6, levels of 2 x 3 parts," in repr(ho.solve("sfc", batch=6, hierarchy=(6,)))
 
 
 def test_every_public_result_shows_itself_and_is_documented() -> None:

@@ -231,6 +231,10 @@ def test_a_plan_of_six_nodes_of_eight_is_written_read_and_run(tmp_path: Path) ->
             "--objective time needs an array of the levels 3",
         ),
         (
+            ["solve", "sfc", "--hierarchy", "3", "--batch", "3", "--cost", "time"],
+            "--cost time needs an array of the levels 3: --array NAME|FILE",
+        ),
+        (
             ["solve", "sfc", "--hierarchy", "3", "--batch", "3", "--reading", "text"],
             "need --reading",
         ),
