@@ -32,8 +32,9 @@ demo: $(VENV)/.installed
 # The runner's summary comes last.
 test: lint suite
 
-# There is a worker for each core, and threads of BLAS would only compete with them.
-PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --quiet
+# There is a worker for each core, and threads of BLAS would only compete with them. Compiled modules
+# are kept for the hundred processes that tests start.
+PYTEST = OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal --quiet
 suite: $(VENV)/.installed-dev
 	$(PYTEST) $(if $(MARK),-rs -m "$(MARK)")
 

@@ -127,10 +127,11 @@ PRESENT = [page for page in PAGES if page.parent.name != "decisions"]
 def test_modules_and_files_that_a_page_names_exist(page: Path) -> None:
     """``hypar_opt.room.module.name`` can be imported; ``room/module.py`` is a file.
 
-    A decision names what there was when it was taken.
+    So can what pages of the interface show. A decision names what there was when it was taken.
     """
     text = page.read_text()
-    for name in re.findall(r"`(hypar_opt(?:\.\w+)+)(?:\(.*?\))?`", text):
+    names = re.findall(r"`(hypar_opt(?:\.\w+)+)(?:\(.*?\))?`", text)
+    for name in [*names, *re.findall(r"^\.\. auto\w+:: (hypar_opt\.\S+)", text, re.M)]:
         assert name in ENTRY_POINTS or pkgutil.resolve_name(name) is not None
     for path in re.findall(r"`([\w.-]+(?:/[\w.-]+)+\.(?:py|toml))`", text):
         assert (ROOT / path).exists() or (ROOT / "hypar_opt" / path).exists(), path

@@ -6,7 +6,7 @@ import ast
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -88,6 +88,7 @@ def numbered(names: list[str]) -> list[int]:
 PLAIN = [f"layer{number}" for number in range(9)]
 
 
+@settings(max_examples=30)
 @given(st.lists(NAMES, min_size=9, max_size=9, unique=True), NAMES, st.integers(0, 9))
 def test_names_change_nothing_but_names(names: list[str], title: str, seed: int) -> None:
     """Statements and their variables are those of plain names, and the tables have the names."""

@@ -49,7 +49,7 @@ def pooled(kind: str, size: int, extent: int) -> dict[str, Any]:
     return {"input": {"channels": 4, "height": extent, "width": extent}, "layer": [layer]}
 
 
-@pytest.mark.parametrize("part", slow_after(2, range(4)))
+@pytest.mark.parametrize("part", slow_after(1, range(4)))
 def test_no_run_takes_more_than_the_estimate(part: int) -> None:
     """Of any kinds of layers, on up to 8 devices, in batches that outweigh Python's objects."""
     ran = 0
@@ -69,19 +69,19 @@ def test_no_run_takes_more_than_the_estimate(part: int) -> None:
 
 LARGE_WEIGHTS: dict[str, dict[str, Any]] = {
     "one": {
-        "input": {"features": 1000},
-        "layer": [{"name": "fc", "kind": "fc", "units": 1000}],
+        "input": {"features": 400},
+        "layer": [{"name": "fc", "kind": "fc", "units": 400}],
     },
     "several": {
-        "input": {"features": 500},
-        "layer": [{"name": f"fc{n}", "kind": "fc", "units": 500} for n in range(4)],
+        "input": {"features": 250},
+        "layer": [{"name": f"fc{n}", "kind": "fc", "units": 250} for n in range(4)],
     },
     "tied": {
         "schema": "hypar-opt/network/2",
-        "input": {"tokens": 4, "vocabulary": 2000},
+        "input": {"tokens": 4, "vocabulary": 800},
         "layer": [
-            {"name": "table", "kind": "embedding", "features": 300},
-            {"name": "head", "kind": "linear", "units": 2000, "tied": "table", "bias": False},
+            {"name": "table", "kind": "embedding", "features": 120},
+            {"name": "head", "kind": "linear", "units": 800, "tied": "table", "bias": False},
             {"name": "loss", "kind": "output"},
         ],
     },

@@ -229,7 +229,7 @@ def cases(block: int, count: int, *costs: str) -> Iterator[tuple[int, Case]]:
             yield seed, case
 
 
-@pytest.mark.parametrize("block", slow_after(2, range(BLOCKS)))
+@pytest.mark.parametrize("block", slow_after(1, range(BLOCKS)))
 def test_the_least_of_all_plans_is_found_and_proved(block: int) -> None:
     """In time, energy and bytes; of equals every exact solver returns the first."""
     for seed, case in cases(block, 300, "time", "time", "energy", "bytes"):
@@ -251,7 +251,7 @@ def test_the_least_of_all_plans_is_found_and_proved(block: int) -> None:
             check_certificate(plan, certify(plan))
 
 
-@pytest.mark.parametrize("block", slow_after(2, range(BLOCKS)))
+@pytest.mark.parametrize("block", slow_after(1, range(BLOCKS)))
 def test_the_least_of_all_plans_within_a_memory_is_found_and_the_smallest_memory_fits(
     block: int,
 ) -> None:
