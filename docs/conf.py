@@ -38,9 +38,11 @@ maximum_signature_line_length = 80
 nitpick_ignore_regex = [
     ("py:.*", r"(collections\.abc|fractions|matplotlib|networkx|numpy|nx|pathlib)\..+"),
     ("py:.*", r"(pydantic|typing)\..+"),
-    ("py:class", r"(Fraction|Map|NDArray|np\..+)"),  # as a NamedTuple writes them
-    ("py:.*", r"(Sizes|Task|hypar_opt\.report\.pictures\.paper_rows\.DrawnRow)"),
-    ("py:class", r"(hypar_opt\.display\.)?Entry"),
+    # As a NamedTuple writes them.
+    ("py:class", r"(Axes|Fraction|FrozenDict|Map|NDArray|StoredLayout|np\..+)"),
+    ("py:.*", r"(Sizes|Task|hypar_opt\.report\.pictures\.paper\.DrawnRow)"),
+    ("py:class", r"hypar_opt\.(frozen\.FrozenDict|results\.Entry|workload\.layouts\.Layouts)"),
+    ("py:class", "Entry"),
 ]
 
 html_theme = "furo"

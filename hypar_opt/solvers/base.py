@@ -25,7 +25,7 @@ Table = CostTable | ThresholdTable | FactoredTable | ClassTable
 
 
 MEMORY = "memory"
-"""The value of `SolveResult.stopped_by` where a proof needs more memory than is allowed."""
+"""The ``stopped_by`` of a `SolveResult` where a proof needs more memory than is allowed."""
 
 CAPACITY = (
     "the cheapest assignment exceeds the capacity, which is supported on chains only; this graph is"

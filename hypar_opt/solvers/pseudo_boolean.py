@@ -134,12 +134,3 @@ def _expanded(graph: PairGraph, pairs: Integers) -> tuple[int, Integers, Integer
     np.add.at(linear, graph.ends[:, 1], target - both_first)
     np.add.at(quadratic, graph.pair_of, both_first + both_second - target - source)
     return sum(both_first.tolist()), linear, quadratic
-
-
-def charges_unlike_less(function: PseudoBoolean) -> str | None:
-    """Return two layers that cost less with unlike choices than with like ones, if any."""
-    positive = np.flatnonzero(function.quadratic > 0)
-    if not len(positive):
-        return None
-    low, high = function.graph.low[positive[0]], function.graph.high[positive[0]]
-    return f"layers {low} and {high}"

@@ -77,11 +77,6 @@ class LayerTensors:
         """E_{l+1} as it arrives from the next layer: as large as the pooled feature map."""
         return self.pooled
 
-    @property
-    def output_error(self) -> Shape:
-        """E_{l+1} before pooling, propagated back through the pool."""
-        return self.output
-
     def _shape(self, axes: Sequence[str]) -> Shape:
         return tuple(self.sizes[axis] for axis in axes if axis in self.sizes)
 

@@ -91,7 +91,7 @@ COSTS = (
         "costs/compute",
         "load = 2 * load + problem.constraints.optimizer_bytes(element_bytes) * shard",
         "load = 2 * load",
-        ("costs/test_time",),
+        ("proofs/test_proof_tables",),
     ),
     Mutant(
         "a ring's bytes cross the links of a pair",

@@ -30,6 +30,7 @@ from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import _cores as cores
 from hypar_opt.studies.sweep.run import is_solved_together
 from hypar_opt.studies.sweep.spec import read_spec
+from tests.cli.shell import written
 from tests.clocks import until
 
 COMMAND = Path(sys.executable).with_name("hypar-opt")
@@ -47,7 +48,7 @@ LONG = """
 schema = "hypar-opt/sweep/1"
 networks = ["lenet-c", "vgg-a"]
 batches = [64, 256, 512, 1024]
-arrays = ["hmc-htree-32", "hmc-torus-32"]
+arrays = ["hmc-htree-4", "hmc-torus-4"]
 overlap = ["none", "gradient"]
 solvers = ["gated"]
 """
@@ -71,13 +72,8 @@ class Gated(DynamicProgramming):
 @pytest.fixture
 def gated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The environment in which processes find that solver; return the file that frees it."""
-    info = tmp_path / "gated-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gated\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[hypar_opt.solvers]\ngated = gated:Gated\n")
-    (tmp_path / "gated.py").write_text(GATED)
-    path = filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    env = written(tmp_path, {"gated": GATED}, ["[hypar_opt.solvers]", "gated = gated:Gated"])
+    monkeypatch.setenv("PYTHONPATH", env["PYTHONPATH"])
     monkeypatch.setenv("GATED", str(tmp_path))
     return tmp_path / "open"
 

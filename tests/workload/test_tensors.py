@@ -20,7 +20,6 @@ def test_tensors_of_a_batch(network: ho.Network, batch: int) -> None:
         assert layer.input[0] == layer.output[0] == layer.pooled[0] == batch
         assert layer.gradient == layer.weight
         assert layer.error == layer.pooled
-        assert layer.output_error == layer.output
         assert layer.input_error == layer.input
 
 
