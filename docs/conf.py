@@ -38,7 +38,8 @@ maximum_signature_line_length = 80
 nitpick_ignore_regex = [
     ("py:.*", r"(collections\.abc|fractions|matplotlib|networkx|numpy|nx|pathlib)\..+"),
     ("py:.*", r"(pydantic|typing)\..+"),
-    # As a NamedTuple writes them.
+    # As a NamedTuple or a type variable writes them.
+    ("py:class", r"hypar_opt\.hierarchy\.Numbers"),
     ("py:class", r"(Axes|Fraction|FrozenDict|Map|NDArray|StoredLayout|np\..+)"),
     ("py:.*", r"(Sizes|Task|hypar_opt\.report\.pictures\.paper\.DrawnRow)"),
     ("py:class", r"hypar_opt\.(frozen\.FrozenDict|results\.Entry|workload\.layouts\.Layouts)"),

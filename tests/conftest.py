@@ -1,7 +1,10 @@
 import gc
 import signal
 
+import pytest
 from hypothesis import Phase, settings
+
+from tests.cli.shell import Shell
 
 # Thousands of collected tests live to the end: without them each collection of garbage is shorter.
 gc.disable()
@@ -25,3 +28,8 @@ settings.load_profile("hypar")
 # are to be noticed.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(monkeypatch, capsys)

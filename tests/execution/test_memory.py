@@ -18,6 +18,7 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
+from tests.cli.shell import Shell
 from tests.execution.drawn import drawn_network, drawn_programs
 from tests.limited import GIB, limited
 from tests.slow import slow_after
@@ -127,11 +128,9 @@ def plan(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("more", [(), ("--backend", "jax"), ("--scale-down",)])
 def test_a_refusal_names_a_limit_that_is_enough(
-    more: tuple[str, ...], plan: str, capsys: pytest.CaptureFixture[str]
+    more: tuple[str, ...], plan: str, shell: Shell
 ) -> None:
-    assert run_command(["run", plan, *more, "--max-memory", "1kB"]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
+    said = shell.refused("run", plan, *more, "--max-memory", "1kB")
     assert ("--scale-down runs" in said) == ("--scale-down" not in more)
     _, _, after = said.partition("--max-memory ")
     enough = after.split()[0]
@@ -139,14 +138,8 @@ def test_a_refusal_names_a_limit_that_is_enough(
 
 
 @pytest.mark.parametrize("odd", ["", "8", "eight", "-1", "0", "1e9", "8 XB"])
-def test_what_is_no_memory_is_refused_by_name(
-    odd: str, plan: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_command(["run", plan, "--max-memory", odd]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("hypar-opt: ")
-    assert "max-memory" in said
-    assert said.count("\n") == 1
+def test_what_is_no_memory_is_refused_by_name(odd: str, plan: str, shell: Shell) -> None:
+    assert "max-memory" in shell.refused("run", plan, "--max-memory", odd)
 
 
 @pytest.mark.parametrize("odd", [1.5, True, [8], None, 0])

@@ -23,6 +23,7 @@ from hypar_opt.paper.rows import Measure, published
 from hypar_opt.paper.surfaces import lenet_surface, vgg_a_surface
 from hypar_opt.paper.verdicts import is_unexpected, judge, rule_of, rules
 from hypar_opt.pipeline import solve
+from tests.cli.shell import Shell
 from tests.commands import command
 from tests.paper.reproduced import reproduced
 
@@ -409,12 +410,9 @@ def test_another_reading_is_asked_alone_and_nothing_is_listed_of_it(capsys: Capt
     assert "unknown reading 'txt': did you mean text?" in capsys.readouterr().err
 
 
-def test_an_unknown_figure_is_one_line_with_the_nearest_name(capsys: Capture) -> None:
-    assert run(["reproduce", "fig14"]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert "unknown figure 'fig14': did you mean fig13?" in err
+def test_an_unknown_figure_is_one_line_with_the_nearest_name(shell: Shell) -> None:
+    said = shell.refused("reproduce", "fig14")
+    assert said.startswith("unknown figure 'fig14': did you mean fig13?")
     with pytest.raises(UnknownNameError, match="known: tables, fig5"):
         paper.reproduce(["figure"])
 

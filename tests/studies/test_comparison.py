@@ -18,6 +18,7 @@ from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.comparison import AMOUNTS, PLANS, disagreements, warnings_of_rows
 from hypar_opt.studies.megatron import degrees, megatron_pins, tensor_parallelism
 from hypar_opt.workload.parallelism import CHOICES
+from tests.cli.shell import Shell
 from tests.hardware.cubes import CUBES, cubes
 from tests.report.test_graph_reports import GPT
 from tests.strategies.arrays import AS_THE_PAPER
@@ -292,13 +293,8 @@ def test_without_an_array_plans_are_compared_by_their_bytes(name: str, tmp_path:
         (["--hierarchy", "2,2", "--array", "a100-4x8"], "--levels should be 5"),
     ],
 )
-def test_what_needs_an_array_or_halves_says_so(
-    call: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["compare", "sfc", "--batch", "12", *call]) == 2
-    errors = capsys.readouterr().err
-    assert said in errors
-    assert errors.count("\n") == 1
+def test_what_needs_an_array_or_halves_says_so(call: list[str], said: str, shell: Shell) -> None:
+    assert said in shell.refused("compare", "sfc", "--batch", "12", *call)
 
 
 def test_a_hierarchy_of_halves_is_compared_on_the_papers_array(
@@ -446,10 +442,6 @@ def test_a_table_by_what_runs_needs_no_columns_of_what_runs(
     ],
 )
 def test_a_wrong_call_ends_with_2_and_one_line(
-    args: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+    args: list[str], complaint: str, shell: Shell
 ) -> None:
-    assert run(["compare", *args]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"hypar-opt: {complaint}")
-    assert err.count("\n") == 1
+    assert shell.refused("compare", *args).startswith(complaint)

@@ -21,6 +21,7 @@ from hypar_opt.studies.exploration import Exploration, explore
 from hypar_opt.studies.exploration.export import plans_csv, summary
 from hypar_opt.studies.exploration.front import undominated
 from hypar_opt.workload.parallelism import CHOICES
+from tests.cli.shell import Shell
 
 PAPER: dict[str, Any] = {"reading": "figures", "array": "hmc-htree-16"}
 ON_PAPER = ["--reading", "figures", "--array", "hmc-htree-16", "--objective", "time"]
@@ -256,18 +257,10 @@ def test_what_a_person_reads(
     ],
 )
 def test_what_cannot_be_explored_is_said_in_one_line(
-    args: list[str],
-    complaint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    args: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["explore", *args]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"hypar-opt: {complaint}")
-    assert err.count("\n") == 1
+    assert shell.refused("explore", *args).startswith(complaint)
     assert list(tmp_path.iterdir()) == []
 
 

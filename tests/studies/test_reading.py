@@ -25,6 +25,7 @@ from hypar_opt.studies.advice import (
     moves_more,
     turns,
 )
+from tests.cli.shell import Shell
 from tests.strategies.networks import networks
 
 Capture = pytest.CaptureFixture[str]
@@ -111,14 +112,12 @@ def test_repriced_choices_cost_what_pinning_them_under_that_reading_costs(
     assert repriced(plan, reading="executed").cost.total == plan.cost.executed_bytes
 
 
-def test_an_unknown_reading_of_a_plan_is_refused_by_name(tmp_path: Path, capsys: Capture) -> None:
+def test_an_unknown_reading_of_a_plan_is_refused_by_name(tmp_path: Path, shell: Shell) -> None:
     file = str(tmp_path / "plan.json")
     ho.write_plan(ho.solve("sfc", array="hmc-htree-4"), file)
     for command in ("show", "simulate"):
-        assert run([command, file, "--reading", "txt"]) == 2
-        err = capsys.readouterr().err
-        assert err.startswith("hypar-opt: unknown reading 'txt': did you mean text?")
-        assert err.count("\n") == 1
+        said = shell.refused(command, file, "--reading", "txt")
+        assert said.startswith("unknown reading 'txt': did you mean text?")
 
 
 # What is said.

@@ -30,7 +30,7 @@ from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import _cores as cores
 from hypar_opt.studies.sweep.run import is_solved_together
 from hypar_opt.studies.sweep.spec import read_spec
-from tests.cli.shell import written
+from tests.cli.shell import Shell, written
 from tests.clocks import until
 
 COMMAND = Path(sys.executable).with_name("hypar-opt")
@@ -470,15 +470,12 @@ def test_a_network_and_an_array_may_be_files_beside_the_sweeps(
     ],
 )
 def test_a_wrong_sweep_is_refused_in_one_line_before_any_work(
-    old: str, new: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    old: str, new: str, complaint: str, tmp_path: Path, shell: Shell
 ) -> None:
     assert old in SMALL
     file = spec_of(tmp_path, SMALL.replace(old, new, 1))
-    assert run(["sweep", str(file)]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"hypar-opt: {file}: {complaint.format(folder=tmp_path)}")
-    assert err.count("\n") == 1
+    said = shell.refused("sweep", file)
+    assert said.startswith(f"{file}: {complaint.format(folder=tmp_path)}")
     assert list(tmp_path.iterdir()) == [file]
 
 
@@ -493,18 +490,11 @@ def test_a_wrong_sweep_is_refused_in_one_line_before_any_work(
     ],
 )
 def test_a_wrong_call_is_refused_in_one_line(
-    args: list[str],
-    complaint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    args: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     spec = spec_of(tmp_path, SMALL)
     monkeypatch.chdir(tmp_path)
-    assert run(["sweep", str(spec), *args]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith(f"hypar-opt: {complaint}")
-    assert err.count("\n") == 1
+    assert shell.refused("sweep", spec, *args).startswith(complaint)
     assert list(tmp_path.iterdir()) == [spec]
 
 
