@@ -22,7 +22,6 @@ from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError, RefusedError
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.units import PREFIXES
@@ -39,6 +38,7 @@ from tests.strategies.plans import (
     macs,
     plans,
     total,
+    totals_of,
     workload,
 )
 from tests.strategies.problems import keeps
@@ -200,11 +200,9 @@ def test_joint_is_brute_force_over_every_plan_that_fits(
     asked["constraints"] = {"memory": data.draw(limits), "optimizer": "adam"}
     problem = problem_of(cost=cost, **asked)
     charged = COSTS[cost].from_problem(problem, sizes)
-    totals = {
-        rows: sum(price_levels(sizes, charged, rows))
-        for rows in every_plan(len(network.layers), problem.levels, len(sizes.choices))
-        if keeps(sizes, problem, rows)
-    }
+    plans = every_plan(len(network.layers), problem.levels, len(sizes.choices))
+    kept = [rows for rows in plans if keeps(sizes, problem, rows)]
+    totals = dict(zip(kept, totals_of(sizes, charged, kept), strict=True))
     if not totals:
         with pytest.raises(ho.HyparError, match="no plan fits"):
             ho.solve(network, solver=solver, cost=cost, **asked)
@@ -336,11 +334,8 @@ def test_placed_is_brute_force_over_orders_and_plans(
         problem = problem_of(cost=cost, placement=order, **asked)
         sizes = workload_of(network, problem.batch, problem.choices)
         charged = COSTS[cost].from_problem(problem, sizes)
-        every = every_plan(len(network.layers), problem.levels, len(sizes.choices))
-        totals[order] = min(
-            Fraction(sum(price_levels(sizes, charged, rows)), in_a_unit(charged.unit))
-            for rows in every
-        )
+        every = list(every_plan(len(network.layers), problem.levels, len(sizes.choices)))
+        totals[order] = min(totals_of(sizes, charged, every)) / in_a_unit(charged.unit)
     assert placed.placement is not None
     best = min(totals.values())
     assert Fraction(total(placed), in_a_unit(placed.cost.unit)) == totals[placed.placement]

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.hierarchy import Hierarchy, SplitRule
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import price_plans
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.reductions import thresholds_of
 from hypar_opt.studies.random_networks import random_graph
@@ -23,6 +22,7 @@ from tests.commands import command
 from tests.simulator.plans import array
 from tests.slow import slow_after
 from tests.strategies.graph_problems import every_plan_of, plans_of
+from tests.strategies.plans import totals_of
 from tests.strategies.problems import random_network
 
 SOLVERS = ("dp", "ilp", "cpsat", "brute")
@@ -110,17 +110,6 @@ def keeps(instance: Instance, rows: tuple[tuple[int, ...], ...]) -> bool:
     return memory is None or 2 * problem.element_bytes * load <= memory
 
 
-def costs_of(
-    instance: Instance, plans: list[tuple[tuple[int, ...], ...]], *, rule: SplitRule | None = None
-) -> list[Fraction]:
-    """What plans cost, whatever the constraints."""
-    if not plans:
-        return []
-    tensors = [None] * len(plans)
-    costs = price_plans(instance.workload, instance.cost, plans, tensors, rule=rule)
-    return [sum(levels, Fraction()) for levels in costs]
-
-
 @pytest.mark.parametrize(
     ("draw", "seed"),
     [
@@ -134,7 +123,7 @@ def test_a_search_finds_the_best_of_every_plan(draw: Any, seed: int) -> None:
     instance = Instance(network, problem_of(network, **asked))
     levels, choices = instance.problem.levels, len(asked["choices"])
     kept = [rows for rows in every_plan_of(network, levels, choices) if keeps(instance, rows)]
-    priced = costs_of(plain, kept, rule=instance.rule)
+    priced = totals_of(plain.workload, plain.cost, kept, instance.rule)
     # CP-SAT counts in 64 bits, which hold no sums of femtoseconds; on a graph dp takes no memory
     # limit.
     solvers = SOLVERS if instance.cost.unit == "bytes" else ("dp", "brute")
@@ -167,7 +156,8 @@ def test_levels_of_equal_parts_are_proved_optimal_by_thresholds(seed: int) -> No
     network = next(one for one in networks if plans_of(one, levels, 2) <= 1500)
     asked: Any = {"batch": parts, "hierarchy": (parts,) * levels, "whole_levels": True}
     instance = Instance(network, problem_of(network, **asked))
-    least = min(costs_of(instance, list(every_plan_of(network, levels, 2))))
+    every = list(every_plan_of(network, levels, 2))
+    least = min(totals_of(instance.workload, instance.cost, every))
     for solver in ("dp", "cut") if thresholds_of(instance) else ("dp",):
         try:
             plan = ho.solve(network, solver=solver, search="joint", **asked)

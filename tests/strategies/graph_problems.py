@@ -11,13 +11,12 @@ from typing import Any
 import hypar_opt as ho
 from hypar_opt.costs.state_tables import canonical_states
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.operators.axes import Choice
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.parallelism import CHOICES
-from tests.strategies.plans import Asked, Rows
+from tests.strategies.plans import Asked, Rows, totals_of
 
 GRAPH_READINGS = ("executed", "executed", "text", "tables", "figures")
 
@@ -90,15 +89,11 @@ def priced_graph_plans(network: ho.Network, asked: Asked) -> list[tuple[Fraction
         constraints = instance.constraints
     except ho.HyparError:
         return []
-    rule = instance.rule
     problem = instance.problem
     plans = every_plan_of(network, problem.levels, len(problem.choices), problem.reading)
-    kept = (rows for rows in plans if constraints.allow(rows))
-    priced = [
-        (sum(price_levels(instance.workload, instance.cost, rows, rule=rule), Fraction()), rows)
-        for rows in kept
-    ]
-    return sorted(priced, key=lambda each: each[0])
+    kept = [rows for rows in plans if constraints.allow(rows)]
+    totals = totals_of(instance.workload, instance.cost, kept, instance.rule)
+    return sorted(zip(totals, kept, strict=True), key=lambda each: each[0])
 
 
 def solved(network: ho.Network, solver: str, search: str, asked: Asked) -> ho.Plan | str:

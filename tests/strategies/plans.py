@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 from hypothesis import strategies as st
 
 import hypar_opt as ho
+from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.state_tables import canonical_states
+from hypar_opt.hierarchy import SplitRule
+from hypar_opt.instance.pricing import price_plans
 from hypar_opt.pipeline import plan_of
 from hypar_opt.plan.plan import words_of
 from hypar_opt.workload.parallelism import CHOICES
@@ -60,6 +64,16 @@ def every_plan(layers: int, levels: int, choices: int) -> Iterator[Rows]:
     """Every plan, in canonical order from the last layer back within equal costs."""
     for columns in itertools.product(canonical_states(levels, choices), repeat=layers):
         yield tuple(zip(*columns[::-1], strict=True))
+
+
+def totals_of(
+    workload: ho.Workload, cost: CostModel, plans: Sequence[Rows], rule: SplitRule | None = None
+) -> list[Fraction]:
+    """What plans of as many levels cost, whatever the constraints: priced together."""
+    if not plans:
+        return []
+    none = [None] * len(plans)
+    return [sum(each, Fraction()) for each in price_plans(workload, cost, plans, none, rule=rule)]
 
 
 def workload(plan: ho.Plan) -> ho.Workload:

@@ -11,12 +11,11 @@ from typing import Any
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.state_tables import canonical_states
-from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import OPTIMIZERS, Problem
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
-from tests.strategies.plans import READINGS, Asked, Rows, every_plan
+from tests.strategies.plans import READINGS, Asked, Rows, every_plan, totals_of
 
 SIZES = (1, 2, 3, 4, 6, 8)
 
@@ -167,9 +166,8 @@ def priced_plans(network: ho.Network, asked: Asked) -> list[tuple[Fraction, Rows
     workload = workload_of(network, problem.batch, problem.choices)
     cost = COSTS[problem.cost].from_problem(problem, workload)
     plans = every_plan(len(workload.layers), problem.levels, len(problem.choices))
-    kept = (rows for rows in plans if keeps(workload, problem, rows))
-    priced = [(sum(price_levels(workload, cost, rows), Fraction()), rows) for rows in kept]
-    return sorted(priced, key=lambda each: each[0])
+    kept = [rows for rows in plans if keeps(workload, problem, rows)]
+    return sorted(zip(totals_of(workload, cost, kept), kept, strict=True), key=lambda each: each[0])
 
 
 def orders(rows: Rows) -> set[Rows]:
