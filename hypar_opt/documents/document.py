@@ -84,6 +84,9 @@ class Document(BaseModel):
         # Fields are frozen; so is what is derived of them, which pydantic would let be set.
         raise AttributeError(f"{name}: cannot be set; model_copy(update=...) makes another")
 
+    def __str__(self) -> str:
+        return repr(self)
+
     @model_validator(mode="before")
     @classmethod
     def _keys_are_known(cls, data: Any) -> Any:

@@ -222,8 +222,6 @@ class Array(Displayed, Document):
             f" {self.topology.kind}, {self.collective} all-reduce>"
         )
 
-    __str__ = __repr__
-
     def description(self) -> dict[str, Any]:
         """Return the array as plain data, defaults included, in base units."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -104,8 +104,6 @@ class Cost(Document):
         total = format_cost(self.total, self.unit)
         return f"<Cost {total} by the reading {self.reading}, Data Parallelism {ratio} times that>"
 
-    __str__ = __repr__
-
 
 class SolverSettings(Document):
     """The solver's options that can change its answer."""
@@ -176,8 +174,6 @@ class SolverRecord(Document):
             f"<SolverRecord {self.name} {self.search}: {self.says}{self.status} ({scope}),"
             f" {seconds}{stopped}>"
         )
-
-    __str__ = __repr__
 
 
 class Plan(Displayed, ProblemFields):
@@ -331,8 +327,6 @@ class Plan(Displayed, ProblemFields):
             f" reading {cost.reading}, {solver.name} {solver.search},"
             f" {format_cost(cost.total, cost.unit)}>"
         )
-
-    __str__ = __repr__
 
     def document(self) -> dict[str, Any]:
         """Return the plan as the plain data of its file, with the header's keys first."""

@@ -162,8 +162,6 @@ class Record(Document):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}, {self.digest}>"
 
-    __str__ = __repr__
-
     @classmethod
     def of(cls, described: Any) -> Self:
         return cast(Self, _record(cls, described))
@@ -350,5 +348,3 @@ class Problem(ProblemFields):
             f"<Problem: batch {self.batch:,}, {self.place}, {', '.join(self.choices)}, the least"
             f" {self.cost} by the reading {self.reading}{self.constraints.within}>"
         )
-
-    __str__ = __repr__

@@ -109,8 +109,6 @@ class Certificate(Displayed, Document):
         numbers = sum(row["numbers"] for row in self.rows())
         return f"<Certificate of {scope}: {numbers:,} numbers, plan {self.plan[:15]}...>"
 
-    __str__ = __repr__
-
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1) + "\n"
 

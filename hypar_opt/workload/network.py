@@ -229,8 +229,6 @@ class Network(Displayed, Document):
             read = f"{self.input.tokens} tokens"  # ids, which have no features
         return f"<Network {self.name}: {shape} of {len(self.layers)} layers, input {read}>"
 
-    __str__ = __repr__
-
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each layer: the rows of a data frame.
 

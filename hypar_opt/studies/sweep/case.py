@@ -106,8 +106,6 @@ class SweepRow(Document):
             f" {self.reading}, {self.solver} {self.status}{moved}>"
         )
 
-    __str__ = __repr__
-
 
 def run_case(case: Case) -> SweepRow:
     """Solve a case, and simulate it if asked to; a refused case is a row with the reason.
