@@ -14,6 +14,7 @@ from hypar_opt.documents.document import validate
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array, digest_of
+from tests.cli.shell import Shell
 
 NO_ENERGIES = "array 'h100-8x8' has no energies, which joules need: a table [energy]"
 
@@ -44,12 +45,8 @@ def test_seconds_and_bytes_need_no_energies() -> None:
         ["compare", "lenet-c", "--cost", "energy"],
     ],
 )
-def test_joules_are_refused_by_name(call: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*call, "--array", "h100-8x8"]) == 2
-    out, said = capsys.readouterr()
-    assert out == ""
-    assert NO_ENERGIES in said
-    assert len(said.splitlines()) == 1
+def test_joules_are_refused_by_name(call: list[str], shell: Shell) -> None:
+    assert NO_ENERGIES in shell.refused(*call, "--array", "h100-8x8")
 
 
 def test_a_comparison_without_joules_has_no_column_of_them(

@@ -16,6 +16,7 @@ from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array, read_array
 from hypar_opt.report.pictures.topology import _points, topology
 from hypar_opt.report.terminal.array import described
+from tests.cli.shell import Shell
 
 NAMES = ["hmc-htree-8", "hmc-torus-16", "tpu-v4-4x4x4", "h100-8x8"]
 
@@ -91,12 +92,9 @@ def test_an_array_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_an_option_that_says_nothing_of_an_array_is_refused(
-    call: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+    call: list[str], complaint: str, shell: Shell
 ) -> None:
-    assert run(["show", *call]) == 2
-    said = capsys.readouterr().err
-    assert complaint in said
-    assert len(said.splitlines()) == 1
+    assert complaint in shell.refused("show", *call)
 
 
 @pytest.mark.parametrize("array", [*map(arrays.load, NAMES), star()], ids=[*NAMES, "star"])

@@ -22,6 +22,7 @@ from hypar_opt.report.plan_grid import MAX_CHAIN, drawn_choices, folded, is_shor
 from hypar_opt.report.terminal.network import described, network_view
 from hypar_opt.report.terminal.plan import plan_view
 from hypar_opt.workload.network import Network
+from tests.cli.shell import Shell
 from tests.report.test_pictures import is_whole
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -230,11 +231,8 @@ def test_a_plans_picture_is_folded_as_its_rows_are(plan: Plan) -> None:
         (["--picture", "net.txt"], "net.txt: a picture is one of png, svg, pdf, got '.txt'"),
     ],
 )
-def test_a_wrong_picture_is_refused(
-    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["show", "sfc", *given]) == 2
-    assert capsys.readouterr().err == f"hypar-opt: {said}\n"
+def test_a_wrong_picture_is_refused(given: list[str], said: str, shell: Shell) -> None:
+    assert shell.refused("show", "sfc", *given) == said
 
 
 def test_a_cells_costs_are_its_layers_added_up(gpt: Path) -> None:

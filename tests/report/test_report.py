@@ -21,6 +21,7 @@ from hypar_opt.report.page.contents import Contents, gather
 from hypar_opt.report.page.topology import draw
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.alternatives import regrets
+from tests.cli.shell import Shell
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 ADDRESSED = {"src", "href", "srcset", "action", "data", "poster", "background", "xlink:href"}
@@ -298,18 +299,16 @@ def test_links_that_cannot_be_told_apart_are_not_drawn(monkeypatch: pytest.Monke
 
 
 def test_without_plotly_the_command_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shell: Shell
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
-    assert run(["report", "sfc", "-o", str(tmp_path / "page.html")]) == 2
-    said = "hypar-opt: a report needs plotly and jinja2: pip install 'hypar-opt[report]'\n"
-    assert capsys.readouterr().err == said
+    said = "a report needs plotly and jinja2: pip install 'hypar-opt[report]'"
+    assert shell.refused("report", "sfc", "-o", tmp_path / "page.html") == said
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_page_is_no_stream(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["report", "sfc", "-o", "-"]) == 2
-    assert "-: should be a file" in capsys.readouterr().err
+def test_the_page_is_no_stream(shell: Shell) -> None:
+    assert "-: should be a file" in shell.refused("report", "sfc", "-o", "-")
 
 
 @pytest.mark.parametrize(

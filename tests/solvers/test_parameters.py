@@ -22,6 +22,7 @@ from hypar_opt.solvers.backends.tuning import TUNING, check_parameters
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.cp_sat.parameters import configured
 from hypar_opt.solvers.ilp.solver import IntegerProgram
+from tests.cli.shell import Shell
 
 FILES = {
     "cbc": "solution export saveModel saveSolution basisOut basisIn import restoreSolution"
@@ -88,13 +89,11 @@ def test_cbc_knows_every_parameter_that_is_let_through() -> None:
     ("option", "wrong"), [("direction=maximize", "358"), ("objectiveScale=0", "163")]
 )
 def test_an_option_that_changes_the_question_leaves_no_false_optimum(
-    option: str, wrong: str, capsys: pytest.CaptureFixture[str]
+    option: str, wrong: str, shell: Shell
 ) -> None:
     """CBC claims 358 and 163 MB to be optimal, and 62.9 MB is."""
     args = ["solve", "alexnet", "--levels", "2", "--memory", "420MB", "--search", "joint"]
-    assert run([*args, "--solver", "ilp", "--solver-option", option]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
+    err = shell.refused(*args, "--solver", "ilp", "--solver-option", option)
     assert wrong not in err
     assert f"takes no --solver-option {option.partition('=')[0]!r}" in err
 
@@ -141,16 +140,13 @@ def with_parameters(tmp_path: Path, parameters: dict[str, str], **problem: Any) 
     return file
 
 
-def test_a_plan_file_never_chooses_what_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_file_never_chooses_what_is_written(tmp_path: Path, shell: Shell) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     file = str(with_parameters(tmp_path, {"solution": str(victim)}))
-    assert run(["show", file, "--rerun"]) == 2
-    assert "--solver-option solution=" in capsys.readouterr().err
-    assert run(["show", file, "--rerun", "--plan-options"]) == 2
-    assert "takes no --solver-option 'solution'" in capsys.readouterr().err
+    assert "--solver-option solution=" in shell.refused("show", file, "--rerun")
+    said = shell.refused("show", file, "--rerun", "--plan-options")
+    assert "takes no --solver-option 'solution'" in said
     with pytest.raises(RefusedError, match="used only on request"):
         ho.regrets(ho.read_plan(file))
     assert victim.read_text() == "mine"

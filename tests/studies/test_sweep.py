@@ -498,31 +498,23 @@ def test_a_wrong_call_is_refused_in_one_line(
     assert list(tmp_path.iterdir()) == [spec]
 
 
-def test_a_table_is_not_written_over_its_sweep(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_is_not_written_over_its_sweep(tmp_path: Path, shell: Shell) -> None:
     file = spec_of(tmp_path, SMALL).rename(tmp_path / "spec.csv")
-    assert run(["sweep", str(file)]) == 2
-    assert capsys.readouterr().err == (
-        f"hypar-opt: {file}: is read or written already; write to another\n"
-    )
+    said = f"{file}: is read or written already; write to another"
+    assert shell.refused("sweep", file) == said
     assert file.read_text() == SMALL
 
 
 def test_what_is_not_installed_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
-    spec = str(spec_of(tmp_path, SMALL))
+    spec = spec_of(tmp_path, SMALL)
     monkeypatch.setitem(sys.modules, "distributed", None)
-    assert run(["sweep", spec, "--scheduler", "tcp://127.0.0.1:1"]) == 2
-    assert capsys.readouterr().err == (
-        "hypar-opt: --scheduler needs Dask's distributed: pip install 'hypar-opt[dask]'\n"
-    )
+    said = shell.refused("sweep", spec, "--scheduler", "tcp://127.0.0.1:1")
+    assert said == "--scheduler needs Dask's distributed: pip install 'hypar-opt[dask]'"
     monkeypatch.setattr("hypar_opt.studies.sweep.table.find_spec", lambda name: None)
-    assert run(["sweep", spec, "-o", "t.parquet"]) == 2
-    assert capsys.readouterr().err == (
-        "hypar-opt: t.parquet: Parquet needs pyarrow: pip install 'hypar-opt[parquet]'\n"
-    )
+    said = shell.refused("sweep", spec, "-o", "t.parquet")
+    assert said == "t.parquet: Parquet needs pyarrow: pip install 'hypar-opt[parquet]'"
 
 
 def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:

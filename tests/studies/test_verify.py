@@ -11,7 +11,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.studies.random_networks import random_networks
-from tests.cli.shell import written
+from tests.cli.shell import Shell, written
 from tests.commands import command
 
 ALL = "dp,cut,ilp,cpsat,brute"
@@ -79,19 +79,17 @@ def test_where_nobody_answers_in_time_nothing_is_verified(
 
 
 @pytest.mark.parametrize("limit", ["inf", "nan", "-1", "0"])
-def test_a_time_limit_that_is_none_is_refused(
-    limit: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["verify", "lenet-c", "--solvers", "data", "--time-limit", limit]) == 2
-    assert capsys.readouterr().err.startswith("hypar-opt: --time-limit: should be")
+def test_a_time_limit_that_is_none_is_refused(limit: str, shell: Shell) -> None:
+    said = shell.refused("verify", "lenet-c", "--solvers", "data", "--time-limit", limit)
+    assert said.startswith("--time-limit: should be")
 
 
 @pytest.mark.parametrize("number", ["0", "-3", "1000000000"])
 def test_more_random_networks_than_memory_holds_are_refused_at_once(
-    number: str, capsys: pytest.CaptureFixture[str]
+    number: str, shell: Shell
 ) -> None:
-    assert run(["verify", "--random", number, "--solvers", "dp"]) == 2
-    assert "--random should be from 1 to 100,000" in capsys.readouterr().err
+    said = shell.refused("verify", "--random", number, "--solvers", "dp")
+    assert "--random should be from 1 to 100,000" in said
 
 
 def test_random_networks_are_made_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
