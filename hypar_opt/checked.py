@@ -25,6 +25,7 @@ from hypar_opt.errors import HyparError, argument
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+One = TypeVar("One")
 
 _SHOWN = 60
 """The maximum length of a value in a message."""
@@ -149,3 +150,8 @@ def _in_words(kind: Any) -> str:
         return f"{', '.join(others)} or {last}" if others else last
     same = str if origin is Literal else Mapping if is_typeddict(origin) else origin
     return _WORDS.get(same) or f"{'an' if same.__name__[0] in 'AEIOU' else 'a'} {same.__name__}"
+
+
+def several(values: One | Sequence[One]) -> Sequence[One]:
+    """Return a sequence of one or several values; a string is one."""
+    return values if isinstance(values, Sequence) and not isinstance(values, str) else (values,)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import exp, log
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, Unpack
+from typing import Any, NamedTuple, Unpack
 
-from hypar_opt.checked import checked
+from hypar_opt.checked import checked, several
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import HyparError, Sentence, UnknownNameError, argument
@@ -25,6 +25,7 @@ from hypar_opt.results import Results
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.simulator.result import StepResult
+from hypar_opt.solvers.baselines import BASELINES
 from hypar_opt.studies.advice import EXECUTED, turns
 from hypar_opt.studies.megatron import degrees, megatron_pins
 from hypar_opt.studies.simulation import RunArguments, energy_ratio, simulate
@@ -54,7 +55,6 @@ AMOUNTS = (
     *("executed_speedup", "executed_energy_efficiency"),
 )
 
-One = TypeVar("One")
 
 NEARLY = 1 - 1e-9
 """Ratio of two steps' seconds from which they count as equal: float sums are rounded."""
@@ -176,13 +176,13 @@ def compare(
     for option, value in (run or {}).items() if arrays is None else ():
         if value not in (None, "none"):
             raise HyparError(f"{argument(option)} is of a simulated step, which needs an array")
-    network_names: Sequence[str | Path | Network] = _several(networks)
-    places: Sequence[str | Path | Array | None] = [None] if arrays is None else _several(arrays)
+    network_names: Sequence[str | Path | Network] = several(networks)
+    places: Sequence[str | Path | Array | None] = [None] if arrays is None else several(arrays)
     described = [find_network(network) for network in network_names]
     cases = [
         (network, problem_of(network, **(problem | {"batch": batch, "array": array})))
         for array in [place if place is None else find_array(place) for place in places]
-        for batch in _several(batches)
+        for batch in several(batches)
         for network in described
     ]
     for network, stated in cases:
@@ -213,11 +213,6 @@ def _check_names(network: Network, problem: Problem) -> None:
         _ = Instance(network, problem).cost
 
 
-def _several(values: One | Sequence[One]) -> Sequence[One]:
-    """Return a sequence of one or several values; a string is one."""
-    return values if isinstance(values, Sequence) and not isinstance(values, str) else (values,)
-
-
 def plan_names(network: Network, problem: Problem) -> list[str]:
     """Return the names of a network's plans, in order; that of least time is one on an array.
 
@@ -225,15 +220,11 @@ def plan_names(network: Network, problem: Problem) -> list[str]:
     """
     names = [name for name in PLANS if name != "time" or problem.array is not None]
     names += [f"{MEGATRON}{degree}" for degree in degrees(network, problem.hierarchy.sizes)]
-    found = {}
-    for name in reversed(names):
-        solver, search, _ = _how(name, problem)
-        found[solver, search, repr(_stated(name, network, problem).model_dump())] = name
-    return [name for name in names if name in found.values()]
+    asked = [(*_how(name, problem)[:2], _stated(name, network, problem)) for name in names]
+    return [name for n, name in enumerate(names) if asked[n] not in asked[:n]]
 
 
 def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:
-    """Return a plan's solver, search and cost."""
     if not name.startswith(MEGATRON):
         return PLANS[name]
     # Layers without pins have the same optimum level by level, with far fewer states.
@@ -245,6 +236,9 @@ def _stated(name: str, network: Network, problem: Problem) -> Problem:
     """Return the problem that a plan answers."""
     cost = _how(name, problem)[2]
     update: dict[str, Any] = {} if cost is None else {"cost": cost}
+    if name in BASELINES.values():
+        # A baseline is a reference, also where it cannot run.
+        update["constraints"] = problem.constraints.model_copy(update={"runnable": False})
     if name not in PLANS or name == "three":
         update |= {"choices": CHOICES, "reading": "executed"}
     if name.startswith(MEGATRON):
@@ -321,7 +315,7 @@ def geometric_means(
     None if no row has an amount, or if one is 0.
     """
     means: dict[str, dict[str, float | None]] = {}
-    for name in dict.fromkeys((*PLANS, *(row.plan for row in rows))):
+    for name in dict.fromkeys(row.plan for row in rows):
         plan_rows = [row for row in rows if row.plan == name]
         means[name] = {
             key: _mean([amount for row in plan_rows if (amount := getattr(row, key)) is not None])
@@ -401,5 +395,4 @@ def _moves_more_when_run(row: ComparisonRow, data: float | None) -> bool:
 
 
 def _listed(plans: Sequence[str]) -> str:
-    *others, last = map(repr, plans)
-    return f"{', '.join(others)} and {last}" if others else last
+    return " and ".join(filter(None, (", ".join(map(repr, plans[:-1])), repr(plans[-1]))))

@@ -21,7 +21,8 @@ def planned(folder: Path, name: str = "lenet-c", **asked: Any) -> Path:
 
 
 def test_json_adds_up(shell: Shell) -> None:
-    found = shell.document("simulate", "alexnet", "--array", "a100-4x8", "--batch", "64")
+    asked = ["--batch", "64", "--cost", "bytes", "--choices", "data,model", "--element-bytes", "4"]
+    found = shell.document("simulate", "alexnet", "--array", "a100-4x8", *asked)
     head = ("network", "array", "batch", "reading")
     rest = ("placement", "parallelism", "collective", "overlap")
     assert tuple(found)[:8] == head + rest

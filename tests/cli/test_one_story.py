@@ -51,7 +51,7 @@ def call(tmp_path: Path) -> list[str]:
     network, array = tmp_path / "five.toml", tmp_path / "mine.toml"
     network.write_text(NETWORK)
     array.write_text(ARRAY)
-    return [str(network), "--array", str(array), "--batch", "32"]
+    return [str(network), "--array", str(array), "--batch", "32", "--choices", "data,model"]
 
 
 def test_compare_simulate_report_and_solve_tell_one_story_and_the_fastest_is(
@@ -62,20 +62,20 @@ def test_compare_simulate_report_and_solve_tell_one_story_and_the_fastest_is(
     rows = {row["plan"]: row for row in compared["rows"]}
     assert {row["reading"] for row in rows.values()} == {"executed"}
     assert all(row["bytes"] == row["executed_bytes"] for row in rows.values())
-    # The optimum of three choices in bytes is faster still than that of two in time.
+    # Time is what one's own array is planned for; three choices are faster still than two.
     three = rows.pop("three")
     fastest = min(rows.values(), key=lambda row: float(row["seconds"]))
-    assert rows["time"]["seconds"] == fastest["seconds"] > three["seconds"]
+    assert rows["joint"]["seconds"] == fastest["seconds"] > three["seconds"]
 
     # No plan of all 2^15 takes less.
-    args = ["explore", *call, "--free", "all", "--objective", "time", "--cost", "time"]
+    args = ["explore", *call, "--free", "all", "--objective", "time"]
     explored, warned = shell.told(*args)
     assert warned == []
     assert explored["plans"] == 2**15
     assert explored["best"]["value"] == pytest.approx(fastest["seconds"])
 
     file, page = str(tmp_path / "plan.json"), tmp_path / "page.html"
-    solved, warned = shell.told("solve", *call, "--cost", "time", "--output", file)
+    solved, warned = shell.told("solve", *call, "--output", file)
     assert warned == []
     assert solved["cost"]["total"] / 1e15 == pytest.approx(fastest["seconds"])
     step, warned = shell.told("simulate", file)
@@ -84,7 +84,7 @@ def test_compare_simulate_report_and_solve_tell_one_story_and_the_fastest_is(
     assert step["executed_bytes"] == fastest["bytes"]
     assert step["data_parallel_bytes"] == rows["data"]["bytes"]
     own, _ = shell.told("simulate", *call)
-    assert own["seconds"] == rows["hypar"]["seconds"]
+    assert own["seconds"] == fastest["seconds"]
 
     assert shell("report", file, "-o", str(page))[0] == 0
     shown, faster = figures(page)["step"]
