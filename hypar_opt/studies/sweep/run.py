@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError, argument, worded
-from hypar_opt.studies.many import AXES, SearchName, affine_chain, solve_many
+from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.studies.many import AXES, SearchName, is_batched, solve_many
 from hypar_opt.studies.sweep.case import (
     PAPERS,
     Case,
@@ -175,10 +176,8 @@ def _run_item(item: tuple[str, Case]) -> tuple[str, SweepRow]:
 
 def is_solved_together(case: Case) -> bool:
     """Return whether `run_together` accepts a case."""
-    if not levels_at(place_of(case.array)).of_halves:  # those of `solve_many`
-        return False
     plain = (case.overlap, case.cost, case.solver, case.choices) == (None, "bytes", "dp", PAPERS)
-    return plain and all(_is_affine(case.network, name) for name in (case.reading, "executed"))
+    return plain and _is_batched(case.network, case.reading, levels_at(place_of(case.array)))
 
 
 def run_together(cases: dict[str, Case]) -> Iterator[tuple[str, SweepRow]]:
@@ -195,14 +194,18 @@ def _solved(
     network: str, search: SearchName, cases: dict[str, Case]
 ) -> Iterator[tuple[str, SweepRow]]:
     places = {
-        key: (case.batch, case.element_bytes, case.reading, place_of(case.array).levels)
+        key: (
+            *(case.batch, case.element_bytes, case.reading),
+            levels_at(place_of(case.array)).sizes,
+        )
         for key, case in cases.items()
     }
     # The indices of its values give a case its plan among all combinations.
     axes = [dict.fromkeys(values) for values in zip(*places.values(), strict=True)]
     index = [{value: n for n, value in enumerate(axis)} for axis in axes]
-    asked: dict[str, Any] = dict(zip(AXES, map(list, axes), strict=True))
-    many = solve_many(network_of(network), search=search, **asked)
+    names = (*AXES[:3], "hierarchy")
+    asked: dict[str, Any] = dict(zip(names, map(list, axes), strict=True))
+    many = solve_many(network_of(network), whole_levels=True, search=search, **asked)
     for key, place in places.items():
         at = tuple(numbers[value] for numbers, value in zip(index, place, strict=True))
         results = {
@@ -216,9 +219,8 @@ def _solved(
 
 
 @lru_cache(64)
-def _is_affine(network: str, reading: str) -> bool:
-    described = network_of(network)
+def _is_batched(network: str, reading: str, hierarchy: Hierarchy) -> bool:
     try:
-        return described.is_chain and affine_chain(described, reading) is not None
+        return is_batched(network_of(network), reading, hierarchy)
     except HyparError:  # by itself the case is a row with this reason
         return False
