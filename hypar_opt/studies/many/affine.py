@@ -122,6 +122,26 @@ class AffineTable:
         dtype = exact_dtype(table.largest)
         return replace(table, **{name: column.astype(dtype) for name, column in columns.items()})
 
+    def line(self, assignment: Sequence[int], levels: int) -> tuple[int, int]:
+        """Return the cost of an assignment of `at` for the first batch, and what a period adds."""
+        chosen = np.reshape(np.array(assignment, np.intp), (levels, -1))
+        sources, targets = np.array(self.first.ends, np.intp).reshape(-1, 2).T
+        kinds = 2 * chosen[:, sources] + chosen[:, targets]
+        copies = np.array(self.copies(levels), object)
+        # Times that each charge counts, as Python's integers.
+        nodes = [((chosen == choice) * copies[:, [choice]]).sum(axis=0) for choice in range(2)]
+        pairs = [(kinds == kind).sum(axis=0).astype(object) for kind in range(4)]
+        first, more = (
+            sum(
+                int(np.dot(times, charges))
+                for times, charges in zip(
+                    (*nodes, *pairs), (table.data, table.model, *table.pairs), strict=True
+                )
+            )
+            for table in (self.first, self.per_step)
+        )
+        return first, more
+
     def largest_batch(self, levels: int) -> int:
         """Return the largest batch whose sums of charges fit int64 with room; 0 if there is none.
 
@@ -134,6 +154,10 @@ class AffineTable:
         # Also where nothing is charged, its factors have to fit.
         steps = (room - 1 - first - self.first.parts**levels) // max(1, more)
         return self.start + steps * self.period if steps >= 0 else 0
+
+    def copies(self, levels: int) -> list[tuple[int, int]]:
+        """Return how many times each threshold of so many levels charges ``data`` and ``model``."""
+        return replace(self.first, levels=levels).copies
 
     @property
     def layers(self) -> int:
@@ -208,7 +232,7 @@ class AffineTable:
         for chunk in self._chunks(len(steps)):
             data, model, solve = self._charges(steps[chunk])
             made: Bits = np.zeros(data.shape, kind)
-            for level, (of_data, of_model) in enumerate(replace(self.first, levels=levels).copies):
+            for level, (of_data, of_model) in enumerate(self.copies(levels)):
                 costs, answers = solve(data * of_data, model * of_model)
                 totals[chunk] += costs
                 # Answers are nested: the topmost levels are model parallel.
@@ -393,12 +417,30 @@ def _geometric(parts: int, levels: int) -> Integers:
     return np.cumsum([0, *(parts**level for level in range(levels))], dtype=np.int64)
 
 
-def affine_tables(network: Network, problem: Problem) -> tuple[AffineTable, ...] | None:
-    """Return a problem's tables as functions of the batch; None if it is not of thresholds.
+def affine_tables(network: Network, problem: Problem) -> list[AffineTable]:
+    """Return a problem's tables as functions of the batch; none if it has no such thresholds.
 
     The n-th of them is of the batches 1 + n, 1 + n + period, ..., and there are as many as the
-    period. The problem's own batch does not matter; its levels are as many as are asked for.
+    period.
     """
+    period = problem_period(network, problem)
+    tables: list[AffineTable] = []
+    for start in range(1, 1 + period):
+        table = affine_table(network, problem, start, period)
+        if table is None:
+            return []
+        tables.append(table)
+    return tables
+
+
+def problem_period(network: Network, problem: Problem) -> int:
+    """Return the period of a problem's batches, as `batch_period` does."""
+    workload = Instance(network, problem.model_copy(update={"batch": 1})).workload
+    return batch_period(workload, problem.reading, problem.hierarchy.sizes)
+
+
+def affine_table(network: Network, problem: Problem, start: int, period: int) -> AffineTable | None:
+    """Return a problem's table for batches a period apart; None if it has no such thresholds."""
 
     def table(batch: int) -> ThresholdTable | None:
         instance = Instance(network, problem.model_copy(update={"batch": batch}))
@@ -408,14 +450,7 @@ def affine_tables(network: Network, problem: Problem) -> tuple[AffineTable, ...]
         return instance.cost.thresholds(instance.workload, problem.levels)
 
     # Thresholds need levels of equal parts.
-    if len(set(problem.hierarchy.sizes)) > 1:
+    if not problem.hierarchy.uniform:
         return None
-    workload = Instance(network, problem.model_copy(update={"batch": 1})).workload
-    period = batch_period(workload, problem.reading, problem.hierarchy.sizes)
-    tables = []
-    for first in range(1, 1 + period):
-        own = AffineTable.of(table, first, period, workload.shared)
-        if own is None:
-            return None
-        tables.append(own)
-    return tuple(tables)
+    shared = Instance(network, problem.model_copy(update={"batch": start})).workload.shared
+    return AffineTable.of(table, start, period, shared)
