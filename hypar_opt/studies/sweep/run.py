@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,18 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 
+Item = tuple[str, Case]
+"""A case and its key."""
+
 TIMEOUT = 30
 """Seconds to wait for a scheduler, and for a first worker."""
+
+CHUNK = 16
+"""Cases of a task on a cluster: its scheduler takes as long for a task as for many short cases."""
+
+CHUNK_SECONDS = 0.5
+"""A task ends after this time, and what it has not begun is run by other tasks: so of an
+interrupted sweep no more than this is lost, and slow cases are spread over all workers."""
 
 _ADDRESS = re.compile(r"tcp://(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>\d{1,5})")
 
@@ -146,13 +157,20 @@ def run_on_cluster(
                 except TimeoutError:
                     problem = f"no worker has joined within {TIMEOUT} s"
                     raise HyparError(f"{cluster}: {problem}") from None
+                items, workers = list(cases.items()), len(client.nthreads())
+                # Several tasks for each worker, so that all end at about the same time.
+                size = max(1, min(CHUNK, len(items) // (4 * workers)))
+                chunks = [items[n : n + size] for n in range(0, len(items), size)]
                 # Nothing here keeps a finished future: Dask would run it again if the worker that
                 # holds its result died.
-                futures = client.map(_run_item, list(cases.items()), pure=False)
+                futures = client.map(_run_chunk, chunks, pure=False)
                 ended = as_completed(futures, loop=client.loop)
                 del futures
                 for future in ended:
-                    yield future.result()
+                    rows, left = future.result()
+                    # Of slow cases each is a task.
+                    ended.update(client.map(_run_chunk, [[item] for item in left], pure=False))
+                    yield from rows
         except (OSError, CancelledError, KilledWorker) as error:
             problem = f"was lost ({type(error).__name__}); rerun to resume"
             raise HyparError(f"{cluster}: {problem}") from None
@@ -169,9 +187,15 @@ def _silenced(name: str) -> Iterator[None]:
         log.setLevel(level)
 
 
-def _run_item(item: tuple[str, Case]) -> tuple[str, SweepRow]:
-    key, case = item
-    return key, run_case(case)
+def _run_chunk(items: Sequence[Item]) -> tuple[list[tuple[str, SweepRow]], Sequence[Item]]:
+    """Run cases on a worker for a while; return their rows, and the cases that are left."""
+    started = time.monotonic()
+    rows = []
+    for key, case in items:
+        rows.append((key, run_case(case)))
+        if time.monotonic() - started > CHUNK_SECONDS:
+            break
+    return rows, items[len(rows) :]
 
 
 def is_solved_together(case: Case) -> bool:
