@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from hypar_opt.studies.batches import AllBatches, BatchRange
+    from hypar_opt.studies.batches import AllBatches
+    from hypar_opt.studies.batches.ranges import BatchRange
 
 _POINTS = 200
 """Points of a line between two ends of the axis: a line is a curve on logarithmic axes."""

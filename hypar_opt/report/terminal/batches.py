@@ -11,7 +11,8 @@ from hypar_opt.report.terminal.console import Column, new_table
 from hypar_opt.units import format_bytes, format_ratio
 
 if TYPE_CHECKING:
-    from hypar_opt.studies.batches import AllBatches, BatchRange
+    from hypar_opt.studies.batches import AllBatches
+    from hypar_opt.studies.batches.ranges import BatchRange
 
 _NAMED = 3
 """Layers that change together and are named."""

@@ -37,7 +37,7 @@ from hypar_opt.studies.batches.optima import (
     searched,
 )
 from hypar_opt.studies.batches.ranges import Amounts, BatchRange, together
-from hypar_opt.studies.many.affine import affine_table, problem_period
+from hypar_opt.studies.many.problem_tables import affine_table, problem_period
 from hypar_opt.workload.network import Network
 
 
@@ -197,6 +197,7 @@ def _stated(network: Network, lo: int, hi: int, problem: ProblemArguments) -> Pr
     if cost != "bytes":
         raise HyparError(f"{argument('cost', cost)} is not a line in the batch; only bytes are")
     stated = problem_of(network, **given)
+    _ = Instance(network, stated).cost  # refuses an unknown reading
     constraints = stated.constraints
     for name in type(constraints).model_fields:
         if name not in ("fix", "optimizer") and getattr(constraints, name):

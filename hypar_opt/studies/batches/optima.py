@@ -69,14 +69,14 @@ def envelope(
     steps = sorted(solved)
     first = 0
     for low, high in pairwise(steps):
-        left, right = solved[low], solved[high]
-        if left == right:
+        optimum, after = solved[low], solved[high]
+        if optimum == after:
             continue
         # A tie has its own canonical plan; between two solved batches it is that of the line
         # which is optimal at both.
-        before = high if left.line.at(high) == right.line.at(high) else low + 1
-        yield first, before - 1, left
-        first = before
+        stop = high if optimum.line.at(high) == after.line.at(high) else low + 1
+        yield first, stop - 1, optimum
+        first = stop
     yield first, last, solved[last]
 
 
@@ -116,8 +116,7 @@ class ByThresholdTables:
             raise WrongClaimError("claims another objective than its assignment costs")
         nodes = ByThresholds(self.instance, table).invert(assignment)
         rows = tuple(row[affine.shared :] for row in nodes)
-        first, more = (Fraction(charge, table.resolution) for charge in (first, more))
-        return Optimum(rows, Line(first, more))
+        return Optimum(rows, Line(*(Fraction(part, table.resolution) for part in (first, more))))
 
 
 def searched(network: Network, problem: Problem, start: int, period: int, step: int) -> Optimum:

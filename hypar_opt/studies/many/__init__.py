@@ -7,13 +7,11 @@ solved separately, as `hypar_opt.solve` does.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Never
+from typing import Any, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,25 +23,20 @@ from hypar_opt.frozen import Frozen
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
-from hypar_opt.pipeline import solve, solve_problem
+from hypar_opt.pipeline import solve
 from hypar_opt.plan.arguments import ProblemArguments, hierarchy_of, problem_of
 from hypar_opt.plan.plan import Plan, json_number
-from hypar_opt.plan.problem import Problem
 from hypar_opt.results import Displayed
 from hypar_opt.search.searches import SEARCHES
-from hypar_opt.studies.many.affine import AffineTable, affine_tables, bits_type
-from hypar_opt.studies.many.kernels import Bits, Int64
+from hypar_opt.studies.many.affine import bits_type
+from hypar_opt.studies.many.batches import AMOUNTS, Batches
+from hypar_opt.studies.many.batches import SearchName as SearchName
+from hypar_opt.studies.many.batches import is_batched as is_batched
+from hypar_opt.studies.many.kernels import Bits
 from hypar_opt.workload.network import Network
-
-SearchName = Literal["levelwise", "joint"]
 
 AXES = ("batch", "element_bytes", "reading", "levels")
 TAKEN = (*AXES, "hierarchy", "whole_levels", "search")
-AMOUNTS = (
-    *("totals", "data_parallel", "model_parallel"),
-    *("executed_bytes", "data_parallel_bytes"),
-)
-"""The names of the arrays of bytes in `ManyPlans`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -207,7 +200,7 @@ def solve_many(
     moved: Integers = np.zeros((len(AMOUNTS), shape[0], *shape[2:]), np.int64)
     for column, name in enumerate(readings):
         for deepest, numbers in _by_deepest(hierarchies).items():
-            solved = _Batches(described, name, search, np.array(batches, np.int64), deepest)
+            solved = Batches(described, name, search, np.array(batches, np.int64), deepest)
             for index in numbers:
                 amount, choice_bits = solved.at(counts[index])
                 # Python's integers if a total does not fit.
@@ -225,119 +218,6 @@ def solve_many(
         bits=spread,
         **amounts,  # type: ignore[arg-type]
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Batches:
-    """The problems of many batches in one reading, for elements of 4 bytes.
-
-    Parameters
-    ----------
-    deepest
-        The hierarchy of the most levels; others are its first ones.
-    """
-
-    network: Network
-    reading: str
-    search: SearchName
-    batches: Int64
-    deepest: Hierarchy
-
-    def at(self, levels: int) -> tuple[Integers, Bits]:
-        """Return `AMOUNTS`, ``(5, batches)``, and bits, ``(batches, layers)``."""
-        moved: Integers = np.zeros((len(AMOUNTS), len(self.batches)), np.int64)
-        bits = np.zeros((len(self.batches), len(self.network.layers)), bits_type(levels))
-        fit = self._fit(levels)
-        data, model = range(2)  # the columns of the paper's choices
-        for remainder, (own, executed) in enumerate(self._tables):
-            numbers = np.flatnonzero(fit & (self._remainders == remainder))
-            if not len(numbers):
-                continue
-            batches = self.batches[numbers]
-            totals, bits[numbers] = self._solved(own, numbers, levels)
-            baselines = [own.uniform(batches, levels, choice) for choice in (data, model)]
-            run = totals if executed is own else executed.price(batches, bits[numbers], levels)
-            run_data = executed.uniform(batches, levels, data)
-            moved[:, numbers] = [totals, *baselines, run, run_data]
-        if not fit.all():
-            moved = moved.astype(object)
-        for number in np.flatnonzero(~fit).tolist():
-            moved[:, number], bits[number] = self._one(int(self.batches[number]), levels)
-        return moved, bits
-
-    @cached_property
-    def _tables(self) -> list[tuple[AffineTable, AffineTable]]:
-        """The tables of the reading and of a run, by the remainder of the batch less one."""
-        problem = self._problem(self.deepest)
-        executed = affine_tables(self.network, problem.model_copy(update={"reading": "executed"}))
-        own = executed
-        if self.reading != "executed":
-            own = affine_tables(self.network, problem)
-        if not own or not executed or not all(table.is_batched for table in (*own, *executed)):
-            return []
-        period = math.lcm(len(own), len(executed))
-        return [(own[n % len(own)], executed[n % len(executed)]) for n in range(period)]
-
-    @cached_property
-    def _remainders(self) -> Int64:
-        return (self.batches - 1) % max(1, len(self._tables))
-
-    def _fit(self, levels: int) -> NDArray[np.bool_]:
-        """Return which batches are solved together."""
-        limits = (table.largest_batch(levels) for tables in self._tables for table in tables)
-        fit: NDArray[np.bool_] = self.batches <= min(limits, default=0)
-        return fit
-
-    def _solved(
-        self, table: AffineTable, numbers: NDArray[np.intp], levels: int
-    ) -> tuple[Int64, Bits]:
-        """Return the totals and the layers' bits of batches that are solved together."""
-        if self.search == "joint":
-            totals, bits = table.joint(self.batches[numbers], levels)
-        elif self._fit(self.deepest.levels).all():
-            # The first levels of a plan are the plan of fewer levels.
-            by_level, deepest = self._levelwise
-            totals, bits = by_level[levels, numbers], deepest[numbers] & (2**levels - 1)
-        else:
-            by_level, bits = table.levelwise(self.batches[numbers], levels)
-            totals = by_level[levels]
-        return totals, bits[:, table.shared :]
-
-    @cached_property
-    def _levelwise(self) -> tuple[Int64, Bits]:
-        """The totals of the first 0, 1, ... levels and the bits of all, level by level."""
-        levels = self.deepest.levels
-        totals = np.zeros((levels + 1, len(self.batches)), np.int64)
-        bits = np.zeros((len(self.batches), self._tables[0][0].layers), bits_type(levels))
-        for remainder, (own, _) in enumerate(self._tables):
-            numbers = np.flatnonzero(self._remainders == remainder)
-            totals[:, numbers], bits[numbers] = own.levelwise(self.batches[numbers], levels)
-        return totals, bits
-
-    def _one(self, batch: int, levels: int) -> tuple[list[Any], list[int]]:
-        """Return the amounts and the bits of one problem, solved separately."""
-        problem = self._problem(Hierarchy(self.deepest.sizes[:levels]))
-        problem = problem.model_copy(update={"batch": batch})
-        plan = solve_problem(self.network, problem, search=self.search)
-        cost, states = plan.cost, zip(*plan.assignments(), strict=True)
-        bits = [sum(choice << level for level, choice in enumerate(state)) for state in states]
-        baselines = cost.baselines.data, cost.baselines.model
-        moved = [cost.total, *baselines, cost.executed_bytes, cost.data_parallel_bytes]
-        return moved, bits or [0] * len(plan.layers)
-
-    def _problem(self, hierarchy: Hierarchy) -> Problem:
-        return problem_of(
-            self.network,
-            hierarchy=hierarchy.sizes,
-            whole_levels=True,
-            element_bytes=4,
-            reading=self.reading,
-        )
-
-
-def is_batched(network: Network, reading: str, hierarchy: Hierarchy) -> bool:
-    """Return whether batches of a network are solved together, if their sums fit."""
-    return bool(_Batches(network, reading, "joint", np.array([], np.int64), hierarchy)._tables)
 
 
 def _not_taken(name: str) -> HyparError:

@@ -7,28 +7,20 @@ does not divide depends on the remainder of the batch too; batches of one remain
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.table import Integers, chain_ends, exact_dtype
 from hypar_opt.costs.thresholds import ThresholdTable
-from hypar_opt.instance.instance import Instance
 from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
 from hypar_opt.solvers.elimination.schedule import MAX_ENUMERATED
 from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
-from hypar_opt.studies.many.kernels import Bits, GraphCharges, Int64, solve_chains
-
-if TYPE_CHECKING:
-    from hypar_opt.plan.problem import Problem
-    from hypar_opt.workload.network import Network
-    from hypar_opt.workload.tensors import Workload
+from hypar_opt.studies.many.kernels import Bits, GraphPairs, Int64, solve_chains
 
 _ENTRIES = 2**18
 """Layers times batches of a chain processed together, so that they stay in the cache."""
@@ -46,21 +38,6 @@ def bits_type(levels: int) -> type[np.unsignedinteger[Any]]:
     kinds: dict[int, type[np.unsignedinteger[Any]]]
     kinds = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
     return next(kind for most, kind in kinds.items() if levels <= most)
-
-
-def batch_period(workload: Workload, reading: str, sizes: Sequence[int]) -> int:
-    """Return the period of batches: those a period apart have charges on one line.
-
-    Parameters
-    ----------
-    sizes
-        The parts of each level.
-    """
-    if READINGS[reading].halves:  # the paper's conversions are in proportion to the tensor
-        return 1
-    tensors = zip(workload.extents, workload.is_weight_boundary.tolist(), strict=True)
-    channels = {tensor.channels for tensor, weights in tensors if not weights}
-    return math.lcm(*(parts for parts in set(sizes) if any(count % parts for count in channels)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,7 +341,7 @@ class AffineTable:
                 )
             )
             constant, linear, quadratic = terms
-            return data, model, GraphCharges(self.graph, constant[0], linear, quadratic).solve
+            return data, model, GraphPairs(self.graph, constant[0], linear, quadratic).solve
         # Pairs without a charge, as mp-mp mostly is, need not be added.
         pairs = [
             [0 if charge is None else charge[0] + charge[1] * steps for charge in column]
@@ -415,42 +392,3 @@ class AffineTable:
 def _geometric(parts: int, levels: int) -> Integers:
     """Return 1 + n + ... + n^(i-1) for i = 0 to the number of levels."""
     return np.cumsum([0, *(parts**level for level in range(levels))], dtype=np.int64)
-
-
-def affine_tables(network: Network, problem: Problem) -> list[AffineTable]:
-    """Return a problem's tables as functions of the batch; none if it has no such thresholds.
-
-    The n-th of them is of the batches 1 + n, 1 + n + period, ..., and there are as many as the
-    period.
-    """
-    period = problem_period(network, problem)
-    tables: list[AffineTable] = []
-    for start in range(1, 1 + period):
-        table = affine_table(network, problem, start, period)
-        if table is None:
-            return []
-        tables.append(table)
-    return tables
-
-
-def problem_period(network: Network, problem: Problem) -> int:
-    """Return the period of a problem's batches, as `batch_period` does."""
-    workload = Instance(network, problem.model_copy(update={"batch": 1})).workload
-    return batch_period(workload, problem.reading, problem.hierarchy.sizes)
-
-
-def affine_table(network: Network, problem: Problem, start: int, period: int) -> AffineTable | None:
-    """Return a problem's table for batches a period apart; None if it has no such thresholds."""
-
-    def table(batch: int) -> ThresholdTable | None:
-        instance = Instance(network, problem.model_copy(update={"batch": batch}))
-        # Constraints that are left are those of kinds of layers.
-        if instance.constraints.any:
-            return None
-        return instance.cost.thresholds(instance.workload, problem.levels)
-
-    # Thresholds need levels of equal parts.
-    if not problem.hierarchy.uniform:
-        return None
-    shared = Instance(network, problem.model_copy(update={"batch": start})).workload.shared
-    return AffineTable.of(table, start, period, shared)

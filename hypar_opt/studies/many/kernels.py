@@ -20,7 +20,7 @@ Bits = NDArray[np.unsignedinteger[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class GraphCharges:
+class GraphPairs:
     """What the pairs of many tables on one graph charge, as terms of 0-1 variables.
 
     Parameters

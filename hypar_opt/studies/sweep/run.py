@@ -206,11 +206,12 @@ def is_solved_together(case: Case) -> bool:
 
 def run_together(cases: dict[str, Case]) -> Iterator[tuple[str, SweepRow]]:
     """Yield the same rows as if each case were run separately; `is_solved_together` accepts all."""
-    groups: dict[tuple[str, SearchName], dict[str, Case]] = {}
+    groups: dict[tuple[str, str, SearchName], dict[str, Case]] = {}
     for key, case in cases.items():
         search: SearchName = "joint" if case.search == "joint" else "levelwise"
-        groups.setdefault((case.network, search), {})[key] = case
-    for (network, search), group in groups.items():
+        # By reading, since the paper's are of two parts.
+        groups.setdefault((case.network, case.reading, search), {})[key] = case
+    for (network, _, search), group in groups.items():
         yield from _solved(network, search, group)
 
 
