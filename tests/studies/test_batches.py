@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import json
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.cli.app import run
 from hypar_opt.studies.batches import AllBatches, solve_all_batches
 from hypar_opt.studies.random_networks import random_graph
 from tests.slow import slow_after
@@ -89,3 +93,45 @@ def test_a_batch_beyond_the_range_is_refused() -> None:
     with pytest.raises(ho.HyparError, match="batch should be from 3 to 9, got 2"):
         every.at(2)
     assert repr(every) == "<AllBatches: 1 plans of SFC, batches 3 to 9>"
+
+
+def test_the_command_has_the_ranges_as_a_table_a_file_a_document_and_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    call = ["sweep", "lenet-c", "--batches", "1:1000000000", "--levels", "2"]
+    assert run(call) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Lenet-c: 2^2 = 4 accelerators, reading text: 6 plans for batches 1 to")
+    assert "302 to 970" in out
+    assert run([*call, "-o", "t.csv", "--picture", "t.svg", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    every = ho.solve_all_batches("lenet-c", levels=2)
+    assert document["ranges"] == every.rows()
+    with Path("t.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["first"]) for row in rows] == [piece.first for piece in every]
+    assert rows[-1]["H1"] == "dddd"
+    assert "6 plans for batches 1 to 1,000,000,000" in Path("t.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["sfc", "--batches", "64"], "--batches should be two batches, as 1:1000000000, got '64'"),
+        (["sfc", "--batches", "9:8"], "batches should be from the smallest to the largest"),
+        (["sfc", "--batches", "1:8", "--batch", "4"], "--batch: all batches are solved"),
+        (["sfc", "--batches", "1:8", "--memory", "8GB"], "--memory allows other plans at other"),
+        (["sfc", "--batches", "1:8", "--workers", "2"], "--workers runs a sweep file's cases"),
+        (["sfc", "--batches", "1:8", "-o", "t.parquet"], "t.parquet: should end in .csv"),
+        (["s.toml", "--levels", "3"], "--levels goes with --batches; a sweep file states its"),
+        (["s.toml", "--picture", "t.svg"], "--picture goes with --batches"),
+    ],
+)
+def test_a_wrong_call_is_refused_in_one_line(
+    args: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["sweep", *args]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"hypar-opt: {complaint}")
+    assert said.count("\n") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -121,25 +122,20 @@ def _groups(every: AllBatches, pieces: Sequence[BatchRange]) -> dict[str, int]:
 def _draw_choices(
     axes: Axes, every: AllBatches, pieces: Sequence[BatchRange], groups: dict[str, int]
 ) -> None:
-    from matplotlib.colors import ListedColormap
-
     levels = max(every.problem.levels, 1)
-    choices = np.zeros((len(groups) * levels, len(pieces)), int)
-    for number, piece in enumerate(pieces):
-        rows = every.columns(piece)
-        for group, position in enumerate(groups.values()):
-            for level, row in enumerate(rows):
-                choices[group * levels + level, number] = row[position]
     edges = [*(piece.first - 0.5 for piece in pieces), pieces[-1].last + 0.5]
-    colours = [own.colour for own in SYMBOLS[: len(every.problem.choices)]]
-    axes.pcolormesh(
-        edges,
-        np.arange(len(choices) + 1) / levels,
-        choices,
-        cmap=ListedColormap(colours),
-        vmin=-0.5,
-        vmax=len(colours) - 0.5,
-    )
+    plans = [every.columns(piece) for piece in pieces]
+    # One bar for each run of batches with the same choice, since a picture may have many ranges.
+    bars = [
+        (group + level / levels, edges[run[0]], edges[run[-1] + 1] - edges[run[0]], choice)
+        for group, position in enumerate(groups.values())
+        for level in range(every.problem.levels)
+        for choice, run in _runs([rows[level][position] for rows in plans])
+    ]
+    if bars:
+        heights, starts, widths, choices = zip(*bars, strict=True)
+        colours = [SYMBOLS[choice].colour for choice in choices]
+        axes.barh(heights, widths, 1 / levels, starts, align="edge", color=colours)
     for number in range(1, len(groups)):
         axes.axhline(number, color="white", linewidth=0.8)
     for edge in edges[1:-1]:
@@ -149,3 +145,9 @@ def _draw_choices(
     axes.set_yticks(np.arange(len(groups)) + 0.5, list(groups), fontsize=size)
     axes.tick_params(axis="y", length=0)
     axes.spines[:].set_visible(False)
+
+
+def _runs(choices: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """Return the runs of equal choices, each with its positions."""
+    grouped = groupby(range(len(choices)), key=choices.__getitem__)
+    return [(choice, list(run)) for choice, run in grouped]

@@ -206,11 +206,12 @@ def is_solved_together(case: Case) -> bool:
 
 def run_together(cases: dict[str, Case]) -> Iterator[tuple[str, SweepRow]]:
     """Yield the same rows as if each case were run separately; `is_solved_together` accepts all."""
-    groups: dict[tuple[str, str, SearchName], dict[str, Case]] = {}
+    groups: dict[tuple[str, bool, SearchName], dict[str, Case]] = {}
     for key, case in cases.items():
         search: SearchName = "joint" if case.search == "joint" else "levelwise"
-        # By reading, since the paper's are of two parts.
-        groups.setdefault((case.network, case.reading, search), {})[key] = case
+        # Apart, since the paper's readings are of two parts alone.
+        halves = levels_at(place_of(case.array)).of_halves
+        groups.setdefault((case.network, halves, search), {})[key] = case
     for (network, _, search), group in groups.items():
         yield from _solved(network, search, group)
 
