@@ -251,6 +251,9 @@ def test_what_is_solved_together_is_in_bytes_by_dp_with_two_choices(tmp_path: Pa
         assert is_solved_together(case) == ((case.cost, case.solver, case.choices) == plan)
     for case in read_spec(spec_of(tmp_path, SMALL)):
         assert not is_solved_together(case)
+    # There plans are those that can run, unless an array is the paper's.
+    text = 'networks = ["lenet-c"]\narrays = ["h100-8x8"]\ncosts = ["bytes"]\nsimulate = false\n'
+    assert not any(map(is_solved_together, read_spec(spec_of(tmp_path, text))))
 
 
 def test_all_networks_may_be_asked_for_by_text_or_in_a_list(tmp_path: Path) -> None:

@@ -193,8 +193,8 @@ def _stated(network: Network, lo: int, hi: int, problem: ProblemArguments) -> Pr
             f"{argument('array')}: the time on an array decides the order of levels, and is not a"
             f" line in the batch; state the levels, as {argument('hierarchy')}"
         )
-    cost = given.get("cost", "bytes")
-    if cost != "bytes":
+    cost = given.get("cost")
+    if cost not in (None, "bytes"):
         raise HyparError(f"{argument('cost', cost)} is not a line in the batch; only bytes are")
     stated = problem_of(network, **given)
     _ = Instance(network, stated).cost  # refuses an unknown reading

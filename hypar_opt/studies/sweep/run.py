@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError, argument, worded
-from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.many import AXES, SearchName, is_batched, solve_many
 from hypar_opt.studies.sweep.case import (
     PAPERS,
@@ -20,6 +20,7 @@ from hypar_opt.studies.sweep.case import (
     SweepRow,
     levels_at,
     network_of,
+    on,
     place_of,
     row_of,
     run_case,
@@ -201,7 +202,7 @@ def _run_chunk(items: Sequence[Item]) -> tuple[list[tuple[str, SweepRow]], Seque
 def is_solved_together(case: Case) -> bool:
     """Return whether `run_together` accepts a case."""
     plain = (case.overlap, case.cost, case.solver, case.choices) == (None, "bytes", "dp", PAPERS)
-    return plain and _is_batched(case.network, case.reading, levels_at(place_of(case.array)))
+    return plain and _is_batched(case.network, case.reading, case.array)
 
 
 def run_together(cases: dict[str, Case]) -> Iterator[tuple[str, SweepRow]]:
@@ -245,8 +246,11 @@ def _solved(
 
 
 @lru_cache(64)
-def _is_batched(network: str, reading: str, hierarchy: Hierarchy) -> bool:
+def _is_batched(network: str, reading: str, array: str) -> bool:
+    place = place_of(array)
     try:
-        return is_batched(network_of(network), reading, hierarchy)
+        # On one's own array plans are those that can run.
+        constrained = problem_of(**on(place)).constraints.any
+        return not constrained and is_batched(network_of(network), reading, levels_at(place))
     except HyparError:  # by itself the case is a row with this reason
         return False
