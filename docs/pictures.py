@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import hypar_opt as ho
 from hypar_opt.paper import reproduce
 from hypar_opt.report.pictures import (
+    batch_ranges,
     draw_paper,
     network_graph,
     plan_dots,
@@ -39,7 +40,10 @@ def draw(folder: Path) -> list[Path]:
     save(plans_side_by_side(_gpt_plans()), blocks)
     space = folder / "space-vgg-e.svg"
     save(_design_space(), space)
-    return [graph, dots, time, blocks, space, *draw_paper(reproduce(FIGURES), folder, ("svg",))]
+    batches = folder / "batches-vgg-e.svg"
+    save(batch_ranges(ho.solve_all_batches("vgg-e")), batches)
+    drawn = [graph, dots, time, blocks, space, batches]
+    return [*drawn, *draw_paper(reproduce(FIGURES), folder, ("svg",))]
 
 
 def _design_space() -> Figure:

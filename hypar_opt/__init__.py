@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.advice import better_reading as better_reading
     from hypar_opt.studies.alternatives import best_plans as best_plans
     from hypar_opt.studies.alternatives import regrets as regrets
+    from hypar_opt.studies.batches import solve_all_batches as solve_all_batches
     from hypar_opt.studies.comparison import compare as compare
     from hypar_opt.studies.comparison import geometric_means as geometric_means
     from hypar_opt.studies.exploration import explore as explore
@@ -80,6 +81,7 @@ _HOME = {
     "run": "studies.virtual_run",
     "simulate": "studies.simulation",
     "solve": "pipeline",
+    "solve_all_batches": "studies.batches",
     "solve_many": "studies.many",
     "write_model": "pipeline",
     "write_plan": "plan.plan",
@@ -114,6 +116,7 @@ __all__ = [
     "run",
     "simulate",
     "solve",
+    "solve_all_batches",
     "solve_many",
     "write_model",
     "write_plan",

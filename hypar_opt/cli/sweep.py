@@ -1,33 +1,43 @@
-"""``hypar-opt sweep``."""
+"""``hypar-opt sweep``: of a sweep file, or of all batches of a network."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hypar_opt.cli import options, output
+from hypar_opt.cli import options, output, request
+from hypar_opt.cli.groups import ProblemOptions
 from hypar_opt.cli.options import running_option
-from hypar_opt.errors import InputError
+from hypar_opt.cli.signatures import takes_groups
+from hypar_opt.errors import HyparError, InputError
 
 if TYPE_CHECKING:
+    from hypar_opt.studies.batches import AllBatches
     from hypar_opt.studies.sweep import SweepResult
 
 EPILOG = (
     "Examples: [bold]hypar-opt sweep sweep.toml -o table.csv[/bold];"
-    " [bold]hypar-opt sweep sweep.toml --scheduler tcp://head:8786[/bold]"
+    " [bold]hypar-opt sweep sweep.toml --scheduler tcp://head:8786[/bold];"
+    " [bold]hypar-opt sweep vgg-e --batches 1:1000000000 --picture plans.svg[/bold]"
 )
 
 SPEC = typer.Argument(
-    metavar="SPEC",
+    metavar="SPEC|NETWORK",
     help="A sweep file, in TOML: lists of networks, batches, element_bytes, levels, arrays"
     " or hierarchies, choices, costs, solvers, overlap and readings (default: the array's);"
-    " simulate = false to only solve.",
+    " simulate = false to only solve. With --batches, a network.",
+)
+BATCHES = options.problem_option(
+    metavar="LO:HI",
+    help="Solve all batches of a network, as 1:1000000000, all levels together, in bytes: each"
+    " range of batches with its plan. The other options of the problem go with it.",
 )
 TABLE = options.result_option(
     help="The table, .csv or .parquet (default: SPEC's name with .csv). Finished rows are kept in"
-    " FILE.journal.",
+    " FILE.journal. With --batches .csv, a row for each range.",
 )
 WORKERS = running_option(
     metavar="N", help="Processes on this machine (default: one per available core)."
@@ -37,14 +47,98 @@ SCHEDULER = running_option(
 )
 
 
+@takes_groups
 def sweep(
+    context: typer.Context,
     spec: Annotated[str, SPEC],
+    problem: ProblemOptions,
+    batches: Annotated[str | None, BATCHES] = None,
     table: Annotated[Path | None, TABLE] = None,
     workers: Annotated[int | None, WORKERS] = None,
     scheduler: Annotated[str | None, SCHEDULER] = None,
+    picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
     """Solve and simulate every combination in a sweep file; rerun to resume."""
+    if batches is None:
+        _check_alone(context)
+        _sweep_file(spec, table, workers, scheduler, as_json=as_json)
+        return
+    for name, value in (("workers", workers), ("scheduler", scheduler)):
+        if value is not None:
+            raise HyparError(f"--{name} runs a sweep file's cases; --batches is a single process")
+    every = _all_batches(spec, batches, _typed(context, problem), table, picture)
+    if table is not None:
+        output.write_csv(every.rows(), table)
+    output.draw(picture, lambda pictures: pictures.batch_ranges(every))
+    if as_json:
+        output.print_json(_document(every))
+    else:
+        output.print_view(every)
+
+
+def _check_alone(context: typer.Context) -> None:
+    """Refuse options of a problem for a sweep file, which lists its problems."""
+    own = {"spec", "table", "workers", "scheduler", "as_json"}
+    for option in context.command.params:
+        name = option.name or ""
+        if name not in own and _is_typed(context, name):
+            raise HyparError(f"{option.opts[0]} goes with --batches; a sweep file states its cases")
+
+
+def _is_typed(context: typer.Context, name: str) -> bool:
+    origin = context.get_parameter_source(name)
+    return origin is not None and origin.name == "COMMANDLINE"
+
+
+def _typed(context: typer.Context, problem: ProblemOptions) -> Any:
+    """Return the problem that was typed, without the batch unless that was typed, too."""
+    arguments: Any = request.problem_arguments(problem)
+    if not _is_typed(context, "batch"):
+        del arguments["batch"]
+    return arguments
+
+
+def _all_batches(
+    network: str, batches: str, arguments: Any, table: Path | None, picture: Path | None
+) -> AllBatches:
+    """Solve all batches of a network."""
+    from hypar_opt.documents.files import recorded_reads
+    from hypar_opt.models import find_network
+    from hypar_opt.studies.batches import solve_all_batches
+
+    ends = re.fullmatch(r"(\d{1,12}):(\d{1,12})", batches, re.ASCII)
+    if ends is None:
+        raise HyparError(f"--batches should be two batches, as 1:1000000000, got {batches!r}")
+    if table is not None and table.suffix != ".csv":
+        raise InputError("should end in .csv", file=str(table))
+    with recorded_reads() as read:
+        described = find_network(network)
+    output.check_outputs(read, table, picture=picture)
+    with output.progress_bar("batches") as progress:
+        return solve_all_batches(
+            described, lo=int(ends[1]), hi=int(ends[2]), progress=progress, **arguments
+        )
+
+
+def _document(every: AllBatches) -> dict[str, Any]:
+    problem = every.problem
+    return {
+        "network": every.network.name,
+        "lo": every.lo,
+        "hi": every.hi,
+        "hierarchy": problem.hierarchy.sizes,
+        "reading": problem.reading,
+        "choices": problem.choices,
+        "plans": every.plans,
+        "layers": every.layers,
+        "ranges": every.rows(),
+    }
+
+
+def _sweep_file(
+    spec: str, table: Path | None, workers: int | None, scheduler: str | None, *, as_json: bool
+) -> None:
     # `with_suffix` fails on a path without a name, such as "" or "/".
     if not Path(spec).name:
         raise InputError("should be a sweep file, in TOML", file=repr(spec))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hypar_opt.search.prefix_costs import is_chain
 from hypar_opt.search.reductions import thresholds_of
 
@@ -15,7 +17,7 @@ def default_solver(instance: Instance, search: str) -> str:
     """Return ``dp``, or ``cut`` if a graph's tables can be solved as minimum cuts.
 
     They can with two choices and without a capacity, for the table of one level or for thresholds
-    of all levels. Both solvers are exact, and return the same plan.
+    of all levels whose charges fit int64. Both solvers are exact, and return the same plan.
     """
     workload, problem = instance.workload, instance.problem
     if is_chain(workload):
@@ -24,4 +26,7 @@ def default_solver(instance: Instance, search: str) -> str:
         return "dp"
     if search == "levelwise":
         return "cut"
-    return "dp" if thresholds_of(instance) is None else "cut"
+    table = thresholds_of(instance)
+    # Of Python's integers, which exceed those of a cut.
+    too_large = table is None or np.asarray(table.data).dtype == object
+    return "dp" if too_large else "cut"

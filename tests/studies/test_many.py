@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.costs.readings import READINGS
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.models import PAPER_NETWORKS
-from hypar_opt.studies.many import ManyPlans, solve_many
+from hypar_opt.studies.many import ManyPlans, is_batched, solve_many
+from hypar_opt.studies.random_networks import random_graph
 from tests.slow import slow_after
 from tests.strategies.networks import networks
 from tests.strategies.problems import random_network
@@ -97,11 +99,39 @@ def test_what_does_not_fit_64_bits_is_as_exact(
     assert_is_solved(many, (-1, -1, -1, -1))
 
 
-def test_what_is_not_separable_is_solved_one_by_one() -> None:
-    """A residual network's shared tensors are nodes of their own."""
-    many = solve_many("resnet-18", batch=[32, 256], levels=2)
+@pytest.mark.parametrize("seed", slow_after(12, range(300)))
+def test_graphs_and_levels_of_any_parts_have_the_plan_of_one(seed: int) -> None:
+    """Shared tensors are nodes of their own; where parts divide no channels, batches differ."""
+    rng = Random(seed)
+    network = random_graph(rng, most=8) if seed % 3 else random_network(rng, 4)
+    hierarchies: list[tuple[int, ...]]
+    hierarchies = rng.choice([[(2, 2, 2), (2, 2)], [(3, 3), (3,)], [(2, 3)], [(4,), (5,)]])
+    halves = all(size in (2, 4) for sizes in hierarchies for size in sizes)
+    many = solve_many(
+        network,
+        search=rng.choice(["levelwise", "joint"]),
+        batch=rng.sample(range(1, 60), 3),
+        reading=rng.sample(list(READINGS), 2) if halves else "executed",
+        hierarchy=hierarchies,
+    )
     for place in np.ndindex(many.totals.shape):
         assert_is_solved(many, place)
+
+
+def test_networks_of_the_zoo_are_solved_together() -> None:
+    """As graphs, not one by one: the plans of both sides of a chunk are those of one."""
+    for name in ("resnet-18", "gpt2"):
+        assert is_batched(ho.load(name), "executed", Hierarchy((2,) * 4))
+        many = solve_many(name, batch=range(1, 400))
+        for batch in (1, 2, 255, 399):
+            assert_is_solved(many, (batch - 1, 0, 0, 0))
+
+
+def test_levels_may_stay_whole() -> None:
+    whole = solve_many("sfc", hierarchy=(6, 8), whole_levels=True)
+    assert whole.hierarchy == ((6, 8),)
+    assert solve_many("sfc", hierarchy=[[6, 8], [2]]).levels == (5, 1)
+    assert_is_solved(whole, (0, 0, 0, 0))
 
 
 def test_many_are_shown_in_a_line_and_as_rows() -> None:
@@ -130,6 +160,8 @@ def test_levels_below_a_plans_are_not_model_parallel() -> None:
         ("levels", [2, 65], "levels"),
         ("element_bytes", [4, 3], "one of 1, 2, 4, 8"),
         ("reading", ["text", "txt"], "txt"),
+        ("hierarchy", (3, 1), "H2 should have 2 to"),
+        ("hierarchy", [], "hierarchy should have at least one value"),
         ("search", "depth", "depth"),
     ],
 )

@@ -28,7 +28,7 @@ from hypar_opt.studies.sweep import journal_of, sweep
 from hypar_opt.studies.sweep.case import SweepRow, run_case
 from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import _cores as cores
-from hypar_opt.studies.sweep.run import is_solved_together
+from hypar_opt.studies.sweep.run import _run_chunk, is_solved_together
 from hypar_opt.studies.sweep.spec import read_spec
 from tests.cli.shell import Shell, written
 from tests.clocks import until
@@ -248,12 +248,12 @@ def test_what_is_solved_together_is_in_bytes_by_dp_with_two_choices(tmp_path: Pa
     text = PRICED.replace('"tiny"', '"resnet-18"') + 'costs = ["bytes", "time"]\n'
     for case in read_spec(spec_of(tmp_path, text)):
         plan = ("bytes", "dp", "data,model")
-        graph = "ResNet" in case.network
-        assert is_solved_together(case) == (
-            (case.cost, case.solver, case.choices) == plan and not graph
-        )
+        assert is_solved_together(case) == ((case.cost, case.solver, case.choices) == plan)
     for case in read_spec(spec_of(tmp_path, SMALL)):
         assert not is_solved_together(case)
+    # There plans are those that can run, unless an array is the paper's.
+    text = 'networks = ["lenet-c"]\narrays = ["h100-8x8"]\ncosts = ["bytes"]\nsimulate = false\n'
+    assert not any(map(is_solved_together, read_spec(spec_of(tmp_path, text))))
 
 
 def test_all_networks_may_be_asked_for_by_text_or_in_a_list(tmp_path: Path) -> None:
@@ -618,6 +618,18 @@ def test_a_row_of_a_journal_that_was_edited_is_refused(tmp_path: Path) -> None:
     spaced = json.dumps(entry, separators=(" ,  ", " : "))
     journal.write_text("\n".join([spaced, *others, ""]))
     assert sweep(spec, table).done_before == len(others) + 1
+
+
+def test_a_task_ends_after_a_while_and_returns_what_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cases: list[Any] = [(str(number), number) for number in range(3)]
+    rows: list[Any] = [("0", 0), ("1", -1), ("2", -2)]
+    monkeypatch.setattr("hypar_opt.studies.sweep.run.run_case", lambda case: -case)
+    monkeypatch.setattr("hypar_opt.studies.sweep.run.CHUNK_SECONDS", 1000)
+    assert _run_chunk(cases) == (rows, [])
+    monkeypatch.setattr("hypar_opt.studies.sweep.run.CHUNK_SECONDS", -1)
+    assert _run_chunk(cases) == (rows[:1], cases[1:])
 
 
 @pytest.mark.slow

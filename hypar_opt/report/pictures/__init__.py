@@ -5,6 +5,7 @@ before it is saved. They need the extra ``plot``.
 """
 
 from hypar_opt.report.pictures.bar_chart import bars, scaling
+from hypar_opt.report.pictures.batches import batch_ranges
 from hypar_opt.report.pictures.canvas import FORMATS, save
 from hypar_opt.report.pictures.dots import plan_dots, plans_side_by_side
 from hypar_opt.report.pictures.fronts import fronts
@@ -17,6 +18,7 @@ from hypar_opt.report.pictures.topology import topology
 __all__ = [
     "FORMATS",
     "bars",
+    "batch_ranges",
     "draw_paper",
     "exploration_map",
     "fronts",

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 
 _VIEWS = {
+    "AllBatches": "batches.batches_view",
     "Array": "array.array_view",
     "BestPlans": "alternatives.best_view",
     "Certificate": "tables.certificate_view",

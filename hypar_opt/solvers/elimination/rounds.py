@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from hypar_opt.solvers.elimination.schedule import EliminationSchedule
 
 
+_EXACT = 2**53
+"""Sums of integers below it are exact in float64."""
+
+
 @dataclass(frozen=True, eq=False)
 class Eliminated:
     """The core that all rounds leave, and the preferences of the eliminated variables.
@@ -51,7 +55,7 @@ class Eliminated:
 
 def eliminate(
     schedule: EliminationSchedule,
-    constant: Sequence[int],
+    constant: Sequence[int] | Integers,
     linear: Integers,
     quadratic: Integers,
     deadline: Deadline,
@@ -66,8 +70,8 @@ def eliminate(
         One per function.
     linear : (variables, functions)
         The dtype holds 32 times the sum of all coefficients.
-    quadratic : (pairs,)
-        The same in all functions.
+    quadratic : (pairs, functions)
+        Or ``(pairs, 1)`` where they are the same in all functions.
     ties
         Whether to record them.
     """
@@ -76,7 +80,7 @@ def eliminate(
     stop = schedule.original_rows
     rows[: schedule.variables] = linear
     rows[schedule.variables] = 0
-    rows[schedule.variables + 1 : stop - 1] = quadratic[:, None]
+    rows[schedule.variables + 1 : stop - 1] = quadratic
     rows[stop - 1] = constant
     prefers, tied = [], []
     for step in schedule.rounds:
@@ -112,10 +116,13 @@ def cheapest_few(
     are a lattice. The optimum's cost is added to the constant.
     """
     values, counts = schedule.few
-    costs = counts @ np.concatenate([eliminated.linear, eliminated.quadratic])
+    terms = np.concatenate([eliminated.linear, eliminated.quadratic])
+    if terms.dtype != object and np.abs(terms).max(initial=0) * len(terms) < _EXACT:
+        terms = terms.astype(np.float64)  # as exact, and a product of floats is faster
+    costs = counts @ terms
     best = costs.argmin(axis=0)
     least = costs.min(axis=0)
-    eliminated.constant[...] += least
+    eliminated.constant[...] += least.astype(eliminated.constant.dtype)
     tied = bool(eliminated.tied) and bool(((costs == least).sum(axis=0) > 1).any())
     return values[best].T.astype(bool), tied
 

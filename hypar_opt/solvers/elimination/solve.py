@@ -126,7 +126,7 @@ def _two_choices(function: PseudoBoolean, deadline: Deadline) -> SolveResult:
         schedule,
         function.constant,
         function.linear,
-        function.quadratic,
+        function.quadratic[:, None],
         deadline,
         ties=not submodular,
     )

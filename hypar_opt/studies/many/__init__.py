@@ -1,45 +1,42 @@
 """Many problems of one network at once: every combination of batches, elements, readings, levels.
 
-Where levels have thresholds, all batches are solved together (`affine_chain`); any other problem
-is solved separately, as `hypar_opt.solve` does.
+Where levels have thresholds, all batches are solved together (`affine`); any other problem is
+solved separately, as `hypar_opt.solve` does.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, Never
+from typing import Any, Never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.checked import checked
 from hypar_opt.costs.table import Integers, exact_dtype
-from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.frozen import Frozen
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import solve
-from hypar_opt.plan.arguments import ProblemArguments, problem_of
+from hypar_opt.plan.arguments import ProblemArguments, hierarchy_of, problem_of
 from hypar_opt.plan.plan import Plan, json_number
 from hypar_opt.results import Displayed
 from hypar_opt.search.searches import SEARCHES
-from hypar_opt.studies.many.affine_chain import AffineChain, Bits, Int64, bits_type
+from hypar_opt.studies.many.affine import bits_type
+from hypar_opt.studies.many.batches import AMOUNTS, Batches
+from hypar_opt.studies.many.batches import SearchName as SearchName
+from hypar_opt.studies.many.batches import is_batched as is_batched
+from hypar_opt.studies.many.kernels import Bits
 from hypar_opt.workload.network import Network
 
-SearchName = Literal["levelwise", "joint"]
-
 AXES = ("batch", "element_bytes", "reading", "levels")
-TAKEN = (*AXES, "search")
-AMOUNTS = (
-    *("totals", "data_parallel", "model_parallel"),
-    *("executed_bytes", "data_parallel_bytes"),
-)
-"""The names of the arrays of bytes in `ManyPlans`."""
+TAKEN = (*AXES, "hierarchy", "whole_levels", "search")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,6 +49,8 @@ class ManyPlans(Frozen, Displayed):
         The same for all problems.
     batch, element_bytes, reading, levels
         The values of the four axes, in the order of the arrays' axes.
+    hierarchy
+        The parts of the levels of each value of ``levels``.
     totals, data_parallel, model_parallel : (batches, element bytes, readings, levels)
         Bytes by the reading, of the plan and of the baselines: int64, or objects if a total is
         not an integer or does not fit.
@@ -67,6 +66,7 @@ class ManyPlans(Frozen, Displayed):
     element_bytes: tuple[int, ...]
     reading: tuple[str, ...]
     levels: tuple[int, ...]
+    hierarchy: tuple[tuple[int, ...], ...]
     totals: Integers
     data_parallel: Integers
     model_parallel: Integers
@@ -129,7 +129,9 @@ class ManyPlans(Frozen, Displayed):
             raise HyparError(
                 f"an index should be four positions, of {', '.join(AXES)}; got {index}"
             )
-        values = {name: axis[place] for name, axis, place in zip(AXES, axes, index, strict=True)}
+        *asked, levels = zip(AXES, axes, index, strict=True)
+        values = {name: axis[place] for name, axis, place in asked}
+        values |= {"hierarchy": self.hierarchy[levels[2]], "whole_levels": True}
         return solve(self.network, search=self.search, **values)
 
 
@@ -141,14 +143,17 @@ def solve_many(
     element_bytes: int | Sequence[int] = 4,
     reading: str | Sequence[str] | None = None,
     levels: int | Sequence[int] = 4,
+    hierarchy: Sequence[int] | Sequence[Sequence[int]] | None = None,
+    whole_levels: bool = False,
     search: SearchName = "levelwise",
     **other: Never,
 ) -> ManyPlans:
     """Solve every combination of batches, element sizes, readings and levels, in bytes.
 
     Problems have two choices, no array and no constraints; `hypar_opt.solve` takes these, one
-    problem per call. If levels have thresholds, as on every chain of the zoo, a million
-    combinations take seconds. Graphs, and problems whose sums do not fit 64 bits, are solved one
+    problem per call. If levels have thresholds, as on every network of the zoo where all levels
+    have equally many parts, a million combinations take seconds on chains, and half a minute on
+    graphs such as ResNet-50. Others, and problems whose sums do not fit 64 bits, are solved one
     by one. The plans are those of `hypar_opt.solve`.
 
     Parameters
@@ -158,6 +163,10 @@ def solve_many(
     batch, element_bytes, reading, levels
         One value or several of each; see `hypar_opt.plan.problem.Problem`. The default reading is
         that of the network.
+    hierarchy
+        The parts of each level, in place of ``levels``: one such as ``(6, 8)``, or several.
+    whole_levels
+        Whether levels of ``hierarchy`` stay whole, in place of their prime factors.
     search
         ``levelwise``, the default, or ``joint``.
 
@@ -180,108 +189,35 @@ def solve_many(
     described = find_network(network)
     if search not in SEARCHES:
         raise UnknownNameError("search", search, list(SEARCHES))
-    axes = _axes(described, batch, element_bytes, reading, levels)
-    batches, _, readings, counts = axes
+    stated = None if hierarchy is None else _hierarchies(hierarchy, whole=whole_levels)
+    axes = _axes(described, batch, element_bytes, reading, levels, stated)
+    batches, _, readings, hierarchies = axes
     shape = tuple(map(len, axes))
+    counts = [own.levels for own in hierarchies]
     layers = len(described.layers)
     bits = np.zeros((shape[0], *shape[2:], layers), bits_type(max(counts)))
     # For elements of 4 bytes: the size of an element changes no plan.
     moved: Integers = np.zeros((len(AMOUNTS), shape[0], *shape[2:]), np.int64)
-    executed = affine_chain(described, "executed")
     for column, name in enumerate(readings):
-        chain = executed if name == "executed" else affine_chain(described, name)
-        solved = _Batches(described, name, search, batches, chain, executed)
-        for index, (amount, choice_bits) in enumerate(solved.at(counts)):
-            # Python's integers if a total does not fit.
-            moved = moved.astype(np.result_type(moved, amount), copy=False)
-            moved[:, :, column, index], bits[:, column, index] = amount, choice_bits
+        for deepest, numbers in _by_deepest(hierarchies).items():
+            solved = Batches(described, name, search, np.array(batches, np.int64), deepest)
+            for index in numbers:
+                amount, choice_bits = solved.at(counts[index])
+                # Python's integers if a total does not fit.
+                moved = moved.astype(np.result_type(moved, amount), copy=False)
+                moved[:, :, column, index], bits[:, column, index] = amount, choice_bits
     spread = np.broadcast_to(bits[:, None], (*shape, layers))
     in_bytes = [_in_bytes(part, axes[1]) for part in moved]
     amounts = dict(zip(AMOUNTS, in_bytes, strict=True))
-    return ManyPlans(described, search, *axes, bits=spread, **amounts)  # type: ignore[arg-type]
-
-
-def affine_chain(network: Network, reading: str) -> AffineChain | None:
-    """Return a network's charges as functions of the batch; None if it is solved one by one."""
-
-    def table(batch: int) -> ThresholdTable | None:
-        instance = Instance(network, problem_of(network, batch=batch, reading=reading, levels=1))
-        # Shared tensors are separate nodes; the constraints are those of kinds of layers.
-        if instance.workload.shared or instance.constraints.any:
-            return None
-        return instance.cost.thresholds(instance.workload, 1)
-
-    return AffineChain.of(table)
-
-
-@dataclass(frozen=True)
-class _Batches:
-    """The problems of many batches in one reading, for elements of 4 bytes."""
-
-    network: Network
-    reading: str
-    search: SearchName
-    batches: tuple[int, ...]
-    chain: AffineChain | None
-    """By the reading."""
-    executed: AffineChain | None
-
-    def at(self, counts: Sequence[int]) -> Iterator[tuple[Integers, Bits]]:
-        """Yield `AMOUNTS`, ``(5, batches)``, and bits, for numbers of levels."""
-        batches = np.array(self.batches, np.int64)
-        limits = {
-            count: min(_largest_batch(chain, count) for chain in (self.chain, self.executed))
-            for count in counts
-        }
-        together = [count for count in counts if max(self.batches) <= limits[count]]
-        shared = None
-        if self.chain is not None and together and self.search == "levelwise":
-            # The first levels of a plan are the plan of fewer levels.
-            shared = self.chain.levelwise(batches, max(together))
-        for count in counts:
-            fit = batches <= limits[count]
-            levels = shared if count in together else None
-            if fit.all():
-                yield self._several(batches, count, levels)
-                continue
-            moved: Integers = np.zeros((len(AMOUNTS), len(batches)), object)
-            bits = np.zeros((len(batches), len(self.network.layers)), bits_type(count))
-            if fit.any():
-                moved[:, fit], bits[fit] = self._several(batches[fit], count, levels)
-            for place in np.flatnonzero(~fit).tolist():
-                moved[:, place], bits[place] = self._one(self.batches[place], count)
-            yield moved, bits
-
-    def _several(
-        self, batches: Int64, count: int, levels: tuple[Int64, Bits] | None
-    ) -> tuple[Int64, Bits]:
-        """Return the amounts and the bits of problems that are solved together.
-
-        Their plans of ``count`` levels or more, by `AffineChain.levelwise`, may be known.
-        """
-        chain, executed = self.chain, self.executed
-        assert chain is not None
-        assert executed is not None
-        if self.search == "joint":
-            totals, bits = chain.joint(batches, count)
-        else:
-            by_level, deepest = levels or chain.levelwise(batches, count)
-            totals, bits = by_level[count], deepest & (2**count - 1)
-        data, model = range(2)  # the columns of the paper's choices
-        baselines = [chain.uniform(batches, count, choice) for choice in (data, model)]
-        run = totals if chain is executed else executed.price(batches, bits, count)
-        return np.stack([totals, *baselines, run, executed.uniform(batches, count, data)]), bits
-
-    def _one(self, batch: int, count: int) -> tuple[list[Any], list[int]]:
-        """Return the amounts and the bits of one problem, solved separately."""
-        plan = solve(
-            self.network, search=self.search, batch=batch, reading=self.reading, levels=count
-        )
-        cost, states = plan.cost, zip(*plan.assignments(), strict=True)
-        bits = [sum(choice << level for level, choice in enumerate(state)) for state in states]
-        baselines = cost.baselines.data, cost.baselines.model
-        moved = [cost.total, *baselines, cost.executed_bytes, cost.data_parallel_bytes]
-        return moved, bits or [0] * len(plan.layers)
+    return ManyPlans(
+        described,
+        search,
+        *axes[:3],
+        levels=tuple(counts),
+        hierarchy=tuple(own.sizes for own in hierarchies),
+        bits=spread,
+        **amounts,  # type: ignore[arg-type]
+    )
 
 
 def _not_taken(name: str) -> HyparError:
@@ -295,13 +231,14 @@ def _not_taken(name: str) -> HyparError:
     )
 
 
-def _largest_batch(chain: AffineChain | None, levels: int) -> int:
-    """Return the largest batch whose sums fit int64 with room; 0 if there is none."""
-    if chain is None:
-        return 0
-    fixed, per_image = chain.largest(0, levels), chain.largest(1, levels)
-    room = 2**62 - 1 - fixed
-    return max(0, room // max(1, per_image - fixed))
+def _by_deepest(hierarchies: Sequence[Hierarchy]) -> dict[Hierarchy, list[int]]:
+    """Return the positions of hierarchies by one of which they are the first levels."""
+    groups: dict[Hierarchy, list[int]] = {}
+    for place, own in enumerate(hierarchies):
+        levels = own.levels
+        longer = (other for other in hierarchies if other.sizes[:levels] == own.sizes)
+        groups.setdefault(max(longer, key=lambda other: other.levels), []).append(place)
+    return groups
 
 
 def _in_bytes(moved: Integers, element_bytes: Sequence[int]) -> Integers:
@@ -320,11 +257,19 @@ def _in_bytes(moved: Integers, element_bytes: Sequence[int]) -> Integers:
 
 
 def _axes(
-    network: Network, batch: Any, element_bytes: Any, reading: Any, levels: Any
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...], tuple[int, ...]]:
+    network: Network,
+    batch: Any,
+    element_bytes: Any,
+    reading: Any,
+    levels: Any,
+    hierarchies: Sequence[Hierarchy] | None,
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...], tuple[Hierarchy, ...]]:
     """Return the axes as tuples, with their values validated like those of a problem."""
+    if hierarchies is not None:
+        levels = [own.levels for own in hierarchies]
     if reading is None:
-        reading = problem_of(network).reading
+        halves = hierarchies is None or all(own.of_halves for own in hierarchies)
+        reading = problem_of(network).reading if halves else "executed"
     axes = {
         name: _values(name, given)
         for name, given in zip(AXES, (batch, element_bytes, reading, levels), strict=True)
@@ -338,7 +283,19 @@ def _axes(
             fields = {"reading": axes["reading"][0], name: value}
             problem = problem_of(network, **fields)
             _ = Instance(network, problem).cost  # refuses an unknown reading
-    return axes["batch"], axes["element_bytes"], axes["reading"], axes["levels"]
+    for own, name in itertools.product(hierarchies or (), axes["reading"]):
+        problem = problem_of(network, hierarchy=own.sizes, whole_levels=True, reading=name)
+        _ = Instance(network, problem).cost  # refuses the paper's readings of other parts
+    every = hierarchies or [Hierarchy((2,) * count) for count in axes["levels"]]
+    return axes["batch"], axes["element_bytes"], axes["reading"], tuple(every)
+
+
+def _hierarchies(hierarchy: Any, *, whole: bool) -> tuple[Hierarchy, ...]:
+    """Return hierarchies, or those of their prime factors; a single one is an axis too."""
+    values = _values("hierarchy", hierarchy)
+    every = [values] if all(type(size) is int for size in values) else values
+    stated = map(hierarchy_of, every)
+    return tuple(own if whole else own.in_primes for own in stated)
 
 
 def _values(name: str, given: Any) -> tuple[Any, ...]:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError, argument, worded
-from hypar_opt.studies.many import AXES, SearchName, affine_chain, solve_many
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.studies.many import AXES, SearchName, is_batched, solve_many
 from hypar_opt.studies.sweep.case import (
     PAPERS,
     Case,
     SweepRow,
     levels_at,
     network_of,
+    on,
     place_of,
     row_of,
     run_case,
@@ -27,8 +30,18 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 
+Item = tuple[str, Case]
+"""A case and its key."""
+
 TIMEOUT = 30
 """Seconds to wait for a scheduler, and for a first worker."""
+
+CHUNK = 16
+"""Cases of a task on a cluster: its scheduler takes as long for a task as for many short cases."""
+
+CHUNK_SECONDS = 0.5
+"""A task ends after this time, and what it has not begun is run by other tasks: so of an
+interrupted sweep no more than this is lost, and slow cases are spread over all workers."""
 
 _ADDRESS = re.compile(r"tcp://(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>\d{1,5})")
 
@@ -145,13 +158,20 @@ def run_on_cluster(
                 except TimeoutError:
                     problem = f"no worker has joined within {TIMEOUT} s"
                     raise HyparError(f"{cluster}: {problem}") from None
+                items, workers = list(cases.items()), len(client.nthreads())
+                # Several tasks for each worker, so that all end at about the same time.
+                size = max(1, min(CHUNK, len(items) // (4 * workers)))
+                chunks = [items[n : n + size] for n in range(0, len(items), size)]
                 # Nothing here keeps a finished future: Dask would run it again if the worker that
                 # holds its result died.
-                futures = client.map(_run_item, list(cases.items()), pure=False)
+                futures = client.map(_run_chunk, chunks, pure=False)
                 ended = as_completed(futures, loop=client.loop)
                 del futures
                 for future in ended:
-                    yield future.result()
+                    rows, left = future.result()
+                    # Of slow cases each is a task.
+                    ended.update(client.map(_run_chunk, [[item] for item in left], pure=False))
+                    yield from rows
         except (OSError, CancelledError, KilledWorker) as error:
             problem = f"was lost ({type(error).__name__}); rerun to resume"
             raise HyparError(f"{cluster}: {problem}") from None
@@ -168,26 +188,32 @@ def _silenced(name: str) -> Iterator[None]:
         log.setLevel(level)
 
 
-def _run_item(item: tuple[str, Case]) -> tuple[str, SweepRow]:
-    key, case = item
-    return key, run_case(case)
+def _run_chunk(items: Sequence[Item]) -> tuple[list[tuple[str, SweepRow]], Sequence[Item]]:
+    """Run cases on a worker for a while; return their rows, and the cases that are left."""
+    started = time.monotonic()
+    rows = []
+    for key, case in items:
+        rows.append((key, run_case(case)))
+        if time.monotonic() - started > CHUNK_SECONDS:
+            break
+    return rows, items[len(rows) :]
 
 
 def is_solved_together(case: Case) -> bool:
     """Return whether `run_together` accepts a case."""
-    if not levels_at(place_of(case.array)).of_halves:  # those of `solve_many`
-        return False
     plain = (case.overlap, case.cost, case.solver, case.choices) == (None, "bytes", "dp", PAPERS)
-    return plain and all(_is_affine(case.network, name) for name in (case.reading, "executed"))
+    return plain and _is_batched(case.network, case.reading, case.array)
 
 
 def run_together(cases: dict[str, Case]) -> Iterator[tuple[str, SweepRow]]:
     """Yield the same rows as if each case were run separately; `is_solved_together` accepts all."""
-    groups: dict[tuple[str, SearchName], dict[str, Case]] = {}
+    groups: dict[tuple[str, bool, SearchName], dict[str, Case]] = {}
     for key, case in cases.items():
         search: SearchName = "joint" if case.search == "joint" else "levelwise"
-        groups.setdefault((case.network, search), {})[key] = case
-    for (network, search), group in groups.items():
+        # Apart, since the paper's readings are of two parts alone.
+        halves = levels_at(place_of(case.array)).of_halves
+        groups.setdefault((case.network, halves, search), {})[key] = case
+    for (network, _, search), group in groups.items():
         yield from _solved(network, search, group)
 
 
@@ -195,14 +221,18 @@ def _solved(
     network: str, search: SearchName, cases: dict[str, Case]
 ) -> Iterator[tuple[str, SweepRow]]:
     places = {
-        key: (case.batch, case.element_bytes, case.reading, place_of(case.array).levels)
+        key: (
+            *(case.batch, case.element_bytes, case.reading),
+            levels_at(place_of(case.array)).sizes,
+        )
         for key, case in cases.items()
     }
     # The indices of its values give a case its plan among all combinations.
     axes = [dict.fromkeys(values) for values in zip(*places.values(), strict=True)]
     index = [{value: n for n, value in enumerate(axis)} for axis in axes]
-    asked: dict[str, Any] = dict(zip(AXES, map(list, axes), strict=True))
-    many = solve_many(network_of(network), search=search, **asked)
+    names = (*AXES[:3], "hierarchy")
+    asked: dict[str, Any] = dict(zip(names, map(list, axes), strict=True))
+    many = solve_many(network_of(network), whole_levels=True, search=search, **asked)
     for key, place in places.items():
         at = tuple(numbers[value] for numbers, value in zip(index, place, strict=True))
         results = {
@@ -216,9 +246,11 @@ def _solved(
 
 
 @lru_cache(64)
-def _is_affine(network: str, reading: str) -> bool:
-    described = network_of(network)
+def _is_batched(network: str, reading: str, array: str) -> bool:
+    place = place_of(array)
     try:
-        return described.is_chain and affine_chain(described, reading) is not None
+        # On one's own array plans are those that can run.
+        constrained = problem_of(**on(place)).constraints.any
+        return not constrained and is_batched(network_of(network), reading, levels_at(place))
     except HyparError:  # by itself the case is a row with this reason
         return False

@@ -1,0 +1,119 @@
+"""Ranges of batches with one optimal plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from hypar_opt.plan.plan import json_number
+
+if TYPE_CHECKING:
+    pass
+
+from hypar_opt.studies.batches.optima import Line
+
+
+class Amounts(NamedTuple):
+    """The bytes of batches a period apart, from ``start`` on: of a plan, and Data Parallelism."""
+
+    start: int
+    period: int
+    total: Line
+    data_parallel: Line
+
+
+@dataclass(frozen=True)
+class BatchRange:
+    """Batches with the same optimal plan.
+
+    Parameters
+    ----------
+    first, last, every
+        The batches ``first``, ``first + every``, ..., ``last``.
+    parallelism : (levels, layers)
+        The plan's choices, as in `hypar_opt.plan.plan.Plan`.
+    amounts
+        Those of the first batches, in turn: as many as a period has, or fewer.
+    """
+
+    first: int
+    last: int
+    every: int
+    parallelism: tuple[tuple[str, ...], ...]
+    amounts: tuple[Amounts, ...]
+
+    def bytes_at(self, batch: int) -> int | float:
+        """Return the bytes that the plan moves in a step of a batch."""
+        own = self._at(batch)
+        return json_number(own.total.at((batch - own.start) // own.period))
+
+    def data_parallel_bytes_at(self, batch: int) -> int | float:
+        """Return the bytes that Data Parallelism moves."""
+        own = self._at(batch)
+        return json_number(own.data_parallel.at((batch - own.start) // own.period))
+
+    def _at(self, batch: int) -> Amounts:
+        return self.amounts[(batch - self.first) // self.every % len(self.amounts)]
+
+    def __repr__(self) -> str:
+        return f"<BatchRange {self.first:,} to {self.last:,}>"
+
+
+def together(lines: Sequence[Sequence[BatchRange]], lo: int, hi: int) -> list[BatchRange]:
+    """Return the ranges of all batches from those of each remainder, joined where plans agree."""
+    period = len(lines)
+    cuts = sorted({lo, hi + 1, *(piece.first for line in lines for piece in line[1:])})
+    joined: list[BatchRange] = []
+    at = [0] * period
+    for first, stop in pairwise(cuts):
+        # The plan of each remainder is the same up to the next cut.
+        batches = range(first, min(stop, first + period))
+        pieces = []
+        for batch in batches:
+            number = (batch - lo) % period
+            while lines[number][at[number]].last < batch:
+                at[number] += 1
+            pieces.append(lines[number][at[number]])
+        every = 1 if len({piece.parallelism for piece in pieces}) == 1 else period
+        if every == 1:
+            amounts = tuple(piece.amounts[0] for piece in pieces)
+            own = [BatchRange(first, stop - 1, 1, pieces[0].parallelism, amounts)]
+        else:
+            own = [
+                BatchRange(batch, batch + (stop - 1 - batch) // period * period, period, *rest)
+                for batch, piece in zip(batches, pieces, strict=True)
+                for rest in [(piece.parallelism, piece.amounts)]
+            ]
+        joined += own
+    return _merged(joined, period)
+
+
+def _merged(pieces: Sequence[BatchRange], period: int) -> list[BatchRange]:
+    """Return ranges with neighbours of one plan made one."""
+    merged: list[BatchRange] = []
+    for piece in pieces:
+        own = replace(piece, every=1) if piece.first == piece.last else piece
+        both = _as_one(merged[-1], own, period) if merged else None
+        if both is None:
+            merged.append(own)
+        else:
+            merged[-1] = both
+    return merged
+
+
+def _as_one(before: BatchRange, own: BatchRange, period: int) -> BatchRange | None:
+    """Return two ranges as one; None if a batch lies between them, or they differ in plans."""
+    follows = before.every == own.every == 1 and before.last + 1 == own.first
+    if not follows or before.parallelism != own.parallelism:
+        return None
+    amounts = list(before.amounts)
+    for batch, amount in enumerate(own.amounts, own.first):
+        number = (batch - before.first) % period
+        if number == len(amounts):
+            amounts.append(amount)
+        # The same choices, with other layouts of shared tensors.
+        elif amounts[number] != amount:
+            return None
+    return replace(before, last=own.last, amounts=tuple(amounts))
