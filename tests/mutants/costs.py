@@ -82,8 +82,15 @@ COSTS = (
     Mutant(
         "the DRAM is never the slower",
         "costs/compute",
-        "longer: Integers = np.maximum(loading, computing[nodes])",
-        "longer: Integers = computing[nodes] + 0 * loading",
+        "np.where(of_rate, np.maximum(longer, computing), longer)",
+        "np.where(of_rate, computing, longer)",
+        ("costs/test_time",),
+    ),
+    Mutant(
+        "the mean part of an uneven axis is the longest",
+        "costs/compute",
+        "(-(-own // parts) * parts)",
+        "own",
         ("costs/test_time",),
     ),
     Mutant(

@@ -145,9 +145,16 @@ PROOFS = (
     Mutant(
         "even splits are those above",
         "proofs/reference/restrictions",
-        "% self._parts(state, choice) == 0",
-        "% self._parts(tuple(above), choice) == 0",
-        ("proofs/test_proofs",),
+        "splits[choice].size, self._parts(state, choice)",
+        "splits[choice].size, self._parts(state[:-1], choice)",
+        ("proofs/test_proof_tables",),
+    ),
+    Mutant(
+        "a proof takes the mean part of an uneven axis",
+        "proofs/reference/physical",
+        "Fraction(-(-split.size // parts) * parts, split.size)",
+        "Fraction(split.size, split.size)",
+        ("proofs/test_proof_tables",),
     ),
     Mutant(
         "the optimizer keeps nothing",

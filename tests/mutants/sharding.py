@@ -77,9 +77,23 @@ SHARDING = (
     Mutant(
         "partial sums are scattered after the pool",
         _PROGRAM,
-        "self.output_steps(node), workload.outputs[node])",
-        "self.output_steps(node), workload.pooled[node])",
+        "            Extent(workload.outputs[node]),\n",
+        "            Extent(workload.pooled[node]),\n",
         ("execution/test_run",),
+    ),
+    Mutant(
+        "no part has a remainder of both axes",
+        "sharding/conversions",
+        "both = (some + others - abs(some - others)) // 2",
+        "both = 0 * some",
+        ("execution/virtual/test_random_plans",),
+    ),
+    Mutant(
+        "each axis starts where another one's remainder ended",
+        "sharding/index_labels",
+        "turns.get(among, 0)",
+        "turns.get(among, len(turns) % size)",
+        ("execution/virtual/test_random_plans",),
     ),
     Mutant(
         "backward as many statistics as forward",
