@@ -29,7 +29,8 @@ BACKEND = typer.Option(help="Virtual devices in numpy, or a JAX program.")
 SEED = typer.Option(metavar="N", help="Random seed for inputs, targets and weights.")
 SCALE_DOWN = typer.Option(
     "--scale-down",
-    help="Run the same choices on a network of the same structure whose small sizes split evenly.",
+    help="Run the same choices on a network of the same structure whose small sizes split evenly."
+    " A note says where the plan itself could not run.",
 )
 MAX_MEMORY = typer.Option(
     "--max-memory",

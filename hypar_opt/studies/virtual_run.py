@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.checked import checked
 from hypar_opt.errors import HyparError, UnknownNameError
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import price_levels
+from hypar_opt.instance.pricing import oversplit_warnings, price_levels
 from hypar_opt.plan.plan import Plan, json_number
 from hypar_opt.plan.problem import stated_bytes
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
@@ -87,7 +89,9 @@ def run(
     rows = rows_of_plan(plan, instance.executed_workload)
     tensors = plan_tensors(plan, instance.executed_workload)
     changes: tuple[str, ...] = ()
+    cannot_run: list[str] = []
     if scale_down:
+        cannot_run = [f"at full size it cannot run: it {why}" for why in oversplit_warnings(plan)]
         small = scaled_down(instance.network, plan.batch, plan.hierarchy)
         changes = small.changes
         # The plan's constraints, which name sizes and arrays, say nothing about a small network.
@@ -107,7 +111,7 @@ def run(
         # First, so that no smaller size is proposed for what JAX refuses at any.
         sharded = ShardedNetwork(instance.network, program)
         check_memory(instance.network, program, most=most, scaled=scale_down)
-        return RunResult(**labels, **_in_jax(instance, sharded, seed))
+        return _noting(RunResult(**labels, **_in_jax(instance, sharded, seed)), cannot_run)
     compared = run_program(
         instance.network,
         program,
@@ -121,7 +125,12 @@ def run(
     # The bytes of each level by the cost model of the reading `executed`.
     workload = instance.executed_workload
     levels = price_levels(workload, instance.executed, plan.assignments(), tensors)
-    return RunResult(**labels, **compared._asdict(), priced=tuple(map(json_number, levels)))
+    priced = tuple(map(json_number, levels))
+    return _noting(RunResult(**labels, **compared._asdict(), priced=priced), cannot_run)
+
+
+def _noting(result: RunResult, notes: Sequence[str]) -> RunResult:
+    return replace(result, notes=(*notes, *result.notes))
 
 
 def _check_arguments(plan: Plan, backend: str, seed: int) -> None:

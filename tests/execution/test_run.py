@@ -171,8 +171,13 @@ def test_a_device_without_an_image_is_refused() -> None:
     plan = plan_of(BLOCK, batch=3, constraints=pinned)
     with pytest.raises(RefusedError, match=r"^batch: should be at least 4, .* got 3; "):
         ho.run(plan)
-    assert ho.run(plan, scale_down=True).agrees
-    assert ho.run(plan_of(BLOCK, batch=6, constraints=pinned)).agrees
+    small = ho.run(plan, scale_down=True)
+    assert small.agrees
+    assert small.notes[0].startswith("at full size it cannot run: it splits")
+    assert "below one image" in small.notes[0]
+    whole = plan_of(BLOCK, batch=6, constraints=pinned)
+    assert ho.run(whole).agrees
+    assert not any("cannot run" in note for note in ho.run(whole, scale_down=True).notes)
 
 
 def test_memory_is_estimated_before_anything_is_computed() -> None:
