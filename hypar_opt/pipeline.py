@@ -29,13 +29,12 @@ from hypar_opt.instance.pricing import (
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.plan.plan import (
-    SCHEMA,
-    WITH_PARTS,
     Plan,
     SolverRecord,
     SolverSettings,
     columns_of,
     json_number,
+    schema_of,
     words_of,
 )
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
@@ -49,8 +48,9 @@ from hypar_opt.search.model_file import (
     write_instance,
 )
 from hypar_opt.search.placement import best_placement
-from hypar_opt.search.result import Assignments, Progress, SearchRequest, silent
+from hypar_opt.search.result import Progress, SearchRequest, rows_to_start_from, silent
 from hypar_opt.search.searches import SEARCHES
+from hypar_opt.search.shares import shared_out
 from hypar_opt.search.solver_settings import options_from, options_of, settings_of
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
@@ -249,8 +249,10 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
     solver = named or default_solver(instance, how.search)
     method = how.answer or SOLVERS[solver]()
     try:
-        start = None if how.start is None else _rows_to_start_from(how.start, instance)
+        start = None if how.start is None else rows_to_start_from(how.start, instance)
         search = SearchRequest(instance, method, how.options, start, progress, how.deadline)
+        search, of_shares = shared_out(search, SEARCHES[how.search], joint=how.search == "joint")
+        instance = search.instance
         partition = SEARCHES[how.search](search)
     except (RefusedError, WrongClaimError, InfeasibleError) as error:
         # The same type, to keep the exit status; prefixed with the solver, since a study may run
@@ -275,23 +277,10 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
         found_by=partition.found_by,
         seconds=time.perf_counter() - started,
         options=how.settings,
-        statistics=tuple(dict(model) for model in partition.statistics),
+        statistics=tuple(dict(model) for model in (*partition.statistics, *of_shares)),
         versions={"hypar-opt": __version__, **partition.versions},
     )
     return _priced(instance, rows, record, partition.tensors)
-
-
-def _rows_to_start_from(start: Plan, instance: Instance) -> Assignments:
-    """Return a warm start's assignments, ``(levels, layers)``, if they fit the problem."""
-    problem = instance.problem
-    same = (
-        start.network.digest == instance.network.digest()
-        and start.levels == problem.levels
-        and start.choices == problem.choices
-    )
-    if not same:
-        raise RefusedError("a warm start should be a plan of the same network, levels and choices")
-    return start.assignments()
 
 
 def _priced(
@@ -318,7 +307,7 @@ def _priced(
         solver = solver.model_copy(update={"gap": gap})
     fields = {name: getattr(problem, name) for name in ProblemFields.model_fields}
     return Plan(
-        schema=WITH_PARTS if problem.parts else SCHEMA,
+        schema=schema_of(problem),
         network=NetworkRecord.of(instance.network),
         layers=tuple(layer.name for layer in instance.workload.layers),
         parallelism=words_of(rows, instance.network.words(problem.choices)),

@@ -10,10 +10,10 @@ import numpy as np
 
 from hypar_opt.costs.kinds import kinds_of_boundaries, numbered
 from hypar_opt.costs.level_tables import level_table
-from hypar_opt.costs.state_tables import canonical_states
+from hypar_opt.costs.state_tables import states_of
 from hypar_opt.costs.states import added_up, parts_of
 from hypar_opt.sharding.weights import shared_weights as shared_weights
-from hypar_opt.workload.parallelism import PAPERS_CHOICES
+from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,7 +66,8 @@ def level_tables(
     above: list[Sequence[int]] = []
     for level, row in enumerate(rows):
         table = level_table(cost, workload, above)
-        full = with_shared(workload, table, row, {} if tensors is None else tensors[level])
+        given = {} if tensors is None else tensors[level]
+        full = with_shared(workload, table, row, given, is_top=not level)
         yield table, full
         above.append(full)
 
@@ -86,7 +87,12 @@ def rows_with_shared(
 
 
 def with_shared(
-    workload: Workload, table: CostTable, row: Sequence[int], given: Mapping[int, int] = _NONE
+    workload: Workload,
+    table: CostTable,
+    row: Sequence[int],
+    given: Mapping[int, int] = _NONE,
+    *,
+    is_top: bool = True,
 ) -> Sequence[int]:
     """Return a level's choices of all nodes: the cheapest of shared nodes, then the layers'.
 
@@ -97,17 +103,21 @@ def with_shared(
     ----------
     given
         The choices of shared nodes that are known already.
+    is_top
+        Whether it is H1, where a tensor may be all on one side.
     """
     shared = workload.shared
     if not shared:
         return row
-    choice = [*_costs(workload, table, row).argmin(axis=1).tolist(), *row]
+    choice = [*_costs(workload, table, row, is_top=is_top).argmin(axis=1).tolist(), *row]
     for node, column in (shared_weights(workload, choice) | dict(given)).items():
         choice[node] = column
     return tuple(choice)
 
 
-def _costs(workload: Workload, table: CostTable, row: Sequence[int]) -> Integers:
+def _costs(
+    workload: Workload, table: CostTable, row: Sequence[int], *, is_top: bool = True
+) -> Integers:
     """Return the cost that each choice of a shared node adds to a level: ``(shared, choices)``."""
     shared = workload.shared
     choice = np.concatenate([np.zeros(shared, np.intp), np.asarray(row, np.intp)])
@@ -116,7 +126,10 @@ def _costs(workload: Workload, table: CostTable, row: Sequence[int]) -> Integers
     leaving, entering = np.flatnonzero(sources < shared), np.flatnonzero(targets < shared)
     np.add.at(costs, sources[leaving], table.edge[leaving, :, choice[targets[leaving]]])
     np.add.at(costs, targets[entering], table.edge[entering, choice[sources[entering]], :])
-    return np.where(workload.forbidden[:shared], costs.max() + 1, costs)
+    forbidden = workload.forbidden[:shared]
+    if not is_top:
+        forbidden = forbidden | np.isin(workload.choices, SIDES)
+    return np.where(forbidden, costs.max() + 1, costs)
 
 
 def _over_all_levels(
@@ -132,7 +145,7 @@ def _over_all_levels(
     if not len(tensors) or not rows:
         return levels
     choices = np.array([(0,) * workload.shared + tuple(row) for row in rows], np.intp)
-    states = np.array(canonical_states(len(rows), len(workload.choices)), np.intp).T
+    states = np.array(states_of(workload, len(rows)), np.intp).T
     # A tensor neighbours layers alone: each boundary has one at an end, or none.
     boundaries, at = np.nonzero(np.isin(workload.ends, tensors))
     own, other = workload.ends[boundaries, at], workload.ends[boundaries, 1 - at]
@@ -181,14 +194,14 @@ def _level_by_level(
     above: list[Sequence[int]] = []
     for number, row in enumerate(rows):
         table = level_table(cost, workload, above)
-        costs = _costs(workload, table, row).tolist()
+        costs = _costs(workload, table, row, is_top=not number).tolist()
         level, parts = {}, rule.hierarchy.sizes[number] if rule else 1
         for node, sizes in left.items():
             fits = [n for n, size in enumerate(sizes) if not rule or rule.allows(size, parts)]
             level[node] = min(fits, key=costs[node].__getitem__)
             sizes[level[node]] //= parts
         levels.append(level)
-        above.append(with_shared(workload, table, row, level))
+        above.append(with_shared(workload, table, row, level, is_top=not number))
     return levels
 
 

@@ -26,6 +26,7 @@ from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
+from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
@@ -50,6 +51,20 @@ def canonical_states(levels: int, choices: int, deadline: Deadline = NEVER) -> S
     return _sorted_states(levels, choices, deadline)
 
 
+def states_of(workload: Workload, levels: int, deadline: Deadline = NEVER) -> Sequence[State]:
+    """Return all states that a node may have, in canonical order.
+
+    With two groups of accelerators all of a layer may be on one side, at H1 only.
+    """
+    choices = len(workload.choices)
+    uniform = choices - len({*SIDES}.intersection(workload.choices))
+    if uniform == choices or not levels:
+        return canonical_states(levels, choices, deadline)
+    below = itertools.product(range(uniform), repeat=levels - 1)
+    states = [(top, *others) for others in below for top in range(choices)]
+    return sorted(states, key=_canonical_key)
+
+
 @lru_cache(maxsize=16)
 def _canonical_states(levels: int, choices: int) -> tuple[State, ...]:
     return tuple(_sorted_states(levels, choices, NEVER))
@@ -58,9 +73,13 @@ def _canonical_states(levels: int, choices: int) -> tuple[State, ...]:
 def _sorted_states(levels: int, choices: int, deadline: Deadline) -> list[State]:
     def sort_key(state: State) -> tuple[int, int, State]:
         deadline.check()
-        return levels - state.count(0), state.count(2), tuple(-choice for choice in state)
+        return _canonical_key(state)
 
     return sorted(itertools.product(range(choices), repeat=levels), key=sort_key)
+
+
+def _canonical_key(state: State) -> tuple[int, int, State]:
+    return len(state) - state.count(0), state.count(2), tuple(-choice for choice in state)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +125,7 @@ def factored(
 ) -> FactoredTable | None:
     """Price all levels at once, if no boundary's charge depends on its source's choices above.
 
-    None if one does, or if replicas below repeat exchanges.
+    None if one does, if replicas below repeat exchanges, or levels have different choices.
 
     Raises
     ------
@@ -117,7 +136,7 @@ def factored(
     """
     choices = len(workload.choices)
     check_states(len(workload.nodes), choices, levels)
-    if workload.has_replicas:
+    if workload.has_replicas or not {*SIDES}.isdisjoint(workload.choices):
         return None
     pairs: list[Integers] = []
     for level, row in enumerate(_edges(cost, workload, levels)):
@@ -162,8 +181,9 @@ def expanded(
     choices = len(workload.choices)
     # An edge's matrix has an entry for each pair of states.
     check_states(len(workload.nodes), choices**2, levels)
-    states = canonical_states(levels, choices, deadline)
+    states = states_of(workload, levels, deadline)
     order = in_mixed_radix(states, choices)
+    every_pair = (choices**levels,) * 2
     kinds, of_kinds = kinds_of_boundaries(workload)
     charged: list[Integers] = []
     for boundary in of_kinds:
@@ -175,7 +195,7 @@ def expanded(
     node = nodes_by_state(cost, workload, every, levels, deadline, largest)[:, order]
     edge: Integers = np.zeros((len(workload.ends), len(states), len(states)), node.dtype)
     for kind, charge in enumerate(charged):
-        edge[kinds == kind] = charge.reshape(edge.shape[1:])[order[:, None], order]
+        edge[kinds == kind] = charge.reshape(every_pair)[order[:, None], order]
     node, (edge,) = with_penalties(workload, node, [edge], states)
     return CostTable(node, edge, workload.ends, workload.baselines, cost.unit, cost.resolution)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from hypar_opt.documents.document import Document, Size, rule
+from hypar_opt.documents.document import Document, Name, Size, rule
 from hypar_opt.hardware.quantities import Bandwidth, Bytes, OperationRate
 from hypar_opt.hardware.row_stationary import row_stationary
 
@@ -86,3 +86,11 @@ class Accelerator(Document):
         """Return the multiply-accumulates per second of all units together in a layer."""
         peak = self.units * self.operations / OPERATIONS_PER_MAC
         return peak * self.utilisation_of(kernel_rows, output_rows)
+
+
+class AcceleratorGroup(Accelerator):
+    """Equal accelerators of an array that has others beside them."""
+
+    name: Name
+    count: Size
+    """How many there are, numbered one after the other, those of the first group from 0."""

@@ -15,10 +15,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
+    Discriminator,
     Field,
     PlainValidator,
     SerializeAsAny,
     Strict,
+    Tag,
     model_validator,
 )
 
@@ -35,7 +37,7 @@ from hypar_opt.documents.document import (
 )
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError
-from hypar_opt.hardware.accelerator import Accelerator
+from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup
 from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.quantities import Bytes
@@ -62,12 +64,16 @@ def _topology(value: object) -> Topology:
     return model.model_validate(value)
 
 
+def _one_or_groups(value: object) -> str:
+    return "groups" if isinstance(value, list | tuple) else "one"
+
+
 def _true_or_none(value: bool | None) -> bool | None:
     return value or None
 
 
 class Array(Displayed, Document):
-    """Identical accelerators on a topology.
+    """Accelerators on a topology: identical ones, or two groups of them.
 
     Raises
     ------
@@ -95,7 +101,11 @@ class Array(Displayed, Document):
     """What a step's exchanges overlap, as the simulator's option; None for nothing."""
     element_bytes: ElementBytes | None = None
     """Bytes of an element in problems that state none, such as 2 where the peak is of bfloat16."""
-    accelerator: Accelerator
+    # Aliased: what depends on no group reads the property.
+    accelerators: Annotated[
+        Annotated[Accelerator, Tag("one")] | Annotated[tuple[AcceleratorGroup, ...], Tag("groups")],
+        Discriminator(_one_or_groups),
+    ] = Field(alias="accelerator")
     # As any: pydantic would otherwise write the fields of the base class alone.
     topology: Annotated[SerializeAsAny[Topology], PlainValidator(_topology)]
     energy: EnergyConstants | None = None
@@ -110,6 +120,47 @@ class Array(Displayed, Document):
         except HyparError as error:
             raise rule(f"topology: {error}") from None
         return self
+
+    @model_validator(mode="after")
+    def _groups_are_halves(self) -> Self:
+        if not self.groups:
+            if self.accelerators == ():
+                raise rule("accelerator: should have at least one entry, got none")
+            return self
+        counts = [group.count for group in self.groups]
+        together = ", ".join(f"{group.count:,} {group.name}" for group in self.groups)
+        total = self.interconnect.accelerators
+        if len(counts) != 2:
+            raise rule(f"accelerator: should be one table or two groups, got {len(counts)} groups")
+        if len({group.name for group in self.groups}) < 2:
+            raise rule(f"accelerator: groups should differ in name, got {together}")
+        if sum(counts) != total:
+            raise rule(
+                f"accelerator: groups should have the topology's {total:,} accelerators together,"
+                f" got {together}"
+            )
+        if counts[0] != counts[1]:
+            raise rule(f"accelerator: groups of unequal counts are not supported, got {together}")
+        parts = self.hierarchy().sizes[0]
+        if parts != 2:
+            raise rule(
+                f"accelerator: two groups should be the two parts of H1, which has {parts} parts"
+            )
+        if self.collective != "pairwise":
+            raise rule(f"collective: should be 'pairwise' with groups, got {self.collective!r}")
+        if self.energy is not None:
+            raise rule("energy: is not supported with groups of accelerators")
+        return self
+
+    @property
+    def groups(self) -> tuple[AcceleratorGroup, ...]:
+        """The two groups of accelerators, one in each part of H1; none where all are identical."""
+        return self.accelerators if isinstance(self.accelerators, tuple) else ()
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """An accelerator: of the first group, if there are groups."""
+        return self.groups[0] if isinstance(self.accelerators, tuple) else self.accelerators
 
     @cached_property
     def interconnect(self) -> Interconnect:
@@ -187,14 +238,19 @@ class Array(Displayed, Document):
 
     def orders(self) -> Iterator[tuple[int, ...]]:
         """Yield every placement that the topology allows, the default first."""
-        return _interleaved(self._dimensions)
+        return filter(self._splits_groups, _interleaved(self._dimensions))
 
     def allows(self, placement: tuple[int, ...]) -> bool:
         """Return whether a placement is one of `orders`."""
-        return {*placement} == {*range(self.levels)} and all(
+        in_order = {*placement} == {*range(self.levels)} and all(
             [digit for digit in placement if digit in digits] == list(digits)
             for digits in self._dimensions
         )
+        return in_order and self._splits_groups(placement)
+
+    def _splits_groups(self, placement: tuple[int, ...]) -> bool:
+        """Return whether H1 splits the most significant digit, as it has to between groups."""
+        return not self.groups or placement[0] == self.levels - 1
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each level: the rows of a data frame.
@@ -217,8 +273,9 @@ class Array(Displayed, Document):
 
     def __repr__(self) -> str:
         count = self.interconnect.accelerators
+        kinds = " and ".join(f"{group.count:,} {group.name}" for group in self.groups)
         return (
-            f"<Array {self.name}: {count:,} accelerator{'s' if count > 1 else ''},"
+            f"<Array {self.name}: {kinds or f'{count:,}'} accelerator{'s' if count > 1 else ''},"
             f" {self.topology.kind}, {self.collective} all-reduce>"
         )
 

@@ -88,6 +88,7 @@ class Interconnect:
         """The number of every channel's link."""
         # Kept, since all levels and placements share the few patterns.
         self._links: dict[tuple[Lane, ...], BisectionLink] = {}
+        self._among: dict[tuple[int, int, int], BisectionLink] = {}
 
     @property
     def levels(self) -> int:
@@ -188,6 +189,32 @@ class Interconnect:
         rounds = self.between(digit)
         link = self.link(rounds)
         return replace(link, latency=link.latency / len(rounds))
+
+    def among(self, digit: int, first: int, count: int) -> BisectionLink:
+        """Return the link of an exchange between a digit's parts of some accelerators alone.
+
+        Its seconds are those of as many bytes for every accelerator of the array.
+
+        Parameters
+        ----------
+        first, count
+            The accelerators, by their numbers.
+        """
+        if (digit, first, count) not in self._among:
+            senders, seconds, latency, hops = np.arange(first, first + count), [], [], []
+            rounds = self.between(digit)
+            for (lane,), _ in rounds:
+                traffic = self.paths.traffic(senders, self.receivers(lane.pattern)[senders])
+                loads = traffic.loads(len(self.channel_link))
+                seconds.append(lane.share * self._longest(loads) / traffic.unit)
+                latency.append(max(traffic.latencies))
+                hops.append(lane.share * Fraction(int(traffic.hops.sum()), count))
+            self._among[digit, first, count] = BisectionLink(
+                sum(seconds, Fraction()) / self.accelerators,
+                sum(latency, Fraction()) / len(rounds),
+                sum(hops, Fraction()),
+            )
+        return self._among[digit, first, count]
 
     def ring(self, digits: Iterable[int]) -> BisectionLink:
         """Return the link of a round around rings of accelerators that differ in some digits alone.

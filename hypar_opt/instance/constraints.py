@@ -29,7 +29,7 @@ from hypar_opt.instance.pins import Pin
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.workload.operators.axes import BATCH
-from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
@@ -63,12 +63,14 @@ class ConstraintSet:
         self._choices = problem.choices
         self._problem = problem
         self._loads = LeastLoads(problem, workload)
-        self._lacks_choices = bool(workload.forbidden.any())
+        self._lacks_choices = bool(workload.forbidden.any()) or not {*SIDES}.isdisjoint(
+            problem.choices
+        )
         self._raise_if_infeasible()
 
     @property
     def any(self) -> bool:
-        """Whether any choice may be infeasible: by a constraint, or by a layer's kind."""
+        """Whether any choice may be infeasible: by a constraint, a layer's kind, or below H1."""
         return self._constraints.any or self._lacks_choices
 
     @property

@@ -48,6 +48,20 @@ class Instance:
                 vars(other)[name] = vars(self)[name]
         return other
 
+    def with_cost(self, cost: CostModel) -> Instance:
+        """Return the same problem with another cost model, such as a bound on its own."""
+        other = Instance(self.network, self.problem)
+        vars(other).update(vars(self) | {"cost": cost})
+        return other
+
+    def with_share(self, share: float) -> Instance:
+        """Return the problem with another share of the first of two groups of accelerators."""
+        other = Instance(self.network, self.problem.model_copy(update={"share": share}))
+        for name in ("_plain", "_with_shared", "constraints"):
+            if name in vars(self):
+                vars(other)[name] = vars(self)[name]
+        return other
+
     @cached_property
     def workload(self) -> Workload:
         """The tensors of a batch; a shared tensor is a node if the reading charges it as one."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from hypar_opt.costs.compute import memory_load
 from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.sharding.weights import replicated
+from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
@@ -56,7 +57,10 @@ class LeastLoads:
         free: list[dict[int, Pin]] = [{} for _ in range(workload.shared)]
         self._pinned = [free + pins for pins in pinned_choices(problem, workload)]
         # The first level with the same parts and pins as each.
-        alike: list[tuple[object, ...]] = [(size,) for size in self._sizes]
+        self._one_sided = [choice in SIDES for choice in problem.choices]
+        alike: list[tuple[object, ...]] = [
+            (size, any(self._one_sided) and not level) for level, size in enumerate(self._sizes)
+        ]
         if problem.constraints.fix:
             alike = [
                 (*level, *map(frozenset, row))
@@ -93,6 +97,8 @@ class LeastLoads:
         self, level: int, above: int, choice: int, stored: tuple[int, ...]
     ) -> NDArray[np.bool_]:
         allowed: NDArray[np.bool_] = ~self._forbidden[:, choice]
+        if level and self._one_sided[choice]:
+            allowed[:] = False  # groups are the parts of H1
         # No pin at a layer and level leaves all choices.
         allowed &= np.array([not pins or choice in pins for pins in self._pinned[level]])
         if self._rule:

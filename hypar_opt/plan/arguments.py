@@ -12,7 +12,7 @@ from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.problem import MAX_PARTS, ArrayRecord, Constraints, Problem, stated_bytes
-from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -27,7 +27,8 @@ class ProblemArguments(TypedDict, total=False):
     ``levels`` and ``placement`` to the array, ``element_bytes`` to the network, and ``reading`` to
     the default. ``array`` may be a preset's name, a path or an `Array`; ``memory="array"`` among
     the constraints is the capacity of an accelerator's memory in that array. ``bucket``, in bytes,
-    replaces the array's; 0 reduces each gradient by itself.
+    replaces the array's; 0 reduces each gradient by itself. On an array of two groups ``share`` is
+    the first one's of what H1 splits; None leaves it to a search for time, and is a half for bytes.
 
     On an array other than the paper's, ``cost`` is time unless it is given, ``choices`` are all
     that the reading has, ``element_bytes`` the array's, and plans are those that can run
@@ -46,12 +47,13 @@ class ProblemArguments(TypedDict, total=False):
     constraints: Constraints | Mapping[str, Any]
     array: str | Path | Array | ArrayRecord | None
     placement: Sequence[int] | None
+    share: float | None
     cost: str | None
     reading: str | None
 
 
 _DECIDED_OTHERWISE = {
-    *("levels", "hierarchy", "array", "placement", "bucket"),
+    *("levels", "hierarchy", "array", "placement", "bucket", "share"),
     *("reading", "element_bytes", "cost", "choices"),
 }
 """Arguments for which None means that they are not given."""
@@ -90,6 +92,7 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
         fields |= _on_array(fields, whole=whole, bucket=bucket)
         fields = _defaults_on(fields["array"].description, fields) | fields
         fields["constraints"] = _constraints_on(fields["array"].description, fields)
+        fields |= _between_groups(fields)
     elif bucket is not None:
         raise HyparError(f"{argument('bucket')} needs an array: {ARRAY}")
     elif "hierarchy" in fields:
@@ -163,6 +166,15 @@ def _on_array(fields: dict[str, Any], *, whole: bool, bucket: int | str | None) 
     levels = fields.get("levels", ours.levels)
     parts = fields.get("parts", ours.unless_halves)
     return {"array": array, "levels": levels, "parts": parts, "placement": placement}
+
+
+def _between_groups(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the choices of a problem of time on two groups: also all of a layer on one of them."""
+    choices = fields.get("choices", PAPERS_CHOICES)
+    is_list = isinstance(choices, list | tuple)
+    if not fields["array"].description.groups or fields.get("cost") != "time" or not is_list:
+        return {}
+    return {"choices": (*choices, *(side for side in SIDES if side not in choices))}
 
 
 def hierarchy_of(sizes: Sequence[int], levels: int | None = None) -> Hierarchy:

@@ -1,7 +1,8 @@
 """A plan: the parallelism of each layer at each level, and its cost.
 
 A plan file is JSON and self-contained: ``hypar-opt/plan/2``, or with levels of other sizes than two
-``hypar-opt/plan/3``. Version 1, which did not state how tensors are stored, is read.
+``hypar-opt/plan/3``, or on two groups of accelerators with unequal shares ``hypar-opt/plan/4``.
+Version 1, which did not state how tensors are stored, is read.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ from hypar_opt.units import format_cost, format_ratio, format_si
 SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
 WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
 WITH_PARTS: Literal["hypar-opt/plan/3"] = "hypar-opt/plan/3"
+WITH_SHARE: Literal["hypar-opt/plan/4"] = "hypar-opt/plan/4"
 
-StoredLayout = Literal["batch", "channel", "whole"]
-"""How a tensor is stored: split by batch, by channels or features, or a replica in each part."""
+StoredLayout = Literal["batch", "channel", "whole", "first", "second"]
+"""How a tensor is stored: split by batch, by channels or features, a replica in each part, or all in
+one of two groups."""
 
 Ratio = Annotated[float, Strict(), Field(ge=0)]
 Amount = Annotated[int, Strict(), Field(ge=0)] | Annotated[float, Strict(), Field(ge=0)]
@@ -184,12 +187,12 @@ class Plan(Displayed, ProblemFields):
     ``plan["fc1"]`` has the choices of a layer, by level; `Plan.at` those of a level, by layer.
     """
 
-    written_schema: ClassVar[str | None] = WITH_PARTS
-    read_schemas: ClassVar[tuple[str, ...]] = (WITHOUT_LAYOUTS, SCHEMA)
+    written_schema: ClassVar[str | None] = WITH_SHARE
+    read_schemas: ClassVar[tuple[str, ...]] = (WITHOUT_LAYOUTS, SCHEMA, WITH_PARTS)
     # Aliased, because `schema` is a method of pydantic's models.
-    schema_: Literal["hypar-opt/plan/1", "hypar-opt/plan/2", "hypar-opt/plan/3"] = Field(
-        default=SCHEMA, alias="schema"
-    )
+    schema_: Literal[
+        "hypar-opt/plan/1", "hypar-opt/plan/2", "hypar-opt/plan/3", "hypar-opt/plan/4"
+    ] = Field(default=SCHEMA, alias="schema")
     network: NetworkRecord
     layers: tuple[str, ...]
     parallelism: tuple[tuple[str, ...], ...]
@@ -201,7 +204,9 @@ class Plan(Displayed, ProblemFields):
 
     @model_validator(mode="after")
     def _has_its_shape(self) -> Self:
-        if (self.schema_ == WITH_PARTS) != (self.parts is not None):
+        if (self.schema_ == WITH_SHARE) != self.is_shared_out:
+            raise rule(f"share: should be in files of {WITH_SHARE!r}, and there alone")
+        if not self.is_shared_out and (self.schema_ == WITH_PARTS) != (self.parts is not None):
             raise rule(f"parts: should be in files of {WITH_PARTS!r}, and there alone")
         names = tuple(layer.name for layer in self.network.description.layers)
         if self.layers != names:
@@ -332,8 +337,9 @@ class Plan(Displayed, ProblemFields):
         """Return the plan as the plain data of its file, with the header's keys first."""
         dumped = self.model_dump(mode="json", by_alias=True)
         # Keys of newer versions are written where they say something.
-        if self.parts is None:
-            del dumped["parts"]
+        for key in ("parts", "share"):
+            if dumped[key] is None:
+                del dumped[key]
         if not self.constraints.runnable:
             del dumped["constraints"]["runnable"]
         head = ("schema", "network", "array")
@@ -342,6 +348,13 @@ class Plan(Displayed, ProblemFields):
     def to_json(self) -> str:
         """Return the text of the plan's file."""
         return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
+
+
+def schema_of(problem: ProblemFields) -> str:
+    """Return the schema of a plan of a problem: the oldest that can state it."""
+    if problem.is_shared_out:
+        return WITH_SHARE
+    return WITH_PARTS if problem.parts else SCHEMA
 
 
 Words = Sequence[Sequence[str | None]]

@@ -32,7 +32,7 @@ from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -56,7 +56,7 @@ _UNITS = {"": 1, "B": 1} | {
 
 
 def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
-    if value not in (PAPERS_CHOICES, CHOICES):
+    if value not in {own + sides for own in (PAPERS_CHOICES, CHOICES) for sides in ((), SIDES)}:
         raise rule(f'should be ["data", "model"], or with "output", got {json.dumps(value)}')
     return value
 
@@ -99,6 +99,12 @@ def _optimizer(value: object) -> object:
     if not is_size and (not isinstance(value, str) or value not in OPTIMIZERS):
         known = ", ".join(OPTIMIZERS)
         raise rule(f"should be {known} or the bytes it keeps for a weight, got {shown(value)}")
+    return value
+
+
+def _share(value: float) -> float:
+    if round(value, 4) != value or not 0 < value < 1:
+        raise rule(f"should be between 0 and 1, in steps of 0.0001, got {value}")
     return value
 
 
@@ -249,6 +255,8 @@ class ProblemFields(Document):
     """The array that a plan runs on; None where only bytes are charged."""
     placement: tuple[Annotated[int, Strict(), Field(ge=0)], ...] | None = None
     """With an array: the digit of an accelerator's number that each level splits, H1 first."""
+    share: Annotated[float, Strict(), AfterValidator(_share)] | None = None
+    """With an array of two groups: the first one's share of what H1 splits; None for a half."""
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -282,6 +290,11 @@ class ProblemFields(Document):
         sizes = " x ".join(map(str, self.hierarchy.sizes))
         return f"levels of {sizes} parts" if self.parts else f"{self.levels} levels"
 
+    @property
+    def is_shared_out(self) -> bool:
+        """Whether H1's two parts may differ: a share is set, or layers may be on one side."""
+        return self.share is not None or not {*SIDES}.isdisjoint(self.choices)
+
     def placed(self, placement: tuple[int, ...]) -> Self:
         """Return the problem with its levels placed otherwise on its array."""
         assert self.array is not None
@@ -310,6 +323,19 @@ class ProblemFields(Document):
                 f"parts: should be {list(array.hierarchy(self.placement).sizes)}, as the levels of"
                 f" the array {array.name} have, got {list(self.hierarchy.sizes)}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _groups_share(self) -> Self:
+        if not self.is_shared_out:
+            return self
+        if self.array is None or not self.array.description.groups:
+            key = "choices: first and second" if self.share is None else "share:"
+            raise rule(f"{key} should be with an array of two groups of accelerators")
+        if self.constraints.even:
+            raise rule("even: is not supported with unequal groups of accelerators")
+        if self.constraints.memory is not None:
+            raise rule("memory: is not supported with unequal groups of accelerators")
         return self
 
     @model_validator(mode="after")

@@ -11,10 +11,10 @@ import numpy as np
 from hypar_opt.costs.state_classes import ClassTable, classed
 from hypar_opt.costs.state_tables import (
     FactoredTable,
-    canonical_states,
     check_states,
     expanded,
     factored,
+    states_of,
 )
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.costs.thresholds import ThresholdTable
@@ -170,9 +170,7 @@ class ByStates:
         return list(zip(*(states[column] for column in assignment), strict=True))
 
     def _states(self, deadline: Deadline = NEVER) -> Sequence[tuple[int, ...]]:
-        return canonical_states(
-            self.instance.problem.levels, len(self.instance.workload.choices), deadline
-        )
+        return states_of(self.instance.workload, self.instance.problem.levels, deadline)
 
 
 REDUCTIONS: tuple[type[TableReduction], ...] = (ByThresholds, ByStates)

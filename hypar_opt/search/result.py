@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.errors import RefusedError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.instance.pricing import total_cost
 from hypar_opt.solvers.base import SolverOptions, Status
@@ -15,6 +16,7 @@ from hypar_opt.solvers.base import SolverOptions, Status
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Tensors
     from hypar_opt.instance.instance import Instance
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.solvers.base import Solver
 
 Progress = Callable[[int, int], None]
@@ -117,3 +119,16 @@ class SearchResult:
     statistics: tuple[Mapping[str, float], ...] = ()
     versions: Mapping[str, str] = FrozenDict()
     tensors: Tensors | None = None
+
+
+def rows_to_start_from(start: Plan, instance: Instance) -> Assignments:
+    """Return a warm start's assignments, ``(levels, layers)``, if they fit the problem."""
+    problem = instance.problem
+    same = (
+        start.network.digest == instance.network.digest()
+        and start.levels == problem.levels
+        and start.choices == problem.choices
+    )
+    if not same:
+        raise RefusedError("a warm start should be a plan of the same network, levels and choices")
+    return start.assignments()

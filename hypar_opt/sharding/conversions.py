@@ -28,6 +28,7 @@ from hypar_opt.sharding.layouts import (
     dual_layout,
     is_split,
 )
+from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.workload.layer_tensors import Extent
@@ -173,8 +174,11 @@ def _copies(layouts: Sequence[Layout], sizes: Sequence[int]) -> int:
 
 
 def scattered(target: Layout) -> Layout:
-    """Return the layout into which partial sums are reduce-scattered on their way to a target."""
-    return target if is_split(target) else BATCH
+    """Return the layout into which partial sums are reduce-scattered on their way to a target.
+
+    It is split by batch where the target is whole, or all on one side.
+    """
+    return target if is_split(target) and target not in SIDES else BATCH
 
 
 def backward(steps: Sequence[Step]) -> tuple[Step, ...]:

@@ -13,3 +13,6 @@ choice, and its word for that (`hypar_opt.workload.operators.base.Operator.choic
 Source: section 3.1; for ``output``, Song et al., "AccPar", HPCA 2020, Type III."""
 
 PAPERS_CHOICES = CHOICES[:2]
+
+SIDES = ("first", "second")
+"""All of a layer on one of two groups of accelerators, at the level between the groups."""

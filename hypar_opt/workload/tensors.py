@@ -14,8 +14,8 @@ from hypar_opt.frozen import Frozen, derived
 from hypar_opt.workload.graph import LayerGraph
 from hypar_opt.workload.layer_tensors import Boundary, Extent, LayerTensors, Shape, tensors_of
 from hypar_opt.workload.layouts import Layouts, layouts_of
-from hypar_opt.workload.operators.words import words_of_kind
-from hypar_opt.workload.parallelism import PAPERS_CHOICES
+from hypar_opt.workload.operators.words import choices_of_kind, words_of_kind
+from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
 
 if TYPE_CHECKING:
@@ -203,8 +203,13 @@ class Workload:
         """The axis that each node splits under each choice; None for a choice that it lacks."""
         found = []
         for node in self.nodes:
-            choices = map(node.operator.splits.get, self.choices)
-            found.append(tuple(c if self.replicas or (c and c.axis) else None for c in choices))
+            choices = choices_of_kind(node.operator.splits, self.choices)
+            found.append(
+                tuple(
+                    c if self.replicas or (c and (c.axis or c.word in SIDES)) else None
+                    for c in choices
+                )
+            )
         return tuple(found)
 
     @derived

@@ -78,6 +78,13 @@ CHANNELS = Choice("channel", "c", "channel", "●", "M")
 REPLICAS = Choice("whole", "", "replica", "□", "W")
 """Nothing is split: all parts read and write whole tensors."""
 
+ON_ONE_SIDE = FrozenDict(
+    first=Choice("first", "", "group", "◧", "1"), second=Choice("second", "", "group", "◨", "2")
+)
+"""All of the layer on one of two groups of accelerators: nothing is split, replicated or reduced.
+
+Every kind of layer has them, where a problem does: at the level between two groups."""
+
 
 def need(operand: Axes, choice: Choice) -> str:
     """Return the layout in which a choice needs an operand: split by an axis of it, or whole."""
@@ -90,6 +97,8 @@ def made(result: Axes, choice: Choice) -> str:
 
 
 def _laid_out(axes: Axes, choice: Choice, lacking: str) -> str:
+    if choice.word in ON_ONE_SIDE:
+        return choice.word  # one part has all of every tensor
     if not choice.axis:
         return WHOLE  # each part computes the whole result, not an addend
     if choice.axis + REORDERED in axes:
