@@ -66,8 +66,13 @@ class StateClasses:
         return counts
 
 
-def alignments(groups: Groups, choices: int) -> tuple[Indices, Indices]:
+def alignments(groups: Groups, choices: Sequence[int]) -> tuple[Indices, Indices]:
     """Return all ways to align two states, but for the order of the levels of a group.
+
+    Parameters
+    ----------
+    choices
+        How many each level has: the levels of a group have equally many.
 
     Returns
     -------
@@ -80,14 +85,16 @@ def alignments(groups: Groups, choices: int) -> tuple[Indices, Indices]:
         If they are more than memory allows.
     """
     levels = [np.flatnonzero(np.array(groups) == group) for group in dict.fromkeys(groups)]
-    counts = [math.comb(choices**2 + len(some) - 1, len(some)) for some in levels]
+    own = [choices[some[0]] for some in levels]
+    counts = [math.comb(n**2 + len(some) - 1, len(some)) for n, some in zip(own, levels, strict=True)]
     check_size(math.prod(counts) * len(groups))
     numbers = np.unravel_index(np.arange(math.prod(counts)), counts)
-    pairs = np.zeros((len(groups), math.prod(counts)), np.intp)
-    for some, number in zip(levels, numbers, strict=True):
-        kinds = itertools.combinations_with_replacement(range(choices**2), len(some))
-        pairs[some] = np.array(list(kinds), np.intp).T[:, number]
-    return pairs // choices, pairs % choices
+    sources, targets = np.zeros((2, len(groups), math.prod(counts)), np.intp)
+    for n, some, number in zip(own, levels, numbers, strict=True):
+        kinds = itertools.combinations_with_replacement(range(n**2), len(some))
+        pairs = np.array(list(kinds), np.intp).T[:, number]
+        sources[some], targets[some] = np.divmod(pairs, n)
+    return sources, targets
 
 
 def numbered_groups(kinds: Sequence[Hashable]) -> Groups:

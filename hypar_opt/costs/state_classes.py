@@ -222,7 +222,9 @@ class PairsOfStates:
             If there are more alignments or pairs of classes than memory allows.
         """
         check_size(len(self.boundaries) * classes.count**2)
-        sources, targets = alignments(classes.groups, classes.choices)
+        # With two groups of accelerators, H1 has more choices than other levels.
+        choices = (1 + self.states.max(axis=1)).tolist()
+        sources, targets = alignments(classes.groups, choices)
         pair = classes.of(sources) * classes.count + classes.of(targets)
         order = pair.argsort(kind="stable")
         starts = np.searchsorted(pair[order], np.arange(classes.count**2))
