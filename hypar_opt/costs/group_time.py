@@ -11,7 +11,7 @@ import numpy as np
 
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.physical import array_of
-from hypar_opt.costs.sides import SHARES, Share, SideBytes, SideWork, parts_of_share, plain_bytes
+from hypar_opt.costs.sides import Share, SideBytes, SideWork, parts_of_share, plain_bytes
 from hypar_opt.costs.states import levels_of, runs_of
 from hypar_opt.costs.time import TimeCost
 
@@ -99,20 +99,22 @@ class GroupTime(TimeCost):
     def _sides(self) -> dict[Phase, list[Sides]]:
         """What either group takes in a pass, at each of the shares."""
 
-        def side(phase: Phase, number: int, parts: int) -> TimeCost:
-            share = Share(number, SHARES - parts if number else parts)
+        def side(phase: Phase, share: Share) -> TimeCost:
             return TimeCost(
                 communication=SideBytes.among(self.communication.of(phase), share),
                 rings=None,
                 per_unit=self.per_unit,
                 largest=self.largest,
-                splits=self.links[number],
+                splits=self.links[share.side],
                 work=None,
                 bucket_elements=self.bucket_elements,
             )
 
         return {
-            phase: [(side(phase, 0, parts), side(phase, 1, parts)) for parts in self.shares]
+            phase: [
+                (side(phase, first), side(phase, second))
+                for first, second in map(Share.both, self.shares)
+            ]
             for phase in self.communication.phases
         }
 
@@ -122,16 +124,12 @@ class GroupTime(TimeCost):
         rows = self._longest(levels, lambda side: side.node(workload, nodes, states))
         if self.work is not None and levels == self.work.hierarchy.levels > 0:
             per_second = self.per_unit * len(self.communication.phases)
-            works = [
+            ends = [
                 [
-                    SideWork.among(work, Share(number, SHARES - parts if number else parts))
-                    for number, work in enumerate(self.of_group)
+                    SideWork.among(work, share).charges(workload, nodes, states, per_second)
+                    for work, share in zip(self.of_group, Share.both(parts), strict=True)
                 ]
                 for parts in self.shares
-            ]
-            ends = [
-                [work.charges(workload, nodes, states, per_second) for work in pair]
-                for pair in works
             ]
             rows[-1] = rows[-1] + longer(ends).astype(rows[-1].dtype)
         return rows

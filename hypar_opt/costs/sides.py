@@ -28,7 +28,7 @@ from hypar_opt.costs.compute import Work, local_tensors
 from hypar_opt.costs.physical import rounded_half_even
 from hypar_opt.costs.reading_factors import conversions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase
-from hypar_opt.costs.states import added_up, copies, runs_of
+from hypar_opt.costs.states import added_up, copies, of_rows, runs_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, WHOLE
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.states import Indices, States
-    from hypar_opt.plan.problem import Problem
+    from hypar_opt.plan.problem import Problem, ProblemFields
     from hypar_opt.workload.tensors import Workload
 
 SHARES = 10_000
@@ -70,6 +70,11 @@ class Share:
 
     side: int
     parts: int
+
+    @classmethod
+    def both(cls, parts: int) -> tuple[Share, Share]:
+        """Return the shares of both groups, given the first one's."""
+        return cls(0, parts), cls(1, SHARES - parts)
 
     def of_layouts(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Return its share of a tensor by the tensor's layout at H1; a half of what is whole."""
@@ -294,11 +299,10 @@ class GroupBytes(CommunicationCost):
     @cached_property
     def _sides(self) -> list[SideBytes]:
         """The bytes of each group in each pass."""
-        shares = (Share(0, self.parts), Share(1, SHARES - self.parts))
         return [
             SideBytes.among(self._plain.of(phase), share)
             for phase in self.phases
-            for share in shares
+            for share in Share.both(self.parts)
         ]
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
@@ -354,3 +358,42 @@ class SideWork(Work):
         computing = doubled(self._computing_charges(workload, per_second)[nodes], own)
         longer: Integers = np.maximum(loading, computing)
         return longer
+
+
+def memory_of_groups(
+    workload: Workload, rows: Sequence[Sequence[int]], problem: ProblemFields
+) -> tuple[int, int]:
+    """Return the bytes of memory of an accelerator of each group, rounded up.
+
+    What it holds is what `hypar_opt.costs.compute.memory_load` says.
+
+    Parameters
+    ----------
+    rows : (levels, nodes)
+        The choices of all nodes.
+    """
+    layouts, nodes = workload.layouts, np.arange(len(workload.nodes))
+    states, hierarchy = of_rows(rows, len(nodes)), problem.hierarchy
+    dtype = exact_dtype(8 * workload.elements * hierarchy.accelerators)
+
+    def held(
+        elements: Sequence[int], numbers: NDArray[np.intp], own: NDArray[np.int64]
+    ) -> int:
+        lacks = numbers < FIRST_SPLIT
+        every = np.array(elements, dtype) * copies(lacks, nodes, states, hierarchy)
+        return int(np.where(lacks[states[0][0], nodes], every, doubled(every, own)).sum())
+
+    loads = []
+    for share in Share.both(parts_of_share(problem.share)):
+        own = share.of_nodes(workload, nodes, states)
+        shard = held(workload.stored, layouts.weight, own)
+        maps = held(workload.outputs, layouts.output, own)
+        for elements, numbers in zip(workload.operand_sizes, layouts.inputs, strict=True):
+            maps += held(elements, numbers, own)
+        load = problem.element_bytes * (shard + maps)
+        if not problem.inference:
+            # Gradients are as large as weights, and errors as feature maps.
+            state = problem.constraints.optimizer_bytes(problem.element_bytes)
+            load = 2 * load + state * shard
+        loads.append(-(-load // hierarchy.accelerators))
+    return loads[0], loads[1]

@@ -64,7 +64,11 @@ def lower_bound(tasks: Sequence[Task], interconnect: Interconnect) -> float:
 
 def _computed(tasks: Sequence[Task]) -> float:
     # An accelerator computes one task at a time, whatever the tasks wait for.
-    return _added(task.seconds for task in tasks if isinstance(task, ComputeTask))
+    computed = [task for task in tasks if isinstance(task, ComputeTask)]
+    return max(
+        _added(task.of_groups[group] if task.of_groups else task.seconds for task in computed)
+        for group in range(2)
+    )
 
 
 def _added(seconds: Iterable[float]) -> float:
@@ -77,7 +81,18 @@ def _in_lockstep(task: Task, interconnect: Interconnect) -> float:
     if isinstance(task, ComputeTask):
         return task.seconds
     link = interconnect.link(task.rounds)
-    return float(link.latency) + task.bytes * float(link.seconds_per_byte)
+    if task.of_groups is None:
+        return float(link.latency) + task.bytes * float(link.seconds_per_byte)
+    # Between pairs: both groups at once, H1 in both directions.
+    half = interconnect.accelerators // 2
+    paces = [
+        interconnect.among(task.digits[0], first, half) if task.levels[0] else link
+        for first in (0, half)
+    ]
+    return max(
+        float(link.latency) + moved * float(pace.seconds_per_byte)
+        for moved, pace in zip(task.of_groups, paces, strict=True)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +141,7 @@ class _Exchanges:
                 now = np.maximum(now, ends[other])
             starts.append(now)
             if isinstance(task, ComputeTask):
-                ends.append(now + task.seconds)
+                ends.append(now + self._computing(task))
                 continue
             sending = self._sending(task)
             for lanes, times in task.rounds:
@@ -148,8 +163,9 @@ class _Exchanges:
             for lane, times in _lanes(task):
                 alone = self._alone(lane.pattern)
                 traffic = alone.traffic
-                moved = times * message_bytes(task, lane, self._interconnect)
+                moved = np.asarray(message_bytes(task, lane, self._interconnect)) * times
                 share = (traffic.weight / traffic.unit).astype(np.float64)
+                moved = moved if moved.ndim == 0 else moved[traffic.message]
                 crossing += np.bincount(traffic.channel, moved * share, len(capacities))
                 np.minimum.at(first, traffic.channel, starts[number][traffic.message])
                 after = alone.latency + follows[number]
@@ -165,7 +181,7 @@ class _Exchanges:
             task = self._tasks[number]
             seconds: Seconds | float
             if isinstance(task, ComputeTask):
-                seconds = task.seconds
+                seconds = self._computing(task)
             else:
                 sending = self._sending(task)
                 longest = (
@@ -177,12 +193,18 @@ class _Exchanges:
                 follows[other] = np.maximum(follows[other], follows[number] + seconds)
         return follows
 
+    def _computing(self, task: ComputeTask) -> Seconds | float:
+        """Return the seconds of each accelerator's computation, or of all."""
+        if task.of_groups is None:
+            return task.seconds
+        return np.repeat(task.of_groups, self._interconnect.accelerators // 2)
+
     def _sending(self, task: ExchangeTask) -> dict[Lane, Seconds]:
         """Return the seconds of each accelerator's messages, without contention."""
         seconds = {}
         for lane in {lane for lane, _ in _lanes(task)}:
             alone = self._alone(lane.pattern)
-            moved = message_bytes(task, lane, self._interconnect)
+            moved = np.asarray(message_bytes(task, lane, self._interconnect))
             seconds[lane] = alone.latency + moved * alone.seconds_per_byte
         return seconds
 

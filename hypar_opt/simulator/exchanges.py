@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from hypar_opt.costs.sides import Share, SideBytes
 from hypar_opt.costs.states import of_rows
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
@@ -34,11 +35,14 @@ class LevelBytes(NamedTuple):
         From 0 for H1.
     bytes
         Received by all accelerators together.
+    of_groups
+        Sent by the accelerators of each of two groups, as if all sent as much; none where all do.
     """
 
     step: StepKind | None
     level: int
     bytes: Fraction
+    of_groups: tuple[Fraction, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,60 @@ def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> StepEx
                     step = LevelBytes(None, level, moved)
                     conversions.setdefault((phase, number), []).append(step)
     return StepExchanges(reductions, conversions)
+
+
+_HALVES = {Phase.FORWARD: StepKind.REDUCE_SCATTER, Phase.BACKWARD: StepKind.ALL_GATHER}
+"""The halves of an all-reduce of partial sums, which a run has in two passes."""
+
+
+def of_groups(
+    workload: Workload, cost: CommunicationCost, rows: Rows, parts: int
+) -> StepExchanges:
+    """Return the exchanges of two groups of accelerators that split H1 by their shares.
+
+    Parameters
+    ----------
+    cost
+        Of equal parts.
+    rows : (levels, nodes)
+        The column of every node's choice, H1 first.
+    parts
+        The first group's share, of `hypar_opt.costs.sides.SHARES`.
+    """
+    reductions: dict[tuple[Phase, ExchangeKind, int], list[LevelBytes]] = {}
+    conversions: dict[tuple[Phase, int], list[LevelBytes]] = {}
+    states = of_rows(rows, len(workload.nodes))
+    sources, targets = ([block[:, ends] for block in states] for ends in workload.ends.T)
+    every_node, every_boundary = np.arange(len(workload.nodes)), np.arange(len(workload.ends))
+    for phase in cost.phases:
+        sides = [SideBytes.among(cost.of(phase), share) for share in Share.both(parts)]
+        reduced = [side.node(workload, every_node, states) for side in sides]
+        converted = [side.edge(workload, every_boundary, sources, targets) for side in sides]
+        for level in range(len(rows)):
+            # Between the groups one sends what the other receives.
+            order = slice(None, None, -1 if not level else 1)
+            for number, own in enumerate(_of_both(reduced, level, every_node, cost)):
+                if any(own):
+                    statistics = any(workload.nodes[number].statistics)
+                    kind = StepKind.ALL_REDUCE if statistics else _HALVES.get(phase)
+                    tensor = _TENSORS[kind] if kind else ExchangeKind.GRADIENTS
+                    if phase is Phase.GRADIENT:
+                        kind, tensor = StepKind.ALL_REDUCE, ExchangeKind.GRADIENTS
+                    step = LevelBytes(kind, level, sum(own) / 2, own[order])
+                    reductions.setdefault((phase, tensor, number), []).append(step)
+            for number, own in enumerate(_of_both(converted, level, every_boundary, cost)):
+                if any(own):
+                    step = LevelBytes(None, level, sum(own) / 2, own[order])
+                    conversions.setdefault((phase, number), []).append(step)
+    return StepExchanges(reductions, conversions)
+
+
+def _of_both(
+    rows: Sequence[Sequence[Integers]], level: int, of: Indices, cost: CommunicationCost
+) -> list[tuple[Fraction, Fraction]]:
+    """Return the bytes of both groups at a level, of each node or boundary."""
+    first, second = (_in_bytes(side[level], of, cost) for side in rows)
+    return list(zip(first, second, strict=True))
 
 
 def _reduced(phase: Phase, statistics: tuple[int, int]) -> ExchangeKind:

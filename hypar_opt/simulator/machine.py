@@ -11,7 +11,7 @@ from simpy import Environment, Event
 from simpy.events import ProcessGenerator
 
 from hypar_opt.simulator.flows import FlowNetwork
-from hypar_opt.simulator.rounds import TrafficPattern, in_rounds
+from hypar_opt.simulator.rounds import BytesSent, TrafficPattern, in_rounds
 from hypar_opt.simulator.routes import RouteTable
 from hypar_opt.simulator.tasks import ComputeTask, Task, predecessors, stream_count
 
@@ -120,7 +120,10 @@ class Machine:
             number = heappop(ready)
             step, start = self._steps[number], env.now
             if isinstance(step, ComputeTask):
-                yield timeout(step.seconds)
+                own = step.of_groups
+                yield timeout(
+                    step.seconds if own is None else own[2 * accelerator >= self.accelerators]
+                )
             else:
                 for lanes, times in step.rounds:
                     for _ in range(times):
@@ -142,7 +145,9 @@ class Machine:
                 self._idle[stream] = None
                 idle.succeed()
 
-    def _send(self, stream: int, task: int, lanes: Sequence[tuple[TrafficPattern, float]]) -> Event:
+    def _send(
+        self, stream: int, task: int, lanes: Sequence[tuple[TrafficPattern, BytesSent]]
+    ) -> Event:
         """Send a round's messages; return the event of their delivery and of those expected."""
         self._round[stream] = now = self._round[stream] + 1
         self._awaited[stream] = 2 * len(lanes)
@@ -151,6 +156,8 @@ class Machine:
             self._awaited[stream] -= self._early.pop((now, stream), 0)
         message = stream
         for pattern, bytes_sent in lanes:
+            if isinstance(bytes_sent, list):
+                bytes_sent = bytes_sent[stream % self.accelerators]
             self._receiver[message] = pattern.receivers[stream]
             self.network.send(pattern.routes[stream], bytes_sent, message, task)
             message += self._streams

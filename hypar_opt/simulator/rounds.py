@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from math import fsum
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.hardware.patterns import Lane, MessagePattern
     from hypar_opt.simulator.routes import RouteTable
+
+
+BytesSent = float | list[float]
+"""The bytes of a message of every accelerator, or of each one's."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class MessageRounds:
     """
 
     task: int
-    rounds: Sequence[tuple[Sequence[tuple[TrafficPattern, float]], int]]
+    rounds: Sequence[tuple[Sequence[tuple[TrafficPattern, BytesSent]], int]]
 
 
 def in_rounds(
@@ -84,7 +89,8 @@ def level_bytes(tasks: Sequence[Task], interconnect: Interconnect) -> list[float
         if isinstance(task, ExchangeTask):
             for lanes, times in task.rounds:
                 for lane in lanes:
-                    moved = times * message_bytes(task, lane, interconnect)
+                    sent = message_bytes(task, lane, interconnect)
+                    moved = times * (fsum(sent) / len(sent) if isinstance(sent, list) else sent)
                     by_level = crossing(task.levels, task.digits, lane.pattern)
                     for level, count in by_level.items():
                         total[level] += count * moved
@@ -109,7 +115,14 @@ def _messages_by_level(
     return counts
 
 
-def message_bytes(exchange: ExchangeTask, lane: Lane, interconnect: Interconnect) -> float:
-    """Return the bytes of one message; an exchange's are of all accelerators and rounds."""
+def message_bytes(exchange: ExchangeTask, lane: Lane, interconnect: Interconnect) -> BytesSent:
+    """Return the bytes of one message; an exchange's are of all accelerators and rounds.
+
+    Those of two groups are as each accelerator sends them.
+    """
     numerator, denominator = lane.share.as_integer_ratio()
-    return exchange.bytes * numerator / (interconnect.accelerators * denominator)
+    count = interconnect.accelerators
+    if exchange.of_groups is None:
+        return exchange.bytes * numerator / (count * denominator)
+    sent = [amount * numerator / (count * denominator) for amount in exchange.of_groups]
+    return [sent[0]] * (count // 2) + [sent[1]] * (count // 2)

@@ -91,6 +91,8 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
             f"the step is {rounds:,} computations and messages of every accelerator, and at most"
             f" {MAX_ROUNDS:,} are simulated; use {argument('collective', 'pairwise')}"
         )
+    if any(task.of_groups for task in tasks):
+        return run_by_events(tasks, interconnect, record=record)
     try:
         return _run(tasks, PatternRoutes(interconnect), record=record)
     except NotInLockstepError:

@@ -13,7 +13,14 @@ from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.collectives import Crossing, all_reduce
 from hypar_opt.simulator.streams import Streams
-from hypar_opt.simulator.tasks import ComputeTask, Dependencies, ExchangeKind, ExchangeTask, Task
+from hypar_opt.simulator.tasks import (
+    ComputeTask,
+    Dependencies,
+    ExchangeKind,
+    ExchangeTask,
+    OfGroups,
+    Task,
+)
 
 if TYPE_CHECKING:
     from hypar_opt.costs.physical import Pairs
@@ -30,7 +37,8 @@ class Schedule:
     exchanges
         The steps of all exchanges, with their bytes.
     seconds
-        The computing time of every node on one accelerator, by pass.
+        The computing time of every node on one accelerator, by pass; in each of two groups, if
+        there are any.
     pairs
         The exchanges that convert tensors.
     collective
@@ -43,7 +51,7 @@ class Schedule:
 
     workload: Workload
     exchanges: StepExchanges
-    seconds: Mapping[Phase, Sequence[float]]
+    seconds: Mapping[Phase, Sequence[float | OfGroups]]
     pairs: Pairs
     collective: Pairs
     buckets: Sequence[Sequence[int]]
@@ -135,6 +143,7 @@ class Schedule:
             bytes=float(share * sum(step.bytes for step in steps)),
             rounds=between.rounds(levels, times),
             step=steps[0].step,
+            of_groups=_of_groups(steps, share),
         )
 
     @cached_property
@@ -156,10 +165,21 @@ class Schedule:
         return {source: (number, node) for node in shared for number, source in self.inputs[node]}
 
 
+def _of_groups(steps: Sequence[LevelBytes], share: Fraction) -> OfGroups | None:
+    """Return the share of the bytes of some levels' steps that either group sends, if any."""
+    if not steps[0].of_groups:
+        return None
+    first, second = (sum(step.of_groups[group] for step in steps) for group in range(2))
+    return float(share * first), float(share * second)
+
+
 def _added(steps: Sequence[Sequence[LevelBytes]]) -> list[LevelBytes]:
     """Return the steps of several tensors over the same levels as those of one."""
     return [
-        at_level[0]._replace(bytes=sum((step.bytes for step in at_level), Fraction()))
+        at_level[0]._replace(
+            bytes=sum((step.bytes for step in at_level), Fraction()),
+            of_groups=tuple(map(sum, zip(*(step.of_groups for step in at_level), strict=True))),
+        )
         for at_level in zip(*steps, strict=True)
     ]
 
@@ -237,7 +257,10 @@ class _Step:
 
     def _compute(self, layer: int, phase: Phase, operands: Dependencies) -> Dependencies:
         seconds = self._schedule.seconds[phase][layer]
-        return self.streams.add(ComputeTask(self._name(layer), phase, seconds), operands)
+        of_groups = seconds if isinstance(seconds, tuple) else None
+        longest = max(seconds) if isinstance(seconds, tuple) else seconds
+        task = ComputeTask(self._name(layer), phase, longest, of_groups=of_groups)
+        return self.streams.add(task, operands)
 
     def _conversion(
         self, boundary: int, layer: int, phase: Phase, operands: Dependencies

@@ -10,6 +10,7 @@ import numpy as np
 
 from hypar_opt.costs.compute import layer_macs, local_words, memory_load
 from hypar_opt.costs.energy import WORD_BYTES
+from hypar_opt.costs.sides import memory_of_groups
 from hypar_opt.costs.states import of_rows, parts_of
 from hypar_opt.simulator.bounds import critical_path, in_sequence, lower_bound
 from hypar_opt.simulator.options import RunOptions
@@ -72,7 +73,7 @@ def simulate_step(
     tasks = program(plan, workload, array, options, rows)
     measured = run(tasks, array.interconnect, record=options.trace)
     at_least = critical_path if measured.in_lockstep else lower_bound
-    parts = parts_of(rows, len(workload.nodes), len(plan.choices), plan.hierarchy)
+    memory, capacity = _memory(plan, workload, array, rows)
     passes = len(phases_of(plan))
     every_node = np.arange(len(workload.nodes))
     weights, inputs, outputs = local_words(
@@ -102,13 +103,24 @@ def simulate_step(
             dram_words=Fraction(local_bytes, WORD_BYTES),
             measured=measured,
         ),
-        # The load is of all accelerators, to stay an integer; rounded up to whole bytes.
-        memory=-(-int(memory_load(workload, parts, plan).sum()) // plan.accelerators),
-        capacity=int(array.accelerator.dram_capacity),
+        memory=memory,
+        capacity=capacity,
         vault_words=between_vaults * (array.accelerator.vaults - 1) * passes,
         events=measured.events,
         trace=trace_of(measured, tasks, array.interconnect) if options.trace else None,
     )
+
+
+def _memory(plan: Plan, workload: Workload, array: Array, rows: Rows) -> tuple[int, int]:
+    """Return the bytes that an accelerator needs and has: in the fuller one of two groups."""
+    if array.groups:
+        needed = memory_of_groups(workload, rows, plan)
+        had = (int(group.dram_capacity) for group in array.groups)
+        return max(zip(needed, had, strict=True), key=lambda pair: Fraction(*pair))
+    parts = parts_of(rows, len(workload.nodes), len(plan.choices), plan.hierarchy)
+    # The load is of all accelerators, to stay an integer; rounded up to whole bytes.
+    load = int(memory_load(workload, parts, plan).sum())
+    return -(-load // plan.accelerators), int(array.accelerator.dram_capacity)
 
 
 def _layers(tasks: Sequence[Task], measured: Measurements) -> tuple[LayerTime, ...]:

@@ -11,11 +11,13 @@ from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.physical import Pairs, Rings
+from hypar_opt.costs.sides import Share, SideWork, parts_of_share, plain_bytes
 from hypar_opt.costs.states import copies, of_rows
+from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
-from hypar_opt.simulator.exchanges import StepExchanges, of_program, of_tables
+from hypar_opt.simulator.exchanges import StepExchanges, of_groups, of_program, of_tables
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
 
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.simulator.tasks import Task
+    from hypar_opt.simulator.tasks import OfGroups, Task
     from hypar_opt.workload.tensors import Workload
 
 _AS_THE_ARRAY = RunOptions()
+
+_PER_SECOND = 10**18
+"""The parts of a second in which a group computes: far finer than any cost is charged."""
 
 
 def program(
@@ -52,9 +57,10 @@ def program(
     collective, overlap = options.on(array)
     placement = _placement(plan, array)
     pairs = Pairs(array.interconnect, placement)
+    check_groups(plan, array, options)
     schedule = Schedule(
         workload,
-        _exchanges(plan, workload, rows),
+        _exchanges(plan, workload, array, rows),
         _seconds(plan, workload, array, options, rows),
         pairs,
         Rings.of(array, placement, collective) or pairs,
@@ -64,8 +70,37 @@ def program(
     return schedule.tasks()
 
 
-def _exchanges(plan: Plan, workload: Workload, rows: Rows) -> StepExchanges:
+def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
+    """Refuse what two groups of accelerators do not have, and a plan of groups on one without.
+
+    Raises
+    ------
+    HyparError
+        Naming the option, or the array.
+    """
+    if not array.groups:
+        if plan.is_shared_out:
+            raise HyparError(
+                f"the plan is for two groups of accelerators, and the array {array.name} has none"
+            )
+        return
+    if plan.cost.reading != "executed":
+        wanted = argument("reading", "executed")
+        raise HyparError(f"unequal groups of accelerators need {wanted}, got {plan.cost.reading}")
+    if options.profile is not None:
+        raise HyparError(f"{argument('profile')}: is not supported with groups of accelerators")
+    if options.on(array)[0] != "pairwise":
+        raise HyparError(
+            f"{argument('collective')}: should be pairwise with groups of accelerators, got"
+            f" {options.on(array)[0]}"
+        )
+
+
+def _exchanges(plan: Plan, workload: Workload, array: Array, rows: Rows) -> StepExchanges:
     """Return a step's exchanges: those that its program runs, or that its reading charges."""
+    if array.groups:
+        plain = plain_bytes(plan.problem.model_copy(update={"level_weights": ()}))
+        return of_groups(workload, plain, rows, parts_of_share(plan.share))
     if plan.cost.reading == "executed":
         ran = Program(workload, rows, plan.hierarchy)
         return of_program(ran, phases_of(plan), plan.element_bytes)
@@ -88,9 +123,19 @@ def _placement(plan: Plan, array: Array) -> tuple[int, ...]:
 
 def _seconds(
     plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows
-) -> Mapping[Phase, Sequence[float]]:
+) -> Mapping[Phase, Sequence[float | OfGroups]]:
     """Return the seconds of every node's computation on one accelerator, by pass."""
     phases = phases_of(plan)
+    if array.groups:
+        nodes, states = np.arange(len(workload.nodes)), of_rows(rows, len(workload.nodes))
+        both = []
+        for group, share in zip(
+            array.groups, Share.both(parts_of_share(plan.share)), strict=True
+        ):
+            work = Work(group, plan.hierarchy, plan.element_bytes, options.input_sizes)
+            charged = SideWork.among(work, share).charges(workload, nodes, states, _PER_SECOND)
+            both.append((charged / _PER_SECOND).tolist())
+        return dict.fromkeys(phases, list(zip(*both, strict=True)))
     if options.profile is None:
         # Every pass of a layer has the same multiply-accumulates, and touches the same tensors.
         longest = not arrays.is_papers(array)

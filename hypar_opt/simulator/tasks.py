@@ -35,6 +35,9 @@ FOREGROUND, GRADIENT_STREAM, FIRST_BRANCH = 0, 1, 2
 """An accelerator's streams: its computations and all that overlaps with nothing; the all-reduces
 of gradients; from the third on, the exchanges of branches that overlap each other."""
 
+OfGroups = tuple[float, float]
+"""An amount of the accelerators of the first of two groups, the lower numbers, and the second."""
+
 Dependencies = tuple[int, ...]
 """The numbers of the tasks that must end before a tensor is complete."""
 
@@ -53,6 +56,8 @@ class ComputeTask:
     phase: Phase
     seconds: float
     after: Dependencies | None = None
+    of_groups: OfGroups | None = None
+    """The seconds in each of two groups of accelerators; ``seconds`` are the longer ones."""
 
     @property
     def stream(self) -> int:
@@ -103,6 +108,8 @@ class ExchangeTask:
     stream: int = FOREGROUND
     after: Dependencies | None = None
     step: StepKind | None = None
+    of_groups: OfGroups | None = None
+    """The bytes that the accelerators of each of two groups send, if all sent as much as these."""
 
     @property
     def name(self) -> str:
