@@ -50,7 +50,7 @@ from hypar_opt.search.model_file import (
 from hypar_opt.search.placement import best_placement
 from hypar_opt.search.result import Progress, SearchRequest, rows_to_start_from, silent
 from hypar_opt.search.searches import SEARCHES
-from hypar_opt.search.shares import shared_out
+from hypar_opt.search.shares import shared_out, was_searched
 from hypar_opt.search.solver_settings import options_from, options_of, settings_of
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
@@ -378,9 +378,12 @@ def search_again(plan: Plan, progress: Progress = silent, *, parameters: bool = 
     """
     if plan.solver.name == SOLUTION:
         raise RefusedError("the plan is from a solution file: there is no search to repeat")
+    problem = plan.problem
+    if was_searched(plan):
+        problem = problem.model_copy(update={"share": None})
     return solve_problem(
         plan.network.description,
-        plan.problem,
+        problem,
         solver=plan.solver.name,
         search=plan.solver.search,
         options=options_of(plan, parameters=parameters),

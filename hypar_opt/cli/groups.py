@@ -115,6 +115,15 @@ class CostOptions:
 class ProblemOptions(CostOptions, SizeOptions):
     """A problem: first its sizes, then its cost (fields of the last base class come first)."""
 
+    share: Annotated[
+        float | None,
+        problem_option(
+            metavar="S",
+            help="Of an array of two groups of accelerators: the first one's share of what H1"
+            " splits, as 0.3. Default: for time the best one, else a half.",
+        ),
+    ] = None
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SolvingOptions:

@@ -53,6 +53,7 @@ def problem_arguments(typed: ProblemOptions) -> ProblemArguments:
         "hierarchy": None if typed.hierarchy is None else _sizes(typed.hierarchy),
         "whole_levels": typed.whole_levels,
         "array": typed.array,
+        "share": typed.share,
         "bucket": typed.bucket,
     }
     return {**cost_arguments(typed), **sizes}

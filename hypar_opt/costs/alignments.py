@@ -86,7 +86,9 @@ def alignments(groups: Groups, choices: Sequence[int]) -> tuple[Indices, Indices
     """
     levels = [np.flatnonzero(np.array(groups) == group) for group in dict.fromkeys(groups)]
     own = [choices[some[0]] for some in levels]
-    counts = [math.comb(n**2 + len(some) - 1, len(some)) for n, some in zip(own, levels, strict=True)]
+    counts = [
+        math.comb(n**2 + len(some) - 1, len(some)) for n, some in zip(own, levels, strict=True)
+    ]
     check_size(math.prod(counts) * len(groups))
     numbers = np.unravel_index(np.arange(math.prod(counts)), counts)
     sources, targets = np.zeros((2, len(groups), math.prod(counts)), np.intp)

@@ -102,7 +102,7 @@ class CommunicationCost(CostModel):
         if problem.is_shared_out:
             from hypar_opt.costs.sides import GroupBytes  # which counts as this one does
 
-            return GroupBytes.of(problem)
+            return GroupBytes.of_groups(problem)
         cost = cls(
             problem.reading,
             problem.element_bytes,

@@ -1,4 +1,4 @@
-"""Time on two unequal groups of accelerators: each exchange and pass lasts as long as the slower."""
+"""Time on two unequal groups: each exchange and pass lasts as long as in the slower one."""
 
 from __future__ import annotations
 

@@ -48,6 +48,7 @@ SHARES = 10_000
 
 HALF = SHARES // 2
 
+
 def doubled(amounts: Integers, parts: Integers | int) -> Integers:
     """Return twice a share of each amount, rounded half up."""
     # Whole multiples apart, so that no product is much larger than the amount.
@@ -112,7 +113,7 @@ class SideBytes(CommunicationCost):
         """Return each node's charges: what it reduces, and gathers again, in one pass."""
         rows = [row for block in states for row in block]
         charged: list[Integers] = [np.zeros(1, np.int64)] * len(rows)
-        own = self.share.of_nodes(workload, nodes, states) if rows else None
+        own = self.share.of_nodes(workload, nodes, states) if rows else HALF
         for lacks, elements, received in self._reductions(workload):
             lacked = [lacks[row, nodes] for row in rows]
             before: Integers = elements[nodes]
@@ -171,14 +172,12 @@ class SideBytes(CommunicationCost):
         moving = ~workload.is_weight_boundary[boundaries]
         sizes: Integers = self._boundary_sizes(workload)[boundaries] * moving
         read = [layouts.inputs[operand, row, target] for row in needed]
-        whole = [row == 0 for row in read] if layouts.reads_whole else None
-        kept = whole and [
-            layouts.whole[row, source] & here for row, here in zip(made, whole, strict=True)
-        ]
+        whole = [row == 0 for row in read] if layouts.reads_whole else []
+        kept = [layouts.whole[row, source] & here for row, here in zip(made, whole, strict=False)]
         charged: list[Integers] = []
         for level in levels:
             amount = sizes * self._scale(level)
-            for other in levels[1:] if whole and kept else ():
+            for other in levels[1:] if whole else ():
                 # All-gathers come last, the topmost first.
                 gathered = whole[other] if other < level else kept[other]
                 repeated = np.where(whole[level], gathered, kept[other])
@@ -191,7 +190,7 @@ class SideBytes(CommunicationCost):
             moved = amount * table[boundaries, made[level], needed[level]]
             of_layouts = self.share.of_layouts(layouts.names)
             own = of_layouts[read[0]]
-            if whole is None or kept is None:
+            if not whole:
                 charged.append(doubled(moved, own))
                 continue
             # Until it is gathered, the tensor is split as it was written.
@@ -213,7 +212,7 @@ class SideBytes(CommunicationCost):
         backward = self.phases == (Phase.BACKWARD,)
         for number, name in enumerate(names):
             for other, needed in enumerate(names):
-                unmoved = name == needed or name == WHOLE or needed == PARTIAL
+                unmoved = name in (needed, WHOLE) or needed == PARTIAL
                 if unmoved or (name == PARTIAL and needed not in (WHOLE, *SIDES)):
                     continue
                 had, has = shares[number], shares[other]
@@ -274,7 +273,7 @@ class GroupBytes(CommunicationCost):
     parts: int = HALF
 
     @classmethod
-    def of(cls, problem: Problem) -> Self:
+    def of_groups(cls, problem: Problem) -> Self:
         """Return the bytes of a problem with unequal parts.
 
         Raises
@@ -376,9 +375,7 @@ def memory_of_groups(
     states, hierarchy = of_rows(rows, len(nodes)), problem.hierarchy
     dtype = exact_dtype(8 * workload.elements * hierarchy.accelerators)
 
-    def held(
-        elements: Sequence[int], numbers: NDArray[np.intp], own: NDArray[np.int64]
-    ) -> int:
+    def held(elements: Sequence[int], numbers: NDArray[np.intp], own: NDArray[np.int64]) -> int:
         lacks = numbers < FIRST_SPLIT
         every = np.array(elements, dtype) * copies(lacks, nodes, states, hierarchy)
         return int(np.where(lacks[states[0][0], nodes], every, doubled(every, own)).sum())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.workload.operators.words import choice_of
-from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.parallelism import CHOICES, SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import ProblemFields
@@ -83,6 +83,10 @@ def pinned_choices(problem: ProblemFields, workload: Workload) -> Pinned:
         if pin.level is not None and not 1 <= pin.level <= problem.levels:
             raise HyparError(f"{pin.said}: the level should be from 1 to {problem.levels}")
         levels = range(problem.levels) if pin.level is None else [pin.level - 1]
+        if pin.choice in SIDES:
+            if pin.level not in (None, 1):
+                raise HyparError(f"{pin.said}: all of a layer on one group is a choice at H1 alone")
+            levels = [0]
         for level, position in itertools.product(levels, matched):
             here = pinned[level][position]
             # Two pins to the same choice agree; a second column is a conflict.

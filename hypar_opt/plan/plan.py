@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -28,11 +27,16 @@ from hypar_opt.documents.document import (
     write_whole,
 )
 from hypar_opt.documents.parsing import parse_json, shown
-from hypar_opt.errors import HyparError, InputError, UnknownNameError
+from hypar_opt.errors import InputError, UnknownNameError
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.plan.costs import Amount, Ratio
+from hypar_opt.plan.costs import Baselines as Baselines
+from hypar_opt.plan.costs import Cost as Cost
+from hypar_opt.plan.costs import Ratios as Ratios
+from hypar_opt.plan.costs import json_number as json_number
 from hypar_opt.plan.problem import Flag, NetworkRecord, Problem, ProblemFields
 from hypar_opt.results import Displayed
-from hypar_opt.units import format_cost, format_ratio, format_si
+from hypar_opt.units import format_cost, format_si
 
 SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
 WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
@@ -40,72 +44,7 @@ WITH_PARTS: Literal["hypar-opt/plan/3"] = "hypar-opt/plan/3"
 WITH_SHARE: Literal["hypar-opt/plan/4"] = "hypar-opt/plan/4"
 
 StoredLayout = Literal["batch", "channel", "whole", "first", "second"]
-"""How a tensor is stored: split by batch, by channels or features, a replica in each part, or all in
-one of two groups."""
-
-Ratio = Annotated[float, Strict(), Field(ge=0)]
-Amount = Annotated[int, Strict(), Field(ge=0)] | Annotated[float, Strict(), Field(ge=0)]
-"""Exact: an integer, or a float where elements of one or two bytes make fractional bytes."""
-
-
-def json_number(exact: Fraction) -> int | float:
-    """Return a cost as the JSON number that is exactly equal to it.
-
-    Raises
-    ------
-    HyparError
-        If the total has fractional bytes that no float holds exactly.
-    """
-    if exact.denominator == 1:
-        return exact.numerator
-    # A reader prices the plan again and compares exactly, so a rounded total would be rejected.
-    if Fraction(float(exact)) != exact:
-        raise HyparError(
-            "element bytes: the total has fractional bytes with more digits than a plan"
-            " file holds exactly; take 4, or fewer levels"
-        )
-    return float(exact)
-
-
-class Baselines(Document):
-    """The totals of Data and of Model Parallelism under the plan's reading."""
-
-    data: Amount
-    model: Amount
-
-
-class Ratios(Document):
-    """A baseline's total over the plan's; null where the plan's is 0."""
-
-    data: Ratio | None
-    model: Ratio | None
-
-
-class Cost(Document):
-    """The cost of a plan, which `hypar_opt.instance.pricing.price` derives from its choices."""
-
-    kind: str = "bytes"
-    reading: str
-    unit: str
-    """``bytes``, ``weighted bytes``; ``femtoseconds``, ``femtojoules`` or, where sums would not fit
-    64 bits, coarser; or another cost's own."""
-    total: Amount
-    per_level: tuple[Amount, ...]
-    """H1 first, all groups of a level together; sums to ``total``."""
-    communication: tuple[Amount, ...] | None = None
-    """The part of ``per_level`` for exchanges, where compute and local memory are charged too."""
-    executed_bytes: Amount | None
-    """Bytes that running the plan moves, independent of its reading; null with output parallelism
-    in files of version 1, until these are read."""
-    data_parallel_bytes: Amount
-    """Bytes that running Data Parallelism moves."""
-    baselines: Baselines
-    ratios: Ratios
-
-    def __repr__(self) -> str:
-        ratio = format_ratio(self.ratios.data)
-        total = format_cost(self.total, self.unit)
-        return f"<Cost {total} by the reading {self.reading}, Data Parallelism {ratio} times that>"
+"""How a tensor is stored: split by batch or channels, a replica in each part, or in one group."""
 
 
 class SolverSettings(Document):

@@ -190,7 +190,15 @@ def check_price(plan: Plan) -> None:
     ------
     CheckFailedError
         If they do not, or the plan violates its own constraints.
+    RefusedError
+        If it is for two groups of accelerators, whose time is not derived a second time.
     """
+    groups = plan.array.description.groups if plan.array else ()
+    if groups and (plan.is_shared_out or plan.cost.kind != "bytes"):
+        raise RefusedError(
+            "proofs are not supported with unequal groups of accelerators, as in the array"
+            f" {plan.array.name if plan.array else ''}"
+        )
     costs = price_of(plan)
     if costs != Fraction(plan.cost.total):
         raise CheckFailedError(

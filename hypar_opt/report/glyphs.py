@@ -14,6 +14,7 @@ from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
     INPUT_CHANNELS,
+    ON_ONE_SIDE,
     OUTPUT_CHANNELS,
     REPLICAS,
 )
@@ -61,10 +62,18 @@ Source: Figure 5, whose open dots are data and filled dots model parallelism."""
 
 DATA_SYMBOL, MODEL_SYMBOL, OUTPUT_SYMBOL, WHOLE_SYMBOL = SYMBOLS
 
+ONE_SIDED = {
+    # Cells of a page as those of `whole`, by another glyph.
+    word: WHOLE_SYMBOL._replace(glyph=choice.glyph, ascii_glyph=choice.ascii_glyph)
+    for word, choice in ON_ONE_SIDE.items()
+}
+"""The symbols of layers that are all on one of two groups of accelerators."""
+
 _STORED = {
     BATCH: DATA_SYMBOL,
     CHANNEL: MODEL_SYMBOL,
     WHOLE: WHOLE_SYMBOL,
+    **ONE_SIDED,
 }
 """A stored layout has the symbol of the choice that writes it."""
 
@@ -76,6 +85,8 @@ def symbol(choice: str) -> Symbol:
     """
     if choice in CHOICES:
         return SYMBOLS[CHOICES.index(choice)]
+    if choice in ONE_SIDED:
+        return ONE_SIDED[choice]
     for operator in _kinds():
         for word, declared in operator.choices.items():
             if choice == declared.word:
@@ -125,7 +136,7 @@ def stored_legend(layouts: Iterable[Layout]) -> list[tuple[Symbol, str]]:
     """Return the symbol of each layout that occurs, with its name: ``by channel``."""
     present = set(layouts)
     return [
-        (own, str(layout) if layout == WHOLE else f"by {layout}")
+        (own, _named(layout) if layout in (WHOLE, *ONE_SIDED) else f"by {layout}")
         for layout, own in _STORED.items()
         if layout in present
     ]
@@ -134,7 +145,8 @@ def stored_legend(layouts: Iterable[Layout]) -> list[tuple[Symbol, str]]:
 def explained(plan: Plan) -> list[str]:
     """Return the words in a plan's legend: its choices, and `whole` if it occurs."""
     chosen = {choice for row in plan.parallelism for choice in row}
-    return [word for word in plan.vocabulary if word in chosen or symbol(word) != WHOLE_SYMBOL]
+    rare = (WHOLE_SYMBOL, *ONE_SIDED.values())
+    return [word for word in plan.vocabulary if word in chosen or symbol(word) not in rare]
 
 
 def legend(choices: Iterable[str]) -> list[tuple[Symbol, str]]:
@@ -143,8 +155,14 @@ def legend(choices: Iterable[str]) -> list[tuple[Symbol, str]]:
     # The paper's words first; a sort keeps the order of the others.
     for choice in sorted(choices, key=lambda choice: choice not in CHOICES):
         words.setdefault(symbol(choice), []).append(str(choice))
-    order = sorted(words, key=SYMBOLS.index)
+    order = sorted(words, key=(*SYMBOLS, *ONE_SIDED.values()).index)
+    unsplit = (WHOLE_SYMBOL, *ONE_SIDED.values())
     return [
-        (own, f"{', '.join(words[own])}{'' if own == WHOLE_SYMBOL else ' parallelism'}")
+        (own, _named(words[own][0]) if own in unsplit else f"{', '.join(words[own])} parallelism")
         for own in order
     ]
+
+
+def _named(word: str) -> str:
+    """Return the meaning of a word that splits nothing."""
+    return f"all on the {word} group" if word in ONE_SIDED else word

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.documents.document import file_name, read_text
 from hypar_opt.errors import HyparError, InfeasibleError, InputError, argument
 from hypar_opt.search.reductions import reduction_of
+from hypar_opt.search.shares import share_left_open
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.feasibility import trivially_infeasible
 
@@ -52,10 +53,16 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
         If the model would be too large, or the format cannot hold its costs or names.
     InfeasibleError
         If no plan satisfies the constraints.
+    HyparError
+        If there is nothing to choose, or the shares of two groups are left open.
     """
     if instance.problem.levels == 0:
         raise HyparError(
             f"{argument('levels')} should be 1 or more: with 0 levels there is nothing to choose"
+        )
+    if share_left_open(instance.problem):
+        raise HyparError(
+            f"a model is of one share of two groups of accelerators: it needs {argument('share')}"
         )
     reduction = reduction_of(instance)
     reduction.check_size(SOLVERS[_SOLVERS[path.suffix]](), instead="take fewer levels")

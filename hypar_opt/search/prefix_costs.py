@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from hypar_opt.costs.state_tables import canonical_states, factored
+from hypar_opt.costs.state_tables import factored, states_of
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.search.reductions import ByStates
@@ -124,7 +124,7 @@ def completion_along_chain(instance: Instance, deadline: Deadline = NEVER) -> Co
     table = chain_table(instance, deadline)
     if table is None:
         return None
-    states = canonical_states(instance.problem.levels, len(instance.workload.choices))
+    states = states_of(instance.workload, instance.problem.levels)
     allowed = [np.flatnonzero(row) for row in instance.constraints.allowed(states)]
     return ChainCompletion(table, states, allowed)
 
@@ -138,7 +138,7 @@ def completion_by_elimination(instance: Instance, deadline: Deadline = NEVER) ->
         If a table of pairs of states, or of the elimination, is larger than memory allows.
     """
     table, _ = ByStates(instance).apply(deadline)
-    states = canonical_states(instance.problem.levels, len(instance.workload.choices))
+    states = states_of(instance.workload, instance.problem.levels)
     allowed = [np.flatnonzero(row) for row in allowed_choices(table)]
     charges = of_allowed(table, allowed)
     order = in_given_order(charges.sizes, tuple(charges.pairs), range(table.layers))
@@ -166,6 +166,4 @@ def chain_table(instance: Instance, deadline: Deadline = NEVER) -> FactoredTable
     table = factored(instance.cost, instance.workload, levels, deadline)
     if table is None:
         return None
-    return instance.constraints.factored(
-        table, canonical_states(levels, len(instance.workload.choices))
-    )
+    return instance.constraints.factored(table, states_of(instance.workload, levels))

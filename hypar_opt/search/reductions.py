@@ -132,7 +132,7 @@ class ByStates:
         choices = len(workload.choices)
         levels, nodes = self.instance.problem.levels, len(workload.nodes)
         check_states(nodes, choices, levels)
-        size = nodes, len(workload.ends), choices**levels
+        size = nodes, len(workload.ends), len(self._states())
         refusal = too_large(solver.max_columns, *size, instead=instead)
         if refusal:
             raise RefusedError(refusal)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.group_time import GroupTime
@@ -14,7 +15,8 @@ from hypar_opt.instance.pricing import total_cost
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.problem import Problem, ProblemFields
     from hypar_opt.search.result import SearchRequest, SearchResult
 
     Search = Callable[[SearchRequest], SearchResult]
@@ -37,6 +39,17 @@ def compute_share(problem: ProblemFields) -> float:
     return min(max(parts, 1), SHARES - 1) / SHARES
 
 
+def was_searched(plan: Plan) -> bool:
+    """Return whether a plan's share of two groups was found by a search, and not stated."""
+    return any(LEAST in row for row in plan.solver.statistics)
+
+
+def share_left_open(problem: Problem) -> bool:
+    """Return whether a problem leaves it open in which shares two groups split H1."""
+    groups = problem.array.description.groups if problem.array else ()
+    return bool(groups) and problem.cost == "time" and problem.share is None
+
+
 def shared_out(
     search: SearchRequest, solve: Search, *, joint: bool
 ) -> tuple[SearchRequest, list[Mapping[str, float]]]:
@@ -46,14 +59,13 @@ def shared_out(
     together.
     """
     instance, problem = search.instance, search.instance.problem
-    groups = problem.array.description.groups if problem.array else ()
-    if not groups or problem.cost != "time" or problem.share is not None:
+    if not share_left_open(problem):
         return search, []
     at_start = replace(search, instance=instance.with_share(compute_share(problem)))
     if not (joint and search.solver.searches):
         return at_start, []
     share, least = best_share(at_start, solve)
-    statistics = [] if least is None else [{LEAST: float(least)}]
+    statistics: list[Mapping[str, float]] = [] if least is None else [{LEAST: float(least)}]
     return replace(search, instance=instance.with_share(share)), statistics
 
 
@@ -81,7 +93,7 @@ def best_share(search: SearchRequest, solve: Search) -> tuple[float, Fraction | 
         """Bound an interval from below, and price its choices at the share in its middle."""
         nonlocal least, share
         found = solve(replace(quiet, instance=instance.with_cost(cost.between(first, last))))
-        middle = (first + last) // 2
+        middle = max(1, (first + last) // 2)
         at_middle = instance.with_cost(cost.between(middle))
         total = total_cost(at_middle, found.assignments, found.tensors)
         if total < least:
@@ -90,7 +102,7 @@ def best_share(search: SearchRequest, solve: Search) -> tuple[float, Fraction | 
 
     ends = [SHARES * number // _INTERVALS for number in range(_INTERVALS + 1)]
     intervals = []
-    for first, last in zip(ends, ends[1:], strict=False):
+    for first, last in pairwise(ends):
         if search.deadline.passed():
             return share / SHARES, None
         intervals.append(bounded(first, last))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.state_tables import canonical_states, expanded, in_mixed_radix
+from hypar_opt.costs.state_tables import expanded, in_mixed_radix, states_of
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import RefusedError
@@ -58,8 +58,10 @@ def charges_of_states(
     table = expanded(cost, workload, levels)
     # The table has its states in the search's order; here a state's number is its index.
     choices = len(workload.choices)
-    order = in_mixed_radix(canonical_states(levels, choices), choices)
-    node, edge = np.empty(table.node.shape), np.empty(table.edge.shape)
+    order = in_mixed_radix(states_of(workload, levels), choices)
+    # Infinite where no node may have a state.
+    node = np.full((len(table.node), choices**levels), np.inf)
+    edge = np.full((len(table.edge), choices**levels, choices**levels), np.inf)
     node[:, order] = table.node / resolution
     edge[:, order[:, None], order] = table.edge / resolution
     return node, edge, table.ends

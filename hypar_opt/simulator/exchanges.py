@@ -119,9 +119,7 @@ _HALVES = {Phase.FORWARD: StepKind.REDUCE_SCATTER, Phase.BACKWARD: StepKind.ALL_
 """The halves of an all-reduce of partial sums, which a run has in two passes."""
 
 
-def of_groups(
-    workload: Workload, cost: CommunicationCost, rows: Rows, parts: int
-) -> StepExchanges:
+def of_groups(workload: Workload, cost: CommunicationCost, rows: Rows, parts: int) -> StepExchanges:
     """Return the exchanges of two groups of accelerators that split H1 by their shares.
 
     Parameters
@@ -143,8 +141,6 @@ def of_groups(
         reduced = [side.node(workload, every_node, states) for side in sides]
         converted = [side.edge(workload, every_boundary, sources, targets) for side in sides]
         for level in range(len(rows)):
-            # Between the groups one sends what the other receives.
-            order = slice(None, None, -1 if not level else 1)
             for number, own in enumerate(_of_both(reduced, level, every_node, cost)):
                 if any(own):
                     statistics = any(workload.nodes[number].statistics)
@@ -152,11 +148,11 @@ def of_groups(
                     tensor = _TENSORS[kind] if kind else ExchangeKind.GRADIENTS
                     if phase is Phase.GRADIENT:
                         kind, tensor = StepKind.ALL_REDUCE, ExchangeKind.GRADIENTS
-                    step = LevelBytes(kind, level, sum(own) / 2, own[order])
+                    step = LevelBytes(kind, level, sum(own, Fraction()) / 2, own)
                     reductions.setdefault((phase, tensor, number), []).append(step)
             for number, own in enumerate(_of_both(converted, level, every_boundary, cost)):
                 if any(own):
-                    step = LevelBytes(None, level, sum(own) / 2, own[order])
+                    step = LevelBytes(None, level, sum(own, Fraction()) / 2, own)
                     conversions.setdefault((phase, number), []).append(step)
     return StepExchanges(reductions, conversions)
 
@@ -164,8 +160,9 @@ def of_groups(
 def _of_both(
     rows: Sequence[Sequence[Integers]], level: int, of: Indices, cost: CommunicationCost
 ) -> list[tuple[Fraction, Fraction]]:
-    """Return the bytes of both groups at a level, of each node or boundary."""
-    first, second = (_in_bytes(side[level], of, cost) for side in rows)
+    """Return the bytes that either group sends at a level, of each node or boundary."""
+    # Between the groups one sends what the other receives.
+    first, second = (_in_bytes(side[level], of, cost) for side in (rows if level else rows[::-1]))
     return list(zip(first, second, strict=True))
 
 

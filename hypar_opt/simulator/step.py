@@ -129,13 +129,11 @@ def _seconds(
     if array.groups:
         nodes, states = np.arange(len(workload.nodes)), of_rows(rows, len(workload.nodes))
         both = []
-        for group, share in zip(
-            array.groups, Share.both(parts_of_share(plan.share)), strict=True
-        ):
+        for group, share in zip(array.groups, Share.both(parts_of_share(plan.share)), strict=True):
             work = Work(group, plan.hierarchy, plan.element_bytes, options.input_sizes)
             charged = SideWork.among(work, share).charges(workload, nodes, states, _PER_SECOND)
             both.append((charged / _PER_SECOND).tolist())
-        return dict.fromkeys(phases, list(zip(*both, strict=True)))
+        return dict.fromkeys(phases, tuple(zip(*both, strict=True)))
     if options.profile is None:
         # Every pass of a layer has the same multiply-accumulates, and touches the same tensors.
         longest = not arrays.is_papers(array)

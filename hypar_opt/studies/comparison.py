@@ -25,31 +25,18 @@ from hypar_opt.results import Results
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.simulator.result import StepResult
-from hypar_opt.solvers.baselines import BASELINES
 from hypar_opt.studies.advice import EXECUTED, turns
-from hypar_opt.studies.megatron import degrees, megatron_pins
+from hypar_opt.studies.compared_plans import (
+    MEGATRON,
+    PLANS,
+    how,
+    plan_names,
+    problem_of_plan,
+)
 from hypar_opt.studies.simulation import RunArguments, energy_ratio, simulate
 from hypar_opt.units import format_bytes, format_percent, format_si
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import CHOICES
 
-PLANS: dict[str, tuple[str, str, str | None]] = {
-    # The baselines search nothing: their choices depend on no objective.
-    "model": ("model", "levelwise", "bytes"),
-    "data": ("data", "levelwise", "bytes"),
-    "trick": ("trick", "levelwise", "bytes"),
-    "hypar": ("dp", "levelwise", None),
-    "joint": ("dp", "joint", None),
-    "time": ("dp", "joint", "time"),
-    "three": ("dp", "joint", None),
-}
-"""Each plan's solver, search and cost; None for the problem's own cost.
-
-Networks with attention also have Megatron-LM's tensor parallelism of each degree, ``megatron-1``,
-``megatron-2``, ..., otherwise as in ``three``.
-"""
-
-MEGATRON = "megatron-"
 AMOUNTS = (
     *("bytes", "executed_bytes", "seconds", "joules", "speedup", "energy_efficiency"),
     *("executed_speedup", "executed_energy_efficiency"),
@@ -213,49 +200,15 @@ def _check_names(network: Network, problem: Problem) -> None:
         _ = Instance(network, problem).cost
 
 
-def plan_names(network: Network, problem: Problem) -> list[str]:
-    """Return the names of a network's plans, in order; that of least time is one on an array.
-
-    Plans that answer the problem as an earlier one does are left out.
-    """
-    names = [name for name in PLANS if name != "time" or problem.array is not None]
-    names += [f"{MEGATRON}{degree}" for degree in degrees(network, problem.hierarchy.sizes)]
-    asked = [(*_how(name, problem)[:2], _stated(name, network, problem)) for name in names]
-    return [name for n, name in enumerate(names) if asked[n] not in asked[:n]]
-
-
-def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:
-    if not name.startswith(MEGATRON):
-        return PLANS[name]
-    # Layers without pins have the same optimum level by level, with far fewer states.
-    levelwise = problem.cost == "bytes" and problem.constraints.memory is None
-    return "dp", "levelwise" if levelwise else "joint", None
-
-
-def _stated(name: str, network: Network, problem: Problem) -> Problem:
-    """Return the problem that a plan answers."""
-    cost = _how(name, problem)[2]
-    update: dict[str, Any] = {} if cost is None else {"cost": cost}
-    if name in BASELINES.values():
-        # A baseline is a reference, also where it cannot run.
-        update["constraints"] = problem.constraints.model_copy(update={"runnable": False})
-    if name not in PLANS or name == "three":
-        update |= {"choices": CHOICES, "reading": "executed"}
-    if name.startswith(MEGATRON):
-        degree = int(name.removeprefix(MEGATRON))
-        kept = problem.constraints
-        pins = (*kept.fix, *megatron_pins(network, problem.hierarchy.sizes, degree))
-        update["constraints"] = kept.model_copy(update={"fix": pins})
-    return problem.model_copy(update=update)
 
 
 def _measured(
     name: str, network: Network, problem: Problem, run: RunArguments
 ) -> _Measured | HyparError:
     """Solve one of the plans, and simulate it on an array; return the error if it has no answer."""
-    solver, search, _ = _how(name, problem)
+    solver, search, _ = how(name, problem)
     try:
-        problem = _stated(name, network, problem)
+        problem = problem_of_plan(name, network, problem)
         plan = solve_problem(network, problem, solver=solver, search=search)
         if plan.array is None:
             return _Measured(plan, None, None)
@@ -279,12 +232,12 @@ def _row(
         levels=problem.levels,
         array=problem.array.name if problem.array else f"{problem.hierarchy.shown} accelerators",
         plan=name,
-        cost=_how(name, problem)[2] or problem.cost,
-        reading=_stated(name, network, problem).reading,
+        cost=how(name, problem)[2] or problem.cost,
+        reading=problem_of_plan(name, network, problem).reading,
     )
     own, data = measured[name], measured["data"]
     if isinstance(own, HyparError):
-        who = f"solver {_how(name, problem)[0]!r} on {network.name}: "
+        who = f"solver {how(name, problem)[0]!r} on {network.name}: "
         return replace(case, reason=Sentence(own.message.removeprefix(who)))
     amounts: dict[str, Any] = {
         # The plan for least time has a cost of time, and its bytes are still to be compared.

@@ -15,7 +15,8 @@ from hypar_opt.documents.document import validate
 from hypar_opt.errors import shell_words
 from hypar_opt.hardware.array import Array
 from hypar_opt.search.plan_file import repriced
-from hypar_opt.studies.comparison import AMOUNTS, PLANS, disagreements, warnings_of_rows
+from hypar_opt.studies.compared_plans import PLANS
+from hypar_opt.studies.comparison import AMOUNTS, disagreements, warnings_of_rows
 from hypar_opt.studies.megatron import degrees, megatron_pins, tensor_parallelism
 from hypar_opt.workload.parallelism import CHOICES
 from tests.cli.shell import Shell

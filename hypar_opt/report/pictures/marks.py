@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.report.glyphs import (
     DATA_SYMBOL,
     MODEL_SYMBOL,
+    ONE_SIDED,
     OUTPUT_SYMBOL,
     WHOLE_SYMBOL,
     Symbol,
@@ -37,6 +38,8 @@ MARKS: dict[Symbol, dict[str, Any]] = {
         (MODEL_SYMBOL, "o", True),
         (OUTPUT_SYMBOL, "D", True),
         (WHOLE_SYMBOL, "s", False),
+        (ONE_SIDED["first"], "<", True),
+        (ONE_SIDED["second"], ">", True),
     )
 }
 """Matplotlib's markers for the symbols."""

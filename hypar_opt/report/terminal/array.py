@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from hypar_opt.hardware.accelerator import Accelerator
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.links import Link
 from hypar_opt.report.terminal.console import COUNT, SECONDS, Column, ascii_only, new_table, texts
@@ -34,7 +35,11 @@ def array_view(array: Array) -> RenderableType:
     title = f"{array.name}: {accelerators}, {topology}, {array.collective} all-reduce"
     parts: list[RenderableType] = [Text(title)]
     parts += [Text(array.source, style="dim")] if array.source else []
-    parts += [Text(), new_table(texts("an accelerator", ""), _accelerator(array))]
+    if not array.groups:
+        parts += [Text(), new_table(texts("an accelerator", ""), _accelerator(array))]
+    for group in array.groups:
+        heading = f"each of {group.count:,} {group.name}"
+        parts += [Text(), new_table(texts(heading, ""), _accelerator(array, group))]
     if array.levels:
         parts += [Text(), _levels(array), Text(), _links(array)]
     return Group(*parts)
@@ -74,8 +79,8 @@ def _topology(array: Array) -> str:
     return array.topology.kind
 
 
-def _accelerator(array: Array) -> list[tuple[str, str]]:
-    own = array.accelerator
+def _accelerator(array: Array, group: Accelerator | None = None) -> list[tuple[str, str]]:
+    own = group or array.accelerator
     units = f" of {own.units:,} units" if own.units > 1 else ""
     peak = own.units * own.operations
     if own.pe_array is not None:

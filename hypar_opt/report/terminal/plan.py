@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import groupby
+from math import ceil
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -14,6 +15,7 @@ from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_sym
 from hypar_opt.report.labels import cost_name, level_costs, optimality, total_costs
 from hypar_opt.report.plan_grid import Stored, is_short_chain, plan_grid
 from hypar_opt.report.terminal.console import Column, ascii_only, new_table, texts
+from hypar_opt.search.shares import LEAST
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_cost, format_ratio
 
@@ -66,6 +68,8 @@ def plan_view(
     executed = as_executed(plan.cost)
     if executed is not None:
         parts.append(Text(executed))
+    if plan.share is not None:
+        parts.append(Text(_shares(plan)))
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
     # Each has a separate view.
@@ -98,6 +102,22 @@ def plan_title(plan: Plan) -> str:
 
 def _element(size: int) -> str:
     return f"elements of {size} byte{'s' if size > 1 else ''}"
+
+
+def _shares(plan: Plan) -> str:
+    """Return what each group of accelerators has of a layer that H1 splits."""
+    assert plan.array is not None
+    assert plan.share is not None
+    first, second = plan.array.description.groups
+    had = f"{plan.share:.2%} on {first.count:,} {first.name}"
+    has = f"{1 - plan.share:.2%} on {second.count:,} {second.name}"
+    sentence = f"Of a layer that H1 splits {had}, {has}"
+    of_all = [row[LEAST] for row in plan.solver.statistics if LEAST in row]
+    if not of_all or not plan.cost.total:
+        return f"{sentence}."
+    # Rounded up, as it is a bound.
+    saved = ceil(10_000 * max(0.0, 1 - of_all[0] / plan.cost.total)) / 10_000
+    return f"{sentence}; no other shares save more than {saved:.2%}."
 
 
 def _glyphs(symbols: Iterable[Symbol]) -> Text:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from hypar_opt.costs.state_tables import FactoredTable, canonical_states
+from hypar_opt.costs.state_tables import FactoredTable, states_of
 from hypar_opt.costs.table import CostTable
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.instance.instance import Instance
@@ -75,7 +75,7 @@ def _along_chain(table: FactoredTable) -> Least:
 def _by_elimination(instance: Instance, deadline: Deadline) -> Least:
     levels, choices = instance.problem.levels, len(instance.workload.choices)
     table, _ = ByStates(instance).apply(deadline)
-    states = canonical_states(levels, choices)
+    states = states_of(instance.workload, levels)
     digits = np.array(states, np.intp).reshape(len(states), levels)
     by_node: Least = []
     least = least_by_choice(eliminated(table, deadline), deadline)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.state_tables import canonical_states, expanded, in_mixed_radix
+from hypar_opt.costs import state_tables
+from hypar_opt.costs.state_tables import expanded, in_mixed_radix
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pins import matching
@@ -97,12 +98,12 @@ def allowed_states(instance: Instance) -> NDArray[np.bool_] | None:
     if not instance.constraints.any:
         return None
     choices = len(instance.workload.choices)
-    states = canonical_states(levels, choices)
+    states = state_tables.states_of(instance.workload, levels)
     table = instance.constraints.states(expanded(cost, instance.workload, levels), states)
     if table.allowed is None:
         return None
     # The table's columns are in the solver's canonical order.
-    allowed: NDArray[np.bool_] = np.empty_like(table.allowed)
+    allowed: NDArray[np.bool_] = np.zeros((len(table.allowed), choices**levels), bool)
     allowed[:, in_mixed_radix(states, choices)] = table.allowed
     return allowed
 

@@ -1,0 +1,89 @@
+"""The plans that a comparison has: how each is found, and the problem that it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.search.shares import compute_share
+from hypar_opt.solvers.baselines import BASELINES
+from hypar_opt.studies.megatron import degrees, megatron_pins
+from hypar_opt.workload.parallelism import CHOICES, SIDES
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.network import Network
+
+PLANS: dict[str, tuple[str, str, str | None]] = {
+    # The baselines search nothing: their choices depend on no objective.
+    "model": ("model", "levelwise", "bytes"),
+    "data": ("data", "levelwise", "bytes"),
+    "trick": ("trick", "levelwise", "bytes"),
+    "hypar": ("dp", "levelwise", None),
+    "joint": ("dp", "joint", None),
+    "time": ("dp", "joint", "time"),
+    "three": ("dp", "joint", None),
+}
+"""Each plan's solver, search and cost; None for the problem's own cost.
+
+Networks with attention also have Megatron-LM's tensor parallelism of each degree, ``megatron-1``,
+``megatron-2``, ..., otherwise as in ``three``.
+"""
+
+OF_GROUPS = {"equal": ("dp", "joint", "time"), "ratio": ("dp", "joint", "time")}
+"""On an array of two groups of accelerators, beside `PLANS`: the plans of least time in which H1
+splits every layer, in equal parts, and in proportion to what the groups compute."""
+
+MEGATRON = "megatron-"
+
+
+def plan_names(network: Network, problem: Problem) -> list[str]:
+    """Return the names of a network's plans, in order; that of least time is one on an array.
+
+    Plans that answer the problem as an earlier one does are left out.
+    """
+    names = [name for name in PLANS if name != "time" or problem.array is not None]
+    if problem.array is not None and problem.array.description.groups:
+        names.extend(OF_GROUPS)
+    names += [f"{MEGATRON}{degree}" for degree in degrees(network, problem.hierarchy.sizes)]
+    asked = [(*how(name, problem)[:2], problem_of_plan(name, network, problem)) for name in names]
+    return [name for n, name in enumerate(names) if asked[n] not in asked[:n]]
+
+
+def how(name: str, problem: Problem) -> tuple[str, str, str | None]:
+    """Return a plan's solver, search and cost."""
+    if not name.startswith(MEGATRON):
+        return (PLANS | OF_GROUPS)[name]
+    # Layers without pins have the same optimum level by level, with far fewer states.
+    levelwise = problem.cost == "bytes" and problem.constraints.memory is None
+    return "dp", "levelwise" if levelwise else "joint", None
+
+
+def problem_of_plan(name: str, network: Network, problem: Problem) -> Problem:
+    """Return the problem that a plan answers."""
+    cost = how(name, problem)[2]
+    update: dict[str, Any] = {} if cost is None else {"cost": cost}
+    if name in BASELINES.values():
+        # A baseline is a reference, also where it cannot run.
+        update["constraints"] = problem.constraints.model_copy(update={"runnable": False})
+    if name.startswith(MEGATRON) or name == "three":
+        update |= {"choices": CHOICES, "reading": "executed"}
+    if problem.array is not None and problem.array.description.groups:
+        update |= _shared_out(name, problem, update)
+    if name.startswith(MEGATRON):
+        degree = int(name.removeprefix(MEGATRON))
+        kept = problem.constraints
+        pins = (*kept.fix, *megatron_pins(network, problem.hierarchy.sizes, degree))
+        update["constraints"] = kept.model_copy(update={"fix": pins})
+    return problem.model_copy(update=update)
+
+
+def _shared_out(name: str, problem: Problem, update: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a plan on two groups of accelerators may choose at H1, and its share."""
+    choices = [word for word in update.get("choices", problem.choices) if word not in SIDES]
+    if name in OF_GROUPS:
+        share = 0.5 if name == "equal" else compute_share(problem)
+        return {"choices": tuple(choices), "share": share}
+    # Bytes are least with all on one side: they keep to equal parts.
+    timed = update.get("cost", problem.cost) == "time"
+    return {"choices": (*choices, *SIDES) if timed else tuple(choices)}
