@@ -126,10 +126,8 @@ def _costs(
     leaving, entering = np.flatnonzero(sources < shared), np.flatnonzero(targets < shared)
     np.add.at(costs, sources[leaving], table.edge[leaving, :, choice[targets[leaving]]])
     np.add.at(costs, targets[entering], table.edge[entering, choice[sources[entering]], :])
-    forbidden = workload.forbidden[:shared]
-    if not is_top:
-        forbidden = forbidden | np.isin(workload.choices, SIDES)
-    return np.where(forbidden, costs.max() + 1, costs)
+    below = np.isin(workload.choices, () if is_top else SIDES)
+    return np.where(workload.forbidden[:shared] | below, costs.max() + 1, costs)
 
 
 def _over_all_levels(

@@ -118,7 +118,7 @@ class SideBytes(CommunicationCost):
             lacked = [lacks[row, nodes] for row in rows]
             before: Integers = elements[nodes]
             for level, (here, parts) in enumerate(zip(lacked, self._parts(len(rows)), strict=True)):
-                moved = before * (self._scale(level) * (parts - 1) * (self._unit // 4)) * here
+                moved = before * (self._scale(level) * (parts - 1)) * here
                 if level:
                     moved = np.where(lacked[0], 2 * moved, doubled(moved, own))
                     before = before * np.where(here, parts, 1)
@@ -141,7 +141,7 @@ class SideBytes(CommunicationCost):
 
         def quarters(factor: int, sizes: Sequence[int]) -> Integers:
             # Of a tensor whole, and copied by every accelerator.
-            largest = 8 * factor * max(sizes, default=0) * math.prod(self.sizes) * self._unit
+            largest = 8 * factor * max(sizes, default=0) * math.prod(self.sizes)
             dtype = exact_dtype(largest * self._scale(0) * SHARES)
             return factor * np.array(sizes, dtype)
 
@@ -176,7 +176,11 @@ class SideBytes(CommunicationCost):
         kept = [layouts.whole[row, source] & here for row, here in zip(made, whole, strict=False)]
         charged: list[Integers] = []
         for level in levels:
-            amount = sizes * self._scale(level)
+            amount: Integers = sizes
+            if level:
+                table = conversions_of(workload, "executed", self.phases, parts[level])
+                amount = table[boundaries, made[level], needed[level]] * moving
+            amount = amount * self._scale(level)
             for other in levels[1:] if whole else ():
                 # All-gathers come last, the topmost first.
                 gathered = whole[other] if other < level else kept[other]
@@ -186,17 +190,15 @@ class SideBytes(CommunicationCost):
                 written = layouts.output[made[0], source]
                 charged.append(self._between_groups(workload, amount, written, read[0]))
                 continue
-            table = conversions_of(workload, "executed", self.phases, parts[level], self._unit)
-            moved = amount * table[boundaries, made[level], needed[level]]
             of_layouts = self.share.of_layouts(layouts.names)
             own = of_layouts[read[0]]
             if not whole:
-                charged.append(doubled(moved, own))
+                charged.append(doubled(amount, own))
                 continue
             # Until it is gathered, the tensor is split as it was written.
             own = np.where(whole[0], of_layouts[layouts.output[made[0], source]], own)
             copied = np.where(whole[level], whole[0], kept[0])
-            charged.append(np.where(copied, 2 * moved, doubled(moved, own)))
+            charged.append(np.where(copied, 2 * amount, doubled(amount, own)))
         return charged
 
     def _between_groups(
@@ -225,13 +227,13 @@ class SideBytes(CommunicationCost):
                 first[number, other], then[number, other] = pair
         if self.phases == (Phase.GRADIENT,):
             first[:] = 0
-        received = doubled(amount * self._unit, first[written, read])
+        received = doubled(4 * amount, first[written, read])
         halved: Integers = (doubled(received, then[written, read]) + 1) // 2
         return halved
 
     def _boundary_sizes(self, workload: Workload) -> Integers:
         sizes = workload.boundary_sizes
-        largest = 8 * max(sizes, default=0) * math.prod(self.sizes) * self._unit * self._scale(0)
+        largest = 64 * max(sizes, default=0) * math.prod(self.sizes) * self._scale(0)
         return np.array(sizes, exact_dtype(largest * SHARES))
 
 
