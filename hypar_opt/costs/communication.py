@@ -99,10 +99,6 @@ class CommunicationCost(CostModel):
         HyparError
             If the reading has no charge for one of its choices.
         """
-        if problem.is_shared_out:
-            from hypar_opt.costs.sides import GroupBytes  # which counts as this one does
-
-            return GroupBytes.of_groups(problem)
         cost = cls(
             problem.reading,
             problem.element_bytes,

@@ -69,10 +69,6 @@ class TimeCost(ArrayCost):
             If the problem has no array, or options that contradict one.
         """
         array, placement = array_of(problem)
-        if array.groups:
-            from hypar_opt.costs.group_time import GroupTime  # a cost of time
-
-            return GroupTime.of_groups(problem, workload)
         cost = cls(
             communication=CommunicationCost.from_problem(problem, workload),
             rings=Rings.of(array, placement),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs import COSTS
+from hypar_opt.costs.of_problem import cost_of
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.row_names import RowNames
 from hypar_opt.instance.constraints import ConstraintSet
@@ -118,16 +118,15 @@ class Instance:
         HyparError
             If there is no such cost or reading, or it cannot charge the problem.
         """
-        # Looked up by name: a plug-in's cost is used as the built-in ones are.
-        return COSTS[self.problem.cost].from_problem(self.problem, self.workload)
+        return cost_of(self.problem, self.workload)
 
     @cached_property
     def executed(self) -> CostModel:
         """The model of the bytes that running a plan moves, for any objective."""
         # The bytes of a run are not weighted.
-        update = {"level_weights": (), "reading": "executed"}
+        update = {"level_weights": (), "reading": "executed", "cost": "bytes"}
         executed = self.problem.model_copy(update=update)
-        return COSTS["bytes"].from_problem(executed, self.executed_workload)
+        return cost_of(executed, self.executed_workload)
 
     @cached_property
     def constraints(self) -> ConstraintSet:

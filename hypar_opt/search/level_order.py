@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs import COSTS
+from hypar_opt.costs.of_problem import cost_of
 from hypar_opt.costs.shared_nodes import rows_with_shared
 from hypar_opt.costs.state_tables import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.deadline import NEVER, Deadline
@@ -53,7 +53,7 @@ def fastest_order(instance: Instance, rows: Rows, deadline: Deadline = NEVER) ->
     nodes = rows_with_shared(instance.workload, instance.cost, choices)
     try:
         timed = problem.model_copy(update={"cost": "time"})
-        cost = COSTS["time"].from_problem(timed, instance.workload)
+        cost = cost_of(timed, instance.workload)
         distinct = np.array(nodes, np.intp)
         times = _times_of(cost, instance.workload, distinct, problem.levels, deadline)
         orders = list(islice(_orders(Counter(given_order), interchangeable), MAX_ORDERS + 1))

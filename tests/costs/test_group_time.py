@@ -66,7 +66,7 @@ def test_equal_groups_in_halves_cost_what_one_array_does(
         assert (model == other).all()
 
 
-ORACLES = {
+ORACLES: dict[tuple[str, float, float], tuple[float, ...]] = {
     # Milliseconds of a step: in halves, in the compute ratio, with layers on one side; and a bound
     # on all plans, with a ratio for each layer.
     ("alexnet", 1, 2): (12.1234, 10.9447, 2.2761, 2.2731),

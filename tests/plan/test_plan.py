@@ -90,15 +90,18 @@ def consistent_digest(document: dict[str, Any]) -> None:
 
 
 REFUSED: list[tuple[Change, str]] = [
-    (at("schema", "hypar-opt/plan/4"), "schema: 'hypar-opt/plan/4' is newer than this version"),
+    (at("schema", "hypar-opt/plan/5"), "schema: 'hypar-opt/plan/5' is newer than this version"),
     (at("schema", "hypar-opt/plan/3"), "parts: should be in files of 'hypar-opt/plan/3'"),
-    (at("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/plan/3', got"),
+    (at("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/plan/4', got"),
     (at("schema", "hypar-opt/plan/1"), "layouts: should be in files of 'hypar-opt/plan/2' alone"),
     (at("layouts", None), "layouts: should have the layouts of every layer, not of 'conv1'"),
     (lambda d: d["layouts"].pop("fc1"), "layouts: should have the layouts of every layer, not"),
     (at("layouts.fc9", ["batch"] * 4), "layouts: should be of the network's layers, got 'fc9'"),
     (at("layouts.fc1", ["batch"]), "layouts, fc1: should have a layout for each of 4 levels"),
-    (at("layouts.fc1.0", "split"), "layouts, fc1[0]: should be 'batch', 'channel' or 'whole'"),
+    (
+        at("layouts.fc1.0", "split"),
+        "layouts, fc1[0]: should be 'batch', 'channel', 'whole', 'first' or 'second'",
+    ),
     (at("layouts.fc1.0", "whole"), 'layouts, fc1: should be ["batch", "batch", '),
     (at("layouts.conv1", ["channel"] * 4), 'layouts, conv1: should be ["batch", '),
     (lambda document: document.pop("layouts"), "layouts: should have the layouts of every layer"),
@@ -149,8 +152,8 @@ REFUSED: list[tuple[Change, str]] = [
     (at("choices", ["data"]), 'choices: should be ["data", "model"], or with "output", got'),
     (at("level_weights", [1, 2]), "level_weights: should be one for each of 4 levels, got 2"),
     (
-        lambda d: d.update({"schema": "hypar-opt/plan/4", "new": 1}),
-        "schema: 'hypar-opt/plan/4' is newer than this version",
+        lambda d: d.update({"schema": "hypar-opt/plan/5", "new": 1}),
+        "schema: 'hypar-opt/plan/5' is newer than this version",
     ),
     (at("constraints.fix", ["fc1@H2=data"]), "constraints: fc1 may not take model at H2"),
     (at("constraints.fix", ["fc9=data"]), "constraints.fix='fc9=data': no layer is called 'fc9'"),

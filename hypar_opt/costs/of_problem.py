@@ -1,0 +1,34 @@
+"""The cost model of a problem: by its name, and where it has unequal groups, theirs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.costs import COSTS
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.base import CostModel
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.tensors import Workload
+
+
+def cost_of(problem: Problem, workload: Workload) -> CostModel:
+    """Return the cost model of a problem.
+
+    Raises
+    ------
+    HyparError
+        If there is no such cost or reading, or it cannot charge the problem.
+    """
+    groups = problem.array.description.groups if problem.array else ()
+    # Imported late: most problems have no groups.
+    if problem.cost == "bytes" and problem.is_shared_out:
+        from hypar_opt.costs.sides import GroupBytes
+
+        return GroupBytes.of_groups(problem)
+    if problem.cost == "time" and groups:
+        from hypar_opt.costs.group_time import GroupTime
+
+        return GroupTime.of_groups(problem, workload)
+    # Looked up by name: a plug-in's cost is used as the built-in ones are.
+    return COSTS[problem.cost].from_problem(problem, workload)
