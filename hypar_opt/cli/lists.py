@@ -55,7 +55,7 @@ def arrays(as_json: options.JSON = False) -> None:
             {
                 "name": name,
                 "accelerators": array.interconnect.accelerators,
-                "topology": array.topology.kind,
+                "topology": ", ".join([array.topology.kind, *array.kinds]),
                 "collective": array.collective,
                 "source": array.source,
             }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import HyparError, argument
+from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.program import Program
@@ -24,6 +24,10 @@ def sharded_plan(plan: Plan) -> ShardedNetwork:
         If the plan is for inference, has a layer without a JAX program, or splits a size
         unevenly.
     """
+    if plan.is_shared_out:
+        raise RefusedError(
+            "a plan with unequal parts in two groups of accelerators cannot be exported"
+        )
     if plan.inference:
         raise HyparError("cannot export an inference plan: export writes a training step")
     network = plan.network.description

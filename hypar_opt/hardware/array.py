@@ -128,7 +128,7 @@ class Array(Displayed, Document):
                 raise rule("accelerator: should have at least one entry, got none")
             return self
         counts = [group.count for group in self.groups]
-        together = ", ".join(f"{group.count:,} {group.name}" for group in self.groups)
+        together = ", ".join(self.kinds)
         total = self.interconnect.accelerators
         if len(counts) != 2:
             raise rule(f"accelerator: should be one table or two groups, got {len(counts)} groups")
@@ -156,6 +156,11 @@ class Array(Displayed, Document):
     def groups(self) -> tuple[AcceleratorGroup, ...]:
         """The two groups of accelerators, one in each part of H1; none where all are identical."""
         return self.accelerators if isinstance(self.accelerators, tuple) else ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The groups as text, ``8 v2``; none where all accelerators are identical."""
+        return tuple(f"{group.count:,} {group.name}" for group in self.groups)
 
     @property
     def accelerator(self) -> Accelerator:
@@ -273,7 +278,7 @@ class Array(Displayed, Document):
 
     def __repr__(self) -> str:
         count = self.interconnect.accelerators
-        kinds = " and ".join(f"{group.count:,} {group.name}" for group in self.groups)
+        kinds = " and ".join(self.kinds)
         return (
             f"<Array {self.name}: {kinds or f'{count:,}'} accelerator{'s' if count > 1 else ''},"
             f" {self.topology.kind}, {self.collective} all-reduce>"

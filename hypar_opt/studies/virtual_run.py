@@ -134,6 +134,8 @@ def _noting(result: RunResult, notes: Sequence[str]) -> RunResult:
 
 
 def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
+    if plan.is_shared_out:
+        raise RefusedError("a plan with unequal parts in two groups of accelerators cannot be run")
     if backend not in BACKENDS:
         raise UnknownNameError("backend", backend, list(BACKENDS))
     if not 0 <= seed <= MAX_SEED:

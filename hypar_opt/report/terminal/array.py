@@ -31,15 +31,15 @@ def array_view(array: Array) -> RenderableType:
     """Show an array: its accelerators, the bandwidth of each level, and its links."""
     count = array.interconnect.accelerators
     accelerators = "1 accelerator" if count == 1 else f"{array.hierarchy().shown} accelerators"
+    accelerators = ", ".join([accelerators, *array.kinds])
     topology = _topology(array)
     title = f"{array.name}: {accelerators}, {topology}, {array.collective} all-reduce"
     parts: list[RenderableType] = [Text(title)]
     parts += [Text(array.source, style="dim")] if array.source else []
     if not array.groups:
         parts += [Text(), new_table(texts("an accelerator", ""), _accelerator(array))]
-    for group in array.groups:
-        heading = f"each of {group.count:,} {group.name}"
-        parts += [Text(), new_table(texts(heading, ""), _accelerator(array, group))]
+    for group, kind in zip(array.groups, array.kinds, strict=True):
+        parts += [Text(), new_table(texts(f"each of {kind}", ""), _accelerator(array, group))]
     if array.levels:
         parts += [Text(), _levels(array), Text(), _links(array)]
     return Group(*parts)
