@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import NamedTuple
 
 from hypar_opt.errors import RefusedError
@@ -28,8 +29,15 @@ class Scaled(NamedTuple):
     changes: tuple[str, ...]
 
 
-def scaled_down(network: Network, batch: int, hierarchy: Hierarchy) -> Scaled:
+def scaled_down(
+    network: Network, batch: int, hierarchy: Hierarchy, share: float | None = None
+) -> Scaled:
     """Return a small network on which a plan of the network's layers runs.
+
+    Parameters
+    ----------
+    share
+        The first of two unequal groups' share of the images; None for a half.
 
     Raises
     ------
@@ -50,7 +58,10 @@ def scaled_down(network: Network, batch: int, hierarchy: Hierarchy) -> Scaled:
     else:
         raise RefusedError(f"{network.name} has no smaller network of its structure")
     norms = any(getattr(layer, "norm", None) == "batch" for layer in network.layers)
-    images = devices * (_NORMALISED if norms else 1)
+    each = _NORMALISED if norms else 1
+    # Either group has an image for each device.
+    least = 0.5 if share is None else min(share, 1 - share)
+    images = devices * ceil(each * 0.5 / least)
     changes = [f"batch {batch} -> {images}"]
     now = small.input.feature_map()
     if image and largest > 1:

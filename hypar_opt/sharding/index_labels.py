@@ -18,6 +18,7 @@ import numpy as np
 
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, is_split
+from hypar_opt.sharding.shares import first_part
 from hypar_opt.sharding.ties import INPUT, Axis, Tie, dealt, ties_of
 
 if TYPE_CHECKING:
@@ -83,7 +84,10 @@ def batch_labels(program: Program) -> Integers:
         size, turn = program.hierarchy.sizes[level], 0
         digits = []
         for images in np.unique(labels, return_counts=True)[1].tolist():
-            parts, turn = _in_turn(images, size, turn)
+            if level or program.share is None:
+                parts, turn = _in_turn(images, size, turn)
+            else:
+                parts, turn = _by_share(images, program.share, turn)
             digits.append(np.repeat(np.arange(size), parts))
         labels += np.concatenate(digits) * program.hierarchy.stride(level)
     return labels
@@ -98,6 +102,15 @@ def _in_turn(count: int, size: int, turn: int) -> tuple[Integers, int]:
     parts = np.full(size, count // size)
     parts[np.arange(turn, turn + count % size) % size] += 1
     return parts, (turn + count) % size
+
+
+def _by_share(count: int, share: float, before: int) -> tuple[Integers, int]:
+    """Return the indices of each of two unequal parts of some, and how many are divided by then.
+
+    Rounded over all pieces of an axis together.
+    """
+    first = first_part(before + count, share) - first_part(before, share)
+    return np.array([first, count - first]), before + count
 
 
 class _Labelling:
@@ -179,7 +192,11 @@ class _Labelling:
             of_class = np.full(len(first), -1)
             for together in _alike(member_class[chosen], codes):
                 among = component[self.axis_of[first[together[0]]]]
-                parts, turns[among] = _in_turn(len(together), size, turns.get(among, 0))
+                turn, share = turns.get(among, 0), self.program.share
+                if level or share is None:
+                    parts, turns[among] = _in_turn(len(together), size, turn)
+                else:
+                    parts, turns[among] = _by_share(len(together), share, turn)
                 of_class[together] = np.repeat(np.arange(size), parts)
             part[members[chosen]] = of_class[member_class[chosen]]
             waiting &= ~ready

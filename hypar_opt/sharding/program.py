@@ -26,6 +26,7 @@ from hypar_opt.sharding.layouts import (
     Layout,
 )
 from hypar_opt.sharding.passes import TRAINING, Phase
+from hypar_opt.sharding.shares import moved
 from hypar_opt.workload.layer_tensors import Extent
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class Program:
         The column of every node's choice, H1 first.
     hierarchy
         The parts of each level, by which devices are numbered.
+    share
+        The first of H1's two parts, where they are unequal: of an axis that H1 splits.
 
     Source: docs/model.md.
     """
@@ -76,6 +79,7 @@ class Program:
     workload: Workload
     rows: Sequence[Sequence[int]]
     hierarchy: Hierarchy
+    share: float | None = None
 
     def parts(self, layouts: Layouts, *among: Layout) -> int:
         """Return the product of the parts of the levels at which a tensor has some layouts."""
@@ -174,24 +178,24 @@ class Program:
 
     def _gradient(self, node: int) -> Iterator[Exchange]:
         gradient = Extent(self.workload.stored[node])
-        yield from _moved(Phase.GRADIENT, node, None, self.gradient_steps(node), gradient)
+        yield from self._moved(Phase.GRADIENT, node, None, self.gradient_steps(node), gradient)
 
     def _forward(self, node: int) -> Iterator[Exchange]:
         workload, phase = self.workload, Phase.FORWARD
         for boundary in self._inputs[node]:
             steps = self.input_steps(boundary)
-            yield from _moved(phase, node, boundary, steps, workload.extents[boundary])
+            yield from self._moved(phase, node, boundary, steps, workload.extents[boundary])
         statistics, output = (
             Extent(workload.nodes[node].statistics[0]),
             Extent(workload.outputs[node]),
         )
-        yield from _moved(phase, node, None, self.statistics_steps(node), statistics)
-        yield from _moved(phase, node, None, self.output_steps(node), output)
+        yield from self._moved(phase, node, None, self.statistics_steps(node), statistics)
+        yield from self._moved(phase, node, None, self.output_steps(node), output)
         if node in workload.boundary_into_shared:
             boundary = workload.boundary_into_shared[node]
             steps = self.input_steps(boundary)
             target = workload.boundaries[boundary].target
-            yield from _moved(phase, target, boundary, steps, workload.extents[boundary])
+            yield from self._moved(phase, target, boundary, steps, workload.extents[boundary])
 
     def _backward(self, node: int) -> Iterator[Exchange]:
         workload, phase = self.workload, Phase.BACKWARD
@@ -199,14 +203,31 @@ class Program:
             boundary = workload.boundary_into_shared[node]
             steps = backward(self.input_steps(boundary))
             target = workload.boundaries[boundary].target
-            yield from _moved(phase, target, boundary, steps, workload.extents[boundary])
+            yield from self._moved(phase, target, boundary, steps, workload.extents[boundary])
         steps = backward(self.output_steps(node))
-        yield from _moved(phase, node, None, steps, Extent(workload.outputs[node]))
+        yield from self._moved(phase, node, None, steps, Extent(workload.outputs[node]))
         statistics = workload.nodes[node].statistics[1]
-        yield from _moved(phase, node, None, self.statistics_steps(node), Extent(statistics))
+        yield from self._moved(phase, node, None, self.statistics_steps(node), Extent(statistics))
         for boundary in self._inputs[node]:
             steps = backward(self.input_steps(boundary))
-            yield from _moved(phase, node, boundary, steps, workload.extents[boundary])
+            yield from self._moved(phase, node, boundary, steps, workload.extents[boundary])
+
+    def moved(self, step: Step, tensor: Extent) -> int:
+        """Return the elements that all devices together receive in a step."""
+        return step.moved(tensor) if self.share is None else moved(step, tensor, self.share)
+
+    def _moved(
+        self,
+        phase: Phase,
+        node: int,
+        boundary: int | None,
+        steps: Sequence[Step],
+        tensor: Extent,
+    ) -> Iterator[Exchange]:
+        for step in steps:
+            elements = self.moved(step, tensor)
+            if elements:
+                yield Exchange(phase, step.kind, step.level, node, boundary, elements)
 
     @cached_property
     def _inputs(self) -> list[list[int]]:
@@ -216,12 +237,3 @@ class Program:
             if not boundary.weights:
                 found[boundary.target].append(number)
         return found
-
-
-def _moved(
-    phase: Phase, node: int, boundary: int | None, steps: Sequence[Step], tensor: Extent
-) -> Iterator[Exchange]:
-    for step in steps:
-        moved = step.moved(tensor)
-        if moved:
-            yield Exchange(phase, step.kind, step.level, node, boundary, moved)

@@ -92,12 +92,12 @@ def run(
     cannot_run: list[str] = []
     if scale_down:
         cannot_run = [f"at full size it cannot run: it {why}" for why in oversplit_warnings(plan)]
-        small = scaled_down(instance.network, plan.batch, plan.hierarchy)
+        small = scaled_down(instance.network, plan.batch, plan.hierarchy, _share_of(plan))
         changes = small.changes
         # The plan's constraints, which name sizes and arrays, say nothing about a small network.
         problem = plan.problem.model_copy(update={"batch": small.batch})
         instance = Instance(small.network, problem)
-    program = Program(instance.executed_workload, rows, plan.hierarchy)
+    program = Program(instance.executed_workload, rows, plan.hierarchy, _share_of(plan))
     labels: dict[str, Any] = {
         "network": plan.network.name,
         "batch": instance.problem.batch,
@@ -126,6 +126,8 @@ def run(
     workload = instance.executed_workload
     levels = price_levels(workload, instance.executed, plan.assignments(), tensors)
     priced = tuple(map(json_number, levels))
+    if program.share is not None:  # a price has fractions of images, where groups have whole ones
+        priced = ()
     return _noting(RunResult(**labels, **compared._asdict(), priced=priced), cannot_run)
 
 
@@ -133,9 +135,18 @@ def _noting(result: RunResult, notes: Sequence[str]) -> RunResult:
     return replace(result, notes=(*notes, *result.notes))
 
 
+def _share_of(plan: Plan) -> float | None:
+    """Return the first of two unequal groups' share; None where H1's parts are equal."""
+    if not plan.is_shared_out:
+        return None
+    return 0.5 if plan.share is None else plan.share
+
+
 def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
-    if plan.is_shared_out:
-        raise RefusedError("a plan with unequal parts in two groups of accelerators cannot be run")
+    if plan.is_shared_out and backend != "numpy":
+        raise RefusedError(
+            "a plan with unequal parts in two groups of accelerators runs on numpy alone"
+        )
     if backend not in BACKENDS:
         raise UnknownNameError("backend", backend, list(BACKENDS))
     if not 0 <= seed <= MAX_SEED:

@@ -15,6 +15,7 @@ from hypar_opt.sharding.index_labels import batch_levels
 from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED
 from hypar_opt.sharding.ties import Axis
 from hypar_opt.units import format_bytes
+from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.division import Division
@@ -80,11 +81,34 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
             f"batch: should be at least {parts}, since {len(batch_levels(program))} levels"
             f" split it, got {batch}{_remedy(scaled)}"
         )
+    if program.share is not None:
+        _check_groups(division, scaled=scaled)
     for boundary, edge in enumerate(program.workload.boundaries):
         for step in program.input_steps(boundary):
-            if step.kind is StepKind.ALL_TO_ALL and SHUFFLED not in (step.source, step.target):
+            layouts = {step.source, step.target}
+            if step.kind is StepKind.ALL_TO_ALL and layouts.isdisjoint({SHUFFLED, *SIDES}):
                 _check_exchange(division, edge, step, scaled=scaled)
     _check_shuffles(division)
+
+
+def _check_groups(division: Division, *, scaled: bool) -> None:
+    """Refuse unequal parts that leave a device without an image, or of layers that shuffle."""
+    program, network = division.program, division.network
+    for layer in network.layers:
+        if layer.shuffles or layer.shares_weights_with is not None:
+            what = "shuffles channels" if layer.shuffles else "shares weights"
+            raise RefusedError(
+                f"layer {layer.name!r} {what}, which cannot be run in unequal groups"
+            )
+    levels = batch_levels(program)
+    parts = program.hierarchy.parts(levels)
+    own = np.unique(division.images.labels, return_counts=True)[1]
+    if len(own) < parts:
+        first = int((division.hierarchy.digit(division.images.labels, 0) == 0).sum())
+        raise RefusedError(
+            f"batch: {division.images.size} images, {first} of them in the first group, leave one"
+            f" of {parts} devices without any{_remedy(scaled)}"
+        )
 
 
 def _check_exchange(division: Division, edge: Boundary, step: Step, *, scaled: bool) -> None:
@@ -98,7 +122,7 @@ def _check_exchange(division: Division, edge: Boundary, step: Step, *, scaled: b
     kept = int((counts[0] * counts[1]).sum())
     elements, images, channels = edge.extent
     moved = step.copies * (elements // (images * channels)) * (images * channels - kept)
-    if moved != step.moved(edge.extent):
+    if moved != division.program.moved(step, edge.extent):
         layer = division.network.layers[writer].name
         raise RefusedError(
             f"layer {layer!r}: H{level + 1} has {', '.join(map(str, counts[1]))} of its channels in"

@@ -13,6 +13,7 @@ from hypar_opt.execution.virtual.shards import DividedAxis, DividedTensor, split
 from hypar_opt.execution.virtual.weights import Held, held_weights, within
 from hypar_opt.sharding.index_labels import batch_labels, labels_of
 from hypar_opt.sharding.layouts import PARTIAL, is_split
+from hypar_opt.sharding.shares import side_of
 from hypar_opt.sharding.ties import Axis
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Division:
             data_slice = data.input[images]
         elif position in data.targets:
             data_slice = data.targets[position][images]
-        groups = [np.arange(len(images))]
+        groups = [np.arange(len(images))] if len(images) else []
         if self._groups is not None and position in self._groups:
             groups = list(self._groups[position])
         return LayerShard(
@@ -130,9 +131,17 @@ class Division:
         for position in range(len(self.network.layers)):
             split, _ = splits(self.program.read[position + self.shared])
             devices = range(self.hierarchy.accelerators)
-            held = {self.hierarchy.within(device, split[0]): device for device in devices}
+            used = (device for device in devices if not self.is_idle(position, device))
+            levels = [level for level in split[0] if level >= 0]
+            held = {self.hierarchy.within(device, levels): device for device in used}
             groups[position] = [self.images.held(split, device) for device in held.values()]
         return groups
+
+    def is_idle(self, position: int, device: int) -> bool:
+        """Return whether a layer is all in the group that a device is not in."""
+        written = self.program.written[position + self.shared]
+        side = side_of(written[0]) if written else None
+        return side is not None and side != self.hierarchy.digit(device, 0)
 
     # Weights
 
@@ -196,6 +205,8 @@ class Division:
             The levels that split them at most.
         """
         layer, node = self.network.layers[position], position + self.shared
+        if self.is_idle(position, device):
+            return (_NONE,) * len(self.program.workload.layers[position].weight)
         by_channel, _ = splits(self.program.written[node])[1]
         written = self.tensor(position).channels.held((_among(by_channel, among), ()), device)
         sources, read = self.network.sources[position], _NONE

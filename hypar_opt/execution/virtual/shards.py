@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED
+from hypar_opt.sharding.shares import side_of
 
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
@@ -19,7 +20,11 @@ Indices = NDArray[np.intp]
 Where = slice | Indices
 """Positions along one axis: a slice if they are contiguous, which needs no copy."""
 Split = tuple[tuple[int, ...], tuple[int, ...]]
-"""The levels that split an axis by its labels, and by a shuffle's labels."""
+"""The levels that split an axis by its labels, and by a shuffle's labels.
+
+Of images the first may be `FIRST` or `SECOND`, in place of H1: all are in one of two groups."""
+
+FIRST, SECOND = -1, -2
 
 
 class DividedAxis:
@@ -46,7 +51,9 @@ class DividedAxis:
         key = self._key(split, device)
         if key not in self._member:
             within = self._hierarchy.within
-            held = np.ones(self.size, bool)
+            # Nothing, where all is in the other of two groups.
+            held = np.full(self.size, not _is_elsewhere(split, self._hierarchy, device))
+            split = split[0][1:] if _one_sided(split) else split[0], split[1]
             for levels, labels in zip(split, (self.labels, self._shuffled), strict=True):
                 if levels:
                     held &= within(labels, levels) == within(device, levels)
@@ -68,7 +75,19 @@ class DividedAxis:
     def _key(self, split: Split, device: int) -> tuple[Split, int]:
         """Return what decides a device's part: its digits at the levels that split the axis."""
         plain, shuffled = split
-        return split, self._hierarchy.within(device, {*plain, *shuffled})
+        # All in one group is decided by H1's digit.
+        return split, self._hierarchy.within(device, {max(0, n) for n in (*plain, *shuffled)})
+
+
+def _one_sided(split: Split) -> bool:
+    return split[0][:1] in ((FIRST,), (SECOND,))
+
+
+def _is_elsewhere(split: Split, hierarchy: Hierarchy, device: int) -> bool:
+    """Return whether all is in the group that a device is not in."""
+    if not _one_sided(split):
+        return False
+    return bool(hierarchy.digit(device, 0) != (split[0][0] == SECOND))
 
 
 def _where(chosen: NDArray[np.bool_]) -> Where:
@@ -125,6 +144,9 @@ def splits(layouts: Layouts) -> tuple[Split, Split]:
         tuple(level for level, layout in enumerate(layouts) if layout == axis)
         for axis in (BATCH, CHANNEL, SHUFFLED)
     )
+    side = side_of(layouts[0]) if layouts else None
+    if side is not None:
+        by_image = (SECOND if side else FIRST, *by_image)
     return (by_image, ()), (by_channel, shuffled)
 
 

@@ -154,12 +154,19 @@ class TrainingStep:
         if node is None:
             return None
         stored = self._weights[node][device]
+        if self.division.is_idle(position, device):
+            # Of the shape that its counterpart's have: it has no images to use them on.
+            return np.zeros_like(self._weights[node][self._counterpart(device)])
         where = self.division.use(position, device)
         if where is None:
             return stored
         indices, transposes = where
         slice_: Array = stored[np.ix_(*indices)]
         return slice_.T if transposes else slice_
+
+    def _counterpart(self, device: int) -> int:
+        """Return the device with the same place in the other of two groups."""
+        return (device + len(self.devices) // 2) % len(self.devices)
 
     def _add_loss(self, position: int, layouts: Layouts, blocks: Blocks) -> None:
         """Add a layer's part of the loss; exchanging scalars is not counted."""
@@ -233,6 +240,9 @@ class TrainingStep:
         node = self.division.weight_node(position)
         assert node is not None
         if node >= self.division.shared:
+            idle = [self.division.is_idle(position, device) for device in self.devices]
+            kept = zip(gradients, self._weights[node], idle, strict=True)
+            gradients = [np.zeros_like(w) if none else g for g, w, none in kept]
             self.record.gradients[position] = self._all_reduced(node, gradients)
             return
         for device, gradient in enumerate(gradients):

@@ -1,0 +1,70 @@
+"""Plans with unequal parts in two groups, run: what moves, and what one device computes."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.errors import RefusedError
+from hypar_opt.instance.instance import Instance
+from hypar_opt.models import find_network
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
+from tests.slow import slow_after
+from tests.strategies.groups import nodes
+from tests.strategies.problems import random_network
+
+
+def random_plan(rng: Random, network: ho.Network) -> ho.Plan:
+    """Any choices at any share, on one, two or four accelerators of each group."""
+    array, share = nodes(rng.choice([1, 2, 2, 4])), rng.choice([0.1, 0.25, 0.3, 0.5, 0.71])
+    asked: dict[str, Any] = {
+        "array": array,
+        "cost": "time",
+        "share": share,
+        "batch": rng.choice([24, 31, 64]),
+    }
+    asked["choices"] = rng.choice([PAPERS_CHOICES, CHOICES])
+    workload = Instance(network, problem_of(network, **asked)).workload
+    pins = []
+    for layer, words in zip(network.layers, workload.words[workload.shared :], strict=True):
+        for level in range(array.levels):
+            allowed = [word for word in words if word and (not level or word not in SIDES)]
+            pins.append(f"{layer.name}@H{level + 1}={rng.choice(allowed)}")
+    return ho.solve(network, **asked, constraints={"fix": pins})
+
+
+@pytest.mark.parametrize("seed", slow_after(12, range(200)))
+def test_any_plan_moves_what_its_program_says_and_computes_what_one_device_does(
+    seed: int,
+) -> None:
+    rng = Random(seed)
+    result = ho.run(random_plan(rng, random_network(rng, 4)))
+    assert result.agrees, result
+
+
+@pytest.mark.parametrize("name", slow_after(1, ["resnet-18", "inception-v3", "mobilenet-v2"]))
+def test_networks_are_run_scaled_down(name: str) -> None:
+    result = ho.run(random_plan(Random(1), find_network(name)), scale_down=True)
+    assert result.agrees, result
+
+
+def test_what_unequal_groups_do_not_run_is_refused_by_name() -> None:
+    few = ho.solve(
+        "lenet-c",
+        array=nodes(4),
+        cost="time",
+        share=0.01,
+        batch=64,
+        constraints={"fix": ["*=data"]},
+    )
+    with pytest.raises(RefusedError, match="64 images, 1 of them in the first group"):
+        ho.run(few)
+    with pytest.raises(RefusedError, match="runs on numpy alone"):
+        ho.run(few, backend="jax")
+    tied = ho.solve("gpt2", array=nodes(1), cost="time", share=0.25, batch=8)
+    with pytest.raises(RefusedError, match="shares weights"):
+        ho.run(tied, scale_down=True)
