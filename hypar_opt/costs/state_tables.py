@@ -51,6 +51,13 @@ def canonical_states(levels: int, choices: int, deadline: Deadline = NEVER) -> S
     return _sorted_states(levels, choices, deadline)
 
 
+def count_of_states(workload: Workload, levels: int) -> int:
+    """Return the number of `states_of` a workload."""
+    choices = len(workload.choices)
+    below = choices - len({*SIDES}.intersection(workload.choices))
+    return choices * below ** (levels - 1) if levels else 1
+
+
 def states_of(workload: Workload, levels: int, deadline: Deadline = NEVER) -> Sequence[State]:
     """Return all states that a node may have, in canonical order.
 

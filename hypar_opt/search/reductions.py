@@ -12,6 +12,7 @@ from hypar_opt.costs.state_classes import ClassTable, classed
 from hypar_opt.costs.state_tables import (
     FactoredTable,
     check_states,
+    count_of_states,
     expanded,
     factored,
     states_of,
@@ -132,7 +133,7 @@ class ByStates:
         choices = len(workload.choices)
         levels, nodes = self.instance.problem.levels, len(workload.nodes)
         check_states(nodes, choices, levels)
-        size = nodes, len(workload.ends), len(self._states())
+        size = nodes, len(workload.ends), count_of_states(workload, levels)
         refusal = too_large(solver.max_columns, *size, instead=instead)
         if refusal:
             raise RefusedError(refusal)

@@ -168,7 +168,7 @@ def test_a_program_that_is_too_large_is_refused_before_its_table_is_made(
         raise AssertionError("the table was made")
 
     monkeypatch.setattr(reductions, "expanded", made)
-    monkeypatch.setattr(reductions, "canonical_states", made)
+    monkeypatch.setattr(reductions, "states_of", made)
     constraints = ho.Constraints(fix=("l1@H2=data",))
     with pytest.raises(ho.HyparError, match="columns, this may need 15,497,216; try dp"):
         ho.solve(
