@@ -86,13 +86,13 @@ def local_words(
     Source: docs/simulator.md.
     """
     weights, *inputs, pooled = (
-        _amounts(workload, sizes, lacks, nodes, states, hierarchy, longest=longest)
+        amounts_of(workload, sizes, lacks, nodes, states, hierarchy, longest=longest)
         for sizes, lacks in local_tensors(workload, hierarchy)
     )
     return weights, added_up(inputs), pooled
 
 
-def _amounts(
+def amounts_of(
     workload: Workload,
     sizes: Integers,
     lacks: NDArray[np.bool_],
@@ -275,7 +275,7 @@ class Work:
         macs = macs.astype(exact_dtype(int(macs.max()) * self.hierarchy.accelerators), copy=False)
         # Every choice splits the work, but where it splits nothing all parts do all of it.
         whole, longest = workload.layouts.whole, self.longest
-        return _amounts(workload, macs, whole, nodes, states, self.hierarchy, longest=longest)
+        return amounts_of(workload, macs, whole, nodes, states, self.hierarchy, longest=longest)
 
     def _computing_bound(self, workload: Workload) -> Fraction:
         macs = _macs(workload, self.accelerator, tuple(sorted(self.input_sizes.items())))

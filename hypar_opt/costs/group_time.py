@@ -68,7 +68,8 @@ class GroupTime(TimeCost):
         """
         array, placement = array_of(problem)
         first, second = (
-            Work(group, problem.hierarchy, problem.element_bytes) for group in array.groups
+            Work(group, problem.hierarchy, problem.element_bytes, longest=True)
+            for group in array.groups
         )
         whole, network = problem.hierarchy.accelerators, array.interconnect
         between, *below = placement

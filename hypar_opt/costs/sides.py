@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import Work, local_tensors
-from hypar_opt.costs.physical import rounded_half_even
+from hypar_opt.costs.compute import Work, amounts_of, local_tensors
 from hypar_opt.costs.reading_factors import conversions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase
-from hypar_opt.costs.states import added_up, copies, of_rows, runs_of
+from hypar_opt.costs.states import added_up, runs_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, WHOLE
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.states import Indices, States
-    from hypar_opt.plan.problem import Problem, ProblemFields
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 
 SHARES = 10_000
@@ -342,57 +341,31 @@ class SideWork(Work):
     @classmethod
     def among(cls, work: Work, share: Share) -> Self:
         """Return the work of a group, of an array whose accelerators are all as this one's."""
-        return cls(work.accelerator, work.hierarchy, work.element_bytes, work.input_sizes, share)
+        return cls(**{field.name: getattr(work, field.name) for field in fields(Work)}, share=share)
 
-    def charges(
-        self, workload: Workload, nodes: Indices, states: States, per_second: int
-    ) -> Integers:
-        """Return the time of nodes, as `Work.charges`; of none, where the other group has all."""
-        own = self.share.of_nodes(workload, nodes, states)
+    def _words(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
+        here = workload, nodes, states
         words = []
         for sizes, lacks in local_tensors(workload, self.hierarchy):
-            every = sizes[nodes] * copies(lacks, nodes, states, self.hierarchy)
-            lacked = lacks[states[0][0], nodes]
-            words.append(np.where(lacked, every, doubled(every, own)))
-        rate = self.element_bytes * per_second / self._dram_bandwidth
-        loading = rounded_half_even(added_up(words), rate)
-        computing = doubled(self._computing_charges(workload, per_second)[nodes], own)
-        longer: Integers = np.maximum(loading, computing)
-        return longer
+            every = amounts_of(
+                workload, sizes, lacks, nodes, states, self.hierarchy, longest=self.longest
+            )
+            words.append(self._own(every, lacks, *here))
+        return words
 
+    def _operations(self, workload: Workload, nodes: Indices, states: States) -> Integers:
+        every = super()._operations(workload, nodes, states)
+        return self._own(every, workload.layouts.whole, workload, nodes, states)
 
-def memory_of_groups(
-    workload: Workload, rows: Sequence[Sequence[int]], problem: ProblemFields
-) -> tuple[int, int]:
-    """Return the bytes of memory of an accelerator of each group, rounded up.
-
-    What it holds is what `hypar_opt.costs.compute.memory_load` says.
-
-    Parameters
-    ----------
-    rows : (levels, nodes)
-        The choices of all nodes.
-    """
-    layouts, nodes = workload.layouts, np.arange(len(workload.nodes))
-    states, hierarchy = of_rows(rows, len(nodes)), problem.hierarchy
-    dtype = exact_dtype(8 * workload.elements * hierarchy.accelerators)
-
-    def held(elements: Sequence[int], numbers: NDArray[np.intp], own: NDArray[np.int64]) -> int:
-        lacks = numbers < FIRST_SPLIT
-        every = np.array(elements, dtype) * copies(lacks, nodes, states, hierarchy)
-        return int(np.where(lacks[states[0][0], nodes], every, doubled(every, own)).sum())
-
-    loads = []
-    for share in Share.both(parts_of_share(problem.share)):
-        own = share.of_nodes(workload, nodes, states)
-        shard = held(workload.stored, layouts.weight, own)
-        maps = held(workload.outputs, layouts.output, own)
-        for elements, numbers in zip(workload.operand_sizes, layouts.inputs, strict=True):
-            maps += held(elements, numbers, own)
-        load = problem.element_bytes * (shard + maps)
-        if not problem.inference:
-            # Gradients are as large as weights, and errors as feature maps.
-            state = problem.constraints.optimizer_bytes(problem.element_bytes)
-            load = 2 * load + state * shard
-        loads.append(-(-load // hierarchy.accelerators))
-    return loads[0], loads[1]
+    def _own(
+        self,
+        every: Integers,
+        lacks: NDArray[np.bool_],
+        workload: Workload,
+        nodes: Indices,
+        states: States,
+    ) -> Integers:
+        """Return the group's amounts, as if both had as much: all of what H1 does not split."""
+        own = self.share.of_nodes(workload, nodes, states)
+        amounts: Integers = np.where(lacks[states[0][0], nodes], every, doubled(every, own))
+        return amounts

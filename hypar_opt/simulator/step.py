@@ -130,7 +130,8 @@ def _seconds(
         nodes, states = np.arange(len(workload.nodes)), of_rows(rows, len(workload.nodes))
         both = []
         for group, share in zip(array.groups, Share.both(parts_of_share(plan.share)), strict=True):
-            work = Work(group, plan.hierarchy, plan.element_bytes, options.input_sizes)
+            sizes = options.input_sizes
+            work = Work(group, plan.hierarchy, plan.element_bytes, sizes, longest=True)
             charged = SideWork.among(work, share).charges(workload, nodes, states, _PER_SECOND)
             both.append((charged / _PER_SECOND).tolist())
         return dict.fromkeys(phases, tuple(zip(*both, strict=True)))

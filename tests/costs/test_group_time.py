@@ -144,7 +144,13 @@ def test_no_plan_at_a_share_is_cheaper_than_the_search_or_its_bound(seed: int) -
     network = random_network(rng, 3 if per_node == 1 else 2)
     choices = CHOICES if per_node == 1 else PAPERS_CHOICES
     problem = problem_of(
-        network, array=array, cost="time", batch=rng.choice([8, 48]), choices=choices, share=0.25
+        network,
+        array=array,
+        cost="time",
+        batch=rng.choice([8, 48]),
+        choices=choices,
+        share=0.25,
+        constraints={"runnable": False},
     )
     instance = Instance(network, problem)
     cost = instance.cost
