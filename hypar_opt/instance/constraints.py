@@ -328,7 +328,9 @@ class ConstraintSet:
         if (rule := self._problem.split_rule) is not None:
             tensors = list(self._workload.tensor_writers)
             sizes = self._workload.split_sizes[:, tensors]
-            fits = rule.allows(sizes, np.array(parts, object)[: len(sizes), None])
+            # Of choices that are not among them, no level has made any.
+            made = [*parts, *[1] * (len(sizes) - len(parts))][: len(sizes)]
+            fits = rule.allows(sizes, np.array(made, object)[:, None])
             allowed[tensors] = fits.astype(bool).all(axis=0)
         return allowed
 

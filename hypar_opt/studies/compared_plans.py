@@ -84,6 +84,7 @@ def _shared_out(name: str, problem: Problem, update: Mapping[str, Any]) -> dict[
     if name in OF_GROUPS:
         share = 0.5 if name == "equal" else compute_share(problem)
         return {"choices": tuple(choices), "share": share}
-    # Bytes are least with all on one side: they keep to equal parts.
-    timed = update.get("cost", problem.cost) == "time"
+    # Bytes are least with all on one side: they keep to equal parts. Level by level, too, H1 has no
+    # charge of what one group computes.
+    timed = update.get("cost", problem.cost) == "time" and how(name, problem)[1] == "joint"
     return {"choices": (*choices, *SIDES) if timed else tuple(choices)}
