@@ -226,6 +226,12 @@ def fronts_of(
         objectives = priced_by(problem)
     for objective in objectives:
         COSTS[objective]  # an unknown name is refused before the work
+    if (
+        problem.array is not None
+        and problem.array.description.groups
+        and {*objectives} != {"bytes"}
+    ):
+        raise RefusedError("a front is over memory, which is not counted in unequal groups")
     fronts = []
     for done, objective in enumerate(objectives):
         report = partial(_report, progress, done, len(objectives))

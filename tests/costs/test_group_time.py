@@ -264,8 +264,12 @@ def test_options_that_groups_lack_are_refused_by_name() -> None:
         with pytest.raises(HyparError, match=problem):
             ho.solve("lenet-c", **(asked | changes))
     plan = ho.solve("lenet-c", **asked)
-    for use in (lambda: ho.certify(plan), lambda: ho.simulate(plan, collective="ring")):
-        with pytest.raises(HyparError, match="groups of accelerators"):
+    for use in (
+        lambda: ho.certify(plan),
+        lambda: ho.simulate(plan, collective="ring"),
+        lambda: ho.pareto("lenet-c", **asked),
+    ):
+        with pytest.raises(HyparError, match=r"unequal groups|groups of accelerators"):
             use()
 
 
