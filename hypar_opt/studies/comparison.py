@@ -28,7 +28,6 @@ from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import EXECUTED, turns
 from hypar_opt.studies.compared_plans import (
     MEGATRON,
-    PLANS,
     how,
     plan_names,
     problem_of_plan,
@@ -198,8 +197,6 @@ def _check_names(network: Network, problem: Problem) -> None:
         raise UnknownNameError("reading", problem.reading, list(READINGS))
     if problem.array is None:
         _ = Instance(network, problem).cost
-
-
 
 
 def _measured(

@@ -22,6 +22,7 @@ from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.units import PREFIXES, format_bytes, format_cost
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.parallelism import SIDES
 
 OBJECTIVES = ("bytes", "time", "energy")
 _SYMBOLS = {"time": "seconds", "energy": "joules"}
@@ -226,12 +227,12 @@ def fronts_of(
         objectives = priced_by(problem)
     for objective in objectives:
         COSTS[objective]  # an unknown name is refused before the work
-    if (
-        problem.array is not None
-        and problem.array.description.groups
-        and {*objectives} != {"bytes"}
-    ):
+    groups = problem.array.description.groups if problem.array else ()
+    if groups and {*objectives} != {"bytes"}:
         raise RefusedError("a front is over memory, which is not counted in unequal groups")
+    if groups:  # bytes keep equal parts
+        choices = tuple(word for word in problem.choices if word not in SIDES)
+        problem = problem.model_copy(update={"choices": choices, "share": None})
     fronts = []
     for done, objective in enumerate(objectives):
         report = partial(_report, progress, done, len(objectives))
