@@ -125,9 +125,8 @@ def run(
     # The bytes of each level by the cost model of the reading `executed`.
     workload = instance.executed_workload
     levels = price_levels(workload, instance.executed, plan.assignments(), tensors)
-    priced = tuple(map(json_number, levels))
-    if program.share is not None:  # a price has fractions of images, where groups have whole ones
-        priced = ()
+    # Of unequal groups a price has fractions of images.
+    priced = () if program.share is not None else tuple(map(json_number, levels))
     return _noting(RunResult(**labels, **compared._asdict(), priced=priced), cannot_run)
 
 
