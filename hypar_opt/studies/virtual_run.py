@@ -87,7 +87,6 @@ def run(
     most = MAX_MEMORY if max_memory is None else stated_bytes("max_memory", max_memory)
     instance = Instance.of_plan(plan)
     rows = rows_of_plan(plan, instance.executed_workload)
-    tensors = plan_tensors(plan, instance.executed_workload)
     changes: tuple[str, ...] = ()
     cannot_run: list[str] = []
     if scale_down:
@@ -122,16 +121,24 @@ def run(
         max_memory=most,
         progress=progress,
     )
-    # The bytes of each level by the cost model of the reading `executed`.
-    workload = instance.executed_workload
-    levels = price_levels(workload, instance.executed, plan.assignments(), tensors)
-    # Of unequal groups a price has fractions of images.
-    priced = () if program.share is not None else tuple(map(json_number, levels))
+    priced = _priced(instance, plan)
     return _noting(RunResult(**labels, **compared._asdict(), priced=priced), cannot_run)
 
 
 def _noting(result: RunResult, notes: Sequence[str]) -> RunResult:
     return replace(result, notes=(*notes, *result.notes))
+
+
+def _priced(instance: Instance, plan: Plan) -> tuple[int | float, ...]:
+    """Return the bytes of each level by the cost model of the reading ``executed``.
+
+    None of unequal groups, whose price has fractions of images.
+    """
+    if plan.is_shared_out:
+        return ()
+    workload, tensors = instance.executed_workload, plan_tensors(plan, instance.executed_workload)
+    levels = price_levels(workload, instance.executed, plan.assignments(), tensors)
+    return tuple(map(json_number, levels))
 
 
 def _share_of(plan: Plan) -> float | None:
