@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,13 @@ class TrafficPattern:
     routes: list[int]
 
 
+class RepeatedRound(NamedTuple):
+    """Messages sent at once, of some patterns and so many bytes each, and how often in a row."""
+
+    lanes: Sequence[tuple[TrafficPattern, float]]
+    times: int
+
+
 @dataclass(frozen=True)
 class MessageRounds:
     """An exchange as rounds, in each of which every accelerator sends messages.
@@ -42,12 +49,11 @@ class MessageRounds:
     task
         The exchange's number among the step's tasks.
     rounds
-        One after the other: of the messages sent at once their pattern and their bytes, and how
-        often in a row.
+        One after the other.
     """
 
     task: int
-    rounds: Sequence[tuple[Sequence[tuple[TrafficPattern, float]], int]]
+    rounds: Sequence[RepeatedRound]
 
 
 def in_rounds(
@@ -69,7 +75,9 @@ def in_rounds(
             steps.append(task)
             continue
         rounds = [
-            ([(of(x.pattern), message_bytes(task, x, routes.interconnect)) for x in lanes], times)
+            RepeatedRound(
+                [(of(x.pattern), message_bytes(task, x, routes.interconnect)) for x in lanes], times
+            )
             for lanes, times in task.rounds
         ]
         steps.append(MessageRounds(number, rounds))
