@@ -32,7 +32,7 @@ class ArrayCost(CostModel):
     """A physical amount of one training step, in integers of a small unit.
 
     Exchanges are charged at the rate of their level's links between pairs. Around rings a layer's
-    reduction joins all the levels that reduce; it is reported with the topmost of them.
+    reduction joins all the levels that reduce; each is charged the part of the bytes that cross it.
 
     Parameters
     ----------
