@@ -238,12 +238,14 @@ def _check_choices(workload: Workload, rows: Rows) -> None:
     HyparError
         Naming the layer and its choice.
     """
-    forbidden, words = workload.forbidden[workload.shared :], workload.words[workload.shared :]
-    for row in rows:
-        for position, choice in enumerate(row):
-            if forbidden[position, choice]:
-                layer, word = workload.layers[position], words[position][choice]
-                raise HyparError(f"layer {layer.name!r}: {word} needs the reading executed")
+    forbidden = workload.forbidden[workload.shared :]
+    choices = np.array(rows, np.intp).reshape(-1, len(forbidden))
+    lacking = forbidden[np.arange(len(forbidden)), choices]
+    if lacking.any():
+        level, position = np.argwhere(lacking)[0]
+        layer, word = workload.layers[position], workload.words[workload.shared + position]
+        lacked = word[choices[level, position]]
+        raise HyparError(f"layer {layer.name!r}: {lacked} needs the reading executed")
 
 
 def with_layouts(plan: Plan) -> Plan:
