@@ -109,7 +109,14 @@ class EnergyCost(ArrayCost):
                 reduced = reduced + np.where(same, more, 0)
                 passes[number] = np.where(same, 0, others), more
 
-            charged = by_stage(levels, reduced, rows, rings, partial(self._over_ring, rings))
+            charged = by_stage(
+                levels,
+                reduced,
+                rows,
+                rings,
+                partial(self._over_ring, rings),
+                by_crossing=self.crossing,
+            )
             rows = [row + links for row, links in zip(rows, charged, strict=True)]
         return rows
 

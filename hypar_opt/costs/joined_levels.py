@@ -61,10 +61,13 @@ def by_stage(
     rows: Sequence[Integers],
     rings: Rings,
     charge: ChargeOfStage,
+    *,
+    by_crossing: bool,
 ) -> list[Integers]:
-    """Return charges of sets of levels, each level with its part of its stage's.
+    """Return charges of sets of levels, stage by stage: each with the topmost level of its stage.
 
-    A level's part is that of the bytes that cross it; the levels' parts add up to the charge.
+    Or, `by_crossing`, each level with the part of the bytes that cross it; the parts add up to the
+    charge.
 
     Parameters
     ----------
@@ -85,8 +88,9 @@ def by_stage(
         here = np.unravel_index(places, levels.shape)
         for stage in rings.stages([level for level in range(len(rows)) if bits >> level & 1]):
             over_all: Integers = sum(moved[level][here] for level in stage)
-            parts = _parted(charge(stage, here, over_all), rings.crossing(stage))
-            for level, part in zip(stage, parts, strict=True):
+            whole = charge(stage, here, over_all)
+            parts = _parted(whole, rings.crossing(stage)) if by_crossing else [whole]
+            for level, part in zip(stage, parts, strict=False):
                 charged[level][here] = part
     return charged
 

@@ -142,7 +142,9 @@ class TimeCost(ArrayCost):
             pace, latency = self._rates_of(rings.link(stage))
             return self.charge(over_all, (pace, latency / parts), steps[here].astype(object))
 
-        return by_stage(levels, reduced, self.uncharged(len(moved)), rings, charge)
+        return by_stage(
+            levels, reduced, self.uncharged(len(moved)), rings, charge, by_crossing=self.crossing
+        )
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return what is charged alike; nodes by the share of their bucket's latency, too."""

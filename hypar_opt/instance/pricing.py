@@ -99,7 +99,7 @@ def price_plans(
     boundaries = np.arange(len(workload.ends))
     sources, targets = ([states[:, :, ends]] for ends in workload.ends.T)
     every_node = np.arange(len(workload.nodes))[None]
-    nodes = cost.node(workload, every_node, [states])
+    nodes = cost.by_crossing.node(workload, every_node, [states])
     edges = cost.edge(workload, boundaries[None], sources, targets)
     levels = _summed(nodes, len(plans), len(workload.nodes))
     levels += _summed(edges, len(plans), len(boundaries))
