@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -113,13 +112,12 @@ class ConstraintSet:
 
     def _completed(self, table: CostTable, above: Rows, way: Way | None) -> CostTable:
         least = np.zeros(table.node.shape, object)
-        completed = partial(self._loads.completed, loads=self.couple_layers)
         # Layers with the same splits above have the same loads below: computed once.
         split = parts_of(above, table.layers, table.choices, self._hierarchy).T
         for parts in {tuple(column) for column in split.tolist()}:
             here = np.all(split == np.array(parts, split.dtype), axis=1)
             for choice in range(table.choices):
-                least[here, choice] = completed(len(above), parts, choice, way)[here]
+                least[here, choice] = self._loads.completed(len(above), parts, choice, way)[here]
         allowed = least < self._loads.impossible
         return self._limited(table, allowed.astype(bool), least)
 
@@ -334,7 +332,7 @@ class ConstraintSet:
         if not self.any:
             return
         # These decide whether each layer has a plan, and whether a plan fits the memory.
-        least = self._loads.least(loads=self.couple_layers)
+        least = self._loads.least()
         for position, layer in enumerate(self._workload.nodes):
             if least[position] >= self._loads.impossible:
                 level = self._loads.first_infeasible_level(position)
