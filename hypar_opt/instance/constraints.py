@@ -22,7 +22,7 @@ from hypar_opt.costs.compute import memory_load
 from hypar_opt.costs.states import parts_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument
+from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument, worded
 from hypar_opt.instance.least_loads import LeastLoads, Parts, one_more
 from hypar_opt.instance.pins import Pin
 from hypar_opt.sharding.weights import with_users
@@ -341,9 +341,13 @@ class ConstraintSet:
                     for name in ("even", "runnable", "fix")
                     if getattr(self._constraints, name)
                 )
+                remedy = ""
+                if self._constraints.runnable and not self._constraints.fix:
+                    any_split = worded("runnable=False among the constraints", "--uneven")
+                    remedy = f"; {any_split} allows less than one of them in a part"
                 raise InfeasibleError(
                     f"{constraints}: no choice fits layer {layer.name!r} at H{level};"
-                    f" {_axes_of(layer, self._choices)}"
+                    f" {_axes_of(layer, self._choices)}{remedy}"
                 )
         # At least one layout of a shared tensor, by batch or by channel, has to be even; with three
         # choices it may be whole, which is always even.
