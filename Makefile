@@ -113,6 +113,7 @@ bench: $(VENV)/.installed-dev
 	-$(BIN)/python -m benchmarks.answers
 	-$(BIN)/python -m benchmarks.cp_sat
 	-$(BIN)/python -m benchmarks.simulator
+	-$(BIN)/python -m benchmarks.scale
 	-$(BIN)/python -m benchmarks.closed_form
 	-$(BIN)/python -m benchmarks.many
 	-$(BIN)/python -m benchmarks.alternatives

@@ -114,6 +114,22 @@ def _parsed(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _fits(value: object, kind: Any) -> bool:
+    plain: Any = type(value)
+    if plain in _PLAIN:
+        return _example_fits(plain, kind)
+    return _has_kind(value, kind)
+
+
+_PLAIN = {NoneType, bool, int, float, str}
+"""Types whose values all fit what one of them fits."""
+
+
+@cache
+def _example_fits(plain: Any, kind: Any) -> bool:
+    return _has_kind(plain(), kind)
+
+
+def _has_kind(value: object, kind: Any) -> bool:
     origin, parts = _parsed(kind)
     if origin is Any:
         return True

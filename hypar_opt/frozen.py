@@ -46,7 +46,10 @@ def frozen(value: Value) -> Value:
     elif isinstance(kept, Mapping):
         kept = FrozenDict({key: frozen(entry) for key, entry in kept.items()})
     elif type(kept) in (list, tuple):
-        kept = tuple(map(frozen, kept))
+        # Each entry once: repetitions of a block share theirs.
+        known = {id(entry): entry for entry in kept}
+        done = {number: frozen(entry) for number, entry in known.items()}
+        kept = tuple([done[id(entry)] for entry in kept])
     elif hasattr(kept, "_make"):  # a named tuple
         kept = kept._make(map(frozen, kept))
     return kept  # type: ignore[no-any-return]

@@ -86,6 +86,14 @@ class CostModel(ABC):
         mismatches.
         """
 
+    @property
+    def by_crossing(self) -> CostModel:
+        """The same cost, each level charged what crosses it: for what is shown of a plan.
+
+        For a search a charge that joins levels stands at one of them; the sums are equal.
+        """
+        return self
+
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return which levels and nodes are charged alike.
 

@@ -94,7 +94,7 @@ class EnergyCost(ArrayCost):
     def _over_links(
         self, rings: Rings, workload: Workload, nodes: Indices, states: States
     ) -> list[Integers]:
-        """Return the charges of the links that rings' bytes cross, with their topmost levels."""
+        """Return the charges of the links that rings' bytes cross, by level."""
         shape = shape_of(nodes, states)
         rows = self.uncharged(levels_of(states))
         passes = [
@@ -109,7 +109,14 @@ class EnergyCost(ArrayCost):
                 reduced = reduced + np.where(same, more, 0)
                 passes[number] = np.where(same, 0, others), more
 
-            charged = by_stage(levels, reduced, rows, rings.stages, partial(self._over_ring, rings))
+            charged = by_stage(
+                levels,
+                reduced,
+                rows,
+                rings,
+                partial(self._over_ring, rings),
+                by_crossing=self.crossing,
+            )
             rows = [row + links for row, links in zip(rows, charged, strict=True)]
         return rows
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.communication import CommunicationCost
+    from hypar_opt.costs.physical import Rings
     from hypar_opt.costs.table import Integers
     from hypar_opt.workload.tensors import Workload
 
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 Levels = tuple[int, ...]
 Places = tuple["NDArray[np.intp]", ...]
 """Indices of an array's entries."""
-Stages = Callable[[Sequence[int]], Sequence[Levels]]
 ChargeOfStage = Callable[[Levels, Places, "Integers"], "Integers"]
 
 
@@ -57,10 +59,15 @@ def by_stage(
     levels: Integers,
     moved: Integers,
     rows: Sequence[Integers],
-    stages: Stages,
+    rings: Rings,
     charge: ChargeOfStage,
+    *,
+    by_crossing: bool,
 ) -> list[Integers]:
-    """Return charges of sets of levels, stage by stage, each with the topmost level of its stage.
+    """Return charges of sets of levels, stage by stage: each with the topmost level of its stage.
+
+    Or, `by_crossing`, each level with the part of the bytes that cross it; the parts add up to the
+    charge.
 
     Parameters
     ----------
@@ -68,8 +75,8 @@ def by_stage(
         As `joined` returns them.
     rows
         A charge of nothing for each level, of the type of charges.
-    stages
-        Returns the stages of a reduction over some levels.
+    rings
+        Of a reduction over some levels: its stages, and what crosses each level of a stage.
     charge
         Returns what the nodes at some places are charged for a stage, given its levels and what
         they move over these.
@@ -79,10 +86,24 @@ def by_stage(
     distinct, first = np.unique(levels.reshape(-1)[order], return_index=True)
     for bits, places in zip(distinct.tolist(), np.split(order, first[1:]), strict=True):
         here = np.unravel_index(places, levels.shape)
-        for stage in stages([level for level in range(len(rows)) if bits >> level & 1]):
+        for stage in rings.stages([level for level in range(len(rows)) if bits >> level & 1]):
             over_all: Integers = sum(moved[level][here] for level in stage)
-            charged[stage[0]][here] = charge(stage, here, over_all)
+            whole = charge(stage, here, over_all)
+            parts = _parted(whole, rings.crossing(stage)) if by_crossing else [whole]
+            for level, part in zip(stage, parts, strict=False):
+                charged[level][here] = part
     return charged
+
+
+def _parted(charge: Integers, parts: Sequence[Fraction]) -> Iterator[Integers]:
+    """Yield whole numbers that add up to a charge: its parts, rounded where they end."""
+    begun: Integers | int = 0
+    for upto in accumulate(parts):
+        over, under = upto.numerator, upto.denominator
+        # Of integers that are no larger than the charge.
+        done: Integers = charge // under * over + charge % under * over // under
+        yield done - begun
+        begun = done
 
 
 def messages_of(cost: CommunicationCost, workload: Workload, phase: Phase) -> Integers:

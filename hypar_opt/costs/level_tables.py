@@ -37,7 +37,10 @@ def level_table(
     states = [*(row[..., None] for row in rows), choices[None, None]]
     charges = cost.node(workload, nodes, states)[-1]
     node: Integers = np.broadcast_to(charges, (len(nodes), len(choices)))
-    edge = _edges(cost, workload, rows)
+    numbers = np.arange(len(workload.ends))[:, None, None]
+    here = choices[None, None, :, None], choices[None, None, None]
+    edges = level_edges(cost, workload, rows, numbers, here)
+    edge: Integers = np.broadcast_to(edges, (len(numbers), len(choices), len(choices)))
     # Of int64 where every sum fits it.
     highest = node.max(axis=1, initial=0), edge.max(axis=(1, 2), initial=0)
     dtype = exact_dtype(sum(sum(part.tolist()) for part in highest))
@@ -53,18 +56,32 @@ def level_table(
     )
 
 
-def _edges(cost: CostModel, workload: Workload, rows: Sequence[Indices]) -> Integers:
-    """Return the charges of boundaries at a level: ``(boundaries, choices, choices)``."""
-    choices = np.arange(len(workload.choices))
-    numbers = np.arange(len(workload.ends))[:, None, None]
-    sources, targets = ([row[:, ends, None, None] for row in rows] for ends in workload.ends.T)
-    here = choices[None, None, :, None], choices[None, None, None]
-    charges = cost.edge(workload, numbers, [*sources, here[0]], [*targets, here[1]])
+def level_edges(
+    cost: CostModel,
+    workload: Workload,
+    rows: Sequence[Indices],
+    boundaries: Indices,
+    here: Sequence[Indices],
+) -> Integers:
+    """Return what a level adds to the charges of boundaries, given the choices above it.
+
+    Parameters
+    ----------
+    rows : (levels, nodes), ...
+        The choices above.
+    boundaries : (boundaries, 1, ...)
+    here : (1, boundaries, ...)
+        The choices of their sources, and of their targets, at the level.
+    """
+    ends = [workload.ends[boundaries, end] for end in range(2)]
+    sources, targets = ([row[:, nodes] for row in rows] for nodes in ends)
+    charges = cost.edge(workload, boundaries, [*sources, here[0]], [*targets, here[1]])
     if workload.has_replicas:
-        added = added_up(charges) - added_up(cost.edge(workload, numbers, sources, targets))
-    else:  # the charges of the levels above do not depend on this level's choices
-        added = charges[-1]
-    return np.broadcast_to(added, (len(numbers), len(choices), len(choices)))
+        above = cost.edge(workload, boundaries, sources, targets)
+        added: Integers = added_up(charges) - added_up(above)
+        return added
+    # The charges of the levels above do not depend on this level's choices.
+    return charges[-1]
 
 
 def joins_levels(cost: CostModel, workload: Workload, levels: int) -> bool:

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -32,7 +33,7 @@ class ArrayCost(CostModel):
     """A physical amount of one training step, in integers of a small unit.
 
     Exchanges are charged at the rate of their level's links between pairs. Around rings a layer's
-    reduction joins all the levels that reduce; it is reported with the topmost of them.
+    reduction joins all the levels that reduce.
 
     Parameters
     ----------
@@ -44,6 +45,9 @@ class ArrayCost(CostModel):
         Charges per second or joule: 10^15, or fewer where sums would not fit int64.
     largest
         An upper bound on any sum of charges.
+    crossing
+        Whether a ring's charge is divided among the levels that it joins, by the bytes that cross
+        each; else it stands at the topmost.
 
     Source: docs/simulator.md.
     """
@@ -52,6 +56,7 @@ class ArrayCost(CostModel):
     rings: Rings | None
     per_unit: int = 10**15
     largest: int = 2**63
+    crossing: bool = False
 
     BASE: ClassVar[str]
     """The SI unit of a total."""
@@ -65,6 +70,10 @@ class ArrayCost(CostModel):
         bound = self.upper_bound(workload)
         per_unit = per_unit or finest(bound)
         return replace(self, per_unit=per_unit, largest=math.ceil(4 * bound * per_unit))
+
+    @cached_property
+    def by_crossing(self) -> Self:
+        return replace(self, crossing=True) if self.rings is not None else self
 
     @property
     def unit(self) -> str:

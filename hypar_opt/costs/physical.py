@@ -104,6 +104,11 @@ class Rings(Pairs):
             rings.setdefault(ring, []).append(self.placement[level])
         return self.interconnect.around(rings.values(), times, at_once=at_once)
 
+    def crossing(self, stage: Sequence[int]) -> tuple[Fraction, ...]:
+        """Return the part of a stage's bytes that crosses each of its levels."""
+        digits = [self.placement[level] for level in stage]
+        return self.interconnect.crossing(self.rounds(stage), digits)
+
     def link(self, stage: Sequence[int]) -> BisectionLink:
         """Return the link of a stage's rounds, whose latency is that of all of them together."""
         return self.interconnect.link(self.rounds(stage))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.costs.kinds import kinds_of_boundaries, numbered
-from hypar_opt.costs.level_tables import level_table
+from hypar_opt.costs.level_tables import level_edges, level_table
 from hypar_opt.costs.state_tables import states_of
-from hypar_opt.costs.states import added_up, parts_of
-from hypar_opt.sharding.weights import shared_weights as shared_weights
+from hypar_opt.costs.states import added_up, of_rows, parts_of
+from hypar_opt.costs.table import exact_dtype
+from hypar_opt.plan.stored_layouts import rows_with_stored
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ level by level."""
 
 _LARGEST_ARRAY = 2**20
 """Elements of the largest array of states that is charged at once."""
-
-_NONE: Mapping[int, int] = MappingProxyType({})
 
 
 def level_tables(
@@ -57,18 +55,9 @@ def level_tables(
     rule
         How shared tensors, too, may be split; None for any way.
     """
-    if tensors is None and (workload.has_replicas or (rule and not rule.hierarchy.uniform)):
-        few = len(workload.choices) ** len(rows) <= MAX_STATES
-        derived = _over_all_levels if few else _level_by_level
-        tensors = derived(workload, cost, rows, rule=rule)
-    elif tensors is None and rule and workload.shared:
-        tensors = _allowed_tensors(workload, cost, rows, rule)
     above: list[Sequence[int]] = []
-    for level, row in enumerate(rows):
-        table = level_table(cost, workload, above)
-        given = {} if tensors is None else tensors[level]
-        full = with_shared(workload, table, row, given, is_top=not level)
-        yield table, full
+    for full in rows_with_shared(workload, cost, rows, tensors, rule=rule):
+        yield level_table(cost, workload, above), full
         above.append(full)
 
 
@@ -79,55 +68,56 @@ def rows_with_shared(
     tensors: Tensors | None = None,
     *,
     rule: SplitRule | None = None,
-) -> list[Sequence[int]]:
+) -> Sequence[Sequence[int]]:
     """Return the choices of all nodes, ``(levels, nodes)``, given those of the layers."""
     if not workload.shared:
-        return list(rows)  # no tables are needed
-    return [full for _, full in level_tables(workload, cost, rows, tensors, rule=rule)]
+        return rows
+    if tensors is None:
+        few = len(workload.choices) ** len(rows) <= MAX_STATES
+        if few and (workload.has_replicas or (rule and not rule.hierarchy.uniform)):
+            tensors = _over_all_levels(workload, cost, rows, rule=rule)
+        elif rule and rule.hierarchy.uniform and not workload.has_replicas:
+            tensors = _allowed_tensors(workload, cost, rows, rule)
+        else:
+            tensors = _level_by_level(workload, cost, rows, rule=rule)
+    return rows_with_stored(workload, rows, tensors)
 
 
-def with_shared(
-    workload: Workload,
-    table: CostTable,
-    row: Sequence[int],
-    given: Mapping[int, int] = _NONE,
-    *,
-    is_top: bool = True,
-) -> Sequence[int]:
-    """Return a level's choices of all nodes: the cheapest of shared nodes, then the layers'.
+def _costs(workload: Workload, cost: CostModel, above: Rows, row: Sequence[int]) -> Integers:
+    """Return the cost that each choice of a shared tensor adds to a level.
 
-    Shared tensors and shared weights have boundaries with layers only, so each is decided
-    separately. Ties go to the first choice, data parallelism.
+    Shared tensors have boundaries with layers only, so each is decided separately.
 
     Parameters
     ----------
-    given
-        The choices of shared nodes that are known already.
-    is_top
-        Whether it is H1, where a tensor may be all on one side.
+    above : (levels, nodes)
+    row : (layers,)
+
+    Returns
+    -------
+    (shared, choices)
+        Of the nodes of shared weights, too, where it means nothing.
     """
-    shared = workload.shared
-    if not shared:
-        return row
-    choice = [*_costs(workload, table, row, is_top=is_top).argmin(axis=1).tolist(), *row]
-    for node, column in (shared_weights(workload, choice) | dict(given)).items():
-        choice[node] = column
-    return tuple(choice)
-
-
-def _costs(
-    workload: Workload, table: CostTable, row: Sequence[int], *, is_top: bool = True
-) -> Integers:
-    """Return the cost that each choice of a shared node adds to a level: ``(shared, choices)``."""
-    shared = workload.shared
+    shared, every = workload.shared, np.arange(len(workload.choices))
     choice = np.concatenate([np.zeros(shared, np.intp), np.asarray(row, np.intp)])
-    costs: Integers = table.node[:shared].copy()
-    sources, targets = table.ends.T
-    leaving, entering = np.flatnonzero(sources < shared), np.flatnonzero(targets < shared)
-    np.add.at(costs, sources[leaving], table.edge[leaving, :, choice[targets[leaving]]])
-    np.add.at(costs, targets[entering], table.edge[entering, choice[sources[entering]], :])
-    below = np.isin(workload.choices, () if is_top else SIDES)
-    return np.where(workload.forbidden[:shared] | below, costs.max() + 1, costs)
+    rows = of_rows(above, len(workload.nodes))
+    nodes = np.arange(shared)
+    states = [*(block[:, :shared, None] for block in rows), every[None, None]]
+    own = np.broadcast_to(cost.node(workload, nodes[:, None], states)[-1], (shared, len(every)))
+    beside = (workload.ends < shared) & ~workload.is_weight_boundary[:, None]
+    boundaries, at = np.nonzero(beside)
+    here = [
+        np.where(at[:, None] == end, every, choice[workload.ends[boundaries, end], None])[None]
+        for end in range(2)
+    ]
+    edges = level_edges(cost, workload, rows, boundaries[:, None], here)
+    edges = np.broadcast_to(edges, (len(boundaries), len(every)))
+    largest = int(own.max(initial=0)) + len(boundaries) * int(edges.max(initial=0))
+    costs: Integers = own.astype(exact_dtype(largest))
+    np.add.at(costs, workload.ends[boundaries, at], edges)
+    # Below H1 no tensor is all on one side.
+    below = np.isin(workload.choices, SIDES if len(above) else ())
+    return np.where(workload.forbidden[:shared] | below, largest + 1, costs)
 
 
 def _over_all_levels(
@@ -182,24 +172,20 @@ def _level_by_level(
 ) -> list[dict[int, int]]:
     """Return the layouts of shared tensors that add least at each level, given those above."""
     levels: list[dict[int, int]] = []
-    left = {
-        node: [
-            workload.nodes[node].sizes[choice.axis] if rule and choice.axis else 0
-            for choice in filter(None, workload.choices_of_nodes[node])
-        ]
-        for node in workload.tensor_writers
-    }
+    tensors = list(workload.tensor_writers)
+    # What the levels above leave of the axis that each choice splits: (tensors, choices).
+    left = workload.split_sizes[:, tensors].T.copy()
     above: list[Sequence[int]] = []
     for number, row in enumerate(rows):
-        table = level_table(cost, workload, above)
-        costs = _costs(workload, table, row, is_top=not number).tolist()
-        level, parts = {}, rule.hierarchy.sizes[number] if rule else 1
-        for node, sizes in left.items():
-            fits = [n for n, size in enumerate(sizes) if not rule or rule.allows(size, parts)]
-            level[node] = min(fits, key=costs[node].__getitem__)
-            sizes[level[node]] //= parts
-        levels.append(level)
-        above.append(with_shared(workload, table, row, level, is_top=not number))
+        costs = _costs(workload, cost, above, row)[tensors]
+        parts = rule.hierarchy.sizes[number] if rule else 1
+        if rule:
+            allowed = rule.allows(left, parts).astype(bool)
+            costs = np.where(allowed, costs, costs.max(initial=0) + 1)
+        chosen = costs.argmin(axis=1)
+        left[np.arange(len(tensors)), chosen] //= parts
+        levels.append(dict(zip(tensors, chosen.tolist(), strict=True)))
+        above += rows_with_stored(workload, [row], levels[-1:])
     return levels
 
 
@@ -221,12 +207,9 @@ def _allowed_tensors(
     channel. Its cost at a level does not depend on its layouts above, so the levels that change
     from one to the other are those where that costs least.
     """
-    costs = []
-    above: list[Sequence[int]] = []
-    for row in rows:
-        table = level_table(cost, workload, above)
-        costs.append(_costs(workload, table, row).tolist())
-        above.append(with_shared(workload, table, row))
+    # Whatever the layouts above.
+    full = rows_with_stored(workload, rows, [{}] * len(rows))
+    costs = [_costs(workload, cost, full[:level], row).tolist() for level, row in enumerate(rows)]
     levels: list[dict[int, int]] = [{} for _ in rows]
     for node in workload.tensor_writers:
         by_batch, by_channel = workload.split_sizes[: len(PAPERS_CHOICES), node]

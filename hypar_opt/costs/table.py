@@ -102,8 +102,7 @@ class CostTable:
     @cached_property
     def is_chain(self) -> bool:
         """Whether each edge leads to the next layer: one chain, or several independent ones."""
-        sources, targets = self.ends.T
-        return bool((targets == sources + 1).all() and (np.diff(sources) > 0).all())
+        return are_chains(self.ends, self.layers)
 
     def chain_edges(self) -> Integers:
         """Return a chain's edges with zeros between chains, ``(layers - 1, choices, choices)``.
@@ -172,6 +171,14 @@ def side_by_side(tables: Sequence[CostTable]) -> CostTable:
 def exact_dtype(largest: int) -> type[np.int64 | np.object_]:
     """Return int64 if it holds the largest sum that can occur, else object (Python integers)."""
     return np.int64 if largest < 2**63 else np.object_
+
+
+def are_chains(ends: Sequence[tuple[int, int]] | NDArray[np.intp], nodes: int) -> bool:
+    """Return whether edges make one chain of nodes in their order, or several independent ones."""
+    if not len(ends) < nodes:
+        return False
+    sources, targets = np.reshape(ends, (-1, 2)).T
+    return bool((targets == sources + 1).all() and (np.diff(sources) > 0).all())
 
 
 def chain_ends(layers: int) -> NDArray[np.intp]:

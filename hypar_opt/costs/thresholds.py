@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import CostTable, Integers, exact_dtype, side_by_side
+from hypar_opt.costs.table import CostTable, Integers, are_chains, exact_dtype, side_by_side
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ class ThresholdTable:
     parts: int = 2
     unit: str = "bytes"
     resolution: int = 1
+
+    @cached_property
+    def is_chain(self) -> bool:
+        """Whether the layers are one chain, or several independent ones."""
+        return are_chains(self.ends, len(self.data))
 
     @cached_property
     def largest(self) -> int:

@@ -127,7 +127,7 @@ class TimeCost(ArrayCost):
     def _around_rings(
         self, rings: Rings, moved: Sequence[Integers], steps: Integers, parts: int
     ) -> list[Integers]:
-        """Return the time of reductions around rings, each with the topmost level it joins.
+        """Return the time of reductions around rings, by the bytes that cross the levels.
 
         Parameters
         ----------
@@ -142,7 +142,9 @@ class TimeCost(ArrayCost):
             pace, latency = self._rates_of(rings.link(stage))
             return self.charge(over_all, (pace, latency / parts), steps[here].astype(object))
 
-        return by_stage(levels, reduced, self.uncharged(len(moved)), rings.stages, charge)
+        return by_stage(
+            levels, reduced, self.uncharged(len(moved)), rings, charge, by_crossing=self.crossing
+        )
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return what is charged alike; nodes by the share of their bucket's latency, too."""

@@ -89,6 +89,7 @@ class Interconnect:
         # Kept, since all levels and placements share the few patterns.
         self._links: dict[tuple[Lane, ...], BisectionLink] = {}
         self._among: dict[tuple[int, int, int], BisectionLink] = {}
+        self._crossed: dict[tuple[MessagePattern, tuple[int, ...]], list[int]] = {}
 
     @property
     def levels(self) -> int:
@@ -233,6 +234,36 @@ class Interconnect:
             sum((times * link.latency for link, times in links), Fraction()),
             sum((times * link.hops for link, times in links), Fraction()) / sent,
         )
+
+    def crossing(
+        self, rounds: Sequence[MessageRound], digits: Sequence[int]
+    ) -> tuple[Fraction, ...]:
+        """Return the part of an exchange's bytes that crosses each digit.
+
+        Those of a message cross the first of the digits in which its two ends differ.
+
+        Parameters
+        ----------
+        digits
+            All in which any differ, that of the topmost level first.
+        """
+        parts = [Fraction()] * len(digits)
+        for lanes, times in rounds:
+            for pattern, share in lanes:
+                for number, messages in enumerate(self._crossing(pattern, tuple(digits))):
+                    parts[number] += times * share * Fraction(messages, self.accelerators)
+        return tuple(parts)
+
+    def _crossing(self, pattern: MessagePattern, digits: tuple[int, ...]) -> list[int]:
+        """Return how many messages of a pattern cross each digit."""
+        if (pattern, digits) not in self._crossed:
+            senders, receivers = np.arange(self.accelerators), self.receivers(pattern)
+            counts = self._crossed[pattern, digits] = []
+            for stride, parts in map(self.place, digits):
+                crosses = senders // stride % parts != receivers // stride % parts
+                counts.append(int(crosses.sum()))
+                senders, receivers = senders[~crosses], receivers[~crosses]
+        return self._crossed[pattern, digits]
 
     def receivers(self, pattern: MessagePattern) -> Indices:
         """Return the accelerator that every accelerator sends to in a pattern."""

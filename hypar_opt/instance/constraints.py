@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from hypar_opt.costs.compute import memory_load
 from hypar_opt.costs.states import parts_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
-from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument
+from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument, worded
 from hypar_opt.instance.least_loads import LeastLoads, Parts, one_more
 from hypar_opt.instance.pins import Pin
 from hypar_opt.sharding.weights import with_users
@@ -115,13 +114,12 @@ class ConstraintSet:
 
     def _completed(self, table: CostTable, above: Rows, way: Way | None) -> CostTable:
         least = np.zeros(table.node.shape, object)
-        completed = partial(self._loads.completed, loads=self.couple_layers)
         # Layers with the same splits above have the same loads below: computed once.
         split = parts_of(above, table.layers, table.choices, self._hierarchy).T
         for parts in {tuple(column) for column in split.tolist()}:
             here = np.all(split == np.array(parts, split.dtype), axis=1)
             for choice in range(table.choices):
-                least[here, choice] = completed(len(above), parts, choice, way)[here]
+                least[here, choice] = self._loads.completed(len(above), parts, choice, way)[here]
         allowed = least < self._loads.impossible
         return self._limited(table, allowed.astype(bool), least)
 
@@ -338,7 +336,7 @@ class ConstraintSet:
         if not self.any:
             return
         # These decide whether each layer has a plan, and whether a plan fits the memory.
-        least = self._loads.least(loads=self.couple_layers)
+        least = self._loads.least()
         for position, layer in enumerate(self._workload.nodes):
             if least[position] >= self._loads.impossible:
                 level = self._loads.first_infeasible_level(position)
@@ -347,9 +345,13 @@ class ConstraintSet:
                     for name in ("even", "runnable", "fix")
                     if getattr(self._constraints, name)
                 )
+                remedy = ""
+                if self._constraints.runnable and not self._constraints.fix:
+                    any_split = worded("runnable=False among the constraints", "--uneven")
+                    remedy = f"; {any_split} allows less than one of them in a part"
                 raise InfeasibleError(
                     f"{constraints}: no choice fits layer {layer.name!r} at H{level};"
-                    f" {_axes_of(layer, self._choices)}"
+                    f" {_axes_of(layer, self._choices)}{remedy}"
                 )
         # At least one layout of a shared tensor, by batch or by channel, has to be even; with three
         # choices it may be whole, which is always even.

@@ -45,7 +45,8 @@ class LeastLoads:
     Attributes
     ----------
     impossible
-        The load of a choice that no plan completes: more than that of any plan.
+        The load of a choice that no plan completes: more than that of any plan. Without a limit no
+        loads are compared, and all others are 0.
     """
 
     def __init__(self, problem: ProblemFields, workload: Workload) -> None:
@@ -69,10 +70,11 @@ class LeastLoads:
         self._alike = list(map(alike.index, alike))
         self._forbidden = workload.forbidden
         self._answers: dict[tuple[int, ...], NDArray[np.bool_]] = {}
-        self._least: dict[tuple[int, Parts, Way | None, bool], Integers] = {}
+        self._least: dict[tuple[int, Parts, Way | None], Integers] = {}
         self.start: Parts = (1,) * self._choices
         """The parts above the first level."""
-        self.impossible = 1 + sum(self.load(self.start).tolist())
+        self._limited = problem.constraints.memory is not None
+        self.impossible = 1 + (sum(self.load(self.start).tolist()) if self._limited else 0)
 
     def may(
         self, level: int, above: int, choice: int, stored: tuple[int, ...] = ()
@@ -127,51 +129,42 @@ class LeastLoads:
         )
         return memory_load(self._workload, same_for_all, self._problem)
 
-    def completed(
-        self, level: int, above: Parts, choice: int, way: Way | None = None, *, loads: bool = True
-    ) -> Integers:
-        """Return each layer's least load after a level's choice; `impossible` if there is none.
-
-        Parameters
-        ----------
-        loads
-            Whether loads are needed, and not only which choices are `impossible`.
-        """
-        least = self._after(level, above, choice, None, loads)
+    def completed(self, level: int, above: Parts, choice: int, way: Way | None = None) -> Integers:
+        """Return each layer's least load after a level's choice; `impossible` if there is none."""
+        least = self._after(level, above, choice, None)
         if way is not None:
-            least[self._tied] = self._after(level, above, choice, way, loads)
+            least[self._tied] = self._after(level, above, choice, way)
         return least
 
-    def least(self, way: Way | None = None, *, loads: bool = True) -> Integers:
+    def least(self, way: Way | None = None) -> Integers:
         """Return each layer's least load over all its choices."""
-        least = self._completed(0, self.start, None, loads)
+        least = self._completed(0, self.start, None)
         if way is not None:
             least = least.copy()
-            least[self._tied] = self._completed(0, self.start, way, loads)
+            least[self._tied] = self._completed(0, self.start, way)
         return least
 
-    def _completed(self, level: int, above: Parts, way: Way | None, loads: bool) -> Integers:
+    def _completed(self, level: int, above: Parts, way: Way | None) -> Integers:
         """Return the least loads of all layers, or in a way of those that it restricts."""
-        if not (loads or self._rule):
+        if not (self._limited or self._rule):
             above = self.start  # pins do not depend on how often a choice was made above
-        key = level, above, way, loads
+        key = level, above, way
         if key not in self._least:
             if level == self._levels:
-                load = self.load(above)
+                free = np.zeros(len(self._workload.nodes), np.int64)
+                load = self.load(above) if self._limited else free
                 self._least[key] = load if way is None else load[self._tied]
             else:
                 choices = range(self._choices)
-                after = [self._after(level, above, choice, way, loads) for choice in choices]
+                after = [self._after(level, above, choice, way) for choice in choices]
                 self._least[key] = np.stack(after).min(axis=0)
         return self._least[key]
 
-    def _after(
-        self, level: int, above: Parts, choice: int, way: Way | None, loads: bool
-    ) -> Integers:
+    def _after(self, level: int, above: Parts, choice: int, way: Way | None) -> Integers:
         more = one_more(above, choice, self._sizes[level])
         may = self.may(level, above[choice], choice, () if way is None else way[0])
         below = None if way is None else way[1:]
-        least = self._completed(level + 1, more, below, loads)
+        least = self._completed(level + 1, more, below)
         return np.where(may if way is None else may[self._tied], least, self.impossible)
 
     @cached_property

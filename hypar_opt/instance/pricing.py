@@ -99,7 +99,7 @@ def price_plans(
     boundaries = np.arange(len(workload.ends))
     sources, targets = ([states[:, :, ends]] for ends in workload.ends.T)
     every_node = np.arange(len(workload.nodes))[None]
-    nodes = cost.node(workload, every_node, [states])
+    nodes = cost.by_crossing.node(workload, every_node, [states])
     edges = cost.edge(workload, boundaries[None], sources, targets)
     levels = _summed(nodes, len(plans), len(workload.nodes))
     levels += _summed(edges, len(plans), len(boundaries))
@@ -238,12 +238,14 @@ def _check_choices(workload: Workload, rows: Rows) -> None:
     HyparError
         Naming the layer and its choice.
     """
-    forbidden, words = workload.forbidden[workload.shared :], workload.words[workload.shared :]
-    for row in rows:
-        for position, choice in enumerate(row):
-            if forbidden[position, choice]:
-                layer, word = workload.layers[position], words[position][choice]
-                raise HyparError(f"layer {layer.name!r}: {word} needs the reading executed")
+    forbidden = workload.forbidden[workload.shared :]
+    choices = np.array(rows, np.intp).reshape(-1, len(forbidden))
+    lacking = forbidden[np.arange(len(forbidden)), choices]
+    if lacking.any():
+        level, position = np.argwhere(lacking)[0]
+        layer, word = workload.layers[position], workload.words[workload.shared + position]
+        lacked = word[choices[level, position]]
+        raise HyparError(f"layer {layer.name!r}: {lacked} needs the reading executed")
 
 
 def with_layouts(plan: Plan) -> Plan:

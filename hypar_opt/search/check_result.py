@@ -5,12 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.shared_nodes import level_tables, with_shared
+from hypar_opt.costs.shared_nodes import level_tables
 from hypar_opt.errors import InputError, WrongClaimError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_table, total_cost
 from hypar_opt.plan.plan import json_number
-from hypar_opt.plan.stored_layouts import plan_tensors
+from hypar_opt.plan.stored_layouts import plan_tensors, rows_with_stored
 from hypar_opt.solvers.base import SolveResult, Status
 from hypar_opt.solvers.baselines import BASELINES
 
@@ -145,7 +145,7 @@ def _cheaper_level(plan: Plan, instance: Instance, row: Sequence[int]) -> str | 
     tables = level_tables(workload, instance.cost, rows, tensors)
     for level, (table, own) in enumerate(tables):
         # As the plan stores shared tensors, which is allowed.
-        other = with_shared(workload, table, row, tensors[level])
+        (other,) = rows_with_stored(workload, [row], [tensors[level]])
         if price_table(table, other) < price_table(table, own):
             # With the baseline at all levels below the choices above are completed, if at all.
             below = [row] * (plan.levels - level)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from simpy import Environment, Event
 from simpy.events import EventPriority
 
@@ -25,6 +26,25 @@ class Segment(NamedTuple):
     labels: tuple[int, ...]
 
 
+class NetworkState(NamedTuple):
+    """A network at an instant.
+
+    Parameters
+    ----------
+    messages
+        Those in flight, sent or to be delivered, and the routes of the former.
+    seconds
+        Until each of them is sent, at the present rates, or delivered.
+    busy, sent
+        The totals so far: seconds by group of links, and bytes by route.
+    """
+
+    messages: tuple[object, ...]
+    seconds: NDArray[np.float64]
+    busy: NDArray[np.float64]
+    sent: dict[int, float]
+
+
 class FlowNetwork:
     """The links of an array, and the messages in flight on them.
 
@@ -39,6 +59,8 @@ class FlowNetwork:
     ----------
     delivered
         Called with the messages that arrive together, in the order of their routes' numbers.
+    settled
+        Called when all messages of an instant have started, if some are in flight.
     record
         Whether to keep ``segments``.
     """
@@ -48,11 +70,13 @@ class FlowNetwork:
         env: Environment,
         routes: RouteTable,
         delivered: Callable[[list[int]], None],
+        settled: Callable[[], None] | None = None,
         *,
         record: bool = False,
     ) -> None:
         self._env = env
         self._delivered = delivered
+        self._settled = settled
         self._record = record
         self._routes = routes
         self._sent: defaultdict[int, float] = defaultdict(float)
@@ -66,7 +90,10 @@ class FlowNetwork:
         self._flow_routes, self._messages, self._labels = np.empty((3, 0), np.intp)
         self._left = np.empty(0)
         self._rates = NO_FLOWS
+        self._ends = np.empty(0)
         self._ending = np.empty(0, bool)
+        # Messages that were sent and have not arrived, by the event of their arrival.
+        self._arriving: dict[Event, float] = {}
         self._since = 0.0
         self._change_due = False
         self._next_end: Event | None = None
@@ -129,7 +156,10 @@ class FlowNetwork:
         if not len(self._left):
             return
         self._rates = self._routes.rates(self._flow_routes.tobytes())
-        ends = self._left / self._rates.rates
+        self._ends = ends = self._left / self._rates.rates
+        if self._settled is not None:
+            self._settled()
+            now = self._env.now
         seconds = float(ends.min())
         # Relative to the clock, not to the wait: rounding errors are of the clock's magnitude.
         # Decided here, since rounding could leave a flow some bytes when its time has come.
@@ -175,13 +205,39 @@ class FlowNetwork:
         # Messages of equal latency arrive together, in one event.
         for latency, messages in sorted(arriving.items()):
             if latency:
-                self._env.timeout(latency, messages).callbacks.append(self._arrive)
+                arrival = self._env.timeout(latency, messages)
+                arrival.callbacks.append(self._arrive)
+                self._arriving[arrival] = self._env.now + latency
             else:
                 self._delivered(messages)
 
     def _arrive(self, timer: Event) -> None:
         arrived: Any = timer.value
+        del self._arriving[timer]
         self._delivered(arrived)
+
+    def state(self) -> NetworkState:
+        """Return the state of the network, once an instant's messages have started."""
+        # In the order of messages: that of arrivals that meet may differ by rounding.
+        pending: list[tuple[Any, float]] = [
+            (event.value, at) for event, at in self._arriving.items()
+        ]
+        arriving = sorted(pending)
+        flows = self._flow_routes.tobytes(), self._messages.tobytes()
+        return NetworkState(
+            (*flows, *(tuple(messages) for messages, _ in arriving)),
+            np.append(self._ends, [at - self._env.now for _, at in arriving]),
+            self._busy.copy(),
+            dict(self._sent),
+        )
+
+    def repeat(self, before: NetworkState, times: int, seconds: float) -> None:
+        """Do again, so many times, what was done since the state before; it took so long in all."""
+        self._since += seconds
+        self._arriving = {event: at + seconds for event, at in self._arriving.items()}
+        self._busy += times * (self._busy - before.busy)
+        for route, moved in self._sent.items():
+            self._sent[route] = moved + times * (moved - before.sent.get(route, 0.0))
 
     def _advance(self, seconds: float) -> None:
         """Send bytes for an interval in which the rates have not changed."""

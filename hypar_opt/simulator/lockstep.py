@@ -65,6 +65,10 @@ class PatternRoutes(RouteTable):
         self._patterns: list[_Pattern] = []
         self._traffic: dict[tuple[int, Block], Traffic] = {}
 
+    @property
+    def class_of(self) -> Indices:
+        return np.zeros(self.interconnect.accelerators, np.intp)
+
     def pattern(self, pattern: MessagePattern) -> tuple[list[int], list[int]]:
         block = self.interconnect.block(pattern.digits)
         traffic = self.interconnect.traffic(pattern, block)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+import numpy as np
 from simpy import Environment, Event
 from simpy.events import ProcessGenerator
 
-from hypar_opt.simulator.flows import FlowNetwork
-from hypar_opt.simulator.rounds import BytesSent, TrafficPattern, in_rounds
+from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
+from hypar_opt.simulator.flows import FlowNetwork, NetworkState
+from hypar_opt.simulator.rounds import BytesSent, RepeatedRound, TrafficPattern, in_rounds
 from hypar_opt.simulator.routes import RouteTable
 from hypar_opt.simulator.tasks import ComputeTask, Task, predecessors, stream_count
 
@@ -40,6 +42,31 @@ class RepeatableEvent(Event):
         self.callbacks.pop()(self)
 
 
+class _State(NamedTuple):
+    """What decides how the rounds in a row go on.
+
+    Parameters
+    ----------
+    discrete
+        How many rounds the accelerators are apart, and what they await.
+    to_come
+        The rounds that the first accelerator has yet to begin.
+    """
+
+    in_a_row: RepeatedRound
+    discrete: tuple[object, ...]
+    network: NetworkState
+    now: float
+    to_come: int
+
+    def repeats(self, before: _State) -> bool:
+        """Return whether all is as before, but for rounding."""
+        if self.in_a_row is not before.in_a_row or self.discrete != before.discrete:
+            return False
+        apart = np.abs(self.network.seconds - before.network.seconds)
+        return bool(apart.max(initial=0.0) <= RELATIVE_TOLERANCE * self.now)
+
+
 class Machine:
     """The accelerators of an array, running a step.
 
@@ -56,15 +83,21 @@ class Machine:
         sends to itself.
     record
         Whether the network keeps its segments.
+    skip
+        Whether rounds that repeat those before are not run, but added.
     """
 
-    def __init__(self, tasks: Sequence[Task], routes: RouteTable, *, record: bool) -> None:
+    def __init__(
+        self, tasks: Sequence[Task], routes: RouteTable, *, record: bool, skip: bool = False
+    ) -> None:
         self.accelerators = routes.accelerators
         self.env = Environment()
         streams = stream_count(tasks)
         self._steps = in_rounds(tasks, routes, streams)
         # After the rounds, whose routes decide which links are alike.
-        self.network = FlowNetwork(self.env, routes, self._deliver, record=record)
+        self.network = FlowNetwork(
+            self.env, routes, self._deliver, self._settled if skip else None, record=record
+        )
         # The number of accelerator 0's stream: those of the others follow it.
         self._first_stream = [task.stream * self.accelerators for task in tasks]
         before = predecessors(tasks)
@@ -90,6 +123,13 @@ class Machine:
         self._awaited = [0 for _ in numbers]
         # Messages that arrived before their round had begun, by round and receiving stream.
         self._early: Counter[tuple[int, int]] = Counter()
+        # Of streams that exchange: their rounds in a row, and how many of these are to come.
+        self._in_a_row: dict[int, RepeatedRound] = {}
+        self._to_come = [0 for _ in numbers]
+        self._computing: set[Event] = set()
+        # A stream of the first accelerator that has just begun a round, and the state at the last.
+        self._begun: int | None = None
+        self._before: _State | None = None
 
     def run(self) -> None:
         """Run all tasks of all accelerators."""
@@ -112,7 +152,7 @@ class Machine:
         """Run an accelerator's tasks of one stream, as a SimPy process."""
         # Bound once: the loop runs for every message of the step.
         env, timeout, spans = self.env, self.env.timeout, self._spans[accelerator]
-        ready = self._ready[stream]
+        ready, to_come = self._ready[stream], self._to_come
         for _ in range(tasks):
             if not ready:
                 idle = self._idle[stream] = Event(env)
@@ -121,13 +161,19 @@ class Machine:
             step, start = self._steps[number], env.now
             if isinstance(step, ComputeTask):
                 own = step.of_groups
-                yield timeout(
-                    step.seconds if own is None else own[2 * accelerator >= self.accelerators]
-                )
+                seconds = step.seconds if own is None else own[2 * accelerator >= self.accelerators]
+                end = timeout(seconds)
+                self._computing.add(end)
+                yield end
+                self._computing.remove(end)
             else:
-                for lanes, times in step.rounds:
-                    for _ in range(times):
-                        yield self._send(stream, step.task, lanes)
+                for in_a_row in step.rounds:
+                    self._in_a_row[stream] = in_a_row
+                    to_come[stream] = in_a_row.times
+                    while to_come[stream]:
+                        to_come[stream] -= 1
+                        yield self._send(stream, step.task, in_a_row.lanes)
+                del self._in_a_row[stream]
             spans[number] = TaskSpan(number, start, env.now)
             self._let_start(accelerator, self._successors[number])
 
@@ -154,6 +200,8 @@ class Machine:
         # Tested first for emptiness: in lockstep no message is early, and this runs per message.
         if self._early:
             self._awaited[stream] -= self._early.pop((now, stream), 0)
+        if not stream % self.accelerators:
+            self._begun = stream
         message = stream
         for pattern, bytes_sent in lanes:
             if isinstance(bytes_sent, list):
@@ -180,3 +228,65 @@ class Machine:
             awaited[receiver] -= 1
             if not awaited[receiver]:
                 wakeups[receiver].trigger_now()
+
+    def _settled(self) -> None:
+        """Skip rounds that would repeat the last ones.
+
+        If all accelerators are in the same rounds in a row, and all is as it was when the first of
+        them began its last round, then all will be so again after the next ones.
+        """
+        first, self._begun = self._begun, None
+        if first is None:
+            return
+        own = slice(first, first + self.accelerators)
+        to_come, in_a_row = self._to_come[own], self._in_a_row[first]
+        runs = list(self._in_a_row.values())
+        before, self._before = self._before, None
+        alone = len(runs) == len(to_come) and all(run is in_a_row for run in runs)
+        if not alone or min(to_come) < 2:
+            return
+        network, now = self.network.state(), self.env.now
+        state = _State(
+            in_a_row,
+            (
+                [left - to_come[0] for left in to_come],
+                self._awaited[own],
+                {(at - self._round[first], to): n for (at, to), n in self._early.items()},
+                network.messages,
+            ),
+            network,
+            now,
+            to_come[0],
+        )
+        if before is None or not state.repeats(before):
+            self._before = state
+            return
+        period, rounds = now - before.now, before.to_come - state.to_come
+        times = (min(to_come) - 1) // rounds
+        ends = [at for at, _, _, event in self.env._queue if event in self._computing]
+        if ends:
+            # Up to the end of a computation, after which other messages may be sent.
+            times = min(times, int((min(ends) - now) / period) - 1)
+        if times > 0:
+            self._skip(
+                before, range(len(self._to_come))[own], times * rounds, times, times * period
+            )
+
+    def _skip(
+        self, before: _State, streams: range, rounds: int, times: int, seconds: float
+    ) -> None:
+        """Skip some rounds of the streams, in which the state before comes back so many times."""
+        for stream in streams:
+            self._to_come[stream] -= rounds
+            self._round[stream] += rounds
+        early = {(at + rounds, to): number for (at, to), number in self._early.items()}
+        self._early = Counter(early)
+        self.network.repeat(before.network, times, seconds)
+        # Computations end when they would have, and all that moves is later.
+        env = self.env
+        env._now += seconds
+        env._queue = [
+            entry if entry[-1] in self._computing else (entry[0] + seconds, *entry[1:])
+            for entry in env._queue
+        ]
+        heapify(env._queue)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from math import fsum
-from typing import TYPE_CHECKING
-
-import numpy as np
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task
 
@@ -38,6 +35,13 @@ class TrafficPattern:
     routes: list[int]
 
 
+class RepeatedRound(NamedTuple):
+    """Messages sent at once, of some patterns and so many bytes each, and how often in a row."""
+
+    lanes: Sequence[tuple[TrafficPattern, BytesSent]]
+    times: int
+
+
 @dataclass(frozen=True)
 class MessageRounds:
     """An exchange as rounds, in each of which every accelerator sends messages.
@@ -47,12 +51,11 @@ class MessageRounds:
     task
         The exchange's number among the step's tasks.
     rounds
-        One after the other: of the messages sent at once their pattern and their bytes, and how
-        often in a row.
+        One after the other.
     """
 
     task: int
-    rounds: Sequence[tuple[Sequence[tuple[TrafficPattern, BytesSent]], int]]
+    rounds: Sequence[RepeatedRound]
 
 
 def in_rounds(
@@ -74,7 +77,9 @@ def in_rounds(
             steps.append(task)
             continue
         rounds = [
-            ([(of(x.pattern), message_bytes(task, x, routes.interconnect)) for x in lanes], times)
+            RepeatedRound(
+                [(of(x.pattern), message_bytes(task, x, routes.interconnect)) for x in lanes], times
+            )
             for lanes, times in task.rounds
         ]
         steps.append(MessageRounds(number, rounds))
@@ -83,36 +88,22 @@ def in_rounds(
 
 def level_bytes(tasks: Sequence[Task], interconnect: Interconnect) -> list[float]:
     """Return the bytes that a step's messages move across each hierarchy level."""
+    moved = (task.bytes if isinstance(task, ExchangeTask) else 0 for task in tasks)
+    return by_level(tasks, moved, interconnect)
+
+
+def by_level(
+    tasks: Sequence[Task], amounts: Iterable[float], interconnect: Interconnect
+) -> list[float]:
+    """Return amounts of exchanges by hierarchy level: each by the bytes that cross the levels."""
     total = [0.0] * interconnect.levels
-    crossing = cache(partial(_messages_by_level, interconnect))
-    for task in tasks:
+    crossing = cache(interconnect.crossing)
+    for task, amount in zip(tasks, amounts, strict=True):
         if isinstance(task, ExchangeTask):
-            for lanes, times in task.rounds:
-                for lane in lanes:
-                    sent = message_bytes(task, lane, interconnect)
-                    moved = times * (fsum(sent) / len(sent) if isinstance(sent, list) else sent)
-                    by_level = crossing(task.levels, task.digits, lane.pattern)
-                    for level, count in by_level.items():
-                        total[level] += count * moved
+            parts = crossing(task.rounds, task.digits)
+            for level, part in zip(task.levels, parts, strict=True):
+                total[level] += amount * float(part)
     return total
-
-
-def _messages_by_level(
-    interconnect: Interconnect,
-    levels: tuple[int, ...],
-    digits: tuple[int, ...],
-    pattern: MessagePattern,
-) -> dict[int, int]:
-    """Return how many messages of a pattern cross each level; only the topmost one counts."""
-    senders, receivers = np.arange(interconnect.accelerators), interconnect.receivers(pattern)
-    counts = {}
-    # An exchange has its topmost level first.
-    for level, number in zip(levels, digits, strict=True):
-        stride, parts = interconnect.place(number)
-        crosses = senders // stride % parts != receivers // stride % parts
-        counts[level] = int(crosses.sum())
-        senders, receivers = senders[~crosses], receivers[~crosses]
-    return counts
 
 
 def message_bytes(exchange: ExchangeTask, lane: Lane, interconnect: Interconnect) -> BytesSent:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.hardware.interconnect import Interconnect
+from hypar_opt.simulator.classes import Classes, all_differ
 from hypar_opt.simulator.fairness import max_min_rates
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class RouteTable(ABC):
     Parameters
     ----------
     accelerators
-        The number whose messages are simulated: the array's, or one simulated for all.
+        The number whose messages are simulated: one of each class of the array's.
     """
 
     def __init__(self, interconnect: Interconnect, accelerators: int) -> None:
@@ -59,6 +60,11 @@ class RouteTable(ABC):
         self.channel_link = np.array(interconnect.channel_link, np.intp)
         self.rates = lru_cache(CACHED_PATTERNS)(self._solve)
         self.links_crossed = lru_cache(CACHED_PATTERNS)(self._links_crossed)
+
+    @property
+    @abstractmethod
+    def class_of(self) -> Indices:
+        """The number of the simulated accelerator that stands for each of the array's."""
 
     @abstractmethod
     def pattern(self, pattern: MessagePattern) -> tuple[list[int], list[int]]:
@@ -97,16 +103,27 @@ class RouteTable(ABC):
             Bytes, by route number.
         """
         longest = np.zeros(len(self.interconnect.links))
-        seconds = self.bytes_by_channel(sent) / self.capacities
+        seconds = self.bytes_by_channel(sent) / self.interconnect.float_capacities
         np.maximum.at(longest, self.channel_link, seconds)
         return longest
 
 
-class PairRoutes(RouteTable):
-    """One route per pair of accelerators that exchange messages."""
+class ClassRoutes(RouteTable):
+    """One route per class of accelerators and receiver, over classes of channels.
 
-    def __init__(self, interconnect: Interconnect) -> None:
-        super().__init__(interconnect, interconnect.accelerators)
+    Parameters
+    ----------
+    classes
+        Which accelerators are alike, in a step of the patterns that are sent; by default none.
+    """
+
+    def __init__(self, interconnect: Interconnect, classes: Classes | None = None) -> None:
+        self._classes = classes = classes or all_differ(interconnect)
+        self._firsts = classes.first
+        super().__init__(interconnect, len(self._firsts))
+        self._members = np.bincount(classes.accelerators)
+        self._channels = np.bincount(classes.channels)
+        self.capacities = self.capacities[np.unique(classes.channels, return_index=True)[1]]
         self._numbers: dict[tuple[int, int], int] = {}
         # The routes' channels, concatenated; and where each route's begin, and how many it has.
         self._channel = np.empty(0, np.intp)
@@ -114,15 +131,25 @@ class PairRoutes(RouteTable):
         self._first = np.empty(0, np.intp)
         self._lengths = np.empty(0, np.intp)
         self._latency = np.empty(0)
-        self._group_of_link = np.arange(len(interconnect.links))
+        # The first and the last channel of each link, and of each group of links.
+        ends = np.empty((2, len(interconnect.links)), np.intp)
+        for last, order in enumerate((slice(None, None, -1), slice(None))):
+            ends[last, self.channel_link[order]] = classes.channels[order]
+        self._of_group, group = np.unique(np.sort(ends, axis=0), axis=1, return_inverse=True)
+        self._group_of_link = group.reshape(-1)
+
+    @property
+    def class_of(self) -> Indices:
+        return self._classes.accelerators
 
     @property
     def group_of_link(self) -> Indices:
         return self._group_of_link
 
     def pattern(self, pattern: MessagePattern) -> tuple[list[int], list[int]]:
-        receivers = self.interconnect.receivers(pattern).tolist()
-        return receivers, self.numbers(list(enumerate(receivers)))
+        receivers = self.interconnect.receivers(pattern)[self._firsts]
+        pairs = list(zip(self._firsts.tolist(), receivers.tolist(), strict=True))
+        return self.class_of[receivers].tolist(), self.numbers(pairs)
 
     def number(self, source: int, target: int) -> int:
         """Return the number of the route between two accelerators."""
@@ -132,18 +159,23 @@ class PairRoutes(RouteTable):
         """Return the numbers of the routes between pairs of accelerators."""
         added = list(dict.fromkeys(pair for pair in pairs if pair not in self._numbers))
         if added:
-            self._add(self.interconnect.paths.traffic(*np.array(added).T))
+            senders, receivers = np.array(added).T
+            self._add(senders, self.interconnect.paths.traffic(senders, receivers))
             self._numbers |= zip(added, range(len(self._numbers), len(self._first)), strict=True)
         return [self._numbers[pair] for pair in pairs]
 
-    def _add(self, traffic: Traffic) -> None:
+    def _add(self, senders: Indices, traffic: Traffic) -> None:
+        """Add routes: what each channel of a class carries of the messages of a class."""
         order = np.argsort(traffic.message, kind="stable")
-        lengths = np.bincount(traffic.message, minlength=len(traffic.hops))
+        message, channel = traffic.message[order], self._classes.channels[traffic.channel[order]]
+        lengths = np.bincount(message, minlength=len(traffic.hops))
         latencies = np.array([float(latency) for latency in traffic.latencies])
+        sent = traffic.weight[order] * self._members[self.class_of[senders]][message]
+        over = self._channels[channel].astype(sent.dtype) * traffic.unit
         # Rounded once, as if they were fractions.
-        share = (traffic.weight[order] / traffic.unit).astype(np.float64)
+        share = (sent / over).astype(np.float64)
         first = len(self._channel) + np.cumsum(lengths) - lengths
-        self._channel = np.concatenate([self._channel, traffic.channel[order]])
+        self._channel = np.concatenate([self._channel, channel])
         self._share = np.concatenate([self._share, share])
         self._first = np.concatenate([self._first, first])
         self._lengths = np.concatenate([self._lengths, lengths])
@@ -153,7 +185,9 @@ class PairRoutes(RouteTable):
         by_route = np.array([sent.get(route, 0.0) for route in range(len(self._latency))])
         sent_by_entry = np.repeat(by_route, self._lengths)
         moved = sent_by_entry * self._share
-        return np.bincount(self._channel, moved, len(self.channel_link)).astype(np.float64)
+        by_class = np.bincount(self._channel, moved, len(self._channels)).astype(np.float64)
+        by_channel: NDArray[np.float64] = by_class[self._classes.channels]
+        return by_channel
 
     def _solve(self, flow_routes: bytes) -> FlowRates:
         routes = np.frombuffer(flow_routes, np.intp)
@@ -173,6 +207,6 @@ class PairRoutes(RouteTable):
         return self._crossed(self._channel[entries])
 
     def _crossed(self, channel: NDArray[Any]) -> NDArray[np.intp]:
-        crossed = np.zeros(len(self._group_of_link), bool)
-        crossed[self.channel_link[channel]] = True
-        return np.flatnonzero(crossed)
+        crossed = np.zeros(len(self._channels), bool)
+        crossed[channel] = True
+        return np.flatnonzero(crossed[self._of_group].any(axis=0))

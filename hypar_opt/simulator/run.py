@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.patterns import messages_in
+from hypar_opt.simulator.classes import alike
 from hypar_opt.simulator.flows import Segment
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine, TaskSpan
 from hypar_opt.simulator.rounds import level_bytes
-from hypar_opt.simulator.routes import PairRoutes, RouteTable
-from hypar_opt.simulator.tasks import GRADIENT_STREAM, ExchangeTask, Task
+from hypar_opt.simulator.routes import ClassRoutes, RouteTable
+from hypar_opt.simulator.tasks import GRADIENT_STREAM, ComputeTask, ExchangeTask, Task
 
 MAX_WORK = 10**9
-"""Upper bound on a step's computations and messages, times accelerators: minutes of simulation.
-An event may change the rates of all messages in flight, which are as many as the accelerators."""
+"""Upper bound on a step's computations and messages of accelerators that differ, times these: a
+minute or so. An event may change the rates of all messages in flight, which are as many."""
 
 _SECONDS_OF_WORK = 3e-8
 """The time of one of these, to estimate how long a refused step would take."""
@@ -71,7 +72,7 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
     """Simulate the tasks on every accelerator, with messages over the links.
 
     As long as all accelerators do the same at the same instants, one is simulated and stands for
-    them; otherwise all are, event by event.
+    them; otherwise one of each class that does, event by event.
 
     Parameters
     ----------
@@ -96,40 +97,54 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
     try:
         return _run(tasks, PatternRoutes(interconnect), record=record)
     except NotInLockstepError:
-        return run_by_events(tasks, interconnect, record=record)
+        patterns = (
+            lane.pattern
+            for task in tasks
+            if isinstance(task, ExchangeTask)
+            for round_ in task.rounds
+            for lane in round_.lanes
+        )
+        return _by_classes(tasks, ClassRoutes(interconnect, alike(interconnect, patterns)), record)
 
 
 def run_by_events(
     tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = False
 ) -> Measurements:
-    """Simulate all accelerators, each message as an event; `run` does so out of lockstep.
+    """Simulate all accelerators and all rounds, each message as an event."""
+    return _run(tasks, ClassRoutes(interconnect), record=record)
+
+
+def _by_classes(tasks: Sequence[Task], routes: ClassRoutes, record: bool) -> Measurements:
+    """Simulate an accelerator of each class, and of rounds that repeat themselves one.
 
     Raises
     ------
     RefusedError
         If the step is more work than `MAX_WORK`.
     """
-    accelerators = interconnect.accelerators
-    events = accelerators * sum(map(_rounds, tasks))
+    differ = routes.accelerators
+    # What a slow link delays gets around all classes, and comes back; then rounds are alike.
+    most = 2 * differ
+    events = differ * sum(_rounds(task, most if not record else None) for task in tasks)
     # The number of events follows from the tasks, so the step is refused before it is run.
-    if events * accelerators > MAX_WORK:
-        minutes = events * accelerators * _SECONDS_OF_WORK / 60
+    if events * differ > MAX_WORK:
+        minutes = events * differ * _SECONDS_OF_WORK / 60
         raise RefusedError(
-            f"the step is {events:,} computations and messages, about {minutes:,.0f} minutes, and"
-            f" at most {MAX_WORK // accelerators:,} of {accelerators:,} accelerators are simulated"
-            f" that do not run in lockstep; use {argument('collective', 'pairwise')} and"
+            f"the step is {events:,} computations and messages of {differ:,} accelerators that"
+            f" differ, about {minutes:,.0f} minutes, and at most {MAX_WORK // differ:,} are"
+            f" simulated; use {argument('collective', 'pairwise')} and"
             f" {argument('overlap', 'none')}, or fewer accelerators"
         )
-    return _run(tasks, PairRoutes(interconnect), record=record)
+    return _run(tasks, routes, record=record, skip=not record)
 
 
-def _run(tasks: Sequence[Task], routes: RouteTable, *, record: bool) -> Measurements:
+def _run(
+    tasks: Sequence[Task], routes: RouteTable, *, record: bool, skip: bool = False
+) -> Measurements:
     """Run the tasks on the table's accelerators, and measure all of the array's."""
-    machine = Machine(tasks, routes, record=record)
+    machine = Machine(tasks, routes, record=record, skip=skip)
     machine.run()
     interconnect, network = routes.interconnect, machine.network
-    # Each simulated accelerator stands for so many.
-    alike = interconnect.accelerators // routes.accelerators
     # The step's time is attributed to tasks on one accelerator, one that ends last: on another,
     # which waits for less or longer, they do not add up to the step.
     spans = [tuple(machine.spans(number)) for number in range(routes.accelerators)]
@@ -144,14 +159,25 @@ def _run(tasks: Sequence[Task], routes: RouteTable, *, record: bool) -> Measurem
         link_seconds_at_capacity=network.link_seconds_at_capacity,
         events=interconnect.accelerators * sum(map(_rounds, tasks)),
         in_lockstep=isinstance(routes, PatternRoutes),
-        spans=tuple(spans) * alike if record else (),
+        spans=tuple(spans[number] for number in routes.class_of.tolist()) if record else (),
         segments=network.segments if record else (),
     )
 
 
-def _rounds(task: Task) -> int:
-    """Return the computations or messages of every accelerator in a task."""
-    return messages_in(task.rounds) if isinstance(task, ExchangeTask) else 1
+def _rounds(task: Task, most: int | None = None) -> int:
+    """Return the computations or messages of every accelerator in a task.
+
+    Parameters
+    ----------
+    most
+        Of rounds in a row, so many are counted; None for all.
+    """
+    if isinstance(task, ComputeTask):
+        return 1
+    rounds = task.rounds
+    if most is not None:
+        rounds = tuple(many._replace(times=min(most, many.times)) for many in rounds)
+    return messages_in(rounds)
 
 
 def _task_seconds(tasks: Sequence[Task], spans: Sequence[TaskSpan]) -> tuple[float, ...]:

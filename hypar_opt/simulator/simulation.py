@@ -21,6 +21,7 @@ from hypar_opt.simulator.result import (
     StepEnergy,
     StepResult,
 )
+from hypar_opt.simulator.rounds import by_level
 from hypar_opt.simulator.run import Measurements, run
 from hypar_opt.simulator.spans import trace_of
 from hypar_opt.simulator.step import phases_of, program
@@ -94,7 +95,7 @@ def simulate_step(
         closed_form=in_sequence(tasks, array.interconnect),
         lower_bound=at_least(tasks, array.interconnect),
         layers=_layers(tasks, measured),
-        levels=_levels(tasks, measured),
+        levels=_levels(tasks, measured, array.interconnect),
         links=_links(measured, array.interconnect),
         bottleneck=_bottleneck(measured, array.interconnect),
         known_energy=_energy(
@@ -132,12 +133,11 @@ def _layers(tasks: Sequence[Task], measured: Measurements) -> tuple[LayerTime, .
     return tuple(LayerTime(*key, *seconds) for key, seconds in times.items())
 
 
-def _levels(tasks: Sequence[Task], measured: Measurements) -> tuple[LevelTraffic, ...]:
-    """Return the traffic of every level; a ring's seconds count for its topmost level."""
-    seconds = [0.0] * len(measured.level_bytes)
-    for task, task_seconds in zip(tasks, measured.task_seconds, strict=True):
-        if isinstance(task, ExchangeTask):
-            seconds[task.levels[0]] += task_seconds
+def _levels(
+    tasks: Sequence[Task], measured: Measurements, interconnect: Interconnect
+) -> tuple[LevelTraffic, ...]:
+    """Return the traffic of every level: a ring's seconds by the bytes that cross each."""
+    seconds = by_level(tasks, measured.task_seconds, interconnect)
     traffic = zip(measured.level_bytes, seconds, strict=True)
     return tuple(
         LevelTraffic(level, *bytes_and_seconds)

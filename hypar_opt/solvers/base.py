@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -99,10 +100,15 @@ class SolverOptions(Frozen):
 
     def given(self) -> set[str]:
         """Return the names of the options that differ from their defaults."""
-        default = SolverOptions()
+        default = _by_default()
         # Compared with the defaults, not recorded: an option given at its default changes nothing.
         named = set(vars(self)) - {"labels"}  # the search's own: names for what is exported
         return {name for name in named if getattr(self, name) != getattr(default, name)}
+
+
+@cache
+def _by_default() -> SolverOptions:
+    return SolverOptions()
 
 
 def flags(names: Iterable[str]) -> list[str]:

@@ -47,7 +47,7 @@ class DynamicProgramming(Solver):
     )
 
     def accepts(self, table: Table) -> str | None:
-        if isinstance(table, FactoredTable | ClassTable) or _is_chain(table):
+        if isinstance(table, FactoredTable | ClassTable) or table.is_chain:
             return None
         # Imported late, as below: a chain is solved without it.
         from hypar_opt.solvers.elimination.solve import refusal
@@ -61,7 +61,7 @@ class DynamicProgramming(Solver):
                 from hypar_opt.solvers.elimination.classes import solve_classes
 
                 return solve_classes(table, deadline)
-            if not isinstance(table, FactoredTable) and not _is_chain(table):
+            if not isinstance(table, FactoredTable) and not table.is_chain:
                 from hypar_opt.solvers.elimination.solve import solve
 
                 return solve(table, deadline)
@@ -75,15 +75,6 @@ class DynamicProgramming(Solver):
                     return _table(table, deadline)
         except NoAnswerError:
             return SolveResult(None, None, Status.NO_ANSWER, stopped_by=TIME_LIMIT)
-
-
-def _is_chain(table: CostTable | ThresholdTable) -> bool:
-    """Whether the layers are one chain, or several independent ones."""
-    layers = table.layers if isinstance(table, CostTable) else len(table.data)
-    if not len(table.ends) < layers:
-        return False
-    sources, targets = np.reshape(table.ends, (-1, 2)).T
-    return bool((targets == sources + 1).all() and (np.diff(sources) > 0).all())
 
 
 def _table(table: CostTable, deadline: Deadline) -> SolveResult:

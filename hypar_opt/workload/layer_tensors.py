@@ -81,8 +81,7 @@ class LayerTensors:
         return tuple(self.sizes[axis] for axis in axes if axis in self.sizes)
 
 
-@dataclass(frozen=True)
-class Boundary:
+class Boundary(NamedTuple):
     """The tensor on an edge between two positions in `Workload.nodes`."""
 
     source: int

@@ -104,5 +104,8 @@ def with_shared_tensors(
             alike[pooled] = tensors_of(node, node.maps(pooled), batch)
         nodes.append(replace(alike[pooled], name=f"output of {graph.names[source]}"))
     into = [Boundary(source, node, readers[source][0].shape) for source, node in through.items()]
-    out = [replace(edge, source=through.get(edge.source, edge.source)) for edge in edges]
+    out = [
+        edge._replace(source=through[edge.source]) if edge.source in through else edge
+        for edge in edges
+    ]
     return nodes, into + out

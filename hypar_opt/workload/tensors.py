@@ -122,7 +122,7 @@ class Workload:
         ]
         # Ends below zero count from the last shared node: the shift makes them positions too.
         boundaries += [
-            replace(edge, source=edge.source + shift, target=edge.target + shift) for edge in edges
+            edge._replace(source=edge.source + shift, target=edge.target + shift) for edge in edges
         ]
         # `CostTable.is_chain` and the chain solvers need a chain's edges in the order of its
         # layers.
@@ -201,15 +201,14 @@ class Workload:
     @derived
     def choices_of_nodes(self) -> tuple[tuple[Choice | None, ...], ...]:
         """The axis that each node splits under each choice; None for a choice that it lacks."""
-        found = []
+        found: list[tuple[Choice | None, ...]] = []
+        known: dict[tuple[Choice | None, ...], tuple[Choice | None, ...]] = {}
         for node in self.nodes:
             choices = choices_of_kind(node.operator.splits, self.choices)
-            found.append(
-                tuple(
-                    c if self.replicas or (c and (c.axis or c.word in SIDES)) else None
-                    for c in choices
-                )
+            own = tuple(
+                c if self.replicas or (c and (c.axis or c.word in SIDES)) else None for c in choices
             )
+            found.append(known.setdefault(own, own))
         return tuple(found)
 
     @derived

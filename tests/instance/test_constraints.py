@@ -134,22 +134,21 @@ def test_what_is_proven_infeasible_ends_with_4(
 
 def test_pins_alone_need_one_state_a_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """How often a choice was made above matters to even splits and memory, and not to pins."""
-    asked: list[tuple[int, ...]] = []
-    load = LeastLoads.load
+    kept: list[LeastLoads] = []
+    made = LeastLoads.__init__
 
-    def count(self: LeastLoads, parts: tuple[int, ...]) -> Any:
-        asked.append(parts)
-        return load(self, parts)
+    def keep(self: LeastLoads, *args: Any) -> None:
+        kept.append(self)
+        made(self, *args)
 
-    monkeypatch.setattr(LeastLoads, "load", count)
+    monkeypatch.setattr(LeastLoads, "__init__", keep)
     network = ho.load("lenet-c")
     arguments: Any = {"levels": 30, "choices": ("data", "model", "output"), "reading": "executed"}
     states = {}
     for constraints in ({"fix": ("fc1@H30=data",)}, {"fix": ("fc1@H30=data",), "even": True}):
-        asked.clear()
         problem = problem_of(network, **arguments, batch=2**30, constraints=constraints)
         with suppress(ho.errors.InfeasibleError):
             ConstraintSet(problem, workload_of(network, problem.batch, problem.choices))
-        states[len(constraints)] = len(set(asked))
-    # What nothing has split yet, whose load is the largest, and with 30 levels 496 ways to split.
-    assert states == {1: 1, 2: 497}
+        states[len(constraints)] = sum(level == 30 for level, *_ in kept[-1]._least)
+    # With 30 levels there are 496 ways to split.
+    assert states == {1: 1, 2: 496}

@@ -222,6 +222,21 @@ def test_a_hierarchical_all_reduce_saves_a_rings_latencies() -> None:
     assert rings["ring"] - rings["hierarchical"] == pytest.approx(saved, rel=1e-6)
 
 
+def test_levels_have_the_time_of_the_bytes_that_cross_them() -> None:
+    """Of a ring of 16 two messages cross H1 and H2 each, four H3, and eight H4."""
+    link = {"bandwidth": "64 B/s", "latency": "2 ms"}
+    nodes = {"kind": "nodes", "nodes": 4, "per_node": 4, "link": link, "fabric": link}
+    found = array(nodes, operations="1e30 op/s", dram_bandwidth="1e30 B/s")
+    found = found.model_copy(update={"collective": "ring"})
+    plan = ho.solve(one_layer(), solver="data", array=found, batch=16, cost="time")
+    step = ho.simulate(plan)
+    parts = [2 / 16, 2 / 16, 4 / 16, 8 / 16]
+    assert [level.seconds / step.seconds for level in step.levels] == pytest.approx(parts)
+    total = plan.cost.total
+    assert [float(charged / total) for charged in plan.cost.per_level] == pytest.approx(parts)
+    assert sum(plan.cost.per_level) == total
+
+
 def of_nodes(collective: str) -> Array:
     """Eight nodes of eight, as in the findings: its links never limit."""
     link = {"bandwidth": "1e6 TB/s", "latency": "1 us"}

@@ -15,7 +15,7 @@ from simpy import Environment
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.fairness import max_min_rates
 from hypar_opt.simulator.flows import FlowNetwork, Segment
-from hypar_opt.simulator.routes import PairRoutes
+from hypar_opt.simulator.routes import ClassRoutes
 from tests.simulator import random_interconnects, wired
 
 Message = tuple[float, int, int, float]
@@ -39,7 +39,7 @@ def sent(interconnect: Interconnect, messages: Sequence[Message]) -> Sent:
         for message in those:
             arrivals[message] = env.now
 
-    routes = PairRoutes(interconnect)
+    routes = ClassRoutes(interconnect)
     network = FlowNetwork(env, routes, delivered, record=True)
 
     def send(message: int) -> Any:

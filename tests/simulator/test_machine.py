@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from fractions import Fraction
 
 import networkx as nx
@@ -249,4 +248,5 @@ def test_the_same_step_runs_the_same_again(step: tuple[list[Task], Interconnect]
     tasks, interconnect = step
     first = run(tasks, interconnect, record=True)
     assert run(tasks, interconnect, record=True) == first
-    assert run(tasks, interconnect) == replace(first, spans=(), segments=())
+    # Unrecorded, rounds that repeat are added, not run: the same but for rounding.
+    assert run(tasks, interconnect).seconds == pytest.approx(first.seconds, rel=1e-12)

@@ -87,7 +87,7 @@ def _draw_bytes(axes: Axes, pieces: Sequence[BatchRange]) -> None:
     batches, least, data = [], [], []
     for piece in pieces:
         own = range(piece.first, piece.last + 1, piece.every)
-        for batch in sorted({piece.first, piece.last, *between.intersection(own)}):
+        for batch in sorted({piece.first, piece.last, *filter(own.__contains__, between)}):
             batches.append(batch)
             least.append(float(piece.bytes_at(batch)))
             data.append(float(piece.data_parallel_bytes_at(batch)))

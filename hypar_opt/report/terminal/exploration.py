@@ -108,7 +108,7 @@ def _title(exploration: Exploration) -> str:
     array = f" on {exploration.array}" if exploration.array else ""
     return (
         f"{plan.network.name}{array}: batch {plan.batch}, reading {plan.cost.reading},"
-        f" {exploration.values.size:,} plans{plan.constraints.within} by {exploration.objective},"
+        f" {exploration.values.size:,} plans by {exploration.objective}{plan.constraints.within},"
         f" free: {exploration.free}"
     )
 

@@ -21,14 +21,13 @@ from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network, named, zoo_name
 from hypar_opt.models import names as network_names
 from hypar_opt.plan.arguments import hierarchy_of, problem_of
+from hypar_opt.plan.problem import Problem
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.simulator.streams import OVERLAPS
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.studies.sweep.case import (
     CHOICES,
-    PAPERS,
     Case,
-    levels_at,
     network_of,
     on,
     place_of,
@@ -42,6 +41,7 @@ Networks = Annotated[
     Names, BeforeValidator(lambda value: (value,) if value in ("all", "paper") else value)
 ]
 Level = Annotated[int, Strict(), Field(ge=1, le=arrays.MAX_LEVELS)]
+Count = Annotated[int, Strict()]
 Value = TypeVar("Value")
 
 
@@ -54,7 +54,10 @@ class SweepSpec(Document):
     networks: Networks
     """Names of the zoo, ``all``, or paths relative to the sweep file."""
     batches: Annotated[tuple[Size, ...], Field(min_length=1)] = (256,)
-    element_bytes: Annotated[tuple[Annotated[int, Strict()], ...], Field(min_length=1)] = (4,)
+    element_bytes: Annotated[tuple[Annotated[int, Strict()], ...], Field(min_length=1)] | None = (
+        None
+    )
+    """Default, as of choices and costs: what `hypar_opt.plan.arguments.problem_of` decides."""
     levels: Annotated[tuple[Level, ...], Field(min_length=1)] | None = None
     """Hierarchy levels of the paper's arrays; other arrays have fixed levels."""
     arrays: Names | None = None
@@ -63,9 +66,9 @@ class SweepSpec(Document):
     """In place of arrays: the parts of levels, as ``[6, 8]``, on which plans are only priced."""
     whole_levels: Annotated[bool, Strict()] = False
     """Whether levels of ``hierarchies`` stay whole, in place of their prime factors."""
-    choices: Names = (PAPERS,)
+    choices: Names | None = None
     """The parallelisms that a layer may use, as on the command line."""
-    costs: Names = ("bytes",)
+    costs: Names | None = None
     """The objectives."""
     solvers: Names = ("dp",)
     """A name, or a name and a search: ``dp joint``."""
@@ -98,34 +101,41 @@ def read_spec(path: str | Path) -> list[Case]:
     # Validated already; resolved only to refuse values listed twice.
     axis("batches", spec.batches, str)
     sizes = list(map(str, ELEMENT_BYTES))
-    axis("element_bytes", spec.element_bytes, lambda size: _known_name("element size", size, sizes))
+    axis(
+        "element_bytes",
+        spec.element_bytes or (),
+        lambda size: _known_name("element size", size, sizes),
+    )
     axis("levels", spec.levels or (), str)
     places = _hierarchies(spec, file) or axis("arrays", *_arrays(spec, folder))
-    costs = names("costs", spec.costs, "cost", COSTS)
+    # None where each network and array decides.
+    costs: list[str | None] = [*names("costs", spec.costs or (), "cost", COSTS)] or [None]
     solvers = axis("solvers", spec.solvers, _solver)
-    choices = axis("choices", spec.choices, _choices)
+    choices: list[str | None] = [*axis("choices", spec.choices or (), _choices)] or [None]
     overlaps: list[str | None] = [None]
     if spec.simulate:
         overlaps = [*names("overlap", spec.overlap or ("none",), "overlap", OVERLAPS)]
     elif spec.overlap is not None:
         problem = "is of simulated steps; leave it out, or simulate = false"
         raise InputError(problem, where="overlap", file=file)
-    readings = names("readings", spec.readings or (), "reading", READINGS)
-    # The default reading depends on array and network, so it is not an axis of the product.
-    by_case = {
-        (network, array): readings or [_default_reading(network, array)]
+    known: list[str | None] = [*names("readings", spec.readings or (), "reading", READINGS)]
+    stated = {
+        (network, array): [_stated(network, array, reading) for reading in known or [None]]
         for network in networks
         for array in places
     }
     return [
-        Case(network, array, batch, size, split, cost, solver, search, overlap, reading)
+        Case(
+            *(network, array, batch, size or own.element_bytes, split or ",".join(own.choices)),
+            *(cost or own.cost, solver, search, overlap, own.reading),
+        )
         for network, batch, size, array, split, cost, (solver, search), overlap in (
             itertools.product(
-                *(networks, spec.batches, spec.element_bytes, places),
+                *(networks, spec.batches, spec.element_bytes or [None], places),
                 *(choices, costs, solvers, overlaps),
             )
         )
-        for reading in by_case[network, array]
+        for own in stated[network, array]
     ]
 
 
@@ -148,13 +158,11 @@ def _axis(
     return values
 
 
-def _default_reading(network: str, array: str) -> str:
-    # As in `solve`: by the array's digest, since names are not unique.
-    described, place = network_of(network), place_of(array)
-    # The batch does not matter, but levels of other than two parts have to divide it.
-    asked = on(place)
-    asked["batch"] = levels_at(place).accelerators
-    return problem_of(described, **asked).reading
+def _stated(network: str, array: str, reading: str | None) -> Problem:
+    """Return the problem of a network on an array with what `solve` decides by itself."""
+    asked = on(place_of(array))
+    asked["reading"] = reading
+    return problem_of(network_of(network), **asked)
 
 
 def _hierarchies(spec: SweepSpec, file: str) -> list[str]:

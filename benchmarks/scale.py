@@ -1,0 +1,129 @@
+"""Growth: rings of 1,024 accelerators, trees of 65,536, chains of 10^5 layers, a thousand blocks.
+
+Ratios of the processor's seconds in one run, and the seconds beside them:
+
+* VGG-A's step around rings on 1,024 accelerators against 64: nodes of eight, which have eight
+  classes of accelerators however many nodes there are (at most 4), and a square torus (at most 32:
+  16 times the accelerators, whose rounds are four times as many);
+* a step between pairs on an H tree of 65,536 against 4,096 (at most 24: 16 times the accelerators);
+* the exponent in layers of solving and pricing a chain by ``dp``, at four levels: from 10^3 to 10^5
+  (at most 1.1);
+* 1,000 equal blocks against 100, three choices at four levels (at most 10);
+* a whole call of VGG-E and of LLaMA-70B, two choices at four levels, against the kernel, dynamic
+  programming on the table alone (VGG-E at most 20).
+
+Layers and blocks are of networks that no call has had before: the tensors of small ones are kept.
+``benchmarks.answers`` has three choices against two on 1,000 blocks, and ``benchmarks.simulator``
+the simulator's engine against bare events.
+"""
+
+from __future__ import annotations
+
+import sys
+from math import log10
+from random import Random
+
+import hypar_opt as ho
+from benchmarks.answers import cpu_seconds
+from benchmarks.graphs import DP, OPTIONS, gpt
+from benchmarks.measure import judged, ratio
+from benchmarks.simulator import step_on
+from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.arrays import load
+from hypar_opt.instance.instance import Instance
+from hypar_opt.models import find_network
+from hypar_opt.plan.problem import Problem
+from hypar_opt.simulator.run import run
+from hypar_opt.simulator.step import program
+from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.tensors import workload_of
+
+
+def around_rings(preset: str, **topology: object) -> float:
+    """Return the seconds of a step of VGG-A around rings on a preset of another size."""
+    table = load(preset).description() | {"collective": "ring"}
+    table["topology"] |= topology
+    array = Array.model_validate(table)
+    plan = ho.solve("vgg-a", array=array, batch=16 * array.interconnect.accelerators)
+    tasks = program(plan, workload_of(ho.load("vgg-a"), plan.batch), array)
+    taken, measured = cpu_seconds(lambda: run(tasks, array.interconnect))
+    print(f"{measured.events:,} computations and messages: {taken:.2f} s")
+    return taken
+
+
+def rings() -> bool:
+    around_rings("h100-8x8", nodes=2)  # warm up
+    nodes = around_rings("h100-8x8", nodes=128) / around_rings("h100-8x8", nodes=8)
+    missed = judged("rings through 128 nodes of 8 against 8 of 8", nodes, 4)
+    few, many = (around_rings("hmc-torus-16", shape=[side, side]) for side in (8, 32))
+    return missed | judged("rings on a torus of 32 x 32 against 8 x 8", many / few, 32)
+
+
+def trees() -> bool:
+    taken = []
+    for accelerators in (4096, 65536):
+        tasks, wires = step_on("htree", accelerators)
+        interconnect = wires()
+        taken.append(cpu_seconds(lambda: run(tasks, interconnect))[0])  # noqa: B023
+    print(f"an H tree of 65,536: {taken[1]:.2f} s")
+    return judged("an H tree of 65,536 against 4,096", taken[1] / taken[0], 24)
+
+
+def chain(layers: int, seed: int) -> ho.Network:
+    """Return a chain of fully-connected layers of a few sizes, in random order."""
+    random = Random(seed)
+    units = random.choices([16, 32, 64, 128, 256, 512], k=layers)
+    rows = [{"name": f"fc{n}", "kind": "fc", "units": size} for n, size in enumerate(units)]
+    table = {"schema": "hypar-opt/network/2", "name": "chain", "input": {"features": 64}}
+    return ho.Network.model_validate(table | {"layer": rows})
+
+
+def in_layers() -> bool:
+    seconds = []
+    for layers in (10**3, 10**4, 10**5):
+        networks = [chain(layers, seed) for seed in range(10**5 // layers)]
+        taken, _ = cpu_seconds(
+            lambda: [ho.solve(network, solver="dp") for network in networks]  # noqa: B023
+        )
+        seconds.append(taken / len(networks))
+        print(f"{layers:,} layers: {seconds[-1] / layers * 1e6:.0f} us each", flush=True)
+    return judged("exponent in layers", log10(seconds[2] / seconds[0]) / 2, 1.1)
+
+
+def blocks() -> bool:
+    asked = {"choices": CHOICES, "reading": "executed", "search": "joint"}
+    taken = []
+    for count in (100, 1000):
+        network = gpt(count)
+        ho.solve(gpt(count + 1), **asked)  # type: ignore[arg-type]
+        taken.append(cpu_seconds(lambda: ho.solve(network, **asked))[0])  # type: ignore[arg-type] # noqa: B023
+    print(f"1,000 blocks, three choices: {taken[1]:.2f} s")
+    return judged("1,000 blocks against 100", taken[1] / taken[0], 10)
+
+
+def calls() -> bool:
+    missed = False
+    for name, goal in (("vgg-e", 20.0), ("llama-70b", None)):
+        network = find_network(name)
+        instance = Instance(network, Problem(batch=256, levels=4))
+        table = instance.cost.thresholds(instance.workload, 4)
+        assert table is not None
+        value = ratio(
+            lambda: ho.solve(network, search="joint"),  # noqa: B023
+            lambda: DP.solve(table, OPTIONS),  # noqa: B023
+            100,
+        )
+        if goal is None:
+            print(f"{name}, a call against the kernel: ratio {value:.3g}")
+        else:
+            missed |= judged(f"{name}, a call against the kernel", value, goal)
+    return missed
+
+
+def main() -> None:
+    missed = [rings(), trees(), in_layers(), blocks(), calls()]
+    sys.exit(any(missed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Accelerators that are alike: those of a class do the same at the same instants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.interconnect import Interconnect
+    from hypar_opt.hardware.patterns import MessagePattern
+    from hypar_opt.hardware.traffic import Indices
+
+_Colours = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """Which accelerators, and which channels, are alike.
+
+    Parameters
+    ----------
+    accelerators : (accelerators,)
+        The number of each accelerator's class, in the order of their first members.
+    channels : (channels,)
+        The number of each channel's class.
+    """
+
+    accelerators: Indices
+    channels: Indices
+
+    @property
+    def first(self) -> Indices:
+        """The first accelerator of each class."""
+        return np.unique(self.accelerators, return_index=True)[1]
+
+
+def all_differ(interconnect: Interconnect) -> Classes:
+    """Return classes of one accelerator, and of one channel, each."""
+    return Classes(np.arange(interconnect.accelerators), np.arange(len(interconnect.channel_link)))
+
+
+def alike(interconnect: Interconnect, patterns: Iterable[MessagePattern]) -> Classes:
+    """Return the classes of a step that sends messages of some patterns only.
+
+    Two accelerators are alike if, in each pattern, they send to and receive from accelerators that
+    are alike, in messages of one latency over channels that are alike. Two channels are alike if
+    they have one capacity, and as many messages of each kind cross them in equal shares. So those
+    that are alike at an instant are so at the next, whatever the order of the patterns: one
+    accelerator's run is that of its class.
+
+    Colours start equal and are refined until they differ no more: the coarsest equitable partition.
+
+    Source: B. Weisfeiler, A. Leman, "The reduction of a graph to canonical form", 1968.
+    """
+    distinct = enumerate(dict.fromkeys(patterns))
+    kinds = [_Messages.of(interconnect, pattern, number) for number, pattern in distinct]
+    accelerators = np.zeros(interconnect.accelerators, np.uint64)
+    channels = _mixed(interconnect.float_capacities.view(np.uint64))
+    counts = 0, 0
+    while True:
+        seen, crossed = np.zeros_like(accelerators), np.zeros_like(channels)
+        for kind in kinds:
+            sent = _mixed(kind.colours(accelerators, channels))
+            seen += sent + _mixed(sent[kind.senders])
+            np.add.at(crossed, kind.channel, _mixed(sent[kind.message] + kind.weight))
+            # Twice as far each time: around a ring, in few passes.
+            kind.onward = kind.onward[kind.onward]
+        accelerators = _mixed(_mixed(accelerators) + seen)
+        channels = _mixed(_mixed(channels) + crossed)
+        before, counts = counts, (len(np.unique(accelerators)), len(np.unique(channels)))
+        if counts == before:
+            return Classes(_numbered(accelerators), _numbered(channels))
+
+
+@dataclass(eq=False)
+class _Messages:
+    """The messages of a pattern, one from each accelerator.
+
+    Parameters
+    ----------
+    own : (accelerators,)
+        The colours of what does not change: the pattern, and the latency.
+    senders, receivers : (accelerators,)
+        Who sends to each accelerator, and receives from it.
+    onward : (accelerators,)
+        Where each accelerator's message gets to, passed on and on.
+    message, channel, weight : (entries,)
+        Of each channel that a message crosses.
+    """
+
+    own: _Colours
+    senders: Indices
+    receivers: Indices
+    onward: Indices
+    message: Indices
+    channel: Indices
+    weight: _Colours
+
+    @classmethod
+    def of(cls, interconnect: Interconnect, pattern: MessagePattern, number: int) -> _Messages:
+        traffic, receivers = interconnect.traffic(pattern), interconnect.receivers(pattern)
+        latencies = np.array([float(latency) for latency in traffic.latencies])
+        share = (traffic.weight / traffic.unit).astype(np.float64)
+        return cls(
+            own=_mixed(latencies.view(np.uint64) + np.uint64(number))[traffic.latency],
+            senders=np.argsort(receivers),
+            receivers=receivers,
+            onward=receivers,
+            message=traffic.message,
+            channel=traffic.channel,
+            weight=_mixed(share.view(np.uint64)),
+        )
+
+    def colours(self, accelerators: _Colours, channels: _Colours) -> _Colours:
+        """Return the messages' colours, given those of accelerators and channels."""
+        ends = _mixed(accelerators[self.receivers]) + accelerators[self.onward]
+        colours = self.own + accelerators + _mixed(ends)
+        np.add.at(colours, self.message, _mixed(channels[self.channel] + self.weight))
+        return colours
+
+
+def _mixed(colours: NDArray[Any]) -> _Colours:
+    """Return other colours, equal where these are: of 64 bits, so that no two sums of them meet.
+
+    Source: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", 2014.
+    """
+    mixed: _Colours = colours + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ mixed >> np.uint64(31)
+
+
+def _numbered(colours: _Colours) -> Indices:
+    """Return the number of each colour, in the order of first appearance."""
+    _, first, number = np.unique(colours, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[number]
