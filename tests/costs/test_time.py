@@ -197,7 +197,7 @@ def test_joint_is_brute_force_over_every_plan_that_fits(
         asked["choices"] = PAPERS_CHOICES
     sizes = workload_of(network, asked["batch"], asked["choices"])
     limits = st.none() | st.integers(1, 4 * asked["element_bytes"] * sizes.elements)
-    asked["constraints"] = {"memory": data.draw(limits), "optimizer": "adam"}
+    asked["constraints"] |= {"memory": data.draw(limits), "optimizer": "adam"}
     problem = problem_of(cost=cost, **asked)
     charged = COSTS[cost].from_problem(problem, sizes)
     plans = every_plan(len(network.layers), problem.levels, len(sizes.choices))

@@ -41,6 +41,7 @@ def asked_of_arrays(draw: st.DrawFn, most_levels: int = 3) -> Asked:
         "element_bytes": draw(st.sampled_from([1, 2, 4])),
         "inference": draw(st.booleans()),
         "choices": CHOICES[: 2 + third],
+        "constraints": {"runnable": False},
     }
 
 
@@ -56,7 +57,7 @@ def plans(draw: st.DrawFn, cost: str) -> ho.Plan:
 
 def plan_with(rows: list[tuple[int, ...]], network: Any, **asked: Any) -> ho.Plan:
     """Write down a plan that nobody searched for."""
-    problem = ho.solve(network, solver="data", constraints={"runnable": False}, **asked)
+    problem = ho.solve(network, solver="data", **asked)
     return plan_of(problem, words_of(rows, problem.words), bound=0, considered=1)
 
 

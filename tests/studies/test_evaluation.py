@@ -99,7 +99,7 @@ def test_the_closed_form_is_what_the_cost_charges(plan: ho.Plan) -> None:
 def test_contenders_are_the_best_plans_simulated(
     network: ho.Network, asked: Asked, cost: str, number: int
 ) -> None:
-    plan = ho.solve(network, cost=cost, constraints={"runnable": False}, **asked)
+    plan = ho.solve(network, cost=cost, **asked)
     best, found = ho.best_plans(plan, number), contenders(plan, number)
     ranked = [each.parallelism for each in best]
     own = [] if plan.parallelism in ranked else [plan.parallelism]  # it is simulated as well
