@@ -128,10 +128,11 @@ def _by_classes(tasks: Sequence[Task], routes: ClassRoutes, record: bool) -> Mea
     events = differ * sum(_rounds(task, most if not record else None) for task in tasks)
     # The number of events follows from the tasks, so the step is refused before it is run.
     if events * differ > MAX_WORK:
-        minutes = events * differ * _SECONDS_OF_WORK / 60
+        minutes = round(events * differ * _SECONDS_OF_WORK / 60)
+        long = f"{minutes:,} minutes" if minutes > 1 else "a minute"
         raise RefusedError(
             f"the step is {events:,} computations and messages of {differ:,} accelerators that"
-            f" differ, about {minutes:,.0f} minutes, and at most {MAX_WORK // differ:,} are"
+            f" differ, about {long}, and at most {MAX_WORK // differ:,} are"
             f" simulated; use {argument('collective', 'pairwise')} and"
             f" {argument('overlap', 'none')}, or fewer accelerators"
         )

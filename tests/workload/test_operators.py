@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,11 @@ def written_out(
         edge[:, 0, 2] = edge[:, 2, 2] = 2 * forward * boundary
         edge[:, 2, 0] = (forward + backward) * boundary
     edge[:, 0, 1] = row["dp-mp"] * (forward + backward) * boundary
+    if reading == "executed":
+        # An image and a channel in the same half stay.
+        for number, (images, channels, *extent) in enumerate(b.shape for b in workload.boundaries):
+            moved = images // 2 * -(-channels // 2) + -(-images // 2) * (channels // 2)
+            edge[number, 0, 1] = 4 * (forward + backward) * moved * prod(extent)
     edge[:, 1, 1] = row["mp-mp"] * backward * boundary
     edge[:, 1, 0] = row["mp-dp"] * backward * boundary
     return node, edge
