@@ -26,8 +26,8 @@ SHARDING = (
     Mutant(
         "scattered always by channel",
         _CONVERSIONS,
-        "return target if is_split(target) else BATCH",
-        'return target if is_split(target) else "channel"',
+        "target not in SIDES else BATCH",
+        'target not in SIDES else "channel"',
         ("sharding/test_program",),
     ),
     Mutant(
