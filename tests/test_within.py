@@ -116,7 +116,7 @@ def test_the_page_says_within_what(search: str) -> None:
 
 def test_an_exploration_says_within_what(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explore", "lenet-c", "--free", "H1", "--fix", "fc1@H2=data"]) == 0
-    assert "plans with --fix fc1@H2=data by bytes" in capsys.readouterr().out
+    assert "plans by bytes with --fix fc1@H2=data" in capsys.readouterr().out
 
 
 def test_many_pins_are_counted() -> None:

@@ -26,6 +26,7 @@ from hypar_opt.results import Displayed, Results
 from hypar_opt.studies.alternatives import Alternative, BestPlans
 from hypar_opt.studies.pareto import ParetoFront
 from hypar_opt.studies.sweep import SweepResult, sweep
+from tests.public import subclasses
 from tests.strategies.networks import graph_networks
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -149,6 +150,7 @@ def results() -> list[Any]:
         ho.best_plans(own, 3),
         ho.compare([hostile], ["hmc-htree-4"], batches=[8]),
         ho.solve_many(hostile, batch=[4, 8], levels=[1, 2]),
+        ho.solve_all_batches(hostile, hi=9, levels=2),
         fronts,
         fronts[0],
         swept,
@@ -175,12 +177,7 @@ def test_each_result_is_one_short_line() -> None:
 def test_every_public_result_shows_itself_and_is_documented() -> None:
     """The pages of the interface have all of them, and each is tried above."""
 
-    def kinds(of: type[Any]) -> set[type[Any]]:
-        below: list[type[Any]] = of.__subclasses__()
-        return {*below, *(kind for own in below for kind in kinds(own))}
-
-    shown = {kind for kind in kinds(Displayed) if kind.__module__.startswith("hypar_opt")}
-    shown -= {Results}
+    shown = subclasses(Displayed) - {Displayed, Results}
     assert shown == {type(result) for result in results()}
     pages = "\n".join(page.read_text() for page in DOCS.glob("*.md"))
     classes = {name.rpartition(".")[2] for name in re.findall(r"autoclass:: (\S+)", pages)}

@@ -194,7 +194,7 @@ def test_many_accelerators_that_are_not_in_lockstep_are_refused(
     # By twos, in both exchanges, and from both ends of eight: 0, 1, 6, 7; 2, 3, 4, 5 and so on.
     monkeypatch.setattr(runs, "MAX_WORK", 4 * 8 - 1)
     message = (
-        "the step is 8 computations and messages of 4 accelerators that differ, about 0 minutes,"
+        "the step is 8 computations and messages of 4 accelerators that differ, about a minute,"
         " and at most 7 are simulated; use collective='pairwise' and overlap='none', or fewer"
         " accelerators"
     )

@@ -36,11 +36,15 @@ class SweepResult(Results[SweepRow]):
 
     @property
     def moving_more(self) -> int:
-        """The number of rows whose plan moves more than Data Parallelism when it is run."""
+        """The number of rows whose plan moves more than Data Parallelism when it is run.
+
+        A plan for least time or energy as it is run may do so for good reason.
+        """
         return sum(
             row.executed_bytes > row.data_parallel_bytes
             for row in self
             if row.executed_bytes is not None and row.data_parallel_bytes is not None
+            if row.cost == "bytes" or row.reading != "executed"
         )
 
 
