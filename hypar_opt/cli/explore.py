@@ -30,7 +30,7 @@ FREE = exploring_option(
 )
 OBJECTIVE = exploring_option(
     help="The objective that each plan is priced by: bytes, or on an array time (seconds, in"
-    " closed form) or energy (joules).",
+    " closed form) or energy (joules). Default: what the plan minimises.",
     autocompletion=completion.one_of("bytes", "time", "energy"),
 )
 RELATIVE = exploring_option(
@@ -54,7 +54,7 @@ def explore(
     free: Annotated[str, FREE],
     problem: ProblemOptions,
     solving: SolvingOptions,
-    objective: Annotated[str, OBJECTIVE] = "bytes",
+    objective: Annotated[str | None, OBJECTIVE] = None,
     relative: Annotated[bool, RELATIVE] = False,
     csv_file: Annotated[Path | None, CSV] = None,
     picture: Annotated[Path | None, PICTURE] = None,
@@ -68,7 +68,7 @@ def explore(
     from hypar_opt.studies.exploration import explore
     from hypar_opt.studies.exploration.export import plans_csv, summary
 
-    objective = ALIASES.get(objective, objective)
+    objective = ALIASES.get(objective or "", objective)
     with recorded_reads() as read:
         plan, network = inputs.plan_or_network(context, source, problem.reading)
         array: Array | str | None = inputs.array_named(problem.array)
@@ -77,7 +77,7 @@ def explore(
         check_installed()
     if plan is None:
         # Bytes need no array, and without one any number of levels will do.
-        if array is None and objective != "bytes":
+        if array is None and objective not in (None, "bytes"):
             array = request.needed_array(problem, f"--objective {objective}")
         plan, array = request.solved(network, problem, solving, array=array), None
     # The levels of a plan with an array were solved for that array.

@@ -44,7 +44,7 @@ def explore(
     plan: Plan,
     free: str,
     *,
-    objective: str = "bytes",
+    objective: str | None = None,
     array: str | Path | Array | None = None,
 ) -> Exploration:
     """Price every plan that differs from a plan in its free choices and keeps its constraints.
@@ -55,7 +55,8 @@ def explore(
         The choices to vary: levels (for all layers), ``H1,H4``; layers (at all levels),
         ``conv5_2,fc*``; single ones, ``conv5_2@H1``; or ``all``.
     objective
-        ``bytes`` of the plan's reading, ``time`` added up in closed form, or ``energy``.
+        ``bytes`` of the plan's reading, ``time`` added up in closed form, or ``energy``; None for
+        what the plan minimises.
     array
         For a plan without one.
 
@@ -75,7 +76,7 @@ def explore(
     "HyPar's is number 1 of 256 plans"
     """
     cells = _checked_cells(free, plan)
-    problem = _problem(plan, objective, array)
+    problem = _problem(plan, objective or plan.cost.kind, array)
     instance = Instance(plan.network.description, problem)
     allowed = allowed_states(instance)
     of_layers = None if allowed is None else allowed[instance.workload.shared :]
