@@ -37,6 +37,7 @@ from tests.simulator import (
     wired,
 )
 from tests.simulator.plans import IN_LOCKSTEP, LINK, array
+from tests.strategies.arrays import AS_THE_PAPER
 
 TOPOLOGIES = [
     *IN_LOCKSTEP,
@@ -180,7 +181,8 @@ def test_paper_networks_take_as_long_on_the_presets(preset: str) -> None:
 def test_a_step_on_thousands_of_accelerators_takes_what_the_closed_form_says() -> None:
     table = arrays.load("hmc-torus-16").description()
     table["topology"]["shape"] = [64, 64]
-    step = ho.simulate(ho.solve("vgg-e", array=Array.model_validate(table), batch=2**16))
+    asked: Any = {**AS_THE_PAPER, "array": Array.model_validate(table), "batch": 2**16}
+    step = ho.simulate(ho.solve("vgg-e", **asked))
     assert step.seconds == pytest.approx(step.closed_form, rel=1e-12)
     assert len(step.links) == 2 * 64 * 64
     assert step.events > 10**6
