@@ -114,7 +114,7 @@ def keeps(instance: Instance, rows: tuple[tuple[int, ...], ...]) -> bool:
     ("draw", "seed"),
     [
         *slow_after(30, [(drawn, seed) for seed in range(1000)]),
-        *slow_after(30, [(on_an_array, seed) for seed in range(1000)]),
+        *slow_after(15, [(on_an_array, seed) for seed in range(1000)]),
     ],
 )
 def test_a_search_finds_the_best_of_every_plan(draw: Any, seed: int) -> None:
