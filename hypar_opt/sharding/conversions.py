@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.sharding.layouts import (
     BATCH,
     PARTIAL,
-    SHUFFLED,
     WHOLE,
     Layout,
     dual_layout,
@@ -106,7 +105,7 @@ class Step(NamedTuple):
         match self.kind:
             case StepKind.SLICE | StepKind.PAD:
                 return 0
-            case StepKind.ALL_TO_ALL if SHUFFLED in (self.source, self.target):
+            case StepKind.ALL_TO_ALL if BATCH not in (self.source, self.target):
                 return self.copies * _reordered(tensor, self.parts)
             case StepKind.ALL_TO_ALL:
                 return self.copies * _exchanged(tensor, self.parts)

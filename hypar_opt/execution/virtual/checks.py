@@ -12,7 +12,7 @@ from hypar_opt.execution.virtual.arithmetic import KINDS
 from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.index_labels import batch_levels
-from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED
 from hypar_opt.sharding.ties import Axis
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.parallelism import SIDES
@@ -86,7 +86,8 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
     for boundary, edge in enumerate(program.workload.boundaries):
         for step in program.input_steps(boundary):
             layouts = {step.source, step.target}
-            if step.kind is StepKind.ALL_TO_ALL and layouts.isdisjoint({SHUFFLED, *SIDES}):
+            between = BATCH in layouts and layouts.isdisjoint(SIDES)
+            if step.kind is StepKind.ALL_TO_ALL and between:
                 _check_exchange(division, edge, step, scaled=scaled)
     _check_shuffles(division)
 
@@ -115,13 +116,16 @@ def _check_exchange(division: Division, edge: Boundary, step: Step, *, scaled: b
     """Refuse an all-to-all between parts whose sizes are not those of the model."""
     workload, level = division.program.workload, step.level
     writer = workload.tensor_writers.get(edge.source, edge.source) - workload.shared
-    digits = division.images.labels, division.labels.of[Axis(writer)]
+    channels = division.labels.of[Axis(writer)]
+    if SHUFFLED in (step.source, step.target):
+        channels = division.labels.shuffled(division.network, edge.target - workload.shared)
+    digits = division.images.labels, channels
     counts = [
         np.bincount(division.hierarchy.digit(each, level), minlength=step.parts) for each in digits
     ]
     kept = int((counts[0] * counts[1]).sum())
-    elements, images, channels = edge.extent
-    moved = step.copies * (elements // (images * channels)) * (images * channels - kept)
+    pairs = edge.extent.batch * edge.extent.channels
+    moved = step.copies * (edge.extent.elements // pairs) * (pairs - kept)
     if moved != division.program.moved(step, edge.extent):
         layer = division.network.layers[writer].name
         raise RefusedError(

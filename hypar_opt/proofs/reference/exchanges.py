@@ -314,7 +314,7 @@ def _moved(
         return gathered * (parts - 1) * tensor.elements
     if not reading.scattered:
         return (reading.feature_map if forward else reading.error) * tensor.elements
-    return 4 * _exchanged(tensor, parts, reorders="shuffled" in (written, read))
+    return 4 * _exchanged(tensor, parts, reorders="batch" not in (written, read))
 
 
 def _exchanged(tensor: PlanEdge, parts: int, *, reorders: bool) -> int:
