@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
+from hypar_opt.costs.states import runs_of
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
@@ -33,6 +35,12 @@ class Symmetries(NamedTuple):
     kinds: Sequence[Hashable]
     groups: Sequence[int]
     marks: Sequence[Hashable]
+
+    def told_apart(self, keys: Sequence[Hashable]) -> Symmetries:
+        """Return them with levels of other keys told apart; a group is then a run of one kind."""
+        kinds = list(zip(self.kinds, keys, strict=True))
+        groups = runs_of(list(zip(self.groups, kinds, strict=True)))
+        return self._replace(kinds=kinds, groups=groups)
 
 
 class CostModel(ABC):

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -91,6 +91,18 @@ class CommunicationCost(CostModel):
             raise UnknownNameError("reading", self.reading, list(READINGS))
 
     @classmethod
+    def of_problem(cls, problem: Problem, **more: Any) -> Self:
+        """Return the cost of a problem whose reading has a charge for all of its choices."""
+        return cls(
+            problem.reading,
+            problem.element_bytes,
+            INFERENCE if problem.inference else TRAINING,
+            problem.level_weights,
+            problem.hierarchy.sizes,
+            **more,
+        )
+
+    @classmethod
     def from_problem(cls, problem: Problem, workload: Workload) -> CommunicationCost:
         """Return the cost of a problem.
 
@@ -99,13 +111,7 @@ class CommunicationCost(CostModel):
         HyparError
             If the reading has no charge for one of its choices.
         """
-        cost = cls(
-            problem.reading,
-            problem.element_bytes,
-            INFERENCE if problem.inference else TRAINING,
-            problem.level_weights,
-            problem.hierarchy.sizes,
-        )
+        cost = cls.of_problem(problem)
         if cost._row.halves and not problem.hierarchy.of_halves:
             sizes, executed = ",".join(map(str, cost.sizes)), argument("reading", "executed")
             raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")

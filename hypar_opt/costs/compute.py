@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -19,6 +19,8 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from hypar_opt.costs.states import Indices, States
@@ -66,66 +68,20 @@ def _positions(layer: LayerTensors) -> tuple[int, ...]:
 
 
 def local_words(
-    workload: Workload,
-    nodes: Indices,
-    states: States,
-    hierarchy: Hierarchy,
-    *,
-    longest: bool = False,
+    workload: Workload, nodes: Indices, states: States, hierarchy: Hierarchy
 ) -> tuple[Integers, Integers, Integers]:
     """Return the words of nodes' weights, input and output, in all accelerators together.
 
     An accelerator has its shards of the weights, of the input and of the output after pooling, and
     each pass touches them once. Multiplied by the number of accelerators these are integers.
 
-    Parameters
-    ----------
-    longest
-        Count as if all accelerators had shards as large as the largest.
-
     Source: docs/simulator.md.
     """
     weights, *inputs, pooled = (
-        amounts_of(workload, sizes, lacks, nodes, states, hierarchy, longest=longest)
+        sizes[nodes] * copies(lacks, nodes, states, hierarchy)
         for sizes, lacks in local_tensors(workload, hierarchy)
     )
     return weights, added_up(inputs), pooled
-
-
-def amounts_of(
-    workload: Workload,
-    sizes: Integers,
-    lacks: NDArray[np.bool_],
-    nodes: Indices,
-    states: States,
-    hierarchy: Hierarchy,
-    *,
-    longest: bool,
-) -> Integers:
-    """Return an amount of nodes in all accelerators together: of words, or of operations.
-
-    Parameters
-    ----------
-    sizes : (nodes,)
-        Before any split: the product of the sizes of axes.
-    lacks : (choices, nodes)
-        Whether a choice splits none of them, so that each part has all.
-    longest
-        As in `local_words`: an axis of 12 in eight parts counts as one of 16.
-    """
-    amounts: Integers = sizes[nodes] * copies(lacks, nodes, states, hierarchy)
-    for choice, axis in enumerate(workload.split_sizes if longest else ()):
-        split = ~lacks[choice] & (axis > 0)
-        if not split.any():
-            continue
-        here = np.zeros_like(lacks)
-        here[choice] = split
-        parts = copies(here, nodes, states, hierarchy)
-        if (axis[split] % hierarchy.accelerators == 0).all():
-            continue  # no level leaves a remainder
-        own = np.where(split, axis, 1).astype(amounts.dtype)[nodes]
-        amounts = amounts // own * (-(-own // parts) * parts)
-    return amounts
 
 
 def local_tensors(
@@ -170,7 +126,7 @@ def memory_load(workload: Workload, parts: Integers, problem: ProblemFields) -> 
     accelerators = problem.hierarchy.accelerators
     each = 2 * element_bytes + problem.constraints.optimizer_bytes(element_bytes)
     dtype = exact_dtype(each * workload.elements * accelerators)
-    layouts, parts = workload.layouts, parts.astype(dtype)
+    parts = parts.astype(dtype)
     undecided = accelerators // parts.prod(axis=0)
 
     def held(elements: tuple[int, ...], numbers: NDArray[np.intp]) -> Integers:
@@ -178,6 +134,19 @@ def memory_load(workload: Workload, parts: Integers, problem: ProblemFields) -> 
         load: Integers = np.array(elements, dtype) * copied * undecided
         return load
 
+    return load_of(workload, problem, held).astype(object)
+
+
+def load_of(
+    workload: Workload,
+    problem: ProblemFields,
+    held: Callable[[tuple[int, ...], NDArray[np.intp]], Integers],
+) -> Integers:
+    """Return the bytes of memory of what `held` counts: the elements of each layer's tensor.
+
+    It is given a tensor's elements by node, and the layouts of the tensor by choice and node.
+    """
+    layouts, element_bytes = workload.layouts, problem.element_bytes
     shard = held(workload.stored, layouts.weight)
     maps = held(workload.outputs, layouts.output)
     for elements, numbers in zip(workload.operand_sizes, layouts.inputs, strict=True):
@@ -186,7 +155,7 @@ def memory_load(workload: Workload, parts: Integers, problem: ProblemFields) -> 
     if not problem.inference:
         # Gradients are as large as weights, and errors as feature maps.
         load = 2 * load + problem.constraints.optimizer_bytes(element_bytes) * shard
-    return load.astype(object)
+    return load
 
 
 @dataclass(frozen=True)
@@ -266,16 +235,50 @@ class Work:
         computing = self._computing_bound(workload)
         return (loading + computing) * self._remainders_bound(workload)
 
-    def _words(self, workload: Workload, nodes: Indices, states: States) -> Sequence[Integers]:
-        return local_words(workload, nodes, states, self.hierarchy, longest=self.longest)
+    def _words(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
+        """Return the words of each tensor of nodes, in all accelerators together."""
+        return [
+            self._amounts(workload, sizes, lacks, nodes, states)
+            for sizes, lacks in local_tensors(workload, self.hierarchy)
+        ]
 
     def _operations(self, workload: Workload, nodes: Indices, states: States) -> Integers:
         """Return the multiply-accumulates of a pass of nodes, in all accelerators together."""
         macs = _macs(workload, self.accelerator, tuple(sorted(self.input_sizes.items())))
         macs = macs.astype(exact_dtype(int(macs.max()) * self.hierarchy.accelerators), copy=False)
         # Every choice splits the work, but where it splits nothing all parts do all of it.
-        whole, longest = workload.layouts.whole, self.longest
-        return amounts_of(workload, macs, whole, nodes, states, self.hierarchy, longest=longest)
+        return self._amounts(workload, macs, workload.layouts.whole, nodes, states)
+
+    def _amounts(
+        self,
+        workload: Workload,
+        sizes: Integers,
+        lacks: NDArray[np.bool_],
+        nodes: Indices,
+        states: States,
+    ) -> Integers:
+        """Return an amount of nodes in all accelerators together: of words, or of operations.
+
+        Of the longest part an axis of 12 in eight parts counts as one of 16.
+
+        Parameters
+        ----------
+        sizes : (nodes,)
+            Before any split: the product of the sizes of axes.
+        lacks : (choices, nodes)
+            Whether a choice splits none of them, so that each part has all.
+        """
+        amounts: Integers = sizes[nodes] * copies(lacks, nodes, states, self.hierarchy)
+        for choice, axis in enumerate(workload.split_sizes if self.longest else ()):
+            split = ~lacks[choice] & (axis > 0)
+            if (axis[split] % self.hierarchy.accelerators == 0).all():
+                continue  # no level leaves a remainder
+            here = np.zeros_like(lacks)
+            here[choice] = split
+            parts = copies(here, nodes, states, self.hierarchy)
+            own = np.where(split, axis, 1).astype(amounts.dtype)[nodes]
+            amounts = amounts // own * (-(-own // parts) * parts)
+        return amounts
 
     def _computing_bound(self, workload: Workload) -> Fraction:
         macs = _macs(workload, self.accelerator, tuple(sorted(self.input_sizes.items())))

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.physical import array_of
-from hypar_opt.costs.sides import Share, SideBytes, SideWork, parts_of_share, plain_bytes
-from hypar_opt.costs.states import levels_of, runs_of
+from hypar_opt.costs.sides import (
+    Share,
+    SideBytes,
+    SideWork,
+    between_groups,
+    check_reading,
+    parts_of_share,
+)
+from hypar_opt.costs.states import levels_of
 from hypar_opt.costs.time import TimeCost
 
 if TYPE_CHECKING:
@@ -81,7 +89,7 @@ class GroupTime(TimeCost):
             for start in (0, whole // 2)
         )
         cost = cls(
-            communication=plain_bytes(problem),
+            communication=CommunicationCost.of_problem(check_reading(problem)),
             rings=None,
             splits=tuple(map(network.bisection, placement)),
             work=max(first, second, key=lambda work: work.upper_bound(workload)),
@@ -157,10 +165,7 @@ class GroupTime(TimeCost):
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return which levels are charged alike: H1, between the groups, as no other."""
-        alike = super().symmetries(workload, levels)
-        kinds = [(not level, kind) for level, kind in enumerate(alike.kinds)]
-        groups = runs_of(list(zip(alike.groups, kinds, strict=True)))
-        return alike._replace(kinds=kinds, groups=groups)
+        return super().symmetries(workload, levels).told_apart(between_groups(levels))
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of any plan: a group may have all of everything."""

@@ -14,7 +14,7 @@ import numpy as np
 from hypar_opt.costs.base import CostModel, Symmetries
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.physical import Rings, finest, rounded
-from hypar_opt.costs.states import levels_of, runs_of
+from hypar_opt.costs.states import levels_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.units import PREFIXES
 
@@ -100,9 +100,7 @@ class ArrayCost(CostModel):
         Around rings, too: they reduce what a node is charged, no boundary.
         """
         alike = self.communication.symmetries(workload, levels)
-        kinds = [(own, self.rates(level)) for level, own in enumerate(alike.kinds)]
-        groups = runs_of(list(zip(alike.groups, kinds, strict=True)))
-        return alike._replace(kinds=kinds, groups=groups)
+        return alike.told_apart([self.rates(level) for level in range(levels)])
 
     def uncharged(self, levels: int) -> list[Integers]:
         """Return a charge of nothing for each level."""

@@ -19,15 +19,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import Work, amounts_of, local_tensors
+from hypar_opt.costs.compute import Work
 from hypar_opt.costs.reading_factors import conversions_of
-from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase
-from hypar_opt.costs.states import added_up, runs_of
+from hypar_opt.costs.readings import READINGS, Phase
+from hypar_opt.costs.states import added_up
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, WHOLE
@@ -105,8 +105,7 @@ class SideBytes(CommunicationCost):
     @classmethod
     def among(cls, plain: CommunicationCost, share: Share) -> Self:
         """Return the bytes of a group, of the exchanges that a model of equal parts counts."""
-        own = {field.name: getattr(plain, field.name) for field in fields(CommunicationCost)}
-        return cls(**own, share=share)
+        return cls(**_fields(plain, CommunicationCost), share=share)
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each node's charges: what it reduces, and gathers again, in one pass."""
@@ -241,24 +240,28 @@ def parts_of_share(share: float | None) -> int:
     return HALF if share is None else round(share * SHARES)
 
 
-def plain_bytes(problem: Problem) -> CommunicationCost:
-    """Return the bytes of a problem as those of equal parts.
+def check_reading(problem: Problem) -> Problem:
+    """Return a problem of unequal groups, if it is of the reading that a run has.
 
     Raises
     ------
     HyparError
-        If it is not of the reading that a run has.
+        If it is of another.
     """
     if problem.reading != "executed":
         wanted = argument("reading", "executed")
         raise HyparError(f"unequal groups of accelerators need {wanted}, got {problem.reading}")
-    return CommunicationCost(
-        problem.reading,
-        problem.element_bytes,
-        INFERENCE if problem.inference else TRAINING,
-        problem.level_weights,
-        problem.hierarchy.sizes,
-    )
+    return problem
+
+
+def between_groups(levels: int) -> list[bool]:
+    """Return of each level whether it lies between the groups: H1 alone does."""
+    return [not level for level in range(levels)]
+
+
+def _fields(of: object, kind: type[Any]) -> dict[str, Any]:
+    """Return the fields of a dataclass that one of a kind below it has."""
+    return {field.name: getattr(of, field.name) for field in fields(kind)}
 
 
 @dataclass(frozen=True)
@@ -282,35 +285,25 @@ class GroupBytes(CommunicationCost):
         HyparError
             If it is not of the reading that a run has.
         """
-        plain = plain_bytes(problem)
-        own = {field.name: getattr(plain, field.name) for field in fields(CommunicationCost)}
-        return cls(**own, parts=parts_of_share(problem.share))
+        return cls.of_problem(check_reading(problem), parts=parts_of_share(problem.share))
 
     @cached_property
     def resolution(self) -> int:
         """Charges per byte: a group's are counted as if both had as much."""
-        return 2 * self._plain.resolution
-
-    @cached_property
-    def _plain(self) -> CommunicationCost:
-        own = {field.name: getattr(self, field.name) for field in fields(CommunicationCost)}
-        return CommunicationCost(**own)
+        return 2 * super().resolution
 
     @cached_property
     def _sides(self) -> list[SideBytes]:
         """The bytes of each group in each pass."""
         return [
-            SideBytes.among(self._plain.of(phase), share)
+            SideBytes.among(self.of(phase), share)
             for phase in self.phases
             for share in Share.both(self.parts)
         ]
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return which levels are charged alike: H1, between the groups, as no other."""
-        alike = super().symmetries(workload, levels)
-        kinds = [(not level, kind) for level, kind in enumerate(alike.kinds)]
-        groups = runs_of(list(zip(alike.groups, kinds, strict=True)))
-        return alike._replace(kinds=kinds, groups=groups)
+        return super().symmetries(workload, levels).told_apart(between_groups(levels))
 
     def thresholds(self, workload: Workload, levels: int) -> None:
         """Return none: H1 differs from other levels."""
@@ -341,31 +334,18 @@ class SideWork(Work):
     @classmethod
     def among(cls, work: Work, share: Share) -> Self:
         """Return the work of a group, of an array whose accelerators are all as this one's."""
-        return cls(**{field.name: getattr(work, field.name) for field in fields(Work)}, share=share)
+        return cls(**_fields(work, Work), share=share)
 
-    def _words(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
-        here = workload, nodes, states
-        words = []
-        for sizes, lacks in local_tensors(workload, self.hierarchy):
-            every = amounts_of(
-                workload, sizes, lacks, nodes, states, self.hierarchy, longest=self.longest
-            )
-            words.append(self._own(every, lacks, *here))
-        return words
-
-    def _operations(self, workload: Workload, nodes: Indices, states: States) -> Integers:
-        every = super()._operations(workload, nodes, states)
-        return self._own(every, workload.layouts.whole, workload, nodes, states)
-
-    def _own(
+    def _amounts(
         self,
-        every: Integers,
-        lacks: NDArray[np.bool_],
         workload: Workload,
+        sizes: Integers,
+        lacks: NDArray[np.bool_],
         nodes: Indices,
         states: States,
     ) -> Integers:
         """Return the group's amounts, as if both had as much: all of what H1 does not split."""
+        every = super()._amounts(workload, sizes, lacks, nodes, states)
         own = self.share.of_nodes(workload, nodes, states)
         amounts: Integers = np.where(lacks[states[0][0], nodes], every, doubled(every, own))
         return amounts

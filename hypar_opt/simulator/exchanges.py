@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -92,27 +93,8 @@ def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> StepEx
     rows : (levels, nodes)
         The column of every node's choice, H1 first.
     """
-    reductions: dict[tuple[Phase, ExchangeKind, int], list[LevelBytes]] = {}
-    conversions: dict[tuple[Phase, int], list[LevelBytes]] = {}
-    states = of_rows(rows, len(workload.nodes))
-    sources, targets = ([block[:, ends] for block in states] for ends in workload.ends.T)
-    every_node, every_boundary = np.arange(len(workload.nodes)), np.arange(len(workload.ends))
-    for phase in cost.phases:
-        tensors = [_reduced(phase, node.statistics) for node in workload.nodes]
-        in_pass = cost.of(phase)
-        reduced = in_pass.node(workload, every_node, states)
-        converted = in_pass.edge(workload, every_boundary, sources, targets)
-        for level, (nodes, boundaries) in enumerate(zip(reduced, converted, strict=True)):
-            for number, moved in enumerate(_in_bytes(nodes, every_node, cost)):
-                if moved:
-                    key = phase, tensors[number], number
-                    step = LevelBytes(StepKind.ALL_REDUCE, level, moved)
-                    reductions.setdefault(key, []).append(step)
-            for number, moved in enumerate(_in_bytes(boundaries, every_boundary, cost)):
-                if moved:
-                    step = LevelBytes(None, level, moved)
-                    conversions.setdefault((phase, number), []).append(step)
-    return StepExchanges(reductions, conversions)
+    in_passes = {phase: [cost.of(phase)] for phase in cost.phases}
+    return _charged(workload, rows, in_passes, cost.resolution)
 
 
 _HALVES = {Phase.FORWARD: StepKind.REDUCE_SCATTER, Phase.BACKWARD: StepKind.ALL_GATHER}
@@ -131,48 +113,69 @@ def of_groups(workload: Workload, cost: CommunicationCost, rows: Rows, parts: in
     parts
         The first group's share, of `hypar_opt.costs.sides.SHARES`.
     """
+    sides = {
+        phase: [SideBytes.among(cost.of(phase), share) for share in Share.both(parts)]
+        for phase in cost.phases
+    }
+    return _charged(workload, rows, sides, cost.resolution, _HALVES)
+
+
+def _charged(
+    workload: Workload,
+    rows: Rows,
+    sides: Mapping[Phase, Sequence[CommunicationCost]],
+    resolution: int,
+    halves: Mapping[Phase, StepKind] = MappingProxyType({}),
+) -> StepExchanges:
+    """Return the exchanges that cost models charge a plan.
+
+    Parameters
+    ----------
+    sides
+        The model of each pass; or of each of two groups, as if both had as much.
+    resolution
+        Their charges per byte.
+    halves
+        The step of an all-reduce of partial sums in each pass, where it is divided among passes.
+    """
     reductions: dict[tuple[Phase, ExchangeKind, int], list[LevelBytes]] = {}
     conversions: dict[tuple[Phase, int], list[LevelBytes]] = {}
     states = of_rows(rows, len(workload.nodes))
     sources, targets = ([block[:, ends] for block in states] for ends in workload.ends.T)
     every_node, every_boundary = np.arange(len(workload.nodes)), np.arange(len(workload.ends))
-    for phase in cost.phases:
-        sides = [SideBytes.among(cost.of(phase), share) for share in Share.both(parts)]
-        reduced = [side.node(workload, every_node, states) for side in sides]
-        converted = [side.edge(workload, every_boundary, sources, targets) for side in sides]
+
+    def moved(
+        charges: Sequence[Sequence[Integers]], level: int, of: Indices
+    ) -> Iterator[tuple[int, LevelBytes]]:
+        """Yield what each node or boundary moves across a level, and its number."""
+        # Between two groups one sends what the other receives.
+        by_side = [side[level] for side in (charges if level else charges[::-1])]
+        # Elements smaller than a byte: their charges count halves or quarters of one.
+        each = [np.broadcast_to(side, of.shape).tolist() for side in by_side]
+        for number, own in enumerate(zip(*each, strict=True)):
+            if any(own):
+                sent = tuple(Fraction(charge, resolution) for charge in own)
+                mean = sum(sent, Fraction()) / len(sent)
+                yield number, LevelBytes(None, level, mean, sent if len(sent) > 1 else ())
+
+    for phase, in_pass in sides.items():
+        of_nodes = [side.node(workload, every_node, states) for side in in_pass]
+        of_edges = [side.edge(workload, every_boundary, sources, targets) for side in in_pass]
         for level in range(len(rows)):
-            for number, own in enumerate(_of_both(reduced, level, every_node, cost)):
-                if any(own):
-                    statistics = any(workload.nodes[number].statistics)
-                    kind = StepKind.ALL_REDUCE if statistics else _HALVES.get(phase)
-                    tensor = _TENSORS[kind] if kind else ExchangeKind.GRADIENTS
-                    if phase is Phase.GRADIENT:
-                        kind, tensor = StepKind.ALL_REDUCE, ExchangeKind.GRADIENTS
-                    step = LevelBytes(kind, level, sum(own, Fraction()) / 2, own)
-                    reductions.setdefault((phase, tensor, number), []).append(step)
-            for number, own in enumerate(_of_both(converted, level, every_boundary, cost)):
-                if any(own):
-                    step = LevelBytes(None, level, sum(own, Fraction()) / 2, own)
-                    conversions.setdefault((phase, number), []).append(step)
+            for number, step in moved(of_nodes, level, every_node):
+                kind, tensor = StepKind.ALL_REDUCE, _sums(phase, workload.nodes[number].statistics)
+                if tensor is ExchangeKind.PARTIAL_SUMS and phase in halves:
+                    kind = halves[phase]
+                    tensor = _TENSORS[kind]
+                key = phase, tensor, number
+                reductions.setdefault(key, []).append(step._replace(step=kind))
+            for number, step in moved(of_edges, level, every_boundary):
+                conversions.setdefault((phase, number), []).append(step)
     return StepExchanges(reductions, conversions)
 
 
-def _of_both(
-    rows: Sequence[Sequence[Integers]], level: int, of: Indices, cost: CommunicationCost
-) -> list[tuple[Fraction, Fraction]]:
-    """Return the bytes that either group sends at a level, of each node or boundary."""
-    # Between the groups one sends what the other receives.
-    first, second = (_in_bytes(side[level], of, cost) for side in (rows if level else rows[::-1]))
-    return list(zip(first, second, strict=True))
-
-
-def _reduced(phase: Phase, statistics: tuple[int, int]) -> ExchangeKind:
+def _sums(phase: Phase, statistics: tuple[int, int]) -> ExchangeKind:
+    """Return the tensor that a node's reduction in a pass is of."""
     if phase is Phase.GRADIENT:
         return ExchangeKind.GRADIENTS
     return ExchangeKind.STATISTICS if any(statistics) else ExchangeKind.PARTIAL_SUMS
-
-
-def _in_bytes(charges: Integers, of: Indices, cost: CommunicationCost) -> list[Fraction]:
-    # Elements smaller than a byte: their charges count halves or quarters of one.
-    each: list[int] = np.broadcast_to(charges, of.shape).tolist()
-    return [Fraction(charge, cost.resolution) for charge in each]

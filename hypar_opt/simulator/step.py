@@ -11,7 +11,7 @@ from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.physical import Pairs, Rings
-from hypar_opt.costs.sides import Share, SideWork, parts_of_share, plain_bytes
+from hypar_opt.costs.sides import Share, SideWork, parts_of_share
 from hypar_opt.costs.states import copies, of_rows
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware import arrays
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 _AS_THE_ARRAY = RunOptions()
-
-_PER_SECOND = 10**18
-"""The parts of a second in which a group computes: far finer than any cost is charged."""
 
 
 def program(
@@ -98,14 +95,14 @@ def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
 
 def _exchanges(plan: Plan, workload: Workload, array: Array, rows: Rows) -> StepExchanges:
     """Return a step's exchanges: those that its program runs, or that its reading charges."""
+    # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
+    unweighted = plan.problem.model_copy(update={"level_weights": ()})
     if array.groups:
-        plain = plain_bytes(plan.problem.model_copy(update={"level_weights": ()}))
-        return of_groups(workload, plain, rows, parts_of_share(plan.share))
+        equal_parts = CommunicationCost.of_problem(unweighted)
+        return of_groups(workload, equal_parts, rows, parts_of_share(plan.share))
     if plan.cost.reading == "executed":
         ran = Program(workload, rows, plan.hierarchy)
         return of_program(ran, phases_of(plan), plan.element_bytes)
-    # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
-    unweighted = plan.problem.model_copy(update={"level_weights": ()})
     return of_tables(workload, CommunicationCost.from_problem(unweighted, workload), rows)
 
 
@@ -126,30 +123,29 @@ def _seconds(
 ) -> Mapping[Phase, Sequence[float | OfGroups]]:
     """Return the seconds of every node's computation on one accelerator, by pass."""
     phases = phases_of(plan)
-    if array.groups:
-        nodes, states = np.arange(len(workload.nodes)), of_rows(rows, len(workload.nodes))
-        both = []
-        for group, share in zip(array.groups, Share.both(parts_of_share(plan.share)), strict=True):
-            sizes = options.input_sizes
-            work = Work(group, plan.hierarchy, plan.element_bytes, sizes, longest=True)
-            charged = SideWork.among(work, share).charges(workload, nodes, states, _PER_SECOND)
-            both.append((charged / _PER_SECOND).tolist())
-        return dict.fromkeys(phases, tuple(zip(*both, strict=True)))
+    nodes, states = np.arange(len(workload.nodes)), of_rows(rows, len(workload.nodes))
     if options.profile is None:
         # Every pass of a layer has the same multiply-accumulates, and touches the same tensors.
-        longest = not arrays.is_papers(array)
-        sizes = options.input_sizes
-        work = Work(array.accelerator, plan.hierarchy, plan.element_bytes, sizes, longest)
-        states = of_rows(rows, len(workload.nodes))
-        computed = [float(seconds) for seconds in work.seconds(workload, states)]
-        return dict.fromkeys(phases, computed)
+        works = [
+            Work(
+                *(accelerator, plan.hierarchy, plan.element_bytes, options.input_sizes),
+                longest=not arrays.is_papers(array),
+            )
+            for accelerator in array.groups or [array.accelerator]
+        ]
+        if array.groups:
+            both = Share.both(parts_of_share(plan.share))
+            works = [SideWork.among(*own) for own in zip(works, both, strict=True)]
+        computed = [list(map(float, work.seconds(workload, states))) for work in works]
+        return dict.fromkeys(
+            phases, list(zip(*computed, strict=True)) if array.groups else computed[0]
+        )
     names = [layer.name for layer in workload.layers]
     measured = options.profile.seconds(names, workload.batch, [phase.value for phase in phases])
     # Nodes that layers share compute nothing.
     shared = [0.0] * workload.shared
     # The profile is of one accelerator with the whole batch; every choice splits a layer's work,
     # but where it is whole all parts do all of it.
-    nodes, states = np.arange(len(workload.nodes)), of_rows(rows, len(workload.nodes))
     doing = copies(workload.layouts.whole, nodes, states, plan.hierarchy)
     all_doing = np.broadcast_to(doing, nodes.shape)[workload.shared :].tolist()
     shares = [parts / plan.accelerators for parts in all_doing]
