@@ -26,7 +26,7 @@ from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import on_both_sides
 
 if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
@@ -53,9 +53,8 @@ def canonical_states(levels: int, choices: int, deadline: Deadline = NEVER) -> S
 
 def count_of_states(workload: Workload, levels: int) -> int:
     """Return the number of `states_of` a workload."""
-    choices = len(workload.choices)
-    below = choices - len({*SIDES}.intersection(workload.choices))
-    return choices * below ** (levels - 1) if levels else 1
+    below = len(on_both_sides(workload.choices))
+    return len(workload.choices) * below ** (levels - 1) if levels else 1
 
 
 def states_of(workload: Workload, levels: int, deadline: Deadline = NEVER) -> Sequence[State]:
@@ -63,8 +62,7 @@ def states_of(workload: Workload, levels: int, deadline: Deadline = NEVER) -> Se
 
     With two groups of accelerators all of a layer may be on one side, at H1 only.
     """
-    choices = len(workload.choices)
-    uniform = choices - len({*SIDES}.intersection(workload.choices))
+    choices, uniform = len(workload.choices), len(on_both_sides(workload.choices))
     if uniform == choices or not levels:
         return canonical_states(levels, choices, deadline)
     below = itertools.product(range(uniform), repeat=levels - 1)
@@ -143,7 +141,7 @@ def factored(
     """
     choices = len(workload.choices)
     check_states(len(workload.nodes), choices, levels)
-    if workload.has_replicas or not {*SIDES}.isdisjoint(workload.choices):
+    if workload.has_replicas or on_both_sides(workload.choices) != workload.choices:
         return None
     pairs: list[Integers] = []
     for level, row in enumerate(_edges(cost, workload, levels)):

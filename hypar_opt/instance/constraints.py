@@ -28,7 +28,7 @@ from hypar_opt.instance.pins import Pin
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.workload.operators.axes import BATCH
-from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, on_both_sides
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
@@ -62,9 +62,8 @@ class ConstraintSet:
         self._choices = problem.choices
         self._problem = problem
         self._loads = LeastLoads(problem, workload)
-        self._lacks_choices = bool(workload.forbidden.any()) or not {*SIDES}.isdisjoint(
-            problem.choices
-        )
+        below = on_both_sides(problem.choices)
+        self._lacks_choices = bool(workload.forbidden.any()) or below != problem.choices
         self._raise_if_infeasible()
 
     @property
@@ -245,9 +244,9 @@ class ConstraintSet:
             if not self._allowed_tensors(tuple(split))[position]:
                 tensor = self._workload.nodes[position]
                 axes = _axes_of(tensor, self._choices)
-                parts_ = "unequal" if self._constraints.even else "empty"
+                which = "unequal" if self._constraints.even else "empty"
                 raise HyparError(
-                    f"constraints: the {tensor.name} is split into {parts_} parts; {axes}"
+                    f"constraints: the {tensor.name} is split into {which} parts; {axes}"
                 )
 
     def _with_shared_weights(self, row: Sequence[int]) -> Sequence[int]:

@@ -32,7 +32,7 @@ from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES, on_both_sides
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -293,7 +293,7 @@ class ProblemFields(Document):
     @property
     def is_shared_out(self) -> bool:
         """Whether H1's two parts may differ: a share is set, or layers may be on one side."""
-        return self.share is not None or not {*SIDES}.isdisjoint(self.choices)
+        return self.share is not None or on_both_sides(self.choices) != self.choices
 
     def placed(self, placement: tuple[int, ...]) -> Self:
         """Return the problem with its levels placed otherwise on its array."""

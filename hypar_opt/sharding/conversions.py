@@ -60,7 +60,11 @@ def _exchanged(tensor: Extent, parts: int) -> int:
     images, own = tensor.batch // parts, tensor.channels // parts
     some, others = tensor.batch % parts, tensor.channels % parts
     both = (some + others - abs(some - others)) // 2
-    kept = parts * images * own + images * others + own * some + both
+    return moved_but(tensor, parts * images * own + images * others + own * some + both)
+
+
+def moved_but(tensor: Extent, kept: int) -> int:
+    """Return the elements of all pairs of an image and a channel but those kept in place."""
     pairs = tensor.batch * tensor.channels
     return tensor.elements // pairs * (pairs - kept)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypar_opt.sharding.conversions import StepKind
+from hypar_opt.sharding.conversions import StepKind, moved_but
 from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.workload.parallelism import SIDES
 
@@ -31,7 +31,7 @@ def moved(step: Step, tensor: Extent, share: float) -> int:
     """
     if step.level or step.kind is not StepKind.ALL_TO_ALL:
         return step.moved(tensor)
-    elements, *sizes = tensor
+    _, *sizes = tensor
 
     def parts(layout: str, side: int) -> tuple[int, int]:
         """Return the images and channels that a group has in a layout."""
@@ -48,5 +48,4 @@ def moved(step: Step, tensor: Extent, share: float) -> int:
     for side in range(2):
         (images, channels), (others, own) = (parts(x, side) for x in (step.source, step.target))
         kept += min(images, others) * min(channels, own)
-    pairs = sizes[0] * sizes[1]
-    return step.copies * (elements // pairs) * (pairs - kept)
+    return step.copies * moved_but(tensor, kept)

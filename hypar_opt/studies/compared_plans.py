@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.search.shares import compute_share
 from hypar_opt.solvers.baselines import BASELINES
 from hypar_opt.studies.megatron import degrees, megatron_pins
-from hypar_opt.workload.parallelism import CHOICES, SIDES
+from hypar_opt.workload.parallelism import CHOICES, SIDES, on_both_sides
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import Problem
@@ -37,8 +37,16 @@ splits every layer, in equal parts, and in proportion to what the groups compute
 MEGATRON = "megatron-"
 
 
-def plan_names(network: Network, problem: Problem) -> list[str]:
-    """Return the names of a network's plans, in order; that of least time is one on an array.
+class ComparedPlan(NamedTuple):
+    """How a plan is found, and the problem that it answers."""
+
+    solver: str
+    search: str
+    problem: Problem
+
+
+def compared_plans(network: Network, problem: Problem) -> dict[str, ComparedPlan]:
+    """Return a network's plans by name, in order; that of least time is one on an array.
 
     Plans that answer the problem as an earlier one does are left out.
     """
@@ -46,11 +54,16 @@ def plan_names(network: Network, problem: Problem) -> list[str]:
     if problem.array is not None and problem.array.description.groups:
         names.extend(OF_GROUPS)
     names += [f"{MEGATRON}{degree}" for degree in degrees(network, problem.hierarchy.sizes)]
-    asked = [(*how(name, problem)[:2], problem_of_plan(name, network, problem)) for name in names]
-    return [name for n, name in enumerate(names) if asked[n] not in asked[:n]]
+    plans: dict[str, ComparedPlan] = {}
+    for name in names:
+        solver, search, _ = _how(name, problem)
+        plan = ComparedPlan(solver, search, _problem_of(name, network, problem))
+        if plan not in plans.values():
+            plans[name] = plan
+    return plans
 
 
-def how(name: str, problem: Problem) -> tuple[str, str, str | None]:
+def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:
     """Return a plan's solver, search and cost."""
     if not name.startswith(MEGATRON):
         return (PLANS | OF_GROUPS)[name]
@@ -59,9 +72,9 @@ def how(name: str, problem: Problem) -> tuple[str, str, str | None]:
     return "dp", "levelwise" if levelwise else "joint", None
 
 
-def problem_of_plan(name: str, network: Network, problem: Problem) -> Problem:
+def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
     """Return the problem that a plan answers."""
-    cost = how(name, problem)[2]
+    cost = _how(name, problem)[2]
     update: dict[str, Any] = {} if cost is None else {"cost": cost}
     if name in BASELINES.values():
         # A baseline is a reference, also where it cannot run.
@@ -80,11 +93,11 @@ def problem_of_plan(name: str, network: Network, problem: Problem) -> Problem:
 
 def _shared_out(name: str, problem: Problem, update: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a plan on two groups of accelerators may choose at H1, and its share."""
-    choices = [word for word in update.get("choices", problem.choices) if word not in SIDES]
+    choices = on_both_sides(update.get("choices", problem.choices))
     if name in OF_GROUPS:
         share = 0.5 if name == "equal" else compute_share(problem)
-        return {"choices": tuple(choices), "share": share}
+        return {"choices": choices, "share": share}
     # Bytes are least with all on one side: they keep to equal parts. Level by level, too, H1 has no
     # charge of what one group computes.
-    timed = update.get("cost", problem.cost) == "time" and how(name, problem)[1] == "joint"
-    return {"choices": (*choices, *SIDES) if timed else tuple(choices)}
+    timed = update.get("cost", problem.cost) == "time" and _how(name, problem)[1] == "joint"
+    return {"choices": (*choices, *SIDES) if timed else choices}

@@ -26,12 +26,7 @@ from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import EXECUTED, turns
-from hypar_opt.studies.compared_plans import (
-    MEGATRON,
-    how,
-    plan_names,
-    problem_of_plan,
-)
+from hypar_opt.studies.compared_plans import MEGATRON, ComparedPlan, compared_plans
 from hypar_opt.studies.simulation import RunArguments, energy_ratio, simulate
 from hypar_opt.units import format_bytes, format_percent, format_si
 from hypar_opt.workload.network import Network
@@ -177,11 +172,11 @@ def compare(
     failures: list[HyparError] = []
     for done, (network, stated) in enumerate(cases):
         progress(done, len(cases))
-        names = plan_names(network, stated)
-        measured = {name: _measured(name, network, stated, run or {}) for name in names}
+        plans = compared_plans(network, stated)
+        measured = {name: _measured(plan, network, run or {}) for name, plan in plans.items()}
         # One infeasible plan is a row with a reason; a wrong input fails every row.
         failures += [answer for answer in measured.values() if isinstance(answer, HyparError)]
-        rows += [_row(name, network, stated, measured) for name in names]
+        rows += [_row(name, plan, network, stated, measured) for name, plan in plans.items()]
     progress(len(cases), len(cases))
     if failures and len(failures) == len(rows):
         raise failures[0]
@@ -200,12 +195,11 @@ def _check_names(network: Network, problem: Problem) -> None:
 
 
 def _measured(
-    name: str, network: Network, problem: Problem, run: RunArguments
+    compared: ComparedPlan, network: Network, run: RunArguments
 ) -> _Measured | HyparError:
     """Solve one of the plans, and simulate it on an array; return the error if it has no answer."""
-    solver, search, _ = how(name, problem)
+    solver, search, problem = compared
     try:
-        problem = problem_of_plan(name, network, problem)
         plan = solve_problem(network, problem, solver=solver, search=search)
         if plan.array is None:
             return _Measured(plan, None, None)
@@ -221,7 +215,11 @@ def _measured(
 
 
 def _row(
-    name: str, network: Network, problem: Problem, measured: dict[str, _Measured | HyparError]
+    name: str,
+    compared: ComparedPlan,
+    network: Network,
+    problem: Problem,
+    measured: dict[str, _Measured | HyparError],
 ) -> ComparisonRow:
     case = ComparisonRow(
         network=network.name,
@@ -229,12 +227,12 @@ def _row(
         levels=problem.levels,
         array=problem.array.name if problem.array else f"{problem.hierarchy.shown} accelerators",
         plan=name,
-        cost=how(name, problem)[2] or problem.cost,
-        reading=problem_of_plan(name, network, problem).reading,
+        cost=compared.problem.cost,
+        reading=compared.problem.reading,
     )
     own, data = measured[name], measured["data"]
     if isinstance(own, HyparError):
-        who = f"solver {how(name, problem)[0]!r} on {network.name}: "
+        who = f"solver {compared.solver!r} on {network.name}: "
         return replace(case, reason=Sentence(own.message.removeprefix(who)))
     amounts: dict[str, Any] = {
         # The plan for least time has a cost of time, and its bytes are still to be compared.

@@ -22,7 +22,7 @@ from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.units import PREFIXES, format_bytes, format_cost
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import on_both_sides
 
 OBJECTIVES = ("bytes", "time", "energy")
 _SYMBOLS = {"time": "seconds", "energy": "joules"}
@@ -231,7 +231,7 @@ def fronts_of(
     if groups and {*objectives} != {"bytes"}:
         raise RefusedError("a front is over memory, which is not counted in unequal groups")
     if groups:  # bytes keep equal parts
-        choices = tuple(word for word in problem.choices if word not in SIDES)
+        choices = on_both_sides(problem.choices)
         problem = problem.model_copy(update={"choices": choices, "share": None})
     fronts = []
     for done, objective in enumerate(objectives):

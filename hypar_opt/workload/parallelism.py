@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 CHOICES = ("data", "model", "output")
 """The ways to split a layer at a level, in canonical order: ties go to the earlier choice.
 
@@ -16,3 +18,8 @@ PAPERS_CHOICES = CHOICES[:2]
 
 SIDES = ("first", "second")
 """All of a layer on one of two groups of accelerators, at the level between the groups."""
+
+
+def on_both_sides(choices: Sequence[str]) -> tuple[str, ...]:
+    """Return the choices but `SIDES`: those of every level below the one between two groups."""
+    return tuple(choice for choice in choices if choice not in SIDES)

@@ -10,7 +10,7 @@ from hypar_opt.errors import RefusedError, argument
 from hypar_opt.execution.memory import step_bytes
 from hypar_opt.execution.virtual.arithmetic import KINDS
 from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
-from hypar_opt.sharding.conversions import StepKind
+from hypar_opt.sharding.conversions import StepKind, moved_but
 from hypar_opt.sharding.index_labels import batch_levels
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED
 from hypar_opt.sharding.ties import Axis
@@ -124,8 +124,7 @@ def _check_exchange(division: Division, edge: Boundary, step: Step, *, scaled: b
         np.bincount(division.hierarchy.digit(each, level), minlength=step.parts) for each in digits
     ]
     kept = int((counts[0] * counts[1]).sum())
-    pairs = edge.extent.batch * edge.extent.channels
-    moved = step.copies * (edge.extent.elements // pairs) * (pairs - kept)
+    moved = step.copies * moved_but(edge.extent, kept)
     if moved != division.program.moved(step, edge.extent):
         layer = division.network.layers[writer].name
         raise RefusedError(

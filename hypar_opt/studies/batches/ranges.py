@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hypar_opt.plan.plan import json_number
-
-if TYPE_CHECKING:
-    pass
-
 from hypar_opt.studies.batches.optima import Line
 
 
