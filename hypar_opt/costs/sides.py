@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -91,8 +91,8 @@ class Share:
 
 
 @dataclass(frozen=True)
-class SideBytes(CommunicationCost):
-    """The bytes that one of two groups receives in a pass, as if both received as much.
+class _OfGroup:
+    """What one of two groups has.
 
     Parameters
     ----------
@@ -103,9 +103,15 @@ class SideBytes(CommunicationCost):
     share: Share = Share(0, HALF)
 
     @classmethod
-    def among(cls, plain: CommunicationCost, share: Share) -> Self:
-        """Return the bytes of a group, of the exchanges that a model of equal parts counts."""
-        return cls(**_fields(plain, CommunicationCost), share=share)
+    def among(cls, plain: CommunicationCost | Work, share: Share) -> Self:
+        """Return what a group has, where a model of equal parts has the same exchanges or work."""
+        stated = [field.name for field in fields(cls) if field.name != "share"]
+        return cls(**{name: getattr(plain, name) for name in stated}, share=share)
+
+
+@dataclass(frozen=True)
+class SideBytes(_OfGroup, CommunicationCost):
+    """The bytes that one of two groups receives in a pass, as if both received as much."""
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each node's charges: what it reduces, and gathers again, in one pass."""
@@ -259,11 +265,6 @@ def between_groups(levels: int) -> list[bool]:
     return [not level for level in range(levels)]
 
 
-def _fields(of: object, kind: type[Any]) -> dict[str, Any]:
-    """Return the fields of a dataclass that one of a kind below it has."""
-    return {field.name: getattr(of, field.name) for field in fields(kind)}
-
-
 @dataclass(frozen=True)
 class GroupBytes(CommunicationCost):
     """The bytes of both groups together.
@@ -320,21 +321,8 @@ class GroupBytes(CommunicationCost):
 
 
 @dataclass(frozen=True)
-class SideWork(Work):
-    """The seconds of each layer's pass on an accelerator of one of two groups.
-
-    Parameters
-    ----------
-    share
-        The group's.
-    """
-
-    share: Share = Share(0, HALF)
-
-    @classmethod
-    def among(cls, work: Work, share: Share) -> Self:
-        """Return the work of a group, of an array whose accelerators are all as this one's."""
-        return cls(**_fields(work, Work), share=share)
+class SideWork(_OfGroup, Work):
+    """The seconds of each layer's pass on an accelerator of one of two groups."""
 
     def _amounts(
         self,

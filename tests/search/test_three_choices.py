@@ -44,6 +44,13 @@ def test_optima_on_sixteen_accelerators(network: str, three: int, two: int | Non
         assert abs(plan.cost.total - two) < 50_000
 
 
+@pytest.mark.slow
+def test_cp_sat_finds_the_optimum_on_sixteen_accelerators() -> None:
+    plan = ho.solve("sfc", levels=4, search="joint", solver="cpsat", **THREE)
+    assert (plan.cost.total, plan.solver.status) == (201_633_792, "optimal")
+    assert plan.cost.executed_bytes == 201_633_792
+
+
 def _random(seed: int, most: int = 5) -> tuple[Instance, tuple[tuple[int, ...], ...], Random]:
     """A random graph of random sizes, and a random plan of it."""
     rng = Random(seed)

@@ -36,10 +36,9 @@ def array_view(array: Array) -> RenderableType:
     title = f"{array.name}: {accelerators}, {topology}, {array.collective} all-reduce"
     parts: list[RenderableType] = [Text(title)]
     parts += [Text(array.source, style="dim")] if array.source else []
-    if not array.groups:
-        parts += [Text(), new_table(texts("an accelerator", ""), _accelerator(array))]
-    for group, kind in zip(array.groups, array.kinds, strict=True):
-        parts += [Text(), new_table(texts(f"each of {kind}", ""), _accelerator(array, group))]
+    kinds = [f"each of {kind}" for kind in array.kinds] or ["an accelerator"]
+    for kind, accelerator in zip(kinds, array.groups or [array.accelerator], strict=True):
+        parts += [Text(), new_table(texts(kind, ""), _accelerator(array, accelerator))]
     if array.levels:
         parts += [Text(), _levels(array), Text(), _links(array)]
     return Group(*parts)
@@ -79,8 +78,7 @@ def _topology(array: Array) -> str:
     return array.topology.kind
 
 
-def _accelerator(array: Array, group: Accelerator | None = None) -> list[tuple[str, str]]:
-    own = group or array.accelerator
+def _accelerator(array: Array, own: Accelerator) -> list[tuple[str, str]]:
     units = f" of {own.units:,} units" if own.units > 1 else ""
     peak = own.units * own.operations
     if own.pe_array is not None:
