@@ -28,15 +28,8 @@ from hypar_opt.instance.pricing import (
 )
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
-from hypar_opt.plan.plan import (
-    Plan,
-    SolverRecord,
-    SolverSettings,
-    columns_of,
-    json_number,
-    schema_of,
-    words_of,
-)
+from hypar_opt.plan.costs import json_number
+from hypar_opt.plan.plan import Plan, SolverRecord, SolverSettings, columns_of, schema_of, words_of
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.level_order import fastest_order

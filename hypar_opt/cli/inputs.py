@@ -80,11 +80,16 @@ def plan_or_network(
     return None, find_network(name)
 
 
+def was_typed(context: typer.Context, name: str) -> bool:
+    """Return whether a parameter was typed, and is not a default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def refuse_what_a_plan_fixes(context: typer.Context, *names: str) -> None:
     """Refuse options that were typed although the plan fixes them."""
     for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
+        if was_typed(context, name):
             raise HyparError(f"--{name.replace('_', '-')} is fixed by the plan; leave it out")
 
 

@@ -163,11 +163,11 @@ def command_line(context: typer.Context, source: str) -> str:
     """Return the command line, quoted for a shell."""
     words = ["hypar-opt", context.info_name or "", source]
     for option in context.command.params:
-        origin = context.get_parameter_source(option.name or "")
+        name = option.name or ""
         # The shortest command that reproduces the page: what was typed, without defaults.
-        if origin is None or origin.name != "COMMANDLINE" or option.name == "source":
+        if name == "source" or not inputs.was_typed(context, name):
             continue
-        typed = context.params[option.name or ""]
+        typed = context.params[name]
         for value in typed if isinstance(typed, list | tuple) else [typed]:
             words += [option.opts[0]] if value is True else [option.opts[0], str(value)]
     # A file's name may not be valid text in any encoding; the page is in UTF-8.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hypar_opt.cli import options, output, request
+from hypar_opt.cli import inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions
 from hypar_opt.cli.options import running_option
 from hypar_opt.cli.signatures import takes_groups
@@ -82,19 +82,14 @@ def _check_alone(context: typer.Context) -> None:
     own = {"spec", "table", "workers", "scheduler", "as_json"}
     for option in context.command.params:
         name = option.name or ""
-        if name not in own and _is_typed(context, name):
+        if name not in own and inputs.was_typed(context, name):
             raise HyparError(f"{option.opts[0]} goes with --batches; a sweep file states its cases")
-
-
-def _is_typed(context: typer.Context, name: str) -> bool:
-    origin = context.get_parameter_source(name)
-    return origin is not None and origin.name == "COMMANDLINE"
 
 
 def _typed(context: typer.Context, problem: ProblemOptions) -> Any:
     """Return the problem that was typed, without the batch unless that was typed, too."""
     arguments: Any = request.problem_arguments(problem)
-    if not _is_typed(context, "batch"):
+    if not inputs.was_typed(context, "batch"):
         del arguments["batch"]
     return arguments
 

@@ -20,13 +20,12 @@ def cost_of(problem: Problem, workload: Workload) -> CostModel:
     HyparError
         If there is no such cost or reading, or it cannot charge the problem.
     """
-    groups = problem.array.description.groups if problem.array else ()
     # Imported late: most problems have no groups.
     if problem.cost == "bytes" and problem.is_shared_out:
         from hypar_opt.costs.sides import GroupBytes
 
         return GroupBytes.of_groups(problem)
-    if problem.cost == "time" and groups:
+    if problem.cost == "time" and problem.groups:
         from hypar_opt.costs.group_time import GroupTime
 
         return GroupTime.of_groups(problem, workload)

@@ -22,7 +22,7 @@ from hypar_opt.execution.virtual.division import Division
 from hypar_opt.execution.virtual.fabric import Purpose, Source
 from hypar_opt.execution.virtual.step import Progress, StepRecord, TrainingStep
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.plan.plan import json_number
+from hypar_opt.plan.costs import json_number
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program

@@ -18,7 +18,8 @@ from hypar_opt.costs.shared_nodes import Rows, Tensors, rows_with_shared
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.instance.instance import Instance
-from hypar_opt.plan.plan import SCHEMA, Baselines, Cost, Plan, Ratios, json_number
+from hypar_opt.plan.costs import Baselines, Cost, Ratios, json_number
+from hypar_opt.plan.plan import SCHEMA, Plan
 from hypar_opt.plan.stored_layouts import (
     plan_tensors,
     rows_with_stored,

@@ -29,11 +29,7 @@ from hypar_opt.documents.document import (
 from hypar_opt.documents.parsing import parse_json, shown
 from hypar_opt.errors import InputError, UnknownNameError
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.plan.costs import Amount, Ratio
-from hypar_opt.plan.costs import Baselines as Baselines
-from hypar_opt.plan.costs import Cost as Cost
-from hypar_opt.plan.costs import Ratios as Ratios
-from hypar_opt.plan.costs import json_number as json_number
+from hypar_opt.plan.costs import Amount, Cost, Ratio
 from hypar_opt.plan.problem import Flag, NetworkRecord, Problem, ProblemFields
 from hypar_opt.results import Displayed
 from hypar_opt.units import format_cost, format_si

@@ -35,6 +35,7 @@ from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES, on_both_sides
 
 if TYPE_CHECKING:
+    from hypar_opt.hardware.accelerator import AcceleratorGroup
     from hypar_opt.hardware.array import Array
 
 MAX_LEVELS = 64
@@ -291,6 +292,11 @@ class ProblemFields(Document):
         return f"levels of {sizes} parts" if self.parts else f"{self.levels} levels"
 
     @property
+    def groups(self) -> tuple[AcceleratorGroup, ...]:
+        """The two groups of accelerators of the array; none where all are identical."""
+        return self.array.description.groups if self.array else ()
+
+    @property
     def is_shared_out(self) -> bool:
         """Whether H1's two parts may differ: a share is set, or layers may be on one side."""
         return self.share is not None or on_both_sides(self.choices) != self.choices
@@ -329,7 +335,7 @@ class ProblemFields(Document):
     def _groups_share(self) -> Self:
         if not self.is_shared_out:
             return self
-        if self.array is None or not self.array.description.groups:
+        if not self.groups:
             key = "choices: first and second" if self.share is None else "share:"
             raise rule(f"{key} should be with an array of two groups of accelerators")
         if self.constraints.even:

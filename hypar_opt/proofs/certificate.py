@@ -193,11 +193,9 @@ def check_price(plan: Plan) -> None:
     RefusedError
         If it is for two groups of accelerators, whose time is not derived a second time.
     """
-    groups = plan.array.description.groups if plan.array else ()
-    if groups and (plan.is_shared_out or plan.cost.kind != "bytes"):
+    if plan.groups and (plan.is_shared_out or plan.cost.kind != "bytes"):
         raise RefusedError(
-            "proofs are not supported with unequal groups of accelerators, as in the array"
-            f" {plan.array.name if plan.array else ''}"
+            f"proofs are not supported with unequal groups of accelerators, as {plan.place}"
         )
     costs = price_of(plan)
     if costs != Fraction(plan.cost.total):

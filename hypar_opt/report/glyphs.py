@@ -69,12 +69,9 @@ ONE_SIDED = {
 }
 """The symbols of layers that are all on one of two groups of accelerators."""
 
-_STORED = {
-    BATCH: DATA_SYMBOL,
-    CHANNEL: MODEL_SYMBOL,
-    WHOLE: WHOLE_SYMBOL,
-    **ONE_SIDED,
-}
+_UNSPLIT = {WHOLE: WHOLE_SYMBOL, **ONE_SIDED}
+
+_STORED = {BATCH: DATA_SYMBOL, CHANNEL: MODEL_SYMBOL, **_UNSPLIT}
 """A stored layout has the symbol of the choice that writes it."""
 
 
@@ -136,7 +133,7 @@ def stored_legend(layouts: Iterable[Layout]) -> list[tuple[Symbol, str]]:
     """Return the symbol of each layout that occurs, with its name: ``by channel``."""
     present = set(layouts)
     return [
-        (own, _named(layout) if layout in (WHOLE, *ONE_SIDED) else f"by {layout}")
+        (own, _named(layout) if layout in _UNSPLIT else f"by {layout}")
         for layout, own in _STORED.items()
         if layout in present
     ]
@@ -145,7 +142,7 @@ def stored_legend(layouts: Iterable[Layout]) -> list[tuple[Symbol, str]]:
 def explained(plan: Plan) -> list[str]:
     """Return the words in a plan's legend: its choices, and `whole` if it occurs."""
     chosen = {choice for row in plan.parallelism for choice in row}
-    rare = (WHOLE_SYMBOL, *ONE_SIDED.values())
+    rare = _UNSPLIT.values()
     return [word for word in plan.vocabulary if word in chosen or symbol(word) not in rare]
 
 
@@ -156,7 +153,7 @@ def legend(choices: Iterable[str]) -> list[tuple[Symbol, str]]:
     for choice in sorted(choices, key=lambda choice: choice not in CHOICES):
         words.setdefault(symbol(choice), []).append(str(choice))
     order = sorted(words, key=(*SYMBOLS, *ONE_SIDED.values()).index)
-    unsplit = (WHOLE_SYMBOL, *ONE_SIDED.values())
+    unsplit = _UNSPLIT.values()
     return [
         (own, _named(words[own][0]) if own in unsplit else f"{', '.join(words[own])} parallelism")
         for own in order

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hypar_opt.plan.plan import Cost, Plan, SolverRecord
+from hypar_opt.plan.costs import Cost
+from hypar_opt.plan.plan import Plan, SolverRecord
 from hypar_opt.units import format_percent
 
 ENERGY_PARTS = {

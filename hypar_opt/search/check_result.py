@@ -9,7 +9,7 @@ from hypar_opt.costs.shared_nodes import level_tables
 from hypar_opt.errors import InputError, WrongClaimError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_table, total_cost
-from hypar_opt.plan.plan import json_number
+from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_with_stored
 from hypar_opt.solvers.base import SolveResult, Status
 from hypar_opt.solvers.baselines import BASELINES

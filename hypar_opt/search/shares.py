@@ -33,8 +33,7 @@ _INTERVALS = 8
 
 def compute_share(problem: ProblemFields) -> float:
     """Return the share with which both groups compute a layer in equal time, at their peaks."""
-    assert problem.array is not None
-    first, second = (group.macs_per_second(1, 1) for group in problem.array.description.groups)
+    first, second = (group.macs_per_second(1, 1) for group in problem.groups)
     parts = round(SHARES * first / (first + second))
     return min(max(parts, 1), SHARES - 1) / SHARES
 
@@ -46,8 +45,7 @@ def was_searched(plan: Plan) -> bool:
 
 def share_left_open(problem: Problem) -> bool:
     """Return whether a problem leaves it open in which shares two groups split H1."""
-    groups = problem.array.description.groups if problem.array else ()
-    return bool(groups) and problem.cost == "time" and problem.share is None
+    return bool(problem.groups) and problem.cost == "time" and problem.share is None
 
 
 def shared_out(

@@ -13,7 +13,8 @@ from hypar_opt.hardware import arrays
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import oversplit_warnings
 from hypar_opt.pipeline import solve_problem
-from hypar_opt.plan.plan import Cost, Plan
+from hypar_opt.plan.costs import Cost
+from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.reductions import thresholds_of

@@ -51,7 +51,7 @@ def compared_plans(network: Network, problem: Problem) -> dict[str, ComparedPlan
     Plans that answer the problem as an earlier one does are left out.
     """
     names = [name for name in PLANS if name != "time" or problem.array is not None]
-    if problem.array is not None and problem.array.description.groups:
+    if problem.groups:
         names.extend(OF_GROUPS)
     names += [f"{MEGATRON}{degree}" for degree in degrees(network, problem.hierarchy.sizes)]
     plans: dict[str, ComparedPlan] = {}
@@ -81,7 +81,7 @@ def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
         update["constraints"] = problem.constraints.model_copy(update={"runnable": False})
     if name.startswith(MEGATRON) or name == "three":
         update |= {"choices": CHOICES, "reading": "executed"}
-    if problem.array is not None and problem.array.description.groups:
+    if problem.groups:
         update |= _shared_out(name, problem, update)
     if name.startswith(MEGATRON):
         degree = int(name.removeprefix(MEGATRON))

@@ -227,10 +227,9 @@ def fronts_of(
         objectives = priced_by(problem)
     for objective in objectives:
         COSTS[objective]  # an unknown name is refused before the work
-    groups = problem.array.description.groups if problem.array else ()
-    if groups and {*objectives} != {"bytes"}:
+    if problem.groups and {*objectives} != {"bytes"}:
         raise RefusedError("a front is over memory, which is not counted in unequal groups")
-    if groups:  # bytes keep equal parts
+    if problem.groups:  # bytes keep equal parts
         choices = on_both_sides(problem.choices)
         problem = problem.model_copy(update={"choices": choices, "share": None})
     fronts = []

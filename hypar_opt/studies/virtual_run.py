@@ -11,7 +11,8 @@ from hypar_opt.checked import checked
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import oversplit_warnings, price_levels
-from hypar_opt.plan.plan import Plan, json_number
+from hypar_opt.plan.costs import json_number
+from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import stated_bytes
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.search.result import Progress, silent

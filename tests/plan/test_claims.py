@@ -18,7 +18,7 @@ from hypar_opt.costs import COSTS
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price, price_levels
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.plan.plan import json_number
+from hypar_opt.plan.costs import json_number
 from hypar_opt.proofs.certificate import certify, write_certificate
 from hypar_opt.report.labels import optimality
 from hypar_opt.report.page.contents import gather

@@ -17,7 +17,7 @@ from hypar_opt.execution.jax.collectives import Moved, collectives
 from hypar_opt.execution.jax.module import module_text
 from hypar_opt.execution.jax.weights import inputs_of, targets_of, weights_of
 from hypar_opt.execution.result import ExchangeRow
-from hypar_opt.plan.plan import json_number
+from hypar_opt.plan.costs import json_number
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 

@@ -68,7 +68,7 @@ class Restrictions:
         size, parts = self._nodes[position].splits[choice].size, self._parts(state, choice)
         if self._plan.constraints.even and size % parts:
             return False
-        return not self._plan.constraints.runnable or size == 0 or size // parts >= 1
+        return not (self._plan.constraints.runnable and 0 < size < parts)
 
     def _parts(self, state: State, choice: int) -> int:
         """Return into how many parts a choice has split its axis in a state."""

@@ -106,9 +106,8 @@ def _element(size: int) -> str:
 
 def _shares(plan: Plan) -> str:
     """Return what each group of accelerators has of a layer that H1 splits."""
-    assert plan.array is not None
     assert plan.share is not None
-    first, second = plan.array.description.groups
+    first, second = plan.groups
     had = f"{plan.share:.2%} on {first.count:,} {first.name}"
     has = f"{1 - plan.share:.2%} on {second.count:,} {second.name}"
     sentence = f"Of a layer that H1 splits {had}, {has}"

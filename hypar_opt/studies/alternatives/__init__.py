@@ -15,7 +15,8 @@ from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pins import Pin
-from hypar_opt.plan.plan import Plan, json_number, words_of
+from hypar_opt.plan.costs import json_number
+from hypar_opt.plan.plan import Plan, words_of
 from hypar_opt.results import Results
 from hypar_opt.search.check_result import check_bound
 from hypar_opt.search.default_solver import default_solver

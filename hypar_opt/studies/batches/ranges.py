@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from hypar_opt.plan.plan import json_number
+from hypar_opt.plan.costs import json_number
 from hypar_opt.studies.batches.optima import Line
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.plan.plan import Cost
+from hypar_opt.plan.costs import Cost
 from hypar_opt.units import format_cost
 
 Values = NDArray[np.float64]
