@@ -20,6 +20,7 @@ from hypar_opt.report.terminal.exploration import (
 from hypar_opt.studies.exploration import Exploration, Grid
 from hypar_opt.studies.exploration.front import ExploredFront
 from hypar_opt.studies.exploration.subspace import cells_of
+from hypar_opt.studies.exploration.values import UNITS
 from hypar_opt.units import axis_byte_unit, axis_unit, format_bytes, format_cost, format_ratio
 
 
@@ -111,7 +112,6 @@ _MAX_ROWS_HEIGHT = 40
 """A map's height grows up to this many rows."""
 
 _PLAN, _FRONT, _OTHERS = "#d55e00", "#14937f", "rgba(128,128,128,0.45)"
-_UNITS = {"time": "seconds", "energy": "joules"}
 
 
 def labels_of(exploration: Exploration, plans: NDArray[np.intp]) -> list[str]:
@@ -128,7 +128,7 @@ def amounts_of(front: ExploredFront, plan: int) -> dict[str, str]:
     return {
         name: format_bytes(float(amounts.flat[plan]))
         if name == "memory"
-        else format_cost(float(amounts.flat[plan]), _UNITS.get(name, name))
+        else format_cost(float(amounts.flat[plan]), UNITS.get(name, name))
         for name, amounts in front.amounts.items()
     }
 
@@ -247,7 +247,7 @@ def _axis(exploration: Exploration, front: ExploredFront, name: str) -> tuple[fl
     size, unit = 1.0, exploration.unit
     if name in ("memory", "bytes"):
         size, unit = axis_byte_unit(largest)
-    elif name in _UNITS:
+    elif name in UNITS:
         size, unit = axis_unit(largest, "s" if name == "time" else "J")
     return size, f"{'memory of an accelerator' if name == 'memory' else name} ({unit})"
 

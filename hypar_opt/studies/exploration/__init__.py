@@ -21,8 +21,6 @@ from hypar_opt.studies.exploration.subspace import (
     allowed_states,
     axes_of,
     cells_of,
-    level_choices,
-    state_number,
     states_of,
 )
 from hypar_opt.studies.exploration.values import PricedPlan, Values
@@ -133,11 +131,8 @@ def _index_of(
     plan: Plan, states: Sequence[NDArray[np.intp]], axes: Sequence[int]
 ) -> tuple[int, ...]:
     """Return the plan's index into the values."""
-    base = len(plan.choices)
-    # One accelerator has no levels: every layer has state 0.
-    columns = list(zip(*plan.assignments(), strict=True)) or [()] * len(plan.layers)
-    numbers = [state_number(column, base) for column in columns]
-    return tuple(int(np.flatnonzero(states[layer] == numbers[layer])[0]) for layer in axes)
+    own = states_of(plan, (), None)
+    return tuple(int(np.flatnonzero(states[layer] == own[layer])[0]) for layer in axes)
 
 
 def _first_best(
@@ -148,7 +143,8 @@ def _first_best(
     index = np.unravel_index(int(values.argmin()), values.shape)
     for layer, position in zip(axes, index, strict=True):
         best[layer] = states[layer][position].item()
-    return level_choices(best, len(plan.choices), plan.levels)
+    powers = [len(plan.choices) ** exponent for exponent in reversed(range(plan.levels))]
+    return [[state // power % len(plan.choices) for state in best] for power in powers]
 
 
 def _priced(instance: Instance, rows: Sequence[Sequence[int]]) -> PricedPlan:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import add
 from typing import NamedTuple
 
@@ -34,9 +34,13 @@ def values_of(
     states: Sequence[NDArray[np.intp]],
     axes: Sequence[int],
 ) -> PricedStates:
-    """Return the cost of every combination of states, with one axis per layer."""
-    charges = _charges_of(instance, allowed)
-    values = _price_all(charges, states, axes)
+    """Return the cost of every combination of states, with one axis per layer.
+
+    A layer without an axis has one state. Sums of bytes are exact, since float64 holds them; those
+    of time and energy are rounded.
+    """
+    price_all = _pricing_of(instance, allowed)
+    values = price_all(states, axes)
     unit, parts = instance.cost.unit, 1
     if isinstance(instance.cost, TimeCost):  # the closed form of time is in seconds already
         unit = "seconds"
@@ -45,32 +49,22 @@ def values_of(
     # In place: there may be 2^27 of them.
     values /= parts
     # State 0 of every layer.
-    data = _price_all(charges, [np.zeros(1, np.intp)] * len(states), [0]).item()
+    data = price_all([np.zeros(1, np.intp)] * len(states), [0]).item()
     return PricedStates(values, data / parts, unit)
 
 
-def _charges_of(instance: Instance, allowed: NDArray[np.bool_] | None) -> ClosedForm | GraphCharges:
-    """Return the charges of all states; for a chain, in the form that adds up fastest."""
+def _pricing_of(
+    instance: Instance, allowed: NDArray[np.bool_] | None
+) -> Callable[[Sequence[NDArray[np.intp]], Sequence[int]], Values]:
+    """Return what prices all combinations of states: a chain's steps, or charges of a graph."""
     cost, workload, levels = instance.cost, instance.workload, instance.problem.levels
     node, edge, ends = charges_of_states(cost, workload, levels)
     if np.array_equal(ends, chain_ends(len(node))):
-        return ClosedForm(node, edge)
+        return partial(_price_chain, ClosedForm(node, edge))
     if allowed is None:
         allowed = np.ones(node.shape, bool)
     shared = [np.flatnonzero(row) for row in allowed[: workload.shared]]
-    return GraphCharges(node, edge, ends, shared)
-
-
-def _price_all(
-    charges: ClosedForm | GraphCharges, states: Sequence[NDArray[np.intp]], axes: Sequence[int]
-) -> Values:
-    """Return the cost of every combination of states; a layer without an axis has one state.
-
-    Sums of bytes are exact, since float64 holds them; those of time and energy are rounded.
-    """
-    if isinstance(charges, GraphCharges):
-        return charges.of_all(states, axes)
-    return _price_chain(charges, states, axes)
+    return GraphCharges(node, edge, ends, shared).of_all
 
 
 def _price_chain(
@@ -122,10 +116,7 @@ class GraphCharges:
     shared: Sequence[States]
 
     def of_all(self, states: Sequence[States], axes: Sequence[int]) -> Values:
-        """Return the cost of every combination of the layers' states, an axis for each of ``axes``.
-
-        A layer without an axis has a single state.
-        """
+        """Return the cost of every combination of states, with an axis for each of ``axes``."""
         # Charges, by the layers with an axis on which they depend.
         terms: dict[tuple[int, ...], Values] = {(): np.zeros(())}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -326,7 +326,4 @@ class Exploration(Frozen, Displayed):
 
 def _labels(base: int, digits: int) -> tuple[str, ...]:
     """Return all numbers of so many digits, as strings."""
-    return tuple(
-        "".join(str(code // base**exponent % base) for exponent in reversed(range(digits)))
-        for code in range(prod([base] * digits))
-    )
+    return tuple("".join(map(str, number)) for number in product(range(base), repeat=digits))

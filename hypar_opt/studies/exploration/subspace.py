@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,17 +106,3 @@ def allowed_states(instance: Instance) -> NDArray[np.bool_] | None:
     allowed: NDArray[np.bool_] = np.zeros((len(table.allowed), choices**levels), bool)
     allowed[:, in_mixed_radix(states, choices)] = table.allowed
     return allowed
-
-
-def state_number(choices: Sequence[int], base: int) -> int:
-    """Return the state whose digits are a layer's choices, H1's first."""
-    state = 0
-    for choice in choices:
-        state = state * base + choice
-    return state
-
-
-def level_choices(states: Sequence[int], base: int, levels: int) -> list[list[int]]:
-    """Return the choices of one state per layer: levels x layers."""
-    powers = [base**exponent for exponent in reversed(range(levels))]
-    return [[state // power % base for state in states] for power in powers]
