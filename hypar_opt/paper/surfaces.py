@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 
 import numpy as np
@@ -18,65 +18,33 @@ _TIE = 1e-9
 """Relative: sums of the same seconds in another order differ by rounding."""
 
 
-def lenet_surface(reading: str = "figures") -> NDArray[np.float64]:
-    """Return Lenet-c's performance over Data Parallelism: ``[H1, H4]``, 16 x 16.
-
-    An index is the level's digits, one per layer, read as a binary number. H2 and H3 are
-    HyPar's.
-
-    Source: Figure 9.
-    """
-    return _surface("Lenet-c", reading)
-
-
-def vgg_a_surface(reading: str = "figures") -> NDArray[np.float64]:
-    """Return VGG-A's performance over Data Parallelism: ``[conv5_2, fc1]``, 16 x 16.
-
-    An index is the layer's digits, H1's first, read as a binary number. The other layers are
-    HyPar's.
-
-    Source: Figure 10.
-    """
-    return _surface("VGG-A", reading)
-
-
 def lenet(readings: Sequence[str]) -> list[Measure]:
     """Figure 9: the peak of 256 plans, which is HyPar's."""
     peak = published()["fig9_lenet_exploration"]["peak"]
-    rows: list[tuple[str, Value, Callable[[str], Value]]] = [
-        ("hypar", peak["performance"], partial(_hypar, "Lenet-c")),
-        ("peak", peak["performance"], lambda reading: _peak(lenet_surface(reading))),
-        ("peak H1", peak["H1"], lambda reading: _peak_digits(lenet_surface(reading), 0)),
-        ("peak H4", peak["H4"], lambda reading: _peak_digits(lenet_surface(reading), 1)),
-    ]
-    return _each("Lenet-c", rows, readings)
+    hypar = {"performance": peak["performance"]}
+    return _measures("Lenet-c", {"hypar": hypar, "peak": peak}, readings)
 
 
 def vgg_a(readings: Sequence[str]) -> list[Measure]:
     """Figure 10: HyPar's plan among 256, and the printed peak."""
-    figure = published()["fig10_vgga_exploration"]
-    hypar, peak = figure["hypar"], figure["peak"]
-    rows: list[tuple[str, Value, Callable[[str], Value]]] = [
-        ("hypar", hypar["performance"], partial(_hypar, "VGG-A")),
-        ("hypar conv5_2", hypar["conv5_2"], partial(_digits, "conv5_2")),
-        ("hypar fc1", hypar["fc1"], partial(_digits, "fc1")),
-        ("peak", peak["performance"], lambda reading: _peak(vgg_a_surface(reading))),
-        ("peak conv5_2", peak["conv5_2"], lambda reading: _peak_digits(vgg_a_surface(reading), 0)),
-        ("peak fc1", peak["fc1"], lambda reading: _peak_digits(vgg_a_surface(reading), 1)),
-    ]
-    return _each("VGG-A", rows, readings)
+    return _measures("VGG-A", published()["fig10_vgga_exploration"], readings)
 
 
-def _each(
-    network: str,
-    rows: Sequence[tuple[str, Value, Callable[[str], Value]]],
-    readings: Sequence[str],
+def _measures(
+    network: str, printed: Mapping[str, Mapping[str, Value]], readings: Sequence[str]
 ) -> list[Measure]:
-    """Return the rows in each reading."""
+    """Return the performance and the digits of HyPar's plan and of the peak, in each reading."""
     return [
-        Measure(f"{network} {name}", reading, value, partial(ours, reading))
+        Measure(
+            f"{network} {plan} {quantity}".removesuffix(" performance"),
+            reading,
+            printed[plan][quantity],
+            partial(_OURS[plan], network, quantity, reading),
+        )
         for reading in readings
-        for name, value, ours in rows
+        for plan in ("hypar", "peak")
+        for quantity in ("performance", *_AXES[network])
+        if quantity in printed[plan]
     ]
 
 
@@ -88,7 +56,14 @@ def _exploration(network: str, reading: str) -> Exploration:
     return explore(hypar, ",".join(_AXES[network]), objective="time", array=H_TREE)
 
 
-def _surface(network: str, reading: str) -> NDArray[np.float64]:
+def surface(network: str, reading: str = "figures") -> NDArray[np.float64]:
+    """Return a network's performance over Data Parallelism on its figure's two axes, 16 x 16.
+
+    Axes are levels, with a digit per layer, or layers, with a digit per level; an index is these
+    digits read as a binary number. All other choices are HyPar's.
+
+    Source: Figure 9, Lenet-c ``[H1, H4]``; Figure 10, VGG-A ``[conv5_2, fc1]``.
+    """
     exploration = _exploration(network, reading)
     # Performance is Data Parallelism's time over the plan's.
     gains: NDArray[np.float64] = (
@@ -97,25 +72,25 @@ def _surface(network: str, reading: str) -> NDArray[np.float64]:
     return gains
 
 
-def _hypar(network: str, reading: str) -> float:
-    exploration = _exploration(network, reading)
-    return exploration.data_parallel_cost / exploration.plan_cost
-
-
-def _digits(layer: str, reading: str) -> str:
-    """Return a layer's digits in HyPar's plan of VGG-A, H1's first."""
-    hypar = plan("VGG-A", "hypar", reading)
-    column = hypar.layers.index(layer)
+def _of_hypar(network: str, quantity: str, reading: str) -> Value:
+    """Return the performance of HyPar's plan, or its digits of a layer, H1's first."""
+    if quantity == "performance":
+        exploration = _exploration(network, reading)
+        return exploration.data_parallel_cost / exploration.plan_cost
+    hypar = plan(network, "hypar", reading)
+    column = hypar.layers.index(quantity)
     return "".join(str(row[column]) for row in hypar.assignments())
 
 
-def _peak(surface: NDArray[np.float64]) -> float:
-    return float(surface.max())
-
-
-def _peak_digits(surface: NDArray[np.float64], axis: int) -> str:
-    """Return the digits of the peak, or of all peaks that tie, along one axis."""
+def _of_peak(network: str, quantity: str, reading: str) -> Value:
+    """Return the peak's performance, or the digits of all peaks that tie, along one axis."""
+    values = surface(network, reading)
+    if quantity == "performance":
+        return float(values.max())
     # All plans that tie are peaks; the paper prints one of them.
-    indices = np.argwhere(surface >= surface.max() * (1 - _TIE))[:, axis]
+    indices = np.argwhere(values >= values.max() * (1 - _TIE))[:, _AXES[network].index(quantity)]
     # Four digits on every axis: Lenet-c's four layers, or the four levels.
     return "/".join(f"{index:04b}" for index in np.unique(indices))
+
+
+_OURS = {"hypar": _of_hypar, "peak": _of_peak}

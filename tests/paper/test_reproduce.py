@@ -20,7 +20,7 @@ from hypar_opt.errors import UnknownNameError
 from hypar_opt.paper import PaperRow
 from hypar_opt.paper.arrays import step
 from hypar_opt.paper.rows import Measure, published
-from hypar_opt.paper.surfaces import lenet_surface, vgg_a_surface
+from hypar_opt.paper.surfaces import surface
 from hypar_opt.paper.verdicts import is_unexpected, judge, rule_of, rules
 from hypar_opt.pipeline import solve
 from tests.cli.shell import Shell
@@ -280,20 +280,20 @@ def test_energy_of_printed_bytes_is_that_of_sfc_and_the_vggs(rows: Rows) -> None
 
 
 def test_figure_9_has_one_peak_among_256_plans(rows: Rows) -> None:
-    surface = lenet_surface()
-    assert surface.shape == (16, 16)
-    assert surface[0, 0b0011] < surface[0b0011, 0b0011] == surface.max()
-    assert (surface >= surface.max() * (1 - 1e-9)).sum() == 1
+    gains = surface("Lenet-c")
+    assert gains.shape == (16, 16)
+    assert gains[0, 0b0011] < gains[0b0011, 0b0011] == gains.max()
+    assert (gains >= gains.max() * (1 - 1e-9)).sum() == 1
     assert one(rows, "fig9", "Lenet-c peak").ours == pytest.approx(3.055, abs=5e-4)
     assert one(rows, "fig9", "Lenet-c peak", "text").ours == pytest.approx(3.138, abs=5e-4)
 
 
 @pytest.mark.parametrize("reading", ["figures", "text"])
 def test_figure_10_printed_peak_ties_with_hypars_plan(rows: Rows, reading: str) -> None:
-    surface = vgg_a_surface(reading)
-    hypar, peak = surface[0b0001, 0b1111], surface[0b1000, 0b1111]
+    gains = surface("VGG-A", reading)
+    hypar, peak = gains[0b0001, 0b1111], gains[0b1000, 0b1111]
     assert hypar == pytest.approx(peak, rel=1e-12)
-    assert surface.max() == pytest.approx(hypar, rel=1e-12)
+    assert gains.max() == pytest.approx(hypar, rel=1e-12)
     assert one(rows, "fig10", "VGG-A peak", reading).ours == pytest.approx(hypar, rel=1e-12)
     assert one(rows, "fig10", "VGG-A peak conv5_2", reading).ours == "0001/0010/0100/1000"
 
