@@ -33,7 +33,7 @@ SUMMARIES = {
     " it.",
     "list": "List the known networks, arrays, solvers and more.",
 }
-"""The first paragraph of each command's help, in the order of ``--help``."""
+"""What each command does, as its help says, in the order of ``--help``."""
 
 _MODULES = {"import": "import_", "list": "lists"}
 
@@ -46,7 +46,7 @@ def _imported(name: str) -> dict[str, Any]:
         app = module.app
     else:
         app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        app.command(name, epilog=module.EPILOG)(getattr(module, function))
+        app.command(name, help=SUMMARIES[name], epilog=module.EPILOG)(getattr(module, function))
     return vars(typer.main.get_command(app))
 
 

@@ -60,8 +60,6 @@ def compare(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Compare Model and Data Parallelism, the Trick, HyPar, the optima and Megatron-LM's plans."""
-    from hypar_opt.documents.files import recorded_reads
     from hypar_opt.models import find_network, named
     from hypar_opt.studies import comparison
 
@@ -74,12 +72,11 @@ def compare(
         sizes = (parts.levels,) if parts.of_halves else None
         arguments["hierarchy"] = request.whole_numbers("--hierarchy", hierarchy, "2,2,2")
         arguments["whole_levels"] = whole_levels
-    with recorded_reads() as read:
+    with output.outputs_checked(csv_file, picture=picture):
         described = [find_network(name) for typed in networks for name in named(typed)]
         # The paper's arrays have levels of two parts: others are compared without one, by bytes.
         alone = array is None and hierarchy is not None and sizes is None
         arrays = None if alone else _arrays(array, sizes)
-    output.check_outputs(read, csv_file, picture=picture)
     # The default arrays are made for the levels; named arrays have fixed levels.
     if array is not None and arrays and sizes:
         _check_levels(arrays, sizes, typed=levels or str(sizes[0]))
@@ -100,11 +97,9 @@ def compare(
     if csv_file is not None:
         output.write_csv(compared.rows(), csv_file)
     output.draw(picture, partial(_bars, rows))
-    if as_json:
-        means, notes = comparison.geometric_means(rows), comparison.disagreements(rows)
-        output.print_json({"rows": compared.rows(), "gmean": means, "notes": notes})
-    else:
-        output.print_view(compared)
+    means, notes = comparison.geometric_means(rows), comparison.disagreements(rows)
+    document = {"rows": compared.rows(), "gmean": means, "notes": notes}
+    output.print_result(compared, lambda: document, as_json=as_json)
 
 
 def _arrays(names: str | None, sizes: tuple[int, ...] | None) -> list[Array]:

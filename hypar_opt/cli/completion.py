@@ -67,24 +67,20 @@ def networks_and_arrays(incomplete: str) -> list[str]:
 
 
 def _names_in(module: str, table: str) -> Completion:
-    """Return a completion for the names in a table, imported when it is asked."""
+    """Return a completion for the names in a table, or from a function, imported when asked."""
 
     def complete(incomplete: str) -> list[str]:
-        return matching(incomplete, getattr(import_module(module), table))
+        names = getattr(import_module(module), table)
+        return matching(incomplete, names() if callable(names) else names)
 
     return complete
 
 
+arrays = _names_in("hypar_opt.hardware.arrays", "names")
 costs = _names_in("hypar_opt.costs", "COSTS")
 formats = _names_in("hypar_opt.execution.formats", "FORMATS")
 readings = _names_in("hypar_opt.costs.readings", "READINGS")
 solvers = _names_in("hypar_opt.solvers", "SOLVERS")
-
-
-def arrays(incomplete: str) -> list[str]:
-    from hypar_opt.hardware import arrays
-
-    return matching(incomplete, arrays.names())
 
 
 def figures(incomplete: str) -> list[str]:

@@ -61,18 +61,16 @@ def explore(
     page_file: Annotated[Path | None, PAGE] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Price every plan of a subspace: the best plans, and the rank of the solver's plan."""
-    from hypar_opt.documents.files import recorded_reads, write_whole
+    from hypar_opt.documents.files import write_whole
     from hypar_opt.report.page import exploration_page
     from hypar_opt.report.page.rendering import check_installed
     from hypar_opt.studies.exploration import explore
     from hypar_opt.studies.exploration.export import plans_csv, summary
 
     objective = ALIASES.get(objective or "", objective)
-    with recorded_reads() as read:
+    with output.outputs_checked(csv_file, page_file, picture=picture):
         plan, network = inputs.plan_or_network(context, source, problem.reading)
         array: Array | str | None = inputs.array_named(problem.array)
-    output.check_outputs(read, csv_file, page_file, picture=picture)
     if page_file is not None:
         check_installed()
     if plan is None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hypar_opt.cli import completion, inputs, options
+from hypar_opt.cli import completion, inputs, options, output
 from hypar_opt.errors import HyparError
 
 EPILOG = (
@@ -36,17 +36,15 @@ def export(
     approximate: Annotated[bool, APPROXIMATE] = False,
     output_file: Annotated[Path | None, OUTPUT] = None,
 ) -> None:
-    """Export a plan as a JAX program, or as shardings for other frameworks."""
-    from hypar_opt.documents.files import check_outputs, recorded_reads, write_whole
+    from hypar_opt.documents.files import write_whole
     from hypar_opt.execution.formats import FORMATS
     from hypar_opt.search.plan_file import read_plan
 
     written = FORMATS[to]()
     if not inputs.is_plan(plan):
         raise HyparError(f"{plan!r} is not a plan file; solve {plan} --output plan.json writes one")
-    with recorded_reads() as read:
+    with output.outputs_checked(output_file):
         described = read_plan(plan)
-    check_outputs(read, output_file)
     text = written.text(described, approximate=approximate)
     if output_file is None:
         print(text, end="")

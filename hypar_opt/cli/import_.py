@@ -36,7 +36,6 @@ def import_(
     output_file: Annotated[Path | None, OUTPUT] = None,
     dim: Annotated[list[str] | None, DIM] = None,
 ) -> None:
-    """Convert an ONNX model to a network file, and report what was read."""
     from hypar_opt.documents.document import validate
     from hypar_opt.documents.files import check_outputs, write_whole
     from hypar_opt.onnx import read_model

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hypar_opt.cli import options, output
+from hypar_opt.cli.commands import SUMMARIES
 from hypar_opt.errors import HyparError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="List the known networks, arrays, solvers and more.",
+    help=SUMMARIES["list"],
 )
 
 

@@ -27,7 +27,6 @@ def model(
     *,
     model_file: Annotated[Path, MODEL_FILE],
 ) -> None:
-    """Write the optimisation model of all levels jointly for other solvers, without solving it."""
     from hypar_opt.pipeline import write_model
 
     size = write_model(network, model_file, **request.problem_arguments(problem))

@@ -13,7 +13,7 @@ import typer
 from hypar_opt.errors import printable, shell_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
@@ -55,16 +55,16 @@ def write_csv(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
     write_whole(file, csv_text(rows[0], (row.values() for row in rows)))
 
 
-def check_outputs(read: Iterable[str], *outputs: Path | None, picture: Path | None = None) -> None:
-    """Refuse, before any work, an output that cannot be written or that is also an input.
+@contextmanager
+def outputs_checked(*outputs: Path | None, picture: Path | None = None) -> Iterator[None]:
+    """Read a command's inputs in the context; then refuse outputs, before any work.
 
-    Parameters
-    ----------
-    read
-        The files that the command read.
+    Those that cannot be written, and those that are inputs too.
     """
-    from hypar_opt.documents.files import check_outputs
+    from hypar_opt.documents.files import check_outputs, recorded_reads
 
+    with recorded_reads() as read:
+        yield
     check_outputs(read, *outputs, picture)
     if picture is not None:
         from hypar_opt.report.pictures.canvas import checked_format
@@ -117,6 +117,16 @@ def print_view(view: RenderableType, *, folds: bool = False) -> None:
     with screen.capture() as capture:
         screen.print(view)
     _write("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))
+
+
+def print_result(
+    result: Any, document: Callable[[], object], *, as_json: bool, folds: bool = False
+) -> None:
+    """Print a result's document, or its view as `print_view` does."""
+    if as_json:
+        print_json(document())
+    else:
+        print_view(result, folds=folds)
 
 
 def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -61,18 +61,15 @@ def pareto(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Trace the Pareto fronts of bytes, time and energy against memory."""
-    from hypar_opt.documents.files import recorded_reads
     from hypar_opt.models import find_network
     from hypar_opt.studies import pareto
 
     arguments = request.problem_arguments(problem)
     costs = arguments.pop("cost")
-    with recorded_reads() as read:
+    with output.outputs_checked(csv_file, picture=picture):
         described = find_network(network)
         # Without an array the fronts are of bytes alone.
         arguments["array"] = inputs.array_named(problem.array or request.papers_array(problem))
-    output.check_outputs(read, csv_file, picture=picture)
     with output.progress_bar("memory") as progress:
         fronts = pareto.pareto(
             described,
@@ -96,10 +93,7 @@ def pareto(
     if csv_file is not None:
         output.write_csv(fronts.rows(), csv_file)
     output.draw(picture, partial(_lines, fronts))
-    if as_json:
-        output.print_json(fronts.document())
-    else:
-        output.print_view(fronts)
+    output.print_result(fronts, fronts.document, as_json=as_json)
 
 
 def _lines(fronts: ParetoFronts, pictures: Any) -> Any:

@@ -30,8 +30,7 @@ def report(
     certificate: options.CERTIFICATE = None,
     page_file: Annotated[Path, PAGE_FILE] = Path("report.html"),
 ) -> None:
-    """Write a self-contained HTML page about a plan and its training step."""
-    from hypar_opt.documents.files import recorded_reads, write_whole
+    from hypar_opt.documents.files import write_whole
     from hypar_opt.proofs.certificate import read_certificate
     from hypar_opt.report.page import page
     from hypar_opt.report.page.contents import gather
@@ -40,11 +39,10 @@ def report(
     from hypar_opt.units import format_bytes
 
     check_installed()
-    with recorded_reads() as read:
+    with output.outputs_checked(page_file):
         proof = None if certificate is None else read_certificate(certificate)
         plan, network = inputs.plan_or_network(context, source, problem.reading)
         array = inputs.array_named(problem.array)
-    output.check_outputs(read, page_file)
     from_file = plan is not None
     # The array is None from here on: the new plan has it, with its placement.
     if plan is None:

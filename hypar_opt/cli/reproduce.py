@@ -47,10 +47,10 @@ def reproduce(
     csv_file: Annotated[Path | None, CSV] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Compare the paper's numbers with ours; exits with status 1 if any is no longer as listed."""
     from hypar_opt import paper
+    from hypar_opt.documents.files import check_outputs
 
-    output.check_outputs((), csv_file)
+    check_outputs((), csv_file)
     if folder is not None:
         _draw({}, folder, formats)  # refuses what cannot be drawn before the work
     with output.progress_bar("rows") as progress:

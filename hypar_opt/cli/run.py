@@ -49,14 +49,11 @@ def run(
     target: Annotated[Path | None, OUTPUT] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Run a plan on virtual devices and count every byte; exits with status 1 if any differs."""
-    from hypar_opt.documents.files import recorded_reads
     from hypar_opt.search.plan_file import read_plan
     from hypar_opt.studies import virtual_run
 
-    with recorded_reads() as read:
+    with output.outputs_checked(target):
         planned = read_plan(plan)
-    output.check_outputs(read, target)
     with output.progress_bar("layers") as progress:
         result = virtual_run.run(
             planned,
@@ -69,10 +66,7 @@ def run(
     document = result.document()
     if target is not None:
         output.write_json(document, target)
-    if as_json:
-        output.print_json(document)
-    else:
-        output.print_view(result)
+    output.print_result(result, lambda: document, as_json=as_json)
     wrong = list(result.disagreements())
     if wrong:
         more = f"; and {len(wrong) - 1} more" if len(wrong) > 1 else ""

@@ -12,6 +12,8 @@ from hypar_opt.cli.plan_view import print_plan
 from hypar_opt.errors import CheckFailedError, HyparError, UnknownNameError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.network import Network
 
@@ -64,14 +66,17 @@ def show(
     toml: Annotated[bool, TOML] = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Show a network's layers, a plan (after repricing it) or an array."""
-    from hypar_opt.documents.files import recorded_reads
-
+    flags = {
+        "--batch": batch is not None,
+        "--reading": reading is not None,
+        "--rerun": rerun,
+        "--unfolded": unfolded,
+        "--layouts": layouts,
+    }
+    typed = [option for option, is_typed in flags.items() if is_typed]
     if schema:
         # The schema depends on nothing, so any other option is a mistake.
-        typed = (source, batch, reading, picture)
-        flags = (rerun, plan_options, unfolded, layouts, toml)
-        if any(value is not None for value in typed) or any(flags):
+        if source is not None or picture is not None or plan_options or toml or typed:
             raise HyparError("--schema takes no NETWORK, PLAN, ARRAY or other option")
         from hypar_opt.workload.network import json_schema
 
@@ -84,40 +89,38 @@ def show(
     if unfolded and picture is None:
         raise HyparError("--unfolded goes with --picture")
     if toml:
-        others = (batch, reading, rerun, unfolded, layouts)
-        _print_file(source, json=picture is not None or as_json, others=others)
-        return
-    if inputs.is_plan(source):
-        if unfolded:
-            raise HyparError(f"--unfolded takes a network, and {source!r} is a plan")
-        with recorded_reads() as read:
+        _print_file(source, json=picture is not None or as_json, others=typed)
+    elif inputs.is_plan(source):
+        _refuse(typed, ("--unfolded",), f"takes a network, and {source!r} is a plan")
+        with output.outputs_checked(picture=picture):
             plan = _plan(source, batch, reading, rerun=rerun, plan_options=plan_options)
-        output.check_outputs(read, picture=picture)
         output.draw(picture, lambda pictures: pictures.plan_dots(plan, layouts=layouts))
         print_plan(plan, layouts=layouts, as_json=as_json)
     elif inputs.is_array(source):
-        elsewhere = {
-            "--batch": batch is not None,
-            "--reading": reading is not None,
-            "--rerun": rerun,
-            "--unfolded": unfolded,
-            "--layouts": layouts,
-        }
-        _show_array(source, elsewhere, picture, as_json=as_json)
+        _refuse(typed, flags, f"does not go with an array, and {source!r} is one")
+        _show_array(source, picture, as_json=as_json)
     else:
-        with recorded_reads() as read:
-            network = _network(source, reading, rerun=rerun, layouts=layouts)
-        output.check_outputs(read, picture=picture)
+        with output.outputs_checked(picture=picture):
+            network = _network(source)
+            of_plans = ("--rerun", "--reading", "--layouts")
+            _refuse(typed, of_plans, f"takes a plan file, and {source!r} is a network")
         output.draw(picture, lambda pictures: pictures.network_graph(network, unfolded=unfolded))
         _show_network(network, batch, as_json=as_json)
 
 
-def _print_file(source: str, *, json: bool, others: tuple[object, ...]) -> None:
+def _refuse(typed: Sequence[str], options: Iterable[str], why: str) -> None:
+    """Refuse the first of some options that was typed."""
+    for option in options:
+        if option in typed:
+            raise HyparError(f"{option} {why}")
+
+
+def _print_file(source: str, *, json: bool, others: Sequence[str]) -> None:
     """Print an array's or a network's file, once it has been read; no other option goes with it."""
     from hypar_opt import models
     from hypar_opt.hardware import arrays
 
-    if json or any(others):
+    if json or others:
         which = "--json and --picture" if json else "other options"
         raise HyparError(f"--toml prints only the file: leave {which} out")
     if inputs.is_plan(source):
@@ -129,23 +132,14 @@ def _print_file(source: str, *, json: bool, others: tuple[object, ...]) -> None:
         output.print_text(models.file_text(source))
 
 
-def _show_array(name: str, typed: dict[str, bool], picture: Path | None, *, as_json: bool) -> None:
-    """Show an array."""
-    from hypar_opt.documents.files import recorded_reads
+def _show_array(name: str, picture: Path | None, *, as_json: bool) -> None:
     from hypar_opt.hardware.arrays import find_array
-    from hypar_opt.report.terminal.array import array_view, described
+    from hypar_opt.report.terminal.array import described
 
-    for option, is_typed in typed.items():
-        if is_typed:
-            raise HyparError(f"{option} does not go with an array, and {name!r} is one")
-    with recorded_reads() as read:
+    with output.outputs_checked(picture=picture):
         array = find_array(name)
-    output.check_outputs(read, picture=picture)
     output.draw(picture, lambda pictures: pictures.topology(array))
-    if as_json:
-        output.print_json(described(array))
-    else:
-        output.print_view(array_view(array), folds=True)
+    output.print_result(array, lambda: described(array), as_json=as_json, folds=True)
 
 
 def _plan(
@@ -180,21 +174,15 @@ def _rerun(plan: Plan, file: str, *, plan_options: bool) -> Plan:
     return again
 
 
-def _network(name: str, reading: str | None, *, rerun: bool, layouts: bool) -> Network:
+def _network(name: str) -> Network:
     from hypar_opt import models
     from hypar_opt.hardware import arrays
-    from hypar_opt.models import find_network
 
     try:
-        network = find_network(name)
+        return models.find_network(name)
     except UnknownNameError:
         known = [*models.names(), *arrays.names()]
         raise UnknownNameError("network or array", name, known) from None
-    of_plans = {"--rerun": rerun, "--reading": reading is not None, "--layouts": layouts}
-    for option, typed in of_plans.items():
-        if typed:
-            raise HyparError(f"{option} takes a plan file, and {name!r} is a network")
-    return network
 
 
 def _show_network(network: Network, batch: int | None, *, as_json: bool) -> None:

@@ -48,18 +48,16 @@ def simulate(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Simulate a training step on an array, and break down its time and energy."""
-    from hypar_opt.documents.files import recorded_reads, write_whole
+    from hypar_opt.documents.files import write_whole
     from hypar_opt.hardware.profile import read_profile
     from hypar_opt.simulator.trace import chrome_trace
     from hypar_opt.studies import simulation
 
-    with recorded_reads() as read:
+    with output.outputs_checked(trace, result_file, picture=picture):
         # Read first, and recorded: an output must not overwrite an input.
         measured = None if profile is None else read_profile(profile)
         plan, network = inputs.plan_or_network(context, source, problem.reading)
         array = inputs.array_named(problem.array)
-    output.check_outputs(read, trace, result_file, picture=picture)
     run: RunArguments = {
         "collective": running.collective,
         "overlap": running.overlap,
@@ -83,10 +81,7 @@ def simulate(
     if result_file is not None:
         output.write_json(document, result_file)
     _warn(plan, array, step, run, other_array=other_array)
-    if as_json:
-        output.print_json(document)
-    else:
-        output.print_view(step)
+    output.print_result(step, lambda: document, as_json=as_json)
 
 
 def _warn(

@@ -67,8 +67,7 @@ def solve(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Find a plan: the parallelism of each layer at each level, and its communication."""
-    from hypar_opt.documents.files import record_read, recorded_reads
+    from hypar_opt.documents.files import record_read
     from hypar_opt.models import find_network
     from hypar_opt.plan.plan import write_plan
     from hypar_opt.search.plan_file import read_plan
@@ -78,14 +77,14 @@ def solve(
         if regret or best is not None:
             raise HyparError("--output - prints the plan alone; --regret and --best need a file")
         plan_file, as_json = None, True
-    with recorded_reads() as read:
+    # Checked before the search, which may take hours.
+    models = output.exported_models(export_model)
+    outputs = (plan_file, certificate, solver_log, *models)
+    with output.outputs_checked(*outputs, picture=picture):
         if solution is not None:
             record_read(solution)
         start = None if warm_start is None else read_plan(warm_start)
         described, array = find_network(network), inputs.array_named(problem.array)
-    # Checked before the search, which may take hours.
-    models = output.exported_models(export_model)
-    output.check_outputs(read, plan_file, certificate, solver_log, *models, picture=picture)
     plan = request.solved(
         described,
         problem,

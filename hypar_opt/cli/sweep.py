@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,7 +60,6 @@ def sweep(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Solve and simulate every combination in a sweep file; rerun to resume."""
     if batches is None:
         _check_alone(context)
         _sweep_file(spec, table, workers, scheduler, as_json=as_json)
@@ -71,10 +71,7 @@ def sweep(
     if table is not None:
         output.write_csv(every.rows(), table)
     output.draw(picture, lambda pictures: pictures.batch_ranges(every))
-    if as_json:
-        output.print_json(_document(every))
-    else:
-        output.print_view(every)
+    output.print_result(every, partial(_document, every), as_json=as_json)
 
 
 def _check_alone(context: typer.Context) -> None:
@@ -98,7 +95,6 @@ def _all_batches(
     network: str, batches: str, arguments: Any, table: Path | None, picture: Path | None
 ) -> AllBatches:
     """Solve all batches of a network."""
-    from hypar_opt.documents.files import recorded_reads
     from hypar_opt.models import find_network
     from hypar_opt.studies.batches import solve_all_batches
 
@@ -107,9 +103,8 @@ def _all_batches(
         raise HyparError(f"--batches should be two batches, as 1:1000000000, got {batches!r}")
     if table is not None and table.suffix != ".csv":
         raise InputError("should end in .csv", file=str(table))
-    with recorded_reads() as read:
+    with output.outputs_checked(table, picture=picture):
         described = find_network(network)
-    output.check_outputs(read, table, picture=picture)
     with output.progress_bar("batches") as progress:
         return solve_all_batches(
             described, lo=int(ends[1]), hi=int(ends[2]), progress=progress, **arguments

@@ -54,7 +54,6 @@ def verify(
     seed: Annotated[int | None, SEED] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Check a plan and its certificate, or compare solvers; exits with status 1 on any failure."""
     from hypar_opt.documents.document import validate
     from hypar_opt.plan.arguments import problem_of
     from hypar_opt.plan.plan import SolverSettings

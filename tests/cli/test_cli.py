@@ -11,11 +11,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-import typer
-from typer.core import TyperGroup
 
 import hypar_opt as ho
-from hypar_opt.cli.app import app
 from hypar_opt.hardware import arrays
 from tests.cli.shell import COMMAND, Shell, chain, hypar, piped
 from tests.clocks import until
@@ -120,14 +117,6 @@ def test_without_arguments_the_help_is_printed() -> None:
 def test_a_module_and_a_version() -> None:
     done = ended(sys.executable, "-m", "hypar_opt", "--version")
     assert done.stdout == f"hypar-opt {ho.__version__}\n"
-
-
-def test_the_list_of_commands_has_the_start_of_each_ones_help() -> None:
-    group = typer.main.get_command(app)
-    assert isinstance(group, TyperGroup)
-    for name, listed in group.commands.items():
-        text = (listed.help or "").partition("\n\n")[0]
-        assert (name, listed.short_help) == (name, " ".join(text.split()))
 
 
 OFFERED = {
