@@ -105,11 +105,6 @@ def glyph(choice: str, *, ascii_only: bool = False) -> str:
     return symbol(choice).drawn(ascii_only=ascii_only)
 
 
-def colour(choice: str) -> str:
-    """Return a choice's colour."""
-    return symbol(choice).colour
-
-
 def cell_styles() -> str:
     """Return a style sheet: a symbol's class sets ``--fill`` and ``--on-fill``, light or dark."""
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.report.folding import Section, fold
+from hypar_opt.report.folding import fold
 from hypar_opt.report.glyphs import Symbol, symbol
 from hypar_opt.workload.tensors import workload_of
 
@@ -58,20 +58,6 @@ def stored_outputs(plan: Plan, which: Stored) -> list[tuple[Layout, ...] | None]
         else None
         for n, name in enumerate(plan.layers)
     ]
-
-
-def folded(plan: Plan, *, runs: bool = True, stored: Stored = Stored.NONE) -> tuple[Section, ...]:
-    """Return a plan's layers, with those of the same choices at all levels folded into one.
-
-    Parameters
-    ----------
-    runs
-        Whether to fold neighbours too, or only repetitions of blocks.
-    stored
-        The tensors whose layouts must be equal too.
-    """
-    repeats = plan.network.description.repeats
-    return fold(plan.layers, repeats, drawn_keys(plan, stored), runs=runs)
 
 
 def drawn_keys(plan: Plan, stored: Stored) -> list[Hashable]:
@@ -165,14 +151,22 @@ class PlanGrid:
 def plan_grid(
     plan: Plan, *, stored: Stored = Stored.NONE, runs: bool = True, ascii_only: bool = False
 ) -> PlanGrid:
-    """Return a plan's grid.
+    """Return a plan's layers, with those of the same choices at all levels folded into one.
 
-    ``stored`` and ``runs`` are as for `folded`; labels may be limited to ASCII.
+    Parameters
+    ----------
+    stored
+        The tensors whose layouts must be equal too.
+    runs
+        Whether to fold neighbours too, or only repetitions of blocks.
+    ascii_only
+        Whether labels are limited to ASCII.
     """
     dash, times = "-x" if ascii_only else "–×"
     layouts = stored_outputs(plan, stored)
     sections = []
-    for section in folded(plan, runs=runs, stored=stored):
+    repeats = plan.network.description.repeats
+    for section in fold(plan.layers, repeats, drawn_keys(plan, stored), runs=runs):
         prefix = f"{section.label}." if section.block else ""
         rows = tuple(
             GridRow(

@@ -20,7 +20,7 @@ import hypar_opt as ho
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import Certificate
-from hypar_opt.report.plan_grid import Stored, folded, is_short_chain
+from hypar_opt.report.plan_grid import Stored, is_short_chain, plan_grid
 from hypar_opt.report.terminal.notebook import html_of
 from hypar_opt.results import Displayed, Results
 from hypar_opt.studies.alternatives import Alternative, BestPlans
@@ -252,7 +252,7 @@ def test_the_grid_of_a_plan_has_each_choice_of_each_layer() -> None:
 def test_the_grid_of_a_graph_says_what_each_row_stands_for(network: ho.Network) -> None:
     own = ho.solve(network, batch=8, levels=2, reading="executed")
     fragment = Fragment(own._repr_html_())
-    alike = [row.positions for section in folded(own, stored=Stored.ALL) for row in section.rows]
+    alike = [row.positions for row in plan_grid(own, stored=Stored.ALL).rows]
     if is_short_chain(own):
         alike = [(n,) for n in range(len(own.layers))]
     assert sorted(n for positions in alike for n in positions) == list(range(len(own.layers)))

@@ -17,7 +17,7 @@ from rich.color import Color
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.report import pictures
-from hypar_opt.report.glyphs import SYMBOLS, Symbol, cell_styles, colour, symbol
+from hypar_opt.report.glyphs import SYMBOLS, Symbol, cell_styles, symbol
 from hypar_opt.report.terminal.notebook import plan_html
 from hypar_opt.workload.parallelism import CHOICES
 
@@ -66,7 +66,7 @@ def test_a_choice_has_one_colour_on_terminal_picture_notebook_and_page() -> None
     notebook, sheet = plan_html(plan), cell_styles()
     for choice in present:
         own = symbol(choice)
-        assert Color.parse(colour(choice)).get_truecolor().hex == own.colour
+        assert Color.parse(own.colour).get_truecolor().hex == own.colour
         assert to_hex(np.asarray(marks[str(choice)].get_edgecolor())[0]) == own.colour
         assert f"background:{own.light.fill};color:{own.light.ink}" in notebook
         for shade in (own.light, own.dark):
@@ -86,4 +86,4 @@ def test_the_terminals_picture_is_whole(
     assert "".join(drawn.split()) == "".join(said.split())
     named = set(re.findall(r"url\(#([^)]+)\)", text))
     assert named == set(re.findall(r'clipPath id="([^"]+)"', text))
-    assert all(colour(choice) in text for choice in ("data", "model"))
+    assert all(symbol(choice).colour in text for choice in ("data", "model"))

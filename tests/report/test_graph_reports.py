@@ -18,7 +18,13 @@ from hypar_opt.report.glyphs import glyph, legend, stored_legend, symbol
 from hypar_opt.report.page.cells import cell_costs
 from hypar_opt.report.page.graph import graph_view
 from hypar_opt.report.page.grid import grid_view
-from hypar_opt.report.plan_grid import MAX_CHAIN, drawn_choices, folded, is_short_chain, layer_times
+from hypar_opt.report.plan_grid import (
+    MAX_CHAIN,
+    drawn_choices,
+    is_short_chain,
+    layer_times,
+    plan_grid,
+)
 from hypar_opt.report.terminal.network import described, network_view
 from hypar_opt.report.terminal.plan import plan_view
 from hypar_opt.workload.network import Network
@@ -78,10 +84,7 @@ def test_a_plan_of_a_graph_prints_a_row_for_layers_alike(plan: Plan) -> None:
         "○ data parallelism   ● model, heads, channel parallelism   ◆ output parallelism" in lines
     )
     shown = {
-        position: row.positions[0]
-        for section in folded(plan)
-        for row in section.rows
-        for position in row.positions
+        position: row.positions[0] for row in plan_grid(plan).rows for position in row.positions
     }
     assert sorted(shown) == list(range(len(plan.layers)))
     for position, first in shown.items():

@@ -92,20 +92,16 @@ def _level_figure(levels: Sequence[str], moved: dict[str, list[float]]) -> Any:
 
 def by_phase(steps: dict[str, StepResult]) -> Chart:
     """Draw the step's time by pass, compute and communication, and the baselines'."""
-    size, unit = axis_unit(max(step.seconds for step in steps.values()))
-    traces = []
+    parts = []
     for phase, colour in PHASES.items():
+        options = {"name": phase, "marker_color": colour, "legendgroup": phase}
         for n, kind in enumerate(("compute", "communication")):
             # Inference has only a forward pass.
             seconds = [step.phases.get(phase, (0.0, 0.0))[n] for step in steps.values()]
-            trace = _plan_bars(
-                steps, phase, f"{phase}, {kind}", seconds, size, colour, format_seconds
-            )
             # One legend entry, that of compute, stands for both.
             entry = n == 0 and any(phase in step.phases for step in steps.values())
-            opacity = PALE if n else 1.0
-            shared = {"legendgroup": phase, "showlegend": entry, "marker_opacity": opacity}
-            traces.append(trace | shared)
+            shown = {"showlegend": entry, "marker_opacity": PALE if n else 1.0}
+            parts.append((f"{phase}, {kind}", seconds, options | shown))
     # With overlap a step is shorter than the sum of its bars.
     totals = {name: step.seconds for name, step in steps.items()}
     rows = [
@@ -119,7 +115,7 @@ def by_phase(steps: dict[str, StepResult]) -> Chart:
     ]
     phases = steps["plan"].phases
     return chart_of(
-        _plan_figure(traces, totals, size, unit, format_seconds),
+        _plan_figure(parts, totals, "s", format_seconds),
         "by-phase",
         "Time by pass",
         "Full colour computes, pale colour communicates.",
@@ -130,63 +126,57 @@ def by_phase(steps: dict[str, StepResult]) -> Chart:
 
 def by_energy(steps: dict[str, StepResult]) -> Chart:
     """Draw the step's energy by part, and the baselines'."""
-    size, unit = axis_unit(max(step.energy.total for step in steps.values()), "J")
-    traces = []
-    for part, colour in _ENERGY_COLOURS.items():
-        label = ENERGY_PARTS[part]
-        joules = [getattr(step.energy, part) for step in steps.values()]
-        # A part that is 0 in all plans has no legend entry.
-        if any(joules):
-            traces.append(_plan_bars(steps, label, label, joules, size, colour, format_joules))
+    joules = {
+        part: [getattr(step.energy, part) for step in steps.values()] for part in ENERGY_PARTS
+    }
+    # A part that is 0 in all plans has no legend entry.
+    parts = [
+        (label, joules[part], {"name": label, "marker_color": _ENERGY_COLOURS[part]})
+        for part, label in ENERGY_PARTS.items()
+        if any(joules[part])
+    ]
     totals = {name: step.energy.total for name, step in steps.items()}
     rows = [
-        (
-            _NAMES[name],
-            format_joules(step.energy.total),
-            *(format_joules(getattr(step.energy, part)) for part in _ENERGY_COLOURS),
-        )
-        for name, step in steps.items()
+        (_NAMES[name], *map(format_joules, (totals[name], *(own[n] for own in joules.values()))))
+        for n, name in enumerate(steps)
     ]
     return chart_of(
-        _plan_figure(traces, totals, size, unit, format_joules),
+        _plan_figure(parts, totals, "J", format_joules),
         "by-energy",
         "Energy by part",
         "Joules of one step, over all accelerators.",
-        ("plan", "total", *(ENERGY_PARTS[part] for part in _ENERGY_COLOURS)),
+        ("plan", "total", *ENERGY_PARTS.values()),
         rows,
     )
 
 
-def _plan_bars(
-    steps: dict[str, StepResult],
-    name: str,
-    hover: str,
-    amounts: Sequence[float],
-    size: float,
-    colour: str,
-    form: Callable[[float], str],
-) -> dict[str, Any]:
-    """Return one part of each plan's amount as horizontal bars, one row per plan."""
-    return bars(
-        (f"{_NAMES[plan]}, {hover}" for plan in steps),
-        amounts,
-        form,
-        name=name,
-        orientation="h",
-        x=[amount / size for amount in amounts],
-        y=list(range(len(steps))),
-        marker_color=colour,
-    )
-
-
 def _plan_figure(
-    traces: Sequence[Any],
+    parts: Sequence[tuple[str, Sequence[float], dict[str, Any]]],
     totals: dict[str, float],
-    size: float,
-    unit: str,
+    symbol: str,
     form: Callable[[float], str],
 ) -> Any:
-    """Stack the plans' bars; one that dwarfs all others is cut off and marked."""
+    """Stack the parts of each plan's amount, a row per plan; one bar that dwarfs all is cut off.
+
+    Parameters
+    ----------
+    parts
+        What a part is, its amount in each plan, and Plotly's options of its bars.
+    """
+    size, unit = axis_unit(max(totals.values()), symbol)
+    rows = list(range(len(totals)))
+    traces = [
+        bars(
+            (f"{_NAMES[plan]}, {what}" for plan in totals),
+            amounts,
+            form,
+            orientation="h",
+            x=[amount / size for amount in amounts],
+            y=rows,
+            **options,
+        )
+        for what, amounts, options in parts
+    ]
     figure = figure_of(traces, 300, barmode="stack", bargap=0.35)
     # In full, one bar (mostly Model Parallelism's) would flatten all others.
     *_, second, longest = sorted(total / size for total in totals.values())
@@ -198,7 +188,6 @@ def _plan_figure(
         f"{_NAMES[name]}<br>{form(total)}" + (", cut off" if total / size > end else "")
         for name, total in totals.items()
     ]
-    rows = list(range(len(labels)))
     # From top to bottom, this plan first: Plotly's axis runs upwards.
     figure.update_yaxes(
         tickvals=rows, ticktext=labels, range=[len(rows) - 0.5, -0.5], showgrid=False

@@ -94,14 +94,7 @@ def _drawing(graph: OperatorGraph, drawing: GraphDrawing) -> dict[str, Any]:
             for edge, path in zip(graph.edges, drawing.edges, strict=True)
         ],
         "frames": [
-            {
-                "block": frame.block,
-                "label": frame.label,
-                "first": frame.first,
-                "length": frame.length,
-                "count": frame.count,
-                "corners": corners,
-            }
+            {**vars(frame), "corners": corners}
             for frame, corners in zip(graph.frames, drawing.frames, strict=True)
         ],
     }

@@ -14,8 +14,6 @@ from hypar_opt.report.page.contents import Contents
 from hypar_opt.report.plan_grid import GridRow, plan_grid
 from hypar_opt.units import format_page_cost
 
-_HEADINGS = {"bytes": "communication", "time": "time", "energy": "energy"}
-
 MAX_COLUMNS = 100
 """Beyond this many columns, neighbouring layers are folded too, not only repetitions."""
 
@@ -41,7 +39,7 @@ def grid_view(contents: Contents) -> dict[str, Any]:
         "folded": any(len(column.positions) > 1 for column in columns),
         "levels": levels,
         # A plug-in's cost is headed by its name.
-        "heading": _HEADINGS.get(cost.kind, cost.kind),
+        "heading": "communication" if cost.kind == "bytes" else cost.kind,
         "totals": [
             (name, format_page_cost(amount, cost.unit)) for name, amount in total_costs(cost)
         ],

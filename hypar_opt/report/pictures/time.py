@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
 from hypar_opt.report.pictures.canvas import DATA, HYPAR, OTHER, add_legend, new_figure, style
+from hypar_opt.units import axis_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,9 +33,6 @@ _BAR, _GAP = 0.8, 0.35
 _MAX_TRACKS = 4
 _CHARACTER = 0.05
 """Inches per character of a span's name."""
-
-_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-"""Units of the time axis, in seconds, the largest first."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ def timeline(
     ends = (_end(span) for track in tracks for span in track.spans)
     start, end = between or (0.0, max(ends, default=1.0))
     # By the end shown, so that the numbers along the axis stay short.
-    unit, symbol = next((unit for unit in _UNITS if end >= unit[0]), _UNITS[-1])
+    unit, symbol = axis_unit(end)
     scale = _TimeScale(start, end, unit)
     figure = new_figure(_WIDTH, 1.1 + 0.34 * len(tracks), layout="constrained")
     axes = figure.add_subplot()

@@ -52,14 +52,9 @@ def described(array: Array) -> dict[str, Any]:
         "accelerators": array.interconnect.accelerators,
         "levels": array.rows(),
         "links": [
-            {
-                "count": count,
-                "between": between,
-                "bytes_per_second": float(bandwidth),
-                "latency": float(latency),
-                "duplex": duplex,
-            }
-            for (between, bandwidth, latency, duplex), count in _link_kinds(array).items()
+            {"count": count, "between": between}
+            | {"bytes_per_second": float(rate), "latency": float(latency), "duplex": duplex}
+            for (between, rate, latency, duplex), count in _link_kinds(array).items()
         ],
         "description": array.description(),
     }

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.report.folding import Repetitions, Section, fold
+from hypar_opt.report.folding import Repetitions, fold
 from hypar_opt.report.terminal.console import COUNT, Column, new_table, texts
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.description import describe
@@ -39,7 +38,7 @@ def network_view(network: Network, batch: int = 1) -> RenderableType:
     layers = description["layers"]
     lines = _lines(layers, repeats)
     # In a chain each layer reads the one before, so the column is left out.
-    graph = any(line.reads for line in lines)
+    graph = any(line[2] for line in lines)
     columns: list[Column | None] = [
         *texts("layer", "kind"),
         ("reads", str) if graph else None,
@@ -50,7 +49,7 @@ def network_view(network: Network, batch: int = 1) -> RenderableType:
     blanks = [""] * (len(columns) - 1 - len(_COUNTS))
     table = new_table(
         columns,
-        (line.cells() for line in lines[:MAX_ROWS]),
+        lines[:MAX_ROWS],
         totals=[("total", *blanks, *(total[count] for count in _COUNTS))],
     )
     # Names may fold on a narrow terminal; a broken shape would look like two.
@@ -58,8 +57,8 @@ def network_view(network: Network, batch: int = 1) -> RenderableType:
         column.no_wrap = True
     if graph:
         table.columns[2].no_wrap = False
-        table.columns[0].min_width = min(max(len(line.name) for line in lines), _MAX_NAME)
-        table.columns[2].min_width = min(max(len(line.reads) for line in lines), _MAX_NAME)
+        table.columns[0].min_width = min(max(len(line[0]) for line in lines), _MAX_NAME)
+        table.columns[2].min_width = min(max(len(line[2]) for line in lines), _MAX_NAME)
     partial = f"The first {MAX_ROWS:,} of {len(lines):,} layers; --json has all. "
     note = Text(partial if len(lines) > MAX_ROWS else "")
     note.append("Shapes of one image; feature map after pooling and MACs (one pass) of the batch.")
@@ -75,55 +74,28 @@ def network_view(network: Network, batch: int = 1) -> RenderableType:
     return Group(title, table, *counted, note)
 
 
-@dataclass(frozen=True)
-class _LayerRow:
-    """A row of the table: a layer, or a block's heading, which has no kind."""
-
-    name: str
-    reads: str
-    counts: tuple[int, ...]
-    layer: dict[str, Any] | None = None
-
-    def cells(self) -> list[Any]:
-        """Return the row's values."""
-        if self.layer is None:
-            return [Text(self.name, style="bold"), "", self.reads, "", "", "", "", *self.counts]
-        return [self.name, self.layer["kind"], self.reads, *_shapes(self.layer), *self.counts]
-
-
-def _lines(layers: Sequence[dict[str, Any]], repeats: Sequence[Repetitions]) -> list[_LayerRow]:
+def _lines(layers: Sequence[dict[str, Any]], repeats: Sequence[Repetitions]) -> list[list[Any]]:
+    """Return the table's rows: of layers, and above them of their blocks, which have no kind."""
     names = [layer["name"] for layer in layers]
     keys = [tuple(str(layer[key]) for key in _ALIKE) for layer in layers]
     inputs = _block_inputs(layers, repeats)
-    lines = []
+    lines: list[list[Any]] = []
     for section in fold(names, repeats, keys, runs=False):
         first = section.rows[0].positions[0]
         block_input = inputs.get(first)
+        rows = [(row.first, row.positions[0]) for row in section.rows]
         if section.block:
-            lines.append(_heading(layers, section, block_input))
-        lines += [
-            _LayerRow(
-                "  " * bool(section.block) + row.first,
-                _reads(layers, row.positions[0], row.first, first, block_input),
-                tuple(layers[row.positions[0]][count] for count in _COUNTS),
-                layers[row.positions[0]],
-            )
-            for row in section.rows
-        ]
+            times = len(section.numbers)
+            heading = Text(f"{section.label} x{times}" if times > 1 else section.label, "bold")
+            usual = block_input in {None, _name_before(layers, first)}
+            counts = (times * sum(layers[n][count] for _, n in rows) for count in _COUNTS)
+            lines.append([heading, "", "" if usual else block_input, *[""] * 4, *counts])
+        for name, n in rows:
+            layer, indented = layers[n], "  " * bool(section.block) + name
+            reads = _reads(layers, n, name, first, block_input)
+            counts = (layer[count] for count in _COUNTS)
+            lines.append([indented, layer["kind"], reads, *_shapes(layer), *counts])
     return lines
-
-
-def _heading(
-    layers: Sequence[dict[str, Any]], section: Section, block_input: str | None
-) -> _LayerRow:
-    times = len(section.numbers)
-    name = f"{section.label} x{times}" if times > 1 else section.label
-    first = section.rows[0].positions[0]
-    counts = tuple(
-        times * sum(layers[row.positions[0]][count] for row in section.rows) for count in _COUNTS
-    )
-    usual = block_input in {None, _name_before(layers, first)}
-    return _LayerRow(name, "" if usual else str(block_input), counts)
 
 
 def _name_before(layers: Sequence[dict[str, Any]], position: int) -> str:
