@@ -103,22 +103,18 @@ class RunResult(Displayed):
     @property
     def modelled(self) -> tuple[int | float, ...]:
         """Bytes by level according to the plan's program, H1 first."""
-        return self._by_level([row.modelled for row in self.exchanges])
+        return self._by_level("modelled")
 
     @property
     def counted(self) -> tuple[int | float, ...]:
         """Bytes by level as the devices received them, H1 first."""
-        return self._by_level([row.counted for row in self.exchanges])
+        return self._by_level("counted")
 
-    def _by_level(self, amounts: list[int | float]) -> tuple[int | float, ...]:
-        return tuple(
-            sum(
-                amount
-                for row, amount in zip(self.exchanges, amounts, strict=True)
-                if row.level == level
-            )
-            for level in range(1, self.levels + 1)
-        )
+    def _by_level(self, amount: str) -> tuple[int | float, ...]:
+        sums: list[int | float] = [0] * self.levels
+        for row in self.exchanges:
+            sums[row.level - 1] += getattr(row, amount)
+        return tuple(sums)
 
     def disagreements(self) -> Iterator[str]:
         """Yield descriptions of all disagreements, bytes first."""

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from hypar_opt.errors import RefusedError
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.units import format_dimensions
 from hypar_opt.workload.expansion import INPUT
 from hypar_opt.workload.network import SCHEMA, Network
 from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallMap, constant
-from hypar_opt.workload.operators.maps import FeatureMap, TokenMap
+from hypar_opt.workload.operators.maps import FeatureMap
 
 _CHANNELS = 8
 """At least this many, or activations leave nothing to compare."""
@@ -45,7 +46,6 @@ def scaled_down(
         If no smaller sizes keep the structure.
     """
     stated = network.input.feature_map()
-    image = isinstance(stated, FeatureMap)
     largest = max(stated.height, stated.width) if isinstance(stated, FeatureMap) else 1
     devices = hierarchy.accelerators
     parts = devices * -(-_CHANNELS // devices)
@@ -64,11 +64,10 @@ def scaled_down(
     images = devices * ceil(each * 0.5 / least)
     changes = [f"batch {batch} -> {images}"]
     now = small.input.feature_map()
-    if image and largest > 1:
-        assert isinstance(stated, FeatureMap)
-        assert isinstance(now, FeatureMap)
-        changes.append(f"image {stated.height}x{stated.width} -> {now.height}x{now.width}")
-    if isinstance(stated, TokenMap):
+    if largest > 1:
+        sizes = (format_dimensions(over[1:]) for over in (stated, now))
+        changes.append(f"image {' -> '.join(sizes)}")
+    if stated.tokens:
         changes.append(f"tokens {stated.tokens} -> {now.tokens}")
     changes.append(f"channels, features, heads, groups, words -> {parts} or small multiples")
     return Scaled(small, images, tuple(changes))

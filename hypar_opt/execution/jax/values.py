@@ -104,9 +104,6 @@ class Values:
         padding = tuple(borders)
         return f"{pool.kind}_pool({unwrapped(value)}, {pool.size}, {pool.stride}, {padding})"
 
-    def _pool(self, position: int, layer: Any, read: str) -> str:
-        return self.pooled(position, layer.pool, read)
-
     def _embedding(self, position: int, layer: Any, read: str | None = None) -> str:
         del layer
         rows = self.sharded.rows(position)
@@ -161,10 +158,6 @@ class Values:
         ]
         return self._broadcast(position, terms, "+")
 
-    def _mul(self, position: int, layer: Operator, *reads: str) -> str:
-        del layer
-        return self._broadcast(position, reads, "*")
-
     def _concat(self, position: int, layer: Any, *reads: str) -> str:
         del position
         axis = self.sharded.levels + 1 if layer.axis == "tokens" else -1
@@ -188,14 +181,6 @@ class Values:
         already = len(self.sharded.read_positions(source)) == 1
         return read if already else f"as_tokens({read})"
 
-    def _shuffle(self, position: int, layer: Operator, read: str) -> str:
-        del position, layer
-        return f"dealt_out({read})"
-
-    def _output(self, position: int, layer: Operator, read: str) -> str:
-        del position, layer
-        return read
-
 
 KINDS: dict[str, Callable[..., str]] = {
     "conv": Values._conv,
@@ -204,13 +189,13 @@ KINDS: dict[str, Callable[..., str]] = {
     "attention": Values._attention,
     "norm": Values._norm,
     "add": Values._add,
-    "mul": Values._mul,
+    "mul": lambda self, position, _, *reads: self._broadcast(position, reads, "*"),
     "concat": Values._concat,
-    "pool": Values._pool,
+    "pool": lambda self, position, layer, read: self.pooled(position, layer.pool, read),
     "global_pool": Values._global_pool,
     "flatten": Values._flatten,
-    "shuffle": Values._shuffle,
-    "output": Values._output,
+    "shuffle": lambda self, position, layer, read: f"dealt_out({read})",
+    "output": lambda self, position, layer, read: read,
 }
 """The kinds of layers that have a JAX program."""
 
