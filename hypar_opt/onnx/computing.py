@@ -153,12 +153,6 @@ def _cast(attributes: Attributes, data: Array) -> Array:
     return result
 
 
-def _range(_: Attributes, *bounds: Array) -> Array:
-    numbers: list[Any] = [bound.reshape(())[()] for bound in bounds]
-    result: Array = np.arange(*numbers)
-    return result
-
-
 def steps(start: Any, limit: Any, delta: Any) -> float:
     """Return how many numbers Range makes."""
     return max(0.0, math.ceil((float(limit) - float(start)) / float(delta)))
@@ -227,20 +221,8 @@ def _modulo(attributes: Attributes, a: Array, b: Array) -> Array:
     return np.asarray(np.fmod(a, b) if attributes.get("fmod") else np.mod(a, b))
 
 
-def _where(_: Attributes, condition: Array, a: Array, b: Array) -> Array:
-    return np.where(condition, a, b)
-
-
 def _shape(attributes: Attributes, data: Array) -> Array:
     return np.asarray(data.shape[attributes.get("start", 0) : attributes.get("end")], np.int64)
-
-
-def _size(_: Attributes, data: Array) -> Array:
-    return np.asarray(data.size, np.int64)
-
-
-def _transpose(attributes: Attributes, data: Array) -> Array:
-    return np.transpose(data, attributes.get("perm"))
 
 
 def concatenated(attributes: Attributes, *inputs: Array) -> Array:
@@ -258,14 +240,14 @@ VIEWS: dict[str, Compute] = {
     "Constant": _constant,
     "ConstantOfShape": _filled,
     "Shape": _shape,
-    "Size": _size,
+    "Size": lambda _, data: np.asarray(data.size, np.int64),
     "Reshape": _reshape,
     "Squeeze": partial(_squeeze, "Squeeze"),
     "Unsqueeze": partial(_squeeze, "Unsqueeze"),
-    "Transpose": _transpose,
+    "Transpose": lambda attributes, data: np.transpose(data, attributes.get("perm")),
     "Expand": _expand,
     "Slice": _slice,
-    "Range": _range,
+    "Range": lambda _, *bounds: np.arange(*(bound.reshape(())[()] for bound in bounds)),
 }
 """Operators that only view their input in another way, so that a placeholder stays one."""
 
@@ -275,7 +257,7 @@ BROADCAST: dict[str, Compute] = {
     "Cast": _cast,
     "Clip": _clip,
     "Mod": _modulo,
-    "Where": _where,
+    "Where": lambda _, *inputs: np.where(*inputs),
 }
 """Operators that write a result as large as their broadcast inputs."""
 

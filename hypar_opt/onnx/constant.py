@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hypar_opt.errors import InputError
 from hypar_opt.onnx.axes import merged
 from hypar_opt.onnx.model import MAX_RANK
-from hypar_opt.onnx.regions import Regions, taken, whole
+from hypar_opt.onnx.regions import LayerWeights, Regions, taken, whole
 
 if TYPE_CHECKING:
     from onnx import TensorProto
@@ -100,16 +100,20 @@ class Constant:
         """Whether it has as many elements of the file as it has places, and no copies."""
         return sum(region.elements for region in self.stored) == self.elements
 
-    def matrix(self, rows: Sequence[int], columns: Sequence[int]) -> Regions:
-        """Return its elements as a matrix of some of its dimensions."""
+    def named(self, name: str) -> str:
+        """Return the name of a layer with these weights: ``name`` only where they have none."""
+        return (self.weights or (name,))[0]
+
+    def matrix(self, name: str, rows: Sequence[int], columns: Sequence[int]) -> LayerWeights:
+        """Return a layer's weights: rows are the dimensions summed over, columns its outputs."""
         if not self._is_one_region:
-            return self.stored
+            return LayerWeights(self.named(name), self.stored)
         (region,) = self.stored
         dims = tuple(
             merged(digit for axis in axes for digit in region.dims[axis])
             for axes in (rows, columns)
         )
-        return (region._replace(dims=dims),)
+        return LayerWeights(self.named(name), (region._replace(dims=dims),))
 
     def first(self) -> Regions:
         """Return its elements at the first index of its first dimension."""

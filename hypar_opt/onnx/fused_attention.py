@@ -9,7 +9,6 @@ from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.masks import read_attention_mask
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.products import linear
-from hypar_opt.onnx.regions import LayerWeights
 
 # The input that masks or shifts the scores; key padding is a different input.
 _MASK = {"Attention": 3, "MultiHeadAttention": 5, "com.microsoft.Attention": 5}
@@ -66,7 +65,7 @@ def fused_projection(state: ImportState, node: OnnxNode) -> Features:
     features = state.settled(node.inputs[0], node)
     if len(features.dims) != 3 or len(weight.shape) != 2:
         raise shape_error(node, features.shape, weight.shape)
-    held = LayerWeights((weight.weights or node.inputs[1:])[0], weight.matrix((0,), (1,)))
+    held = weight.matrix(node.inputs[1], (0,), (1,))
     projected = linear(state, node, features, (2,), weight.shape[1:], held, place=2)
     projection = state.layer(projected.source)
     if bias := node.input(2):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hypar_opt.onnx.axes import Dim, extent, without
@@ -31,14 +31,10 @@ def fit(rows: Sequence[Sequence[Dim]]) -> tuple[Dim, ...] | None:
     return tuple(out)
 
 
-def positions_of(state: ImportState) -> Callable[[int], int]:
-    """Return a sort key of layers: how many positions their maps have."""
-
-    def positions(source: int) -> int:
-        sizes = state.layer(source).sizes
-        return sizes.get("t", 1) * sizes.get("h", 1) * sizes.get("w", 1)
-
-    return positions
+def widest(state: ImportState, maps: Sequence[Features]) -> Mapping[str, int]:
+    """Return the sizes of the map that has the most positions, the first of those."""
+    sizes = [state.layer(features.source).sizes for features in maps]
+    return max(sizes, key=lambda of: of.get("t", 1) * of.get("h", 1) * of.get("w", 1))
 
 
 def layer_of(
@@ -75,6 +71,5 @@ def join(state: ImportState, node: OnnxNode, kind: str, maps: Sequence[Features]
     if len(channels) > 1:
         sizes = " and ".join(map(str, sorted(channels)))
         raise node.refuse(f"its inputs should have equally many channels, got {sizes}")
-    largest = max((features.source for features in maps), key=positions_of(state))
     inputs = [state.read(features.without_copies(), node) for features in maps]
-    return state.emit(Layer(kind, {}, inputs, state.layer(largest).sizes, node, dims=dims))
+    return state.emit(Layer(kind, {}, inputs, widest(state, maps), node, dims=dims))

@@ -115,14 +115,11 @@ def _visible(state: ImportState, node: OnnxNode, name: str) -> Array | str | Non
         return None
     if node.op == "Mul" and np.isin(value, (0, 1)).all():
         # As GPT-2 does it: scores times the mask, minus 10,000 where it is 0.
-        state.layer(state.features(_scores_of(state, node)).source).keys["zeroed"] = node
+        scores = next(each for each in node.inputs if each and not state.is_constant(each))
+        state.layer(state.features(scores).source).keys["zeroed"] = node
         state.fixed.add(name)
         return None
     return f"it is read by {node.op}"
-
-
-def _scores_of(state: ImportState, node: OnnxNode) -> str:
-    return next(name for name in node.inputs if name and not state.is_constant(name))
 
 
 def _by_where(state: ImportState, node: OnnxNode, condition: Array) -> Array | str:

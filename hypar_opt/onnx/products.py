@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from hypar_opt.onnx.attention import product_of_maps
@@ -44,7 +43,7 @@ def convolution(state: ImportState, node: OnnxNode) -> Features:
     if not state.layer(features.source).is_image:
         if math.prod(kernel) > 1 or groups > 1:
             raise node.refuse("is a convolution, but its input is not an image")
-        held = _matrix_of(node, weight, 1, (1,), (0,))
+        held = weight.matrix(node.inputs[1], (1,), (0,))
         made = linear(state, node, features, (1,), (filters,), held, place=1)
         return _biased(state, made, node.input(2))
     stride = image.pair(attributes.get("strides"), 1)
@@ -58,20 +57,12 @@ def convolution(state: ImportState, node: OnnxNode) -> Features:
     keys |= {key: n for key, n in zip(defaults, given, strict=True) if n != defaults[key]}
     sizes = {"c": filters, "h": height, "w": width}
     inputs = [state.read(features._replace(border=None), node)]
-    held = _matrix_of(node, weight, 1, range(1, len(weight.shape)), (0,))
+    held = weight.matrix(node.inputs[1], range(1, len(weight.shape)), (0,))
     dims = image.dims(filters, height, width)
     made = state.emit(Layer("conv", keys, inputs, sizes, node, held, dims=dims))
     made = _biased(state, made, node.input(2))
     # com.microsoft.FusedConv
     return made.after(attributes["activation"]) if "activation" in attributes else made
-
-
-def _matrix_of(
-    node: OnnxNode, weight: Constant, index: int, rows: Sequence[int], columns: Sequence[int]
-) -> LayerWeights:
-    """Return weights as a matrix: rows are summed over, columns are outputs."""
-    name = (weight.weights or (node.inputs[index],))[0]
-    return LayerWeights(name, weight.matrix(rows, columns))
 
 
 def _biased(state: ImportState, made: Features, name: str) -> Features:
@@ -98,7 +89,7 @@ def product(state: ImportState, node: OnnxNode) -> Features:
         axes = _matrix(node, weight)
         place = max(0, len(features.dims) - 2)
         _fits(node, features, place, weight.shape[axes[-1]], weight)
-        held = _matrix_of(node, weight, 0, axes[-1:], axes[:-1])
+        held = weight.matrix(node.inputs[0], axes[-1:], axes[:-1])
         units = tuple(weight.shape[axis] for axis in axes[:-1])
         return linear(state, node, features, (place,), units, held, place=place)
     return product_of_maps(state, node, state.features(a), state.features(b))
@@ -128,7 +119,7 @@ def _last_product(
     if node.attributes().get("transB"):
         axes = axes[::-1]
     _fits(node, features, -1, weight.shape[axes[0]], weight)
-    held = _matrix_of(node, weight, 1, axes[:1], axes[1:])
+    held = weight.matrix(node.inputs[1], axes[:1], axes[1:])
     units = tuple(weight.shape[axis] for axis in axes[1:])
     return linear(state, node, features, (rank,), units, held, place=rank)
 
@@ -161,7 +152,7 @@ def quantised_product(state: ImportState, node: OnnxNode) -> Features:
     rank = len(features.dims) - 1
     units = (attributes["N"],)
     # The tensor is packed: its elements are not the weights.
-    name = (weight.weights or node.inputs[1:])[0]
+    name = weight.named(node.inputs[1])
     held = LayerWeights(name, (whole(name, (attributes["K"], *units)),))
     return linear(state, node, features, (rank,), units, held, place=rank)
 
@@ -241,7 +232,7 @@ def einsum(state: ImportState, node: OnnxNode) -> Features:
         _fits(node, features, mine.index(label), sizes[label], weight)
     rest = [label for label in mine if label not in summed]
     rows, columns = ([theirs.index(label) for label in of] for of in (summed, new))
-    held = _matrix_of(node, weight, index, rows, columns)
+    held = weight.matrix(node.inputs[index], rows, columns)
     made = linear(state, node, features, places, units, held, place=len(rest))
     return _in_order(made, [*rest, *new], out)
 

@@ -27,7 +27,7 @@ from hypar_opt.onnx.computing import reshape_target, slice_bounds, squeezed_shap
 from hypar_opt.onnx.constant import Array, Constant
 from hypar_opt.onnx.features import INPUT, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
-from hypar_opt.onnx.joins import fit, positions_of
+from hypar_opt.onnx.joins import fit, widest
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
 
@@ -244,8 +244,7 @@ def _embedding(state: ImportState, node: OnnxNode, axis: int) -> Features:
     vocabulary, features = table.shape
     keys = {"features": features, "vocabulary": vocabulary}
     sizes = {"t": state.input.layer.sizes.get("t", 1), "c": features}
-    name = (table.weights or node.inputs)[0]
-    weights = LayerWeights(name, table.matrix((0,), (1,)))
+    weights = table.matrix(node.inputs[0], (0,), (1,))
     dims = (*ids.dims, (Digit("c", features),))
     layer = Layer("embedding", keys, [INPUT], sizes, node, weights, dims=dims)
     # Two lookups of the same ids are one layer.
@@ -310,7 +309,7 @@ def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:
     whole = all(extent(p.dims[axis]) == state.layer(p.source).sizes.get(letter, 1) for p in parts)
     if rest is None or not whole:
         raise node.refuse("joins feature maps of different sizes")
-    sizes = dict(state.layer(max((p.source for p in parts), key=positions_of(state))).sizes)
+    sizes = dict(widest(state, parts))
     sizes[letter] = sum(extent(part.dims[axis]) for part in parts)
     keys = {} if over == "channels" else {"axis": over}
     inputs = [state.read(part, node) for part in parts]
@@ -332,7 +331,7 @@ def _learned_tokens(
     keys = {"features": channels, "vocabulary": tokens}
     # Exporters that fold constants repeat it for each image of the batch.
     regions = constant.first() if len(constant.shape) > 2 else constant.stored
-    weights = LayerWeights((constant.weights or (name,))[0], regions)
+    weights = LayerWeights(constant.named(name), regions)
     sizes = {"t": tokens, "c": channels}
     dims: list[Dim] = [() for _ in neighbour.dims]
     for axis, dim in enumerate(neighbour.dims):

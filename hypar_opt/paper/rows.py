@@ -109,13 +109,9 @@ def column(
         for network, value in zip(networks, values, strict=True)
     ]
     if mean is not None:
-        our_mean = partial(_geometric_mean, ours, networks)
-        measures.append(Measure(f"geometric mean {name}", reading, mean, our_mean))
+        label = f"geometric mean {name}"
+        measures.append(Measure(label, reading, mean, lambda: geometric_mean(map(ours, networks))))
     return measures
-
-
-def _geometric_mean(ours: Callable[[str], float], networks: Sequence[str]) -> float:
-    return geometric_mean(map(ours, networks))
 
 
 def format_rows(rows: Sequence[PaperRow]) -> tuple[list[tuple[str, ...]], list[str]]:
