@@ -149,6 +149,8 @@ def test_verify_refuses_a_plan_whose_total_was_changed(tmp_path: Path, shell: Sh
 @pytest.mark.parametrize(
     "line",
     [
+        "show hmc-torus-4",
+        "show sfc",
         "solve lenet-c",
         "simulate lenet-c",
         "compare lenet-c sfc",

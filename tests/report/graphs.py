@@ -1,12 +1,19 @@
-"""Random structures of networks, with blocks that are repeated."""
+"""Random structures of networks, with blocks that are repeated; the texts of a picture."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from xml.etree import ElementTree as ET
 
 from hypothesis import strategies as st
 
 from hypar_opt.workload.expansion import Repeat
+
+
+def texts(svg: str) -> list[str]:
+    """Return the texts of a picture."""
+    elements = ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+    return ["".join(element.itertext()) for element in elements]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,28 +43,22 @@ def marked(explored: Exploration) -> dict[str, set[tuple[str, str]]]:
     }
 
 
-def figures(text: str) -> dict[str, Any]:
-    found = Page(text)
-    ids = [attrs["id"] for tag, attrs in found.elements if tag == "script" and "id" in attrs]
-    return dict(zip(map(str, ids), found.figures, strict=True))
-
-
 def test_the_page_marks_the_plan_the_best_and_the_front(explored: Exploration) -> None:
     text = exploration_page(explored)
     found = Page(text)
     assert found.open == []
-    drawn = figures(text)
-    assert list(drawn) == ["data-map", "data-trade-off", "data-distribution"]
+    drawn = found.charts
+    assert list(drawn) == ["map", "trade-off", "distribution"]
     marks = {
         trace["name"]: set(zip(trace["x"], trace["y"], strict=True))
-        for trace in drawn["data-map"]["data"]
+        for trace in drawn["map"]["data"]
         if "name" in trace
     }
     assert marks == marked(explored)
-    heat = drawn["data-map"]["data"][0]
+    heat = drawn["map"]["data"][0]
     grid = explored.grid("conv5_2", "fc1")
     assert np.array(heat["z"]) == pytest.approx(explored.data_parallel_cost / grid.values, rel=1e-5)
-    assert sum(drawn["data-distribution"]["data"][0]["y"]) == 256
+    assert sum(drawn["distribution"]["data"][0]["y"]) == 256
     said = found.text
     for words_ in (
         "256 plans by time, batch 256, reading text; free: conv5_2,fc1",
@@ -106,7 +99,7 @@ def test_the_picture_names_metric_reading_and_order_and_marks_the_same(
 def test_a_map_has_no_cell_for_what_constraints_forbid(tmp_path: Path) -> None:
     plan = ho.solve("lenet-c", levels=2, constraints={"fix": ["fc1@H1=model"]})
     explored = ho.explore(plan, "H1,H2")
-    drawn = figures(exploration_page(explored))["data-map"]["data"][0]["z"]
+    drawn = Page(exploration_page(explored)).charts["map"]["data"][0]["z"]
     assert sum(cell is not None for row in drawn for cell in row) == explored.values.size == 128
     assert "largest: " in " ".join(words(exploration_map(explored)))
 
@@ -130,6 +123,6 @@ def test_choices_that_two_parts_share_make_no_map() -> None:
     explored = ho.explore(plan, "fc1,H1")
     assert explored.two_parts is None
     assert ho.explore(plan, "H1,H2").two_parts == ("H1", "H2")
-    assert "data-map" not in figures(exploration_page(explored))
+    assert "map" not in Page(exploration_page(explored)).charts
     with pytest.raises(ho.HyparError, match=r"draws two levels or two layers, as H1,H4; got 'fc1,"):
         exploration_map(explored)

@@ -6,7 +6,6 @@ import re
 from colorsys import rgb_to_hls
 from itertools import combinations
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -20,8 +19,8 @@ from hypar_opt.report import pictures
 from hypar_opt.report.glyphs import SYMBOLS, Symbol, cell_styles, symbol
 from hypar_opt.report.terminal.notebook import plan_html
 from hypar_opt.workload.parallelism import CHOICES
+from tests.report.graphs import texts
 
-SVG = "{http://www.w3.org/2000/svg}"
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 
@@ -81,9 +80,7 @@ def test_the_terminals_picture_is_whole(
     monkeypatch.setenv("COLUMNS", "72")
     assert run(["solve", "vgg-a", "--solver", "dp"]) == 0
     said = f"$ hypar-opt solve vgg-a --solver dp {capsys.readouterr().out}"
-    elements = ET.fromstring(text).iter(f"{SVG}text")
-    drawn = "".join(letters for element in elements for letters in element.itertext())
-    assert "".join(drawn.split()) == "".join(said.split())
+    assert "".join("".join(texts(text)).split()) == "".join(said.split())
     named = set(re.findall(r"url\(#([^)]+)\)", text))
     assert named == set(re.findall(r'clipPath id="([^"]+)"', text))
     assert all(symbol(choice).colour in text for choice in ("data", "model"))

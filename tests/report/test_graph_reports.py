@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -29,9 +28,9 @@ from hypar_opt.report.terminal.network import described, network_view
 from hypar_opt.report.terminal.plan import plan_view
 from hypar_opt.workload.network import Network
 from tests.cli.shell import Shell
-from tests.report.test_pictures import is_whole
+from tests.report.graphs import texts
+from tests.report.test_pictures import is_whole, marks
 
-SVG = "{http://www.w3.org/2000/svg}"
 GPT = """
 schema = "hypar-opt/network/2"
 name = "small GPT"
@@ -189,21 +188,16 @@ def test_the_json_says_what_each_layer_reads_and_counts_parameters(
     assert json.loads(capsys.readouterr().out)["total"]["parameters"] == 124_439_808
 
 
-def texts(file: Path) -> list[str]:
-    root = ET.fromstring(file.read_text())
-    return ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
-
-
 def test_a_networks_picture_has_every_layer_once_or_unfolded(gpt: Path, tmp_path: Path) -> None:
     file = tmp_path / "net.svg"
     assert run(["show", str(gpt), "--picture", str(file)]) == 0
-    found = texts(file)
+    found = texts(file.read_text())
     assert {"token", "qkv", "attention", "add", "norm", "head", "input"} < set(found)
     assert found.count("qkv") == 1
     assert "decoder.0-3" in found
     assert "× 4" in found
     assert run(["show", str(gpt), "--picture", str(file), "--unfolded"]) == 0
-    found = texts(file)
+    found = texts(file.read_text())
     assert found.count("qkv") == 4
     assert {f"decoder.{n}" for n in range(4)} < set(found)
 
@@ -218,8 +212,7 @@ def test_a_plans_picture_is_folded_as_its_rows_are(plan: Plan) -> None:
     (axes,) = figure.axes
     labels = [label.get_text().strip() for label in axes.get_yticklabels()]
     assert "decoder.2-3 × 2" in labels
-    points = {str(marks.get_gid()): marks.get_offsets() for marks in axes.collections}
-    counts = {gid: np.asarray(offsets).shape[0] for gid, offsets in points.items()}
+    counts = {gid: len(points) for gid, points in marks(axes).items()}
     stored = sum(count for gid, count in counts.items() if gid.startswith("stored "))
     assert sum(counts.values()) - stored == len(labels) * plan.levels
     # What a repetition writes has several readers: the next one reads it twice.

@@ -58,14 +58,14 @@ class Page(HTMLParser):
         return [data for inside, data in self.texts if inside == tag]
 
     @property
-    def figures(self) -> list[dict[str, object]]:
+    def charts(self) -> dict[str, Any]:
+        """The numbers of each chart, by its name."""
         scripts = [attrs for tag, attrs in self.elements if tag == "script"]
-        texts = self.of("script")
-        return [
-            json.loads(text)
-            for attrs, text in zip(scripts, texts, strict=True)
+        return {
+            str(attrs["id"]).removeprefix("data-"): json.loads(text)
+            for attrs, text in zip(scripts, self.of("script"), strict=True)
             if attrs.get("type") == "application/json"
-        ]
+        }
 
 
 def contents(plan: Plan) -> Contents:
@@ -131,28 +131,11 @@ def test_the_page_is_the_same_each_time(plan: Plan, text: str) -> None:
 def test_every_chart_has_its_numbers_as_a_table(text: str) -> None:
     found = Page(text)
     ids = [attrs["id"] for tag, attrs in found.elements if attrs.get("class") == "figure"]
-    assert ids == [
-        f"figure-{name}"
-        for name in (
-            "by-level",
-            "by-phase",
-            "by-layer",
-            "by-energy",
-            "by-memory",
-            "timeline",
-            "links",
-        )
+    assert ids == [f"figure-{name}" for name in found.charts]
+    assert list(found.charts) == [
+        *("by-level", "by-phase", "by-layer", "by-energy", "by-memory", "timeline", "links")
     ]
-    assert len(found.figures) == len(ids) == found.of("summary").count("The numbers")
-
-
-def by_memory(text: str) -> dict[str, Any]:
-    """The chart of costs against memory."""
-    found = Page(text)
-    ids = [attrs["id"] for tag, attrs in found.elements if tag == "script" and "id" in attrs]
-    figures = dict(zip(map(str, ids), found.figures, strict=True))
-    drawn: dict[str, Any] = figures["data-by-memory"]
-    return drawn
+    assert found.of("summary").count("The numbers") == len(ids)
 
 
 def test_the_fronts_on_the_page_are_those_of_pareto_and_the_plan_is_marked(
@@ -163,7 +146,7 @@ def test_the_fronts_on_the_page_are_those_of_pareto_and_the_plan_is_marked(
     fronts = ho.pareto("vgg-a", array="hmc-htree-16", batch=64)
     assert max(map(len, fronts)) > 1
     text = page(contents(plan))
-    traces = by_memory(text)["data"]
+    traces = Page(text).charts["by-memory"]["data"]
     for front in fronts:
         (drawn,) = (trace for trace in traces if trace.get("name") == front.objective)
         expected = [(point.memory, front.ratio(point)) for point in reversed(front)]
@@ -205,7 +188,7 @@ def test_a_name_is_text_wherever_it_stands(tmp_path: Path) -> None:
     assert not [tag for tag, _ in found.elements if tag == "img"]
     assert not [text for text in found.of("script") if text.startswith("alert")]
     assert found.open == []
-    shown = json.dumps(found.figures)
+    shown = json.dumps(found.charts)
     assert "&lt;script&gt;" in shown  # Plotly reads tags in its labels too
     assert "<script" not in shown
 
