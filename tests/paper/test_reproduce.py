@@ -64,6 +64,7 @@ def one(rows: Rows, figure: str, label: str, reading: str = "figures") -> PaperR
         ("fig8", "* data", "figures", 10, [], 0.006),
         ("fig8", "* data", "text", 10, [], 0.006),
         ("fig8", "* hypar", "figures", 10, ["VGG-B hypar"], 0.006),
+        ("fig8", "* hypar", "text", 10, [], 0.08),
         ("fig7", "* hypar", "text", 10, ["SFC hypar", "Cifar-c hypar"], 0.016),
         ("fig9", "*", "figures", 4, [], 0.005),
         ("fig9", "*", "text", 4, ["Lenet-c hypar", "Lenet-c peak"], 0),
@@ -100,18 +101,8 @@ def test_rows_come_out_but_for_those_that_are_named(
         # Its own sizes; and the label is VGG-A's, whose two layers less Figure 5 shows.
         ("fig6", "AlexNet hypar, own sizes", 3.755),
         ("fig8", "VGG-B hypar", 1.491),
+        ("fig9", "Lenet-c peak", 3.055),
         ("fig13", "VGG-E fc3 b4096 h4 performance", 2.370),
-    ],
-)
-def test_rows_that_differ_have_their_values(
-    rows: Rows, figure: str, label: str, ours: float
-) -> None:
-    assert one(rows, figure, label).ours == pytest.approx(ours, abs=5e-4)
-
-
-@pytest.mark.parametrize(
-    ("figure", "label", "ours"),
-    [
         ("fig6", "geometric mean hypar", 3.391),
         ("fig7", "geometric mean hypar", 1.505),
         ("fig8", "geometric mean data", 1.833),
@@ -122,11 +113,14 @@ def test_rows_that_differ_have_their_values(
         ("fig13", "geometric mean energy", 1.216),
     ],
 )
-def test_geometric_means_come_out(rows: Rows, figure: str, label: str, ours: float) -> None:
+def test_rows_have_their_values_and_geometric_means_come_out(
+    rows: Rows, figure: str, label: str, ours: float
+) -> None:
     row = one(rows, figure, label)
-    assert row.verdict in {"equal", "near, cause unknown"}
     assert row.ours == pytest.approx(ours, abs=5e-4)
-    assert row.ours == pytest.approx(row.printed, rel=0.005)
+    if "mean" in label:
+        assert row.verdict in {"equal", "near, cause unknown"}
+        assert row.ours == pytest.approx(row.printed, rel=0.005)
 
 
 def test_figure_12_torus_bars_were_read_by_eye_and_sfc_is_cut_off(rows: Rows) -> None:
@@ -252,13 +246,6 @@ def test_every_row_that_is_not_equal_is_bounded_and_closely(rows: Rows) -> None:
                 assert max(found) <= most <= 1.03 * max(found), rule
 
 
-def test_the_text_gives_figure_8_within_8_percent(rows: Rows) -> None:
-    found = those(rows, "fig8", "* hypar", "text")
-    assert [row.label for row in found if row.verdict == "equal"] == ["SCONV hypar"]
-    for row in found:
-        assert row.ours == pytest.approx(row.printed, rel=0.08)
-
-
 def test_the_tables_give_model_parallelism_of_the_vggs_and_half_of_data_parallelism() -> None:
     figure = published()["fig8_total_communication_GB"]
     for place, name in enumerate(published()["networks"]):
@@ -284,7 +271,6 @@ def test_figure_9_has_one_peak_among_256_plans(rows: Rows) -> None:
     assert gains.shape == (16, 16)
     assert gains[0, 0b0011] < gains[0b0011, 0b0011] == gains.max()
     assert (gains >= gains.max() * (1 - 1e-9)).sum() == 1
-    assert one(rows, "fig9", "Lenet-c peak").ours == pytest.approx(3.055, abs=5e-4)
     assert one(rows, "fig9", "Lenet-c peak", "text").ours == pytest.approx(3.138, abs=5e-4)
 
 
@@ -434,38 +420,30 @@ def test_a_row_that_is_no_longer_equal_as_listed_ends_with_1(
 
 
 @pytest.mark.parametrize(
-    ("figure", "label", "reading", "table", "key", "factor", "reason"),
+    ("label", "table", "factor", "listed"),
     [
-        (
-            *("fig6", "VGG-A hypar", "text", "fig6_performance", "hypar", 1.1),
-            "listed with ours 0.93 to 1.07 times what is printed, and no longer is",
-        ),
-        (
-            *("fig8", "VGG-A model", "text", "fig8_total_communication_GB", "model", 100),
-            "listed with ours 1.04 to 1.88 times what is printed, and no longer is",
-        ),
+        ("VGG-A hypar", "fig6_performance", 1.1, "0.93 to 1.07"),
+        ("VGG-A model", "fig8_total_communication_GB", 100, "1.04 to 1.88"),
     ],
 )
 def test_a_row_is_unexpected_beyond_its_bounds(
-    figure: str,
     label: str,
-    reading: str,
     table: str,
-    key: str,
     factor: float,
-    reason: str,
+    listed: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: Capture,
 ) -> None:
+    figure, key = table.partition("_")[0], label.split()[1]
     place = published()["networks"].index(label.split()[0])
     values = list(published()[table][key])
     values[place] *= factor
     monkeypatch.setitem(published()[table], key, values)
     found = paper.reproduce([figure])
-    row = one(found, figure, label, reading)
+    row = one(found, figure, label, "text")
     assert (figure, row) in paper.unexpected_rows(found)
     assert row.verdict.endswith(", cause unknown")
-    assert row.reason == reason
+    assert row.reason == f"listed with ours {listed} times what is printed, and no longer is"
     assert run(["reproduce", figure, "--json"]) == 1
     assert label.split()[0] in capsys.readouterr().err
 
