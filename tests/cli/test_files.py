@@ -224,10 +224,8 @@ def test_a_journal_is_an_output_too(folder: Path, shell: Shell) -> None:
     for name in ("sweep.toml", "net.toml", "wires.json"):
         for taken in (soft_link, hard_link):
             link = taken(Path(name)).rename("t.csv.journal")
-            before = contents(folder)
-            said = shell.refused("sweep", "sweep.toml", "-o", "t.csv")
+            said = refused(("sweep", "sweep.toml", "-o", "t.csv"), folder, shell)
             assert "t.csv.journal: is read or written already" in said
-            assert contents(folder) == before
             link.unlink()
     spec = Path("sweep.toml").rename("t.csv.journal")
     assert run(["sweep", str(spec), "-o", "t.csv"]) == 2

@@ -35,22 +35,14 @@ def test_a_network_file_and_what_was_read(tmp_path: Path, shell: Shell) -> None:
         f"not kept of its model: {'; '.join(written['not_kept'])}",
         *written["remarks"],
     ]
+    _, beside = shell.told("solve", out, "--levels", "1")
+    assert all(any(phrase in line for line in beside) for phrase in written["not_kept"])
 
 
 def test_unless_a_file_is_named_it_is_printed(shell: Shell) -> None:
     _, printed, told = shell("import", LIGHT / "light_zfnet512.onnx")
     assert tomllib.loads(printed)["layer"][0]["filters"] == 96
     assert "87,250,536 parameters" in told
-
-
-def test_copies_that_the_exporter_wrote_once_are_said(shell: Shell) -> None:
-    _, printed, told = shell("import", EXPORTED / "torch/clones.legacy.onnx")
-    assert (
-        "weights that several layers share are counted once: 'block.0.1.1.1' has those of '0.0.1',"
-        " 'block.0.1.1.3' has those of '0.0.3', 'block.1.1.1.1' has those of '0.0.1' and 3 more"
-        " (6,912 parameters); exporters write equal tensors once"
-    ) in told
-    assert printed.count("tied = ") == 2  # in a block of three
 
 
 @pytest.mark.parametrize("command", ["solve", "show", "simulate"])
@@ -62,9 +54,6 @@ def test_a_model_stands_where_a_network_does(command: str, tmp_path: Path, shell
 
 
 def test_dynamic_dimensions_are_given_by_name(dynamic: Path, shell: Shell) -> None:
-    assert shell.refused("import", dynamic) == (
-        f"{dynamic}: has dynamic dimensions: 'sequence'; import it with --dim sequence=N"
-    )
     _, printed, told = shell("import", dynamic, "--dim", "sequence=12", "--dim", "batch=8")
     assert tomllib.loads(printed)["input"] == {"tokens": 12, "features": 24}
     assert "--batch 8 sets 'batch'" in told

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from hypar_opt.execution.jax.weights import weights_of
 from hypar_opt.execution.shardings import shardings
 from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
+from tests.commands import ended
 from tests.execution.jax.steps import XLA_FLAGS
 from tests.execution.small_networks import chain, cnn, gpt
 
@@ -52,15 +52,8 @@ def test_an_exported_module_runs_where_hypar_opt_is_not(
     file.write_text(jax_module(plan))
     without = "import sys; sys.modules['hypar_opt'] = None; import runpy;"
     call = f"{without} runpy.run_path({str(file)!r}, run_name='__main__')"
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", call],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "XLA_FLAGS": XLA_FLAGS},
-    )
-    assert done.returncode == 0, done.stderr
+    environment = {**os.environ, "XLA_FLAGS": XLA_FLAGS}
+    done = ended(sys.executable, "-I", "-c", call, cwd=tmp_path, env=environment)
     first, *_, last = done.stdout.splitlines()
     assert first.startswith("loss ")
     assert first.endswith(f"on {plan.accelerators} devices")
@@ -75,12 +68,9 @@ def test_exported_modules_are_formatted(
     """A formatter changes nothing, and a linter finds nothing imported or defined in vain."""
     file = tmp_path / "model_sharded.py"
     file.write_text(jax_module(solved(network, *hierarchy), approximate=True))
-    ruff = str(Path(sys.executable).with_name("ruff"))
-    checked = [ruff, "check", "--isolated", "--quiet", str(file)]
-    assert subprocess.run(checked, check=False, capture_output=True, text=True).stdout == ""
-    compile(file.read_text(), str(file), "exec")
-    formatted = [ruff, "format", "--check", "--isolated", "--line-length", "100", str(file)]
-    assert subprocess.run(formatted, check=False, capture_output=True).returncode == 0
+    ruff = Path(sys.executable).with_name("ruff")
+    ended(ruff, "check", "--isolated", file)
+    ended(ruff, "format", "--check", "--isolated", "--line-length", "100", file)
 
 
 def test_stored_arrays_lose_and_repeat_nothing() -> None:
@@ -135,10 +125,7 @@ def test_pytorch_takes_the_shardings(tmp_path: Path) -> None:
     file = tmp_path / "shardings.json"
     file.write_text(json.dumps(shardings(solved(gpt(tied=True)))))
     script = Path(__file__).with_name("in_pytorch.py")
-    done = subprocess.run(
-        [sys.executable, script, file], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    ended(sys.executable, script, file)
 
 
 def test_kinds_and_activations_without_a_program_are_refused_by_name() -> None:

@@ -6,12 +6,10 @@ import ast
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import hypar_opt as ho
@@ -20,9 +18,10 @@ from hypar_opt.documents.document import validate
 from hypar_opt.execution.export import jax_module
 from hypar_opt.plan.plan import Plan, write_plan
 from hypar_opt.workload.network import Network
+from tests.commands import ended
 from tests.execution.jax.steps import XLA_FLAGS
 from tests.execution.small_networks import chain, gpt
-from tests.onnx.graph_writer import EXPORTED
+from tests.onnx.graph_writer import EXPORTED, write_masks
 
 PHRASES = ("rotary positions (node 'a\"b\\' (Mul))", "dropout")
 REMARK = "layers a and b share one initializer"
@@ -115,26 +114,10 @@ def test_what_is_not_kept_and_remarks_stand_beside_a_plan(
     assert printed[0] == printed[1]
 
 
-def test_an_import_says_what_it_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "bert.toml"
-    assert run(["import", str(EXPORTED / "bert.onnx"), "-o", str(file)]) == 0
-    network = ho.read_network(file)
-    said = capsys.readouterr().err
-    assert network.not_kept
-    assert all(phrase in said for phrase in network.not_kept)
-    capsys.readouterr()
-    assert run(["solve", str(file), "--batch", "8", "--levels", "1"]) == 0
-    said = capsys.readouterr().err
-    assert all(phrase in said for phrase in network.not_kept)
-
-
 def test_an_imported_language_model_is_exported_causal_and_with_its_loss(tmp_path: Path) -> None:
     """With its masks beside it; what it has of rotary positions is what is missing."""
     shutil.copy(EXPORTED / "llama-gqa.onnx", tmp_path)
-    with (tmp_path / "llama_dyn.onnx.data").open("wb") as stream:
-        for offset in (67143680, 78481408):
-            stream.seek(offset)
-            stream.write(np.triu(np.full((2, 64, 64), -np.inf, "<f4"), 1).tobytes())
+    write_masks(tmp_path, "llama-gqa")
     plan = solved(ho.read_network(tmp_path / "llama-gqa.onnx"), levels=1)
     with pytest.raises(ho.HyparError, match="rotary positions") as refused:
         jax_module(plan)
@@ -166,14 +149,8 @@ def test_a_module_computes_in_the_plans_element_type_and_moves_its_bytes(tmp_pat
         file.write_text(text.replace(f"DTYPE = jnp.{planned}\n", f"DTYPE = jnp.{kind}\n"))
         calls.append(f"runpy.run_path({str(file)!r}, run_name='__main__')")
         expected.append(plan.cost.total)
-    done = subprocess.run(
-        [sys.executable, "-c", "; ".join(["import runpy", *calls])],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "XLA_FLAGS": XLA_FLAGS},
-    )
-    assert done.returncode == 0, done.stderr
+    environment = {**os.environ, "XLA_FLAGS": XLA_FLAGS}
+    done = ended(sys.executable, "-c", "; ".join(["import runpy", *calls]), env=environment)
     totals = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("all ")]
     assert [int(total.replace(",", "")) for total in totals] == expected
 

@@ -180,11 +180,6 @@ def test_a_device_without_an_image_is_refused() -> None:
     assert not any("cannot run" in note for note in ho.run(whole, scale_down=True).notes)
 
 
-def test_memory_is_estimated_before_anything_is_computed() -> None:
-    with pytest.raises(RefusedError, match=r"^VGG-E would take about [\d.]+ GB of memory"):
-        ho.run(ho.solve("vgg-e", levels=1))
-
-
 def test_arguments_are_checked() -> None:
     plan = plan_of(BLOCK, batch=8)
     with pytest.raises(HyparError, match="backend 'torch'"):

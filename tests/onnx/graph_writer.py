@@ -18,7 +18,22 @@ from hypar_opt.workload.description import describe
 LIGHT = Path(os.path.dirname(onnx.__file__)) / "backend/test/data/light"  # noqa: PTH120
 EXPORTED = Path(__file__).parents[1] / "data/onnx"
 
+MASKS = {
+    "gpt2": ("gpt2_dyn.onnx.data", (214164992, 214197760)),
+    "llama-gqa": ("llama_dyn.onnx.data", (67143680, 78481408)),
+}
+"""The files of the weights of exported models, and where in them the masks of two blocks are."""
+
 Shape = Sequence[int | str]
+
+
+def write_masks(folder: Path, name: str) -> None:
+    """Write causal masks to the file of a model's weights, with holes where those would be."""
+    file, offsets = MASKS[name]
+    with (folder / file).open("wb") as stream:
+        for offset in offsets:
+            stream.seek(offset)
+            stream.write(np.triu(np.full((2, 64, 64), -np.inf, "<f4"), 1).tobytes())
 
 
 class GraphWriter:

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto
 
 from hypar_opt.onnx import mask_values, read_model
-from tests.onnx.graph_writer import EXPORTED, GraphWriter
+from tests.onnx.graph_writer import EXPORTED, MASKS, GraphWriter, write_masks
 
 BATCH, TOKENS, WIDTH, HEADS = 2, 5, 16, 4
 Writer = Callable[[GraphWriter, str], str]
@@ -313,15 +313,9 @@ def test_a_mask_of_many_blocks_is_read_once(
     assert all(causal_in(g.content(tmp_path, x)))
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "masks"),
-    [
-        ("gpt2", "gpt2_dyn.onnx.data", [214164992, 214197760]),
-        ("llama-gqa", "llama_dyn.onnx.data", [67143680, 78481408]),
-    ],
-)
+@pytest.mark.parametrize("name", MASKS)
 def test_exported_language_models_are_causal_where_their_masks_are_there(
-    tmp_path: Path, name: str, file: str, masks: list[int]
+    tmp_path: Path, name: str
 ) -> None:
     """What torch 2.13 wrote of transformers 5.23: each block's mask is in the file of weights."""
     shutil.copy(EXPORTED / f"{name}.onnx", tmp_path)
@@ -333,12 +327,8 @@ def test_exported_language_models_are_causal_where_their_masks_are_there(
 
     (causal,), (said,) = attention()
     assert not causal
-    assert f"'{file}'" in said
-    # A file with holes where the weights would be.
-    with (tmp_path / file).open("wb") as stream:
-        for offset in masks:
-            stream.seek(offset)
-            stream.write(np.triu(np.full((2, 64, 64), -np.inf, "<f4"), 1).tobytes())
+    assert f"'{MASKS[name][0]}'" in said
+    write_masks(tmp_path, name)
     assert attention() == ([True], [])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections import Counter
@@ -27,6 +26,7 @@ from hypar_opt.studies.alternatives import Alternative, BestPlans
 from hypar_opt.studies.pareto import ParetoFront
 from hypar_opt.studies.sweep import SweepResult, sweep
 from tests.public import subclasses
+from tests.report.test_graph_reports import printed
 from tests.strategies.networks import graph_networks
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -219,10 +219,9 @@ def test_best_plans_that_cost_alike_to_four_digits_are_told_apart() -> None:
     best = BestPlans(
         tuple(Alternative(own.parallelism, first + more, 1) for more in (0, 2**20, 2**20 + 4)), own
     )
-    output = io.StringIO()
-    Console(file=output, width=200).print(best)
+    shown = "".join(printed(best))
     extras = ["0 bytes", "1,048,576 bytes", "1,048,580 bytes"]
-    assert all(extra in output.getvalue() for extra in extras)
+    assert all(extra in shown for extra in extras)
 
 
 def test_html_is_valid_and_escapes_names() -> None:
@@ -262,20 +261,13 @@ def test_the_grid_of_a_graph_says_what_each_row_stands_for(network: ho.Network) 
 
 def test_rich_prints_what_the_command_line_does() -> None:
     for result in results():
-        output = io.StringIO()
-        Console(file=output, width=200).print(result)
         # The same view, as text and as HTML, a plan's grid apart.
-        shown = set(output.getvalue().split())
+        shown = set(" ".join(printed(result)).split())
         assert len(shown) > 5
         if not isinstance(result, ho.Plan):
-            assert shown <= set(Fragment(result._repr_html_()).text.split()) | set(
-                "".join(
-                    cell + " "
-                    for table in Fragment(result._repr_html_()).tables
-                    for row in table
-                    for cell in row
-                ).split()
-            )
+            fragment = Fragment(result._repr_html_())
+            cells = (cell for table in fragment.tables for row in table for cell in row)
+            assert shown <= {*fragment.text.split(), *" ".join(cells).split()}
 
 
 def test_no_html_is_made_of_what_has_none() -> None:
@@ -312,10 +304,8 @@ def test_rows_say_what_the_result_does() -> None:
     assert first == Counter(str(c) for level in best[0].parallelism for c in level)
 
 
-def test_a_sweep_is_its_rows(tmp_path: Path) -> None:
-    spec = tmp_path / "s.toml"
-    spec.write_text('networks = ["lenet-c"]\nbatches = [2, 4]\narrays = ["hmc-htree-2"]\n')
-    swept = sweep(spec, tmp_path / "s.csv", workers=1)
+def test_a_sweep_is_its_rows() -> None:
+    (swept,) = (result for result in results() if isinstance(result, SweepResult))
     assert repr(swept) == "<SweepResult: 2 cases>"
     assert [row["batch"] for row in swept.rows()] == [2, 4]
     (table,) = Fragment(swept._repr_html_()).tables
