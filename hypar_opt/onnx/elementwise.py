@@ -131,7 +131,7 @@ def _groups(node: OnnxNode, maps: list[Features]) -> list[Features]:
     out: list[Features] = []
     for features in maps:
         for index, other in enumerate(out):
-            if other.same_map(features):
+            if (other.source, other.taken) == (features.source, features.taken):
                 out[index] = _merged(node, other, features)
                 break
         else:

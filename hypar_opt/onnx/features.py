@@ -87,10 +87,6 @@ class Features(NamedTuple):
     def without_copies(self) -> Features:
         return self._replace(dims=tuple(without(dim, "r") for dim in self.dims))
 
-    def same_map(self, other: Features) -> bool:
-        """Whether two tensors hold the same elements of one map."""
-        return self.source == other.source and self.taken == other.taken
-
 
 _PENDING = ("input", "scores", "slice")
 """A placeholder among layers for a tensor that is not, or not yet, a layer of a network."""

@@ -79,10 +79,6 @@ class NetworkMaps:
         """Return the dimensions between batch and channels of a layer's output; -1 is the input."""
         return self.input_positions if source == NETWORK_INPUT else self.positions[source]
 
-    def read_map(self, source: int) -> Map:
-        """Return the map that a layer writes, or the network's input."""
-        return self.network.input.feature_map() if source == NETWORK_INPUT else self.maps[source]
-
     def owner(self, position: int) -> int:
         """Return the layer that a layer's weights are named after."""
         layer = self.network.layers[position]

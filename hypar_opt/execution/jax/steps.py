@@ -107,7 +107,7 @@ class Lines(Values):
         shuffles = self.network.layers[position].shuffles
         if shuffles and SHUFFLED not in self.program.stored[source + self.shared]:
             value = f"by_group({value}, {self._of_group(position)})"
-        if position in self.sharded.flattened_first:
+        if position in self.sharded.split.flattened_first:
             value = f"split_features(flatten({value}), {self.sharded.read(position).shape})"
         lines = list(self._steps(name, steps, value, grouped=shuffles))
         yield from lines or [f"{name} = {value}"]

@@ -102,40 +102,28 @@ class ShardedNetwork(NetworkMaps):
                 raise HyparError(
                     f"layer {layer.name!r}, activation: {activation!r} is not known; one of {known}"
                 )
-        self._split  # noqa: B018 - refuses an uneven split at once
+        self.split  # noqa: B018 - refuses an uneven split at once
 
     @cached_property
     def batch(self) -> StoredAxis:
         """The axis of the batch."""
-        return self._split.axes[0]
+        return self.split.axes[0]
 
     def written(self, position: int) -> StoredAxis:
         """The axis of the channels that a layer writes."""
-        return self._split.axes[self._split.shapes[position].writes]
+        return self.split.axes[self.split.shapes[position].writes]
 
     def read(self, position: int, number: int = 0) -> StoredAxis:
         """The axis of the channels that a layer reads as one of its inputs, flattened if it is."""
-        return self._split.axes[self._split.shapes[position].reads[number]]
+        return self.split.axes[self.split.shapes[position].reads[number]]
 
     def rows(self, position: int) -> StoredAxis:
         """The axis of an embedding's vocabulary."""
-        rows = self._split.shapes[position].rows
+        rows = self.split.shapes[position].rows
         assert rows is not None
-        return self._split.axes[rows]
+        return self.split.axes[rows]
 
     @cached_property
-    def input_axis(self) -> StoredAxis:
-        """The axis of the channels of the network's input."""
-        return self._split.axes[1]
-
-    @property
-    def flattened_first(self) -> frozenset[int]:
-        """The fully-connected layers whose input is flattened before its layout is converted.
-
-        No level splits the map by channel: its features need not be split as channels are.
-        """
-        return self._split.flattened_first
-
-    @cached_property
-    def _split(self) -> SplitAxes:
+    def split(self) -> SplitAxes:
+        """The axes of all arrays, and the layers whose input is flattened first."""
         return split_axes(self)

@@ -88,7 +88,7 @@ class _Tying:
             sources = [network_input if s == NETWORK_INPUT else shapes[s].writes for s in reads]
             shape = self._tied(position, layer, sources)
             if position in self.flattened_first:
-                read = self.maps.read_map(reads[0]).elements
+                read = self.maps.maps[reads[0]].elements
                 features = self.ties.new(read, f"layer {layer.name!r}, features")
                 shape = shape._replace(reads=(features,))
             shapes.append(shape)

@@ -77,7 +77,7 @@ class Values:
         del layer
         (source,) = self.network.sources[position]
         is_image = self.sharded.read_positions(source) and not self.sharded.positions[position]
-        if is_image and position not in self.sharded.flattened_first:
+        if is_image and position not in self.sharded.split.flattened_first:
             read = f"flatten({read})"
         return f"linear({read}, {self._weights(position)})"
 

@@ -130,7 +130,8 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, 
         elif SHUFFLED in layouts:
             raise HyparError(f"layer {layer.name!r}: a shuffle of the input has no program in JAX")
         else:
-            one = StepInput(_tensor(sharded, sharded.input_positions, sharded.input_axis, layouts))
+            channels = sharded.split.axes[1]
+            one = StepInput(_tensor(sharded, sharded.input_positions, channels, layouts))
         same = (name for name, other in inputs.items() if other == one)
         free = "input" if "input" not in inputs else f"input of {layer.name}"
         name = next(same, free)

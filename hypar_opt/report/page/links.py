@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -21,32 +20,16 @@ _MAX_LABELLED = 16
 """Accelerators are numbered in arrays of up to this many."""
 
 
-@dataclass(frozen=True)
-class _Loads:
-    """The fraction of the step for which each link is at capacity, and the highest of them."""
-
-    shares: list[float]
-    highest: float
-
-    @classmethod
-    def from_step(cls, step: StepResult) -> _Loads:
-        """Return the loads of a simulated step's links, in the interconnect's order."""
-        shares = [
-            link.seconds_at_capacity / step.seconds if step.seconds else 0.0 for link in step.links
-        ]
-        return cls(shares, max(shares, default=0.0) or 1.0)  # the colour scale is never empty
-
-    def shade(self, share: float) -> int:
-        """Return the index of a share's colour, 0 for the least loaded."""
-        return min(int(share / self.highest * _SHADES), _SHADES - 1)
-
-
 def links(array: Array, step: StepResult) -> Chart:
     """Draw every link, coloured by the share of the step that it is at capacity."""
-    drawing, loads = draw(array), _Loads.from_step(step)
+    drawing = draw(array)
+    shares = [
+        link.seconds_at_capacity / step.seconds if step.seconds else 0.0 for link in step.links
+    ]
+    highest = max(shares, default=0.0) or 1.0  # the colour scale is never empty
     traces = [
-        *_lines(array, drawing, loads),
-        _middles(step, drawing, loads),
+        *_lines(array, drawing, shares, highest),
+        _middles(step, drawing, shares, highest),
         *_nodes(drawing.nodes),
     ]
     figure = figure_of(traces, 520 if drawing.even else 400, hovermode="closest")
@@ -56,7 +39,7 @@ def links(array: Array, step: StepResult) -> Chart:
     # Grids and circles keep their shape; a tree may be stretched to the page's width.
     if drawing.even:
         figure.update_yaxes(scaleanchor="x", scaleratio=1)
-    rows = _most_loaded(step, loads)
+    rows = _most_loaded(step, shares)
     others = len(step.links) - len(rows)
     carry = "more are full for no longer" if rows else "carry nothing"
     return chart_of(
@@ -71,19 +54,18 @@ def links(array: Array, step: StepResult) -> Chart:
     )
 
 
-def _lines(array: Array, drawing: Drawing, loads: _Loads) -> list[Any]:
+def _lines(array: Array, drawing: Drawing, loads: Sequence[float], highest: float) -> list[Any]:
     """Draw the links, with widths by bandwidth, one trace per shade and width."""
     # A Plotly trace has one colour and width: one trace for all links that share both.
     interconnect = array.interconnect
     slowest = min((link.bytes_per_second for link in interconnect.links), default=1)
     strokes: dict[tuple[int, float], list[tuple[Point, Point]]] = {}
-    for link, link_strokes, share in zip(
-        interconnect.links, drawing.strokes, loads.shares, strict=True
-    ):
+    for link, link_strokes, share in zip(interconnect.links, drawing.strokes, loads, strict=True):
         # Bandwidths differ by orders of magnitude, so the width grows with their logarithm.
         doublings = int(link.bytes_per_second / slowest).bit_length() - 1
         width = 2.0 + 1.2 * min(doublings, 5)
-        strokes.setdefault((loads.shade(share), width), []).extend(link_strokes)
+        shade = min(int(share / highest * _SHADES), _SHADES - 1)
+        strokes.setdefault((shade, width), []).extend(link_strokes)
     return [
         points(
             # None ends a stroke: Plotly would join it to the next.
@@ -106,11 +88,11 @@ def _colour(shade: int) -> str:
     return str(colour)
 
 
-def _middles(step: StepResult, drawing: Drawing, loads: _Loads) -> Any:
+def _middles(step: StepResult, drawing: Drawing, loads: Sequence[float], highest: float) -> Any:
     """Draw a point on each link whose text gives its load, and the colour scale."""
     # Plotly shows hover texts at points only, so each line needs one.
     middles, texts, shares = [], [], []
-    for traffic, strokes, share in zip(step.links, drawing.strokes, loads.shares, strict=True):
+    for traffic, strokes, share in zip(step.links, drawing.strokes, loads, strict=True):
         for start, end in strokes:
             # A wrap-around link is drawn as two stubs: its points are near their tips.
             part = 0.5 if len(strokes) == 1 else 0.8
@@ -127,7 +109,7 @@ def _middles(step: StepResult, drawing: Drawing, loads: _Loads) -> Any:
             "color": shares,
             "colorscale": LOADS,
             "cmin": 0.0,
-            "cmax": loads.highest,
+            "cmax": highest,
             "colorbar": {
                 "orientation": "h",
                 "thickness": 9,
@@ -135,7 +117,7 @@ def _middles(step: StepResult, drawing: Drawing, loads: _Loads) -> Any:
                 "y": -0.04,
                 "yanchor": "top",
                 # In whole percents, the ticks of a small range would be equal.
-                "tickformat": ".0%" if loads.highest > 0.04 else ".2%",
+                "tickformat": ".0%" if highest > 0.04 else ".2%",
                 "nticks": 5,
                 "outlinewidth": 0,
                 "title": {"text": "share of the step that a link is full", "side": "bottom"},
@@ -152,11 +134,9 @@ def _hover_text(traffic: LinkTraffic, share: float) -> str:
     )
 
 
-def _most_loaded(step: StepResult, loads: _Loads) -> list[tuple[str, ...]]:
+def _most_loaded(step: StepResult, loads: Sequence[float]) -> list[tuple[str, ...]]:
     """Return the rows of the links that are at capacity longest, without idle links."""
-    by_share = sorted(
-        zip(step.links, loads.shares, strict=True), key=lambda link_share: -link_share[1]
-    )
+    by_share = sorted(zip(step.links, loads, strict=True), key=lambda link_share: -link_share[1])
     return [
         (
             link.link,

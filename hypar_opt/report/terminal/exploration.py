@@ -27,24 +27,21 @@ Choices = Sequence[Sequence[str]]
 _BAR_WIDTH = 40
 
 
-def exploration_view(
-    exploration: Exploration, *, relative: bool = False, max_plans: int = 12
-) -> RenderableType:
+def exploration_view(exploration: Exploration, *, relative: bool = False) -> RenderableType:
     """Show the best cost, the plan's rank, the distribution of all costs, and the best plans.
 
     Parameters
     ----------
     relative
         Show the distribution of ratios to Data Parallelism in place of values.
-    max_plans
-        The number of best plans to show.
     """
     plan, ties = exploration.plan, exploration.ties
     # If the solver's plan is the first of the best, one note is enough.
     notes = [as_executed(exploration.own.cost)]
     if exploration.first != exploration.own:
         notes.append(as_executed(exploration.first.cost, "the first of the best"))
-    listed = f"the first {max_plans} of {ties:,}" if ties > max_plans else "all"
+    plans = exploration.best_plans()
+    listed = f"the first {len(plans)} of {ties:,}" if ties > len(plans) else "all"
     best = _digits if is_short_chain(plan) else _glyphs
     return Group(
         Text(_title(exploration)),
@@ -53,7 +50,7 @@ def exploration_view(
         Text(),
         _histogram(exploration, relative),
         Text(),
-        *best(plan, exploration.best_plans(max_plans), f"Best plans ({listed})"),
+        *best(plan, plans, f"Best plans ({listed})"),
     )
 
 
