@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
@@ -33,20 +32,6 @@ _BAR, _GAP = 0.8, 0.35
 _MAX_TRACKS = 4
 _CHARACTER = 0.05
 """Inches per character of a span's name."""
-
-
-@dataclass(frozen=True)
-class _TimeScale:
-    """The seconds shown, and the unit of the axis in seconds."""
-
-    start: float
-    end: float
-    unit: float
-
-    @property
-    def inch(self) -> float:
-        """Units per inch of the axis."""
-        return (self.end - self.start) / self.unit / (_WIDTH - _LABELS)
 
 
 @style()
@@ -81,13 +66,12 @@ def timeline(
     start, end = between or (0.0, max(ends, default=1.0))
     # By the end shown, so that the numbers along the axis stay short.
     unit, symbol = axis_unit(end)
-    scale = _TimeScale(start, end, unit)
     figure = new_figure(_WIDTH, 1.1 + 0.34 * len(tracks), layout="constrained")
     axes = figure.add_subplot()
     axes.set_xlim(start / unit, end / unit)
     kinds: set[str] = set()
     for height, track in zip(heights, tracks, strict=True):
-        kinds |= _draw_track(axes, track, height, scale)
+        kinds |= _draw_track(axes, track, height, unit)
     axes.set_yticks(heights, [track.name for track in tracks])
     # Upside down, with the first track on top.
     axes.set_ylim(max(heights, default=0) + 0.6, -0.6)
@@ -103,12 +87,14 @@ def _end(span: Span) -> float:
     return (span.start_us + span.duration_us) / 1e6
 
 
-def _draw_track(axes: Axes, track: Track, height: float, scale: _TimeScale) -> set[str]:
-    """Draw the visible spans of a track, and return their kinds."""
+def _draw_track(axes: Axes, track: Track, height: float, unit: float) -> set[str]:
+    """Draw the visible spans of a track, on an axis in ``unit`` seconds; return their kinds."""
+    low, high = axes.get_xlim()
+    inch = (high - low) / (_WIDTH - _LABELS)
     bars = defaultdict(list)
     for span in track.spans:
-        left = max(span.start_us / 1e6, scale.start) / scale.unit
-        width = min(_end(span), scale.end) / scale.unit - left
+        left = max(span.start_us / 1e6 / unit, low)
+        width = min(_end(span) / unit, high) - left
         if width <= 0:  # before or after what is shown
             continue
         kind = _kind(span)
@@ -116,7 +102,7 @@ def _draw_track(axes: Axes, track: Track, height: float, scale: _TimeScale) -> s
         # The legend has the pass or the level, so the label need not.
         name = span.name.removesuffix(f" {kind}")
         # A name wider than its bar would run into the next.
-        if width > scale.inch * _CHARACTER * (len(name) + 0.5):
+        if width > inch * _CHARACTER * (len(name) + 0.5):
             axes.text(
                 left + width / 2,
                 height,
@@ -133,7 +119,7 @@ def _draw_track(axes: Axes, track: Track, height: float, scale: _TimeScale) -> s
             (height - _BAR / 2, _BAR),
             facecolor=_color(kind),
             edgecolor="white",  # but a rim would hide short spans
-            linewidth=[0.5 if width > 0.05 * scale.inch else 0 for _, width in intervals],
+            linewidth=[0.5 if width > 0.05 * inch else 0 for _, width in intervals],
             gid=kind,
         )
     return set(bars)

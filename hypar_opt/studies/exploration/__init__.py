@@ -21,9 +21,10 @@ from hypar_opt.studies.exploration.subspace import (
     allowed_states,
     axes_of,
     cells_of,
+    choices_at,
     states_of,
 )
-from hypar_opt.studies.exploration.values import PricedPlan, Values
+from hypar_opt.studies.exploration.values import PricedPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +81,8 @@ def explore(
     of_layers = None if allowed is None else allowed[instance.workload.shared :]
     axes, states = axes_of(cells), states_of(plan, cells, of_layers)
     values, data_parallel_cost, unit = values_of(instance, allowed, states, axes)
-    first = _priced(instance, _first_best(plan, values, states, axes))
+    best = np.unravel_index([values.argmin()], values.shape)
+    first = _priced(instance, choices_at(best, states, axes, plan)[0].tolist())
     if problem == plan.problem:
         check_bound(plan, first.cost.total)
     return Exploration(
@@ -133,18 +135,6 @@ def _index_of(
     """Return the plan's index into the values."""
     own = states_of(plan, (), None)
     return tuple(int(np.flatnonzero(states[layer] == own[layer])[0]) for layer in axes)
-
-
-def _first_best(
-    plan: Plan, values: Values, states: Sequence[NDArray[np.intp]], axes: Sequence[int]
-) -> list[list[int]]:
-    """Return the choices of the first plan of the lowest cost: levels x layers."""
-    best = [layer_states[0].item() for layer_states in states]
-    index = np.unravel_index(int(values.argmin()), values.shape)
-    for layer, position in zip(axes, index, strict=True):
-        best[layer] = states[layer][position].item()
-    powers = [len(plan.choices) ** exponent for exponent in reversed(range(plan.levels))]
-    return [[state // power % len(plan.choices) for state in best] for power in powers]
 
 
 def _priced(instance: Instance, rows: Sequence[Sequence[int]]) -> PricedPlan:

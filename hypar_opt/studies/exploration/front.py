@@ -16,7 +16,7 @@ from hypar_opt.frozen import Frozen
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.problem import Problem
 from hypar_opt.studies.exploration.pricing import values_of
-from hypar_opt.studies.exploration.subspace import allowed_states
+from hypar_opt.studies.exploration.subspace import allowed_states, digits_of
 from hypar_opt.studies.exploration.values import TIE, Values
 from hypar_opt.studies.pareto import priced_by
 from hypar_opt.workload.network import Network
@@ -90,7 +90,7 @@ def _memory(instance: Instance, states: Sequence[NDArray[np.intp]], axes: Sequen
     load = cache(instance.constraints.load)
     terms = []
     for layer, layer_states in enumerate(states):
-        digits = layer_states // choices ** np.arange(levels)[::-1, None] % choices
+        digits = digits_of(layer_states, choices, levels)
         # Few are distinct: the memory of a state depends on the parts of each choice alone.
         parts = parts_of(digits, len(layer_states), choices, instance.problem.hierarchy)
         terms.append(np.array([load(tuple(own))[layer] for own in parts.T.tolist()], object))

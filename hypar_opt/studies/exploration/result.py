@@ -19,7 +19,7 @@ from hypar_opt.plan.problem import Problem
 from hypar_opt.results import Displayed
 from hypar_opt.studies.advice import moves_more, turns
 from hypar_opt.studies.exploration.front import ExploredFront, front_of
-from hypar_opt.studies.exploration.subspace import Cell, axes_of, cells_of
+from hypar_opt.studies.exploration.subspace import Cell, axes_of, cells_of, choices_at, digits_of
 from hypar_opt.studies.exploration.values import (
     MAX_ROWS,
     TIE,
@@ -217,10 +217,8 @@ class Exploration(Frozen, Displayed):
         for layer in self.axes:
             # States are numbered by their free digits alone; those not allowed leave gaps.
             levels = sorted(level for level, cell_layer in self.cells if cell_layer == layer)
-            code = np.zeros(len(self.states[layer]), np.intp)
-            for level in levels:
-                code = code * base + self._digit(self.states[layer], level)
-            codes.append(code)
+            free = digits_of(self.states[layer], base, self.plan.levels)[levels]
+            codes.append(base ** np.arange(len(levels))[::-1] @ free)
             sizes.append(base ** len(levels))
         values = np.full(sizes, np.nan)
         values[np.ix_(*codes)] = of
@@ -229,14 +227,8 @@ class Exploration(Frozen, Displayed):
     @checked
     def digits(self, plans: NDArray[np.intp]) -> NDArray[np.uint8]:
         """Return the choices, (plans, levels, layers), of plans by their flat indices."""
-        # One byte per choice: there may be 2^20 plans of hundreds of choices each.
-        digits = np.empty((len(plans), self.plan.levels, len(self.states)), np.uint8)
-        indices = dict(zip(self.axes, np.unravel_index(plans, self.values.shape), strict=True))
-        for layer, states in enumerate(self.states):
-            plan_states = states[indices.get(layer, 0)]
-            for level in range(self.plan.levels):
-                digits[:, level, layer] = self._digit(plan_states, level)
-        return digits
+        index = np.unravel_index(plans, self.values.shape)
+        return choices_at(index, self.states, self.axes, self.plan)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each plan: the rows of a data frame, as in `table`.
@@ -317,11 +309,6 @@ class Exploration(Frozen, Displayed):
         """Return whether each plan costs as little as the best, in the shape of `values`."""
         is_best: NDArray[np.bool_] = self.values <= self.best_cost * (1 + TIE)
         return is_best
-
-    def _digit(self, states: NDArray[np.intp], level: int) -> NDArray[np.intp]:
-        base = len(self.plan.choices)
-        digits: NDArray[np.intp] = states // base ** (self.plan.levels - 1 - level) % base
-        return digits
 
 
 def _labels(base: int, digits: int) -> tuple[str, ...]:

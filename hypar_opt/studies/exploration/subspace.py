@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,27 @@ def states_of(
             states = (states[:, None] * base + digits).reshape(-1)
         states_by_layer.append(states if allowed is None else states[allowed[layer, states]])
     return tuple(states_by_layer)
+
+
+def digits_of(states: NDArray[np.intp], choices: int, levels: int) -> NDArray[np.intp]:
+    """Return the choices, (levels, states), of states by their numbers."""
+    return states // choices ** np.arange(levels)[::-1, None] % choices
+
+
+def choices_at(
+    index: Sequence[NDArray[np.intp]],
+    states: Sequence[NDArray[np.intp]],
+    axes: Sequence[int],
+    plan: Plan,
+) -> NDArray[np.uint8]:
+    """Return the choices, (plans, levels, layers), of plans by their index along each axis."""
+    at = dict(zip(axes, index, strict=True))
+    # One byte per choice: there may be 2^20 plans of hundreds of choices each.
+    choices = np.empty((len(index[0]), plan.levels, len(states)), np.uint8)
+    for layer, own in enumerate(states):
+        picked = own[at.get(layer, [0])]
+        choices[:, :, layer] = digits_of(picked, len(plan.choices), plan.levels).T
+    return choices
 
 
 def allowed_states(instance: Instance) -> NDArray[np.bool_] | None:
