@@ -7,6 +7,8 @@ from random import Random
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.hardware.arrays import load
+from hypar_opt.simulator import bounds
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.random_networks import random_chain, random_graph
 from tests.simulator.plans import run
@@ -71,3 +73,20 @@ def test_around_unequal_hops_the_sum_in_lockstep_is_no_bound_and_says_so() -> No
     assert not step.in_lockstep
     assert 0.9 * step.seconds < step.lower_bound < step.seconds < step.closed_form
     assert step.document()["in_lockstep"] is False
+
+
+def test_rounds_that_all_take_as_long_are_not_added_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for topology in ({"nodes": 32}, {"nodes": 12, "per_node": 6}):
+        table = load("h100-8x8").description()
+        table["topology"] |= topology
+        array = ho.Array.model_validate(table)
+        plan = ho.solve("sconv", array=array, solver="data", batch=array.interconnect.accelerators)
+        step = run(plan, collective="one-ring")
+        assert not step.in_lockstep
+        with monkeypatch.context() as patched:
+            patched.setattr(bounds, "_ROUNDS", 10**6)
+            one_by_one = run(plan, collective="one-ring").lower_bound
+        assert step.lower_bound == pytest.approx(one_by_one, rel=1e-11)
+        assert step.seconds >= step.lower_bound * (1 - TOLERANCE)
