@@ -1,4 +1,4 @@
-"""Growth: rings of 1,024 accelerators, trees of 65,536, chains of 10^5 layers, a thousand blocks.
+"""Growth: rings of 1,024 accelerators, arrays of a million, chains of 10^5 layers, 1,000 blocks.
 
 Ratios of the processor's seconds in one run, and the seconds beside them:
 
@@ -6,6 +6,8 @@ Ratios of the processor's seconds in one run, and the seconds beside them:
   classes of accelerators however many nodes there are (at most 4), and a square torus (at most 32:
   16 times the accelerators, whose rounds are four times as many);
 * a step between pairs on an H tree of 65,536 against 4,096 (at most 24: 16 times the accelerators);
+* VGG-E's step on 2^20 accelerators against 2^10, routes included: on an H tree and on nodes of
+  eight (at most 4), and on a square torus, whose lines are 32 times as long (at most 16);
 * the exponent in layers of solving and pricing a chain by ``dp``, at four levels: from 10^3 to 10^5
   (at most 1.1);
 * 1,000 equal blocks against 100, three choices at four levels (at most 10);
@@ -69,6 +71,26 @@ def trees() -> bool:
     return judged("an H tree of 65,536 against 4,096", taken[1] / taken[0], 24)
 
 
+def million() -> bool:
+    sizes = {
+        "hmc-htree-16": ({"accelerators": 2**10}, {"accelerators": 2**20}, 4),
+        "hmc-torus-16": ({"shape": [32, 32]}, {"shape": [1024, 1024]}, 16),
+        "h100-8x8": ({"nodes": 2**7}, {"nodes": 2**17}, 4),
+    }
+    missed = False
+    for preset, (*both, goal) in sizes.items():
+        taken = []
+        for size in both:
+            table = load(preset).description()
+            table["topology"] |= size
+            plan = ho.solve("vgg-e", array=Array.model_validate(table), batch=2**20)
+            fresh = Array.model_validate(table)
+            taken.append(cpu_seconds(lambda: ho.simulate(plan, fresh))[0])  # noqa: B023
+        print(f"{preset}'s topology, 2^20 accelerators: {taken[1]:.2f} s")
+        missed |= judged(f"{preset}'s topology, 2^20 against 2^10", taken[1] / taken[0], goal)
+    return missed
+
+
 def chain(layers: int, seed: int) -> ho.Network:
     """Return a chain of fully-connected layers of a few sizes, in random order."""
     random = Random(seed)
@@ -121,7 +143,7 @@ def calls() -> bool:
 
 
 def main() -> None:
-    missed = [rings(), trees(), in_layers(), blocks(), calls()]
+    missed = [rings(), trees(), million(), in_layers(), blocks(), calls()]
     sys.exit(any(missed))
 
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -39,6 +40,7 @@ from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup
 from hypar_opt.hardware.energy import EnergyConstants
+from hypar_opt.hardware.folded import MAX_LISTED
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.quantities import Bytes
 from hypar_opt.hardware.topologies import TOPOLOGIES
@@ -171,6 +173,16 @@ class Array(Displayed, Document):
     def interconnect(self) -> Interconnect:
         """The links, and the routes over them."""
         sizes = tuple(size for sizes in self._levels for size in sizes)
+        count = prod(sizes)
+        if count > MAX_LISTED:
+            folded = None if self.groups else self.topology.folded(self._levels)
+            if folded is None:
+                alike = "identical" if self.groups else "on links that are alike"
+                raise HyparError(
+                    f"should have at most {MAX_LISTED:,} accelerators unless all are {alike},"
+                    f" got {count:,}"
+                )
+            return folded
         return Interconnect(self.topology.graph(), self.topology.grid(), sizes)
 
     @cached_property

@@ -71,17 +71,23 @@ class Interconnect:
         self._shape = shape
         self.accelerators = _count_accelerators(graph)
         whole = Hierarchy(tuple(shape or (self.accelerators,)))
-        self.hierarchy = whole.in_primes if sizes is None else Hierarchy(tuple(sizes))
-        """The digits of accelerators' numbers: the last is digit 0."""
-        if self.hierarchy.accelerators != self.accelerators:
+        hierarchy = whole.in_primes if sizes is None else Hierarchy(tuple(sizes))
+        if hierarchy.accelerators != self.accelerators:
             raise HyparError(
-                f"levels of {', '.join(map(str, self.hierarchy.sizes))} parts should have"
-                f" {self.hierarchy.accelerators} accelerators, got {self.accelerators}"
+                f"levels of {', '.join(map(str, hierarchy.sizes))} parts should have"
+                f" {hierarchy.accelerators} accelerators, got {self.accelerators}"
             )
-        self.links = tuple(
+        links = (
             Link(source, target, data["bytes_per_second"], data["latency"], data["full_duplex"])
             for source, target, data in graph.edges(data=True)
         )
+        self._join(hierarchy, links)
+
+    def _join(self, hierarchy: Hierarchy, links: Iterable[Link]) -> None:
+        """Join accelerators by links."""
+        self.hierarchy = hierarchy
+        """The digits of accelerators' numbers: the last is digit 0."""
+        self.links = tuple(links)
         self.channel_link: tuple[int, ...] = tuple(
             number for number, link in enumerate(self.links) for _ in range(1 + link.full_duplex)
         )
@@ -150,6 +156,15 @@ class Interconnect:
         numbers = np.arange(self.accelerators)
         senders = numbers[self.paths.inside(numbers, block)]
         return self.paths.traffic(senders, self.receivers(pattern)[senders])
+
+    def loads(self, pattern: MessagePattern) -> tuple[Traffic, NDArray[Any]]:
+        """Return routes that represent a pattern's, and every channel's load in their units.
+
+        The load is of one byte from every accelerator: ``(channels,)`` integers.
+        """
+        block = self.block(pattern.digits)
+        traffic = self.traffic(pattern, block)
+        return traffic, self.paths.repeated(traffic.loads(len(self.channel_link)), block)
 
     def block(self, digits: Iterable[int]) -> Block:
         """Return the accelerators whose messages represent all others', as of `Paths.block`."""
@@ -257,17 +272,26 @@ class Interconnect:
     def _crossing(self, pattern: MessagePattern, digits: tuple[int, ...]) -> list[int]:
         """Return how many messages of a pattern cross each digit."""
         if (pattern, digits) not in self._crossed:
-            senders, receivers = np.arange(self.accelerators), self.receivers(pattern)
+            senders = self.group(pattern.digits)
+            receivers = self.receivers(pattern, senders)
+            groups = self.accelerators // len(senders)
             counts = self._crossed[pattern, digits] = []
             for stride, parts in map(self.place, digits):
                 crosses = senders // stride % parts != receivers // stride % parts
-                counts.append(int(crosses.sum()))
+                counts.append(int(crosses.sum()) * groups)
                 senders, receivers = senders[~crosses], receivers[~crosses]
         return self._crossed[pattern, digits]
 
-    def receivers(self, pattern: MessagePattern) -> Indices:
-        """Return the accelerator that every accelerator sends to in a pattern."""
-        number = np.arange(self.accelerators)
+    def group(self, digits: Iterable[int]) -> Indices:
+        """Return the accelerators that differ from accelerator 0 in some digits alone."""
+        members = np.zeros(1, np.intp)
+        for stride, parts in map(self.place, digits):
+            members = (members + stride * np.arange(parts)[:, None]).reshape(-1)
+        return members
+
+    def receivers(self, pattern: MessagePattern, senders: Indices | None = None) -> Indices:
+        """Return the accelerator that every accelerator, or some, send to in a pattern."""
+        number = np.arange(self.accelerators) if senders is None else senders
         moved, carried = number.copy(), np.full_like(number, pattern.shift)
         # What a digit cannot hold is carried to the next; what the last cannot is dropped.
         for stride, parts in map(self.place, pattern.digits):
@@ -283,22 +307,24 @@ class Interconnect:
         all are done, and every other flow is at least as fast.
         """
         if lanes not in self._links:
-            block = self.block({digit for lane in lanes for digit in lane.pattern.digits})
-            sent = [(lane.share, self.traffic(lane.pattern, block)) for lane in lanes]
+            sent, each = [], []
+            for pattern, share in lanes:
+                traffic, loads = self.loads(pattern)
+                sent.append((share, traffic))
+                each.append(loads)
             # Fractions: ties between levels and between plans have to be exact.
             unit = lcm(*((share / traffic.unit).denominator for share, traffic in sent))
             weights = [int(share / traffic.unit * unit) for share, traffic in sent]
-            each = [traffic.loads(len(self.channel_link)) for _, traffic in sent]
             most = sum(w * int(x.max()) for w, x in zip(weights, each, strict=True))
             dtype = weight_type(unit, most)
-            loads = np.sum([w * x.astype(dtype) for w, x in zip(weights, each, strict=True)], 0)
+            total = np.sum([w * x.astype(dtype) for w, x in zip(weights, each, strict=True)], 0)
             hops = (
                 share * Fraction(int(traffic.hops.sum()), len(traffic.hops))
                 for share, traffic in sent
             )
             self._links[lanes] = BisectionLink(
                 # The bottleneck's time of one byte from every accelerator at once.
-                seconds_per_byte=self._longest(loads) / unit / self.accelerators,
+                seconds_per_byte=self._longest(total) / unit / self.accelerators,
                 latency=max(latency for _, traffic in sent for latency in traffic.latencies),
                 hops=sum(hops, Fraction()),
             )

@@ -24,6 +24,8 @@ class Link:
     bytes_per_second: Fraction
     latency: Fraction
     full_duplex: bool
+    count: int = 1
+    """How many links it stands for, all loaded alike, in an array whose links are not listed."""
 
     @property
     def name(self) -> str:

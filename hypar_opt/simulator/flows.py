@@ -231,6 +231,10 @@ class FlowNetwork:
             dict(self._sent),
         )
 
+    def restart(self) -> None:
+        """Follow a clock that was set to zero while no message is in flight."""
+        self._since = 0.0
+
     def repeat(self, before: NetworkState, times: int, seconds: float) -> None:
         """Do again, so many times, what was done since the state before; it took so long in all."""
         self._since += seconds

@@ -61,7 +61,6 @@ class PatternRoutes(RouteTable):
 
     def __init__(self, interconnect: Interconnect) -> None:
         super().__init__(interconnect, 1)
-        self._paths = interconnect.paths
         self._patterns: list[_Pattern] = []
         self._traffic: dict[tuple[int, Block], Traffic] = {}
 
@@ -70,18 +69,16 @@ class PatternRoutes(RouteTable):
         return np.zeros(self.interconnect.accelerators, np.intp)
 
     def pattern(self, pattern: MessagePattern) -> tuple[list[int], list[int]]:
-        block = self.interconnect.block(pattern.digits)
-        traffic = self.interconnect.traffic(pattern, block)
+        traffic, in_units = self.interconnect.loads(pattern)
         latencies = {traffic.latencies[number] for number in np.unique(traffic.latency)}
         if len(latencies) > 1:
             raise NotInLockstepError
         # Loads in halves, quarters and so on, whose sums are exact.
-        in_units = self._paths.repeated(traffic.loads(len(self.capacities)), block)
         if traffic.unit & (traffic.unit - 1) or int(in_units.max()) >> _MAX_EXACT_BITS:
             raise NotInLockstepError
         loads = in_units.astype(np.float64) / traffic.unit
         number = len(self._patterns)
-        self._traffic[number, block] = traffic
+        self._traffic[number, self.interconnect.block(pattern.digits)] = traffic
         self._patterns.append(_Pattern(pattern, loads, loads > 0, float(latencies.pop())))
         return [0], [number]
 

@@ -115,6 +115,10 @@ class Machine:
         ]
         self._wakeups = [RepeatableEvent(self.env) for _ in numbers]
         self._streams = len(numbers)
+        # Where nothing else runs, the clock counts from the last exchange: a short round after a
+        # long step would be rounded, and many times as many rounds are added.
+        self._restarts = skip and self._streams == 1
+        self._until_restart = 0.0
         # Of the messages in flight.
         self._receiver: dict[int, int] = {}
         # Partners need not be in the same round, and a stream waits for its own round's message.
@@ -158,7 +162,7 @@ class Machine:
                 idle = self._idle[stream] = Event(env)
                 yield idle
             number = heappop(ready)
-            step, start = self._steps[number], env.now
+            step, start = self._steps[number], self._until_restart + env.now
             if isinstance(step, ComputeTask):
                 own = step.of_groups
                 seconds = step.seconds if own is None else own[2 * accelerator >= self.accelerators]
@@ -167,6 +171,9 @@ class Machine:
                 yield end
                 self._computing.remove(end)
             else:
+                if self._restarts:
+                    self._until_restart, env._now = start, 0.0
+                    self.network.restart()
                 for in_a_row in step.rounds:
                     self._in_a_row[stream] = in_a_row
                     to_come[stream] = in_a_row.times
@@ -174,7 +181,7 @@ class Machine:
                         to_come[stream] -= 1
                         yield self._send(stream, step.task, in_a_row.lanes)
                 del self._in_a_row[stream]
-            spans[number] = TaskSpan(number, start, env.now)
+            spans[number] = TaskSpan(number, start, self._until_restart + env.now)
             self._let_start(accelerator, self._successors[number])
 
     def _let_start(self, accelerator: int, successors: Sequence[int]) -> None:

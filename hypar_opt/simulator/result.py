@@ -46,12 +46,16 @@ class LinkTraffic:
         Seconds in which any byte crosses the link.
     seconds_at_capacity
         Seconds that the busier direction's bytes would take at the link's full bandwidth.
+    count
+        The links that it stands for, each with this traffic: more than one only where an array's
+        links are not listed, but one for all that are loaded alike.
     """
 
     link: str
     bytes: float
     busy: float
     seconds_at_capacity: float
+    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -219,6 +223,7 @@ class StepResult(Displayed):
                     "bytes": traffic.bytes,
                     "busy": traffic.busy,
                     "full": traffic.seconds_at_capacity,
+                    **({"count": traffic.count} if traffic.count > 1 else {}),
                 }
                 for traffic in self.links
             ],

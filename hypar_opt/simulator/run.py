@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hypar_opt.errors import RefusedError, argument
+from hypar_opt.hardware.folded import MAX_LISTED, FoldedInterconnect
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.patterns import messages_in
 from hypar_opt.simulator.classes import alike
@@ -14,7 +15,13 @@ from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine, TaskSpan
 from hypar_opt.simulator.rounds import level_bytes
 from hypar_opt.simulator.routes import ClassRoutes, RouteTable
-from hypar_opt.simulator.tasks import GRADIENT_STREAM, ComputeTask, ExchangeTask, Task
+from hypar_opt.simulator.tasks import (
+    GRADIENT_STREAM,
+    ComputeTask,
+    ExchangeTask,
+    Task,
+    stream_count,
+)
 
 MAX_WORK = 10**9
 """Upper bound on a step's computations and messages of accelerators that differ, times these: a
@@ -25,6 +32,9 @@ _SECONDS_OF_WORK = 3e-8
 
 MAX_ROUNDS = 10**6
 """Upper bound on the computations and messages of one accelerator: minutes of simulation."""
+
+_TO_REPEAT = 4
+"""In lockstep, so many rounds in a row are run before the others are added."""
 
 
 @dataclass(frozen=True)
@@ -84,19 +94,31 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
     Raises
     ------
     RefusedError
-        If the step is more work than `MAX_ROUNDS` or, not in lockstep, `MAX_WORK`.
+        If the step is more work than `MAX_ROUNDS` or, not in lockstep, `MAX_WORK`; or has more
+        accelerators than `MAX_LISTED`, and they differ or are to be recorded.
     """
-    rounds = sum(map(_rounds, tasks))
-    if rounds > MAX_ROUNDS:
+    if record and isinstance(interconnect, FoldedInterconnect):
         raise RefusedError(
-            f"the step is {rounds:,} computations and messages of every accelerator, and at most"
-            f" {MAX_ROUNDS:,} are simulated; use {argument('collective', 'pairwise')}"
+            f"a trace of {interconnect.accelerators:,} accelerators and their links is not"
+            f" recorded, but of at most {MAX_LISTED:,}; use fewer accelerators"
         )
+    rounds = sum(map(_rounds, tasks))
+    # Beyond, where nothing else runs, what repeats itself is added: rounds in a row.
+    skip = rounds > MAX_ROUNDS and not record and stream_count(tasks) == 1
+    _check(rounds, sum(_rounds(task, _TO_REPEAT) for task in tasks) if skip else rounds)
     if any(task.of_groups for task in tasks):
-        return run_by_events(tasks, interconnect, record=record)
+        return _by_classes(tasks, ClassRoutes(interconnect), record)
     try:
-        return _run(tasks, PatternRoutes(interconnect), record=record)
+        return _run(tasks, PatternRoutes(interconnect), record=record, skip=skip)
     except NotInLockstepError:
+        _check(rounds, rounds)
+        if isinstance(interconnect, FoldedInterconnect):
+            raise RefusedError(
+                f"the {interconnect.accelerators:,} accelerators do not do the same at once, and of"
+                f" those that differ at most {MAX_LISTED:,} are simulated; use"
+                f" {argument('collective', 'pairwise')} and {argument('overlap', 'none')}, or fewer"
+                " accelerators"
+            ) from None
         patterns = (
             lane.pattern
             for task in tasks
@@ -105,6 +127,21 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
             for lane in round_.lanes
         )
         return _by_classes(tasks, ClassRoutes(interconnect, alike(interconnect, patterns)), record)
+
+
+def _check(rounds: int, simulated: int) -> None:
+    """Refuse a step in which so many rounds of an accelerator would have to be simulated.
+
+    Raises
+    ------
+    RefusedError
+        If they are more than `MAX_ROUNDS`.
+    """
+    if simulated > MAX_ROUNDS:
+        raise RefusedError(
+            f"the step is {rounds:,} computations and messages of every accelerator, and at most"
+            f" {MAX_ROUNDS:,} are simulated; use {argument('collective', 'pairwise')}"
+        )
 
 
 def run_by_events(

@@ -153,7 +153,9 @@ def _links(measured: Measurements, interconnect: Interconnect) -> tuple[LinkTraf
         measured.link_seconds_at_capacity,
         strict=True,
     )
-    return tuple(LinkTraffic(link.name, *traffic) for link, *traffic in columns)
+    return tuple(
+        LinkTraffic(link.name, moved, busy, full, link.count) for link, moved, busy, full in columns
+    )
 
 
 def _bottleneck(measured: Measurements, interconnect: Interconnect) -> tuple[str, int] | None:
@@ -162,8 +164,8 @@ def _bottleneck(measured: Measurements, interconnect: Interconnect) -> tuple[str
     if not longest:
         return None
     links = zip(interconnect.links, measured.link_seconds_at_capacity, strict=True)
-    alike = [link.name for link, seconds in links if seconds >= longest * (1 - _ALIKE)]
-    return alike[0], len(alike) - 1
+    alike = [link for link, seconds in links if seconds >= longest * (1 - _ALIKE)]
+    return alike[0].name, sum(link.count for link in alike) - 1
 
 
 def _energy(
@@ -179,5 +181,10 @@ def _energy(
         dram=float(dram_words * constants.dram),
         # A word between accelerators costs its memory accesses once, and energy per link crossed.
         remote=sum(measured.level_bytes) / WORD_BYTES * float(constants.remote),
-        hops=sum(measured.link_bytes) / WORD_BYTES * float(constants.hop),
+        hops=sum(
+            link.count * moved
+            for link, moved in zip(array.interconnect.links, measured.link_bytes, strict=True)
+        )
+        / WORD_BYTES
+        * float(constants.hop),
     )

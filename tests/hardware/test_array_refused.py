@@ -79,8 +79,8 @@ REFUSED: list[tuple[Change, str]] = [
     (part("topology", "shape", []), "topology, shape: should have 1 to 10 dimensions, got 0"),
     (part("topology", "shape", 16), "topology, shape: should be an array, got 16"),
     (
-        part("topology", "shape", [512, 256]),
-        "topology, shape: should have at most 65,536 accelerators, got 131,072",
+        part("topology", "shape", [2048, 1024]),
+        "topology, shape: should have at most 1,048,576 accelerators, got 2,097,152",
     ),
     (
         part("topology", "shape", [2, 8192]),
@@ -92,7 +92,7 @@ REFUSED: list[tuple[Change, str]] = [
     ),
     (
         wired(kind="htree", accelerators=2**30, link=LINK),
-        "topology, accelerators: should have at most 65,536 accelerators, got 1,073,741,824",
+        "topology, accelerators: should have at most 1,048,576 accelerators, got 1,073,741,824",
     ),
     (
         wired(kind="htree", accelerators=8, link=LINK, growth=0),
@@ -103,8 +103,8 @@ REFUSED: list[tuple[Change, str]] = [
         "topology, accelerators: should be greater than or equal to 1, got 0",
     ),
     (
-        wired(kind="nodes", nodes=2**14, per_node=8, link=LINK, fabric=LINK),
-        "topology: should have at most 65,536 accelerators, got 131,072",
+        wired(kind="nodes", nodes=2**18, per_node=8, link=LINK, fabric=LINK),
+        "topology: should have at most 1,048,576 accelerators, got 2,097,152",
     ),
     # graphs
     (wired(kind="graph"), "topology: missing key 'graph'"),

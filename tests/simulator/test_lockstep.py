@@ -204,6 +204,16 @@ def test_many_accelerators_that_are_not_in_lockstep_are_refused(
         run(tasks, interconnect)
     # In lockstep accelerators do not count, but what one of them does.
     assert run(tasks[:1], interconnect).events == 16
+    plan = ho.solve("sconv", array="tpu-v2-v3-16")
+    with pytest.raises(RefusedError, match="messages of 16 accelerators that differ, about a"):
+        ho.simulate(plan)  # as of two groups
+    # Rounds in a row are added beyond it, but not while others run, or if all are recorded.
+    around = all_reduce(interconnect, 64)
+    expected = run([around], interconnect)
     monkeypatch.setattr(runs, "MAX_ROUNDS", 29)
-    with pytest.raises(RefusedError, match="30 computations and messages of every accelerator"):
-        run([all_reduce(interconnect, 64)], interconnect)
+    assert_near(run([around], interconnect), expected)
+    message = "30 computations and messages of every accelerator"
+    with pytest.raises(RefusedError, match=message):
+        run([around], interconnect, record=True)
+    with pytest.raises(RefusedError, match=message):
+        run([replace(around, stream=GRADIENT_STREAM)], interconnect)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -15,8 +16,10 @@ from hypar_opt.hardware.quantities import Bandwidth, Time
 if TYPE_CHECKING:
     import networkx as nx
 
-MAX_ACCELERATORS = 2**16
-"""Sixteen levels. A graph of four times as many needs a gigabyte."""
+    from hypar_opt.hardware.folded import FoldedInterconnect
+
+MAX_ACCELERATORS = 2**20
+"""Twenty levels. Of more than `hypar_opt.hardware.folded.MAX_LISTED` no graph is made."""
 
 MAX_LENGTH = 4096
 """Accelerators along a dimension: routes are as long, and listed link by link."""
@@ -70,6 +73,17 @@ class Topology(Document, ABC):
         Its routes follow from coordinates, as fast for many accelerators as for few. A graph that
         turns out not to be a grid of this shape is searched instead.
         """
+        return None
+
+    def folded(self, levels: Sequence[Sequence[int]]) -> FoldedInterconnect | None:
+        """Return the links, one for all that are loaded alike; None if that is not known.
+
+        Parameters
+        ----------
+        levels
+            As of `levels`, or their factors.
+        """
+        del levels
         return None
 
     @abstractmethod

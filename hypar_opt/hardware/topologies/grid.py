@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,6 +11,8 @@ import networkx as nx
 from pydantic import AfterValidator
 
 from hypar_opt.documents.document import rule
+from hypar_opt.hardware.folded import FoldedGrid
+from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.topologies.base import (
     Length,
     LinkSpec,
@@ -61,6 +64,13 @@ class GridTopology(Topology):
 
     def grid(self) -> tuple[int, ...]:
         return self.shape
+
+    def folded(self, levels: Sequence[Sequence[int]]) -> FoldedGrid | None:
+        if type(self) not in (Torus, Mesh):  # it may have another graph
+            return None
+        shapes = [(size,) for size in self.shape if size > 1]
+        lines = [self.model_copy(update={"shape": shape}).graph() for shape in shapes]
+        return FoldedGrid(list(map(Interconnect, lines, shapes, levels)))
 
     def levels(self) -> tuple[tuple[int, ...], ...]:
         return as_dimensions(*self.shape)

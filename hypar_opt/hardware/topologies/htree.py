@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -9,6 +10,8 @@ import networkx as nx
 from pydantic import AfterValidator, Field, Strict
 
 from hypar_opt.documents.document import rule
+from hypar_opt.hardware.folded import FoldedTree
+from hypar_opt.hardware.links import Link
 from hypar_opt.hardware.topologies.base import Accelerators, LinkSpec, Topology
 
 
@@ -38,17 +41,29 @@ class HTree(Topology):
         graph: nx.Graph[Any] = nx.Graph()
         lower_nodes: list[int | str] = list(range(self.accelerators))
         graph.add_nodes_from(lower_nodes)
-        relative_bandwidth = Fraction(1)
-        while len(lower_nodes) > 1:
-            size = 2 * self.accelerators // len(lower_nodes)
-            switches = [f"switch{size}.{index}" for index in range(len(lower_nodes) // 2)]
-            link = self.link.edge(relative_bandwidth)
+        for below, link in self._links():
+            switches = [f"switch{2 * below}.{index}" for index in range(len(lower_nodes) // 2)]
             for index, node in enumerate(lower_nodes):
                 graph.add_edge(node, switches[index // 2], **link)
             lower_nodes = [*switches]
-            # Through text, so that 0.1 in the file is 1/10 and not the nearest double.
-            relative_bandwidth *= Fraction(str(self.growth))
         return graph
+
+    def folded(self, levels: Sequence[Sequence[int]]) -> FoldedTree | None:
+        if type(self) is not HTree:  # it may have another graph
+            return None
+        branches = [
+            (Link(f"switch{below}.0" if below > 1 else 0, f"switch{2 * below}.0", **link), below)
+            for below, link in self._links()
+        ]
+        return FoldedTree(branches, [size for sizes in levels for size in sizes])
+
+    def _links(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the accelerators below a link of each level, from the deepest up, and the link."""
+        width = Fraction(1)
+        for level in range(self.accelerators.bit_length() - 1):
+            yield 2**level, self.link.edge(width)
+            # Through text, so that 0.1 in the file is 1/10 and not the nearest double.
+            width *= Fraction(str(self.growth))
 
     def levels(self) -> tuple[tuple[int, ...], ...]:
         return ((2,) * (self.accelerators.bit_length() - 1),)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self
 
 import networkx as nx
 from pydantic import model_validator
 
 from hypar_opt.documents.document import Size
+from hypar_opt.hardware.folded import FoldedTree
+from hypar_opt.hardware.links import Link
 from hypar_opt.hardware.topologies.base import LinkSpec, Topology, as_dimensions, check_size
 
 
@@ -41,6 +44,14 @@ class NodesTopology(Topology):
             if self.nodes > 1:  # one node needs no fabric
                 graph.add_edge(f"node{node}", "fabric", **fabric)
         return graph
+
+    def folded(self, levels: Sequence[Sequence[int]]) -> FoldedTree | None:
+        if type(self) is not NodesTopology:  # it may have another graph
+            return None
+        branches = [(Link(0, "node0", **self.link.edge()), 1)]
+        if self.nodes > 1:
+            branches.append((Link("node0", "fabric", **self.fabric.edge()), self.per_node))
+        return FoldedTree(branches, [size for sizes in levels for size in sizes])
 
     def levels(self) -> tuple[tuple[int, ...], ...]:
         return as_dimensions(self.nodes, self.per_node)

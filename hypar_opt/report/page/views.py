@@ -49,6 +49,7 @@ def template_values(contents: Contents) -> dict[str, Any]:
 def _charts(contents: Contents) -> list[Chart]:
     """Return the charts that have something to show."""
     step = contents.steps["plan"]
+    link_count = sum(link.count for link in step.links)
     return [
         # One accelerator has no levels and exchanges nothing.
         *([charts.by_level(contents.steps)] if contents.plan.levels else []),
@@ -57,7 +58,7 @@ def _charts(contents: Contents) -> list[Chart]:
         *([charts.by_energy(contents.steps)] if step.known_energy is not None else []),
         *([by_memory(contents.trade_offs)] if contents.trade_offs.fronts else []),
         *([timeline(step)] if step.trace is not None else []),
-        *([links(contents.array, step)] if 0 < len(step.links) <= MAX_LINKS else []),
+        *([links(contents.array, step)] if 0 < link_count <= MAX_LINKS else []),
     ]
 
 

@@ -117,15 +117,11 @@ def _levels(array: Array) -> RenderableType:
 
 def _link_kinds(array: Array) -> Counter[tuple[str, Fraction, Fraction, str]]:
     """Return the number of links of each kind, in the topology's order."""
-    return Counter(
-        (
-            _between(link),
-            link.bytes_per_second,
-            link.latency,
-            "full" if link.full_duplex else "half",
-        )
-        for link in array.interconnect.links
-    )
+    kinds: Counter[tuple[str, Fraction, Fraction, str]] = Counter()
+    for link in array.interconnect.links:
+        duplex = "full" if link.full_duplex else "half"
+        kinds[_between(link), link.bytes_per_second, link.latency, duplex] += link.count
+    return kinds
 
 
 def _between(link: Link) -> str:
