@@ -258,12 +258,14 @@ class CommunicationCost(CostModel):
         # All levels have the same weight and parts: the first level's scale is that of all.
         parts = sizes[0] if sizes else 2
         scale, reduction = self._scale(0), self._scale(0) * (parts - 1)
-        charges: Integers = np.zeros((2, len(workload.nodes)), object)
-        for lacks, quarters in reductions_of(workload, self.reading, self.phases):
-            charges += reduction * quarters.astype(object) * lacks
-        conversions: Any = self._conversions(workload, parts).astype(object)
-        pairs = scale * conversions.reshape(-1, 4).T
         weights = workload.is_weight_boundary
+        bound = (1 + self.upper_bound(workload, 0)) * parts**levels
+        dtype = exact_dtype(6 * bound + int(weights.sum()) * bound * parts**levels)
+        charges: Integers = np.zeros((2, len(workload.nodes)), dtype)
+        for lacks, quarters in reductions_of(workload, self.reading, self.phases):
+            charges += reduction * quarters.astype(dtype, copy=False) * lacks
+        conversions: Any = self._conversions(workload, parts).astype(dtype, copy=False)
+        pairs = scale * conversions.reshape(-1, 4).T
         stored = charges.max(axis=0)[workload.ends[weights, 0]]
         # As `with_penalties`: no threshold charges the weights' node as much as this.
         pairs[2, weights] = 1 + stored * parts**levels
@@ -277,7 +279,7 @@ class CommunicationCost(CostModel):
             unit=self.unit,
             resolution=self.resolution,
         )
-        if exact_dtype(table.largest) is np.object_:
+        if dtype is np.int64 or exact_dtype(table.largest) is np.object_:
             return table
         charges, pairs = charges.astype(np.int64), pairs.astype(np.int64)
         return replace(table, data=charges[0], model=charges[1], pairs=pairs)

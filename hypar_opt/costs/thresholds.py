@@ -59,8 +59,8 @@ class ThresholdTable:
     def largest(self) -> int:
         """An upper bound on the cost of an assignment, and on that of any threshold."""
         # No layer costs more than its full charge at every threshold: n^H - 1 times, at most.
-        columns = (self.data, self.model, *self.pairs)
-        return sum(sum(map(int, column)) for column in columns) * int(self.parts**self.levels)
+        columns = map(as_list, (self.data, self.model, *self.pairs))
+        return sum(map(sum, columns)) * int(self.parts**self.levels)
 
     @property
     def copies(self) -> list[tuple[int, int]]:
@@ -86,3 +86,9 @@ class ThresholdTable:
     def as_one_table(self) -> CostTable:
         """Return the tables of all thresholds side by side, for solvers of plain tables."""
         return side_by_side(self.tables())
+
+
+def as_list(column: Sequence[int] | Integers) -> list[int]:
+    """Return a column's charges as Python's integers."""
+    entries: list[int] = column.tolist() if isinstance(column, np.ndarray) else list(column)
+    return entries

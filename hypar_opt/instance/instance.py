@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,11 +11,11 @@ from hypar_opt.costs.of_problem import cost_of
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.row_names import RowNames
 from hypar_opt.instance.constraints import ConstraintSet
-from hypar_opt.workload.operators.axes import REPLICAS
 from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
+    from hypar_opt.costs.thresholds import ThresholdTable
     from hypar_opt.hierarchy import SplitRule
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Constraints, Problem
@@ -52,6 +51,7 @@ class Instance:
         """Return the same problem with another cost model, such as a bound on its own."""
         other = Instance(self.network, self.problem)
         vars(other).update(vars(self) | {"cost": cost})
+        vars(other).pop("thresholds", None)
         return other
 
     def with_share(self, share: float) -> Instance:
@@ -82,10 +82,8 @@ class Instance:
 
     @cached_property
     def _with_shared(self) -> Workload:
-        read = Counter(source for reads in self.network.sources for source in reads if source >= 0)
-        may_be_whole = any(REPLICAS in layer.splits.values() for layer in self.network.layers)
-        if all(readers == 1 for readers in read.values()) and not may_be_whole:
-            return self._plain  # no tensor is shared, as in a chain
+        if not self.network.shares_tensors:
+            return self._plain
         return workload_of(
             self.network, self.problem.batch, self.problem.choices, shared_tensors=True
         )
@@ -127,6 +125,17 @@ class Instance:
         update = {"level_weights": (), "reading": "executed", "cost": "bytes"}
         executed = self.problem.model_copy(update=update)
         return cost_of(executed, self.executed_workload)
+
+    @cached_property
+    def thresholds(self) -> ThresholdTable | None:
+        """All levels by thresholds, without the constraints; None if there is no such table.
+
+        There is none where levels differ, or constraints distinguish them: these problems take
+        states.
+        """
+        if self.constraints.any and not self.constraints.by_counts:
+            return None
+        return self.cost.thresholds(self.workload, self.problem.levels)
 
     @cached_property
     def constraints(self) -> ConstraintSet:

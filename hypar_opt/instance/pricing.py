@@ -68,9 +68,9 @@ def price_levels(
 
 def total_cost(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Fraction:
     """Return the cost of a plan, ``(levels, layers)``, in the cost's unit."""
-    rule = instance.rule
-    levels = price_levels(instance.workload, instance.cost, rows, tensors, rule=rule)
-    return sum(levels, Fraction())
+    workload, cost = instance.workload, instance.cost
+    (charges,) = _charges(workload, cost, [rows], [tensors], rule=instance.rule)
+    return Fraction(sum(charges), cost.resolution)
 
 
 def price_plans(
@@ -89,12 +89,25 @@ def price_plans(
     tensors
         Of each plan; else as in `price_levels`.
     """
+    charged, resolution = _charges(workload, cost, plans, tensors, rule=rule), cost.resolution
+    return [tuple(Fraction(charge, resolution) for charge in charges) for charges in charged]
+
+
+def _charges(
+    workload: Workload,
+    cost: CostModel,
+    plans: Sequence[Rows],
+    tensors: Sequence[Tensors | None],
+    *,
+    rule: SplitRule | None,
+) -> list[list[int]]:
+    """Return the charges of each level of several plans, as `price_plans` counts them."""
     full = [
         _nodes(workload, cost, rows, given, rule=rule)
         for rows, given in zip(plans, tensors, strict=True)
     ]
     if not plans[0]:
-        return [()] * len(plans)
+        return [[]] * len(plans)
     # (levels, plans, nodes).
     states = np.array(full, np.intp).swapaxes(0, 1)
     boundaries = np.arange(len(workload.ends))
@@ -104,10 +117,8 @@ def price_plans(
     edges = cost.edge(workload, boundaries[None], sources, targets)
     levels = _summed(nodes, len(plans), len(workload.nodes))
     levels += _summed(edges, len(plans), len(boundaries))
-    return [
-        tuple(Fraction(charge, cost.resolution) for charge in charges)
-        for charges in levels.T.tolist()
-    ]
+    of_plans: list[list[int]] = levels.T.tolist()
+    return of_plans
 
 
 def _summed(charges: Sequence[Integers], plans: int, charged: int) -> Integers:
@@ -194,21 +205,21 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
     # Layouts are those of a run: a reading without shared tensors has none to price.
     of_reading = tensors if workload is instance.executed_workload else None
 
-    priced = price_plans(
+    priced = _charges(
         workload, own, [rows, all_data, all_model], [of_reading, None, None], rule=rule
     )
-    costs, data, model = (sum(levels, Fraction()) for levels in priced)
-    per_level = priced[0]
+    costs, data, model = (Fraction(sum(charges), own.resolution) for charges in priced)
     moved = priced[:2]
     if (workload, own) != (instance.executed_workload, instance.executed):
-        moved = price_plans(
+        moved = _charges(
             instance.executed_workload,
             instance.executed,
             [rows, all_data],
             [tensors, None],
             rule=rule,
         )
-    executed, executed_data = (sum(levels, Fraction()) for levels in moved)
+    resolution = instance.executed.resolution
+    executed, executed_data = (Fraction(sum(charges), resolution) for charges in moved)
     communication = None
     if isinstance(own, ArrayCost):
         exchanges = own.communication_only()
@@ -219,7 +230,7 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
         reading=problem.reading,
         unit=own.unit,
         total=json_number(costs),
-        per_level=tuple(map(json_number, per_level)),
+        per_level=tuple(json_number(Fraction(charge, own.resolution)) for charge in priced[0]),
         communication=communication,
         executed_bytes=json_number(executed),
         data_parallel_bytes=json_number(executed_data),

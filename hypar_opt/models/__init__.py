@@ -44,9 +44,12 @@ def zoo_name(name: str) -> str:
 
     Any other name is returned unchanged.
     """
-    plain = _plain(name)
-    known = {_plain(own): own for own in names()} | ALIASES
-    return known.get(plain, name)
+    return _zoo().get(_plain(name), name)
+
+
+@cache
+def _zoo() -> dict[str, str]:
+    return {_plain(own): own for own in names()} | ALIASES
 
 
 def _plain(name: str) -> str:

@@ -41,6 +41,8 @@ def stored_layouts(
     # them.
     words = {
         node.name: tuple(CHANNEL if layout == SHUFFLED else layout for layout in own)
+        if SHUFFLED in own
+        else own
         for node, own in zip(workload.layers, stored[workload.shared :], strict=True)
     }
     for node, writer in workload.tensor_writers.items():

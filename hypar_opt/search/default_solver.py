@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.search.prefix_costs import is_chain
-from hypar_opt.search.reductions import thresholds_of
-
 if TYPE_CHECKING:
     from hypar_opt.instance.instance import Instance
 
@@ -20,13 +17,13 @@ def default_solver(instance: Instance, search: str) -> str:
     of all levels whose charges fit int64. Both solvers are exact, and return the same plan.
     """
     workload, problem = instance.workload, instance.problem
-    if is_chain(workload):
+    if workload.is_chain:
         return "dp"
     if len(problem.choices) > 2 or instance.constraints.couple_layers:
         return "dp"
     if search == "levelwise":
         return "cut"
-    table = thresholds_of(instance)
+    table = instance.thresholds
     # Of Python's integers, which exceed those of a cut.
     too_large = table is None or np.asarray(table.data).dtype == object
     return "dp" if too_large else "cut"

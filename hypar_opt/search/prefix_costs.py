@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from hypar_opt.costs.state_tables import factored, states_of
-from hypar_opt.costs.table import chain_ends
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.search.reductions import ByStates
 from hypar_opt.solvers.elimination.buckets import eliminate
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.instance.instance import Instance
     from hypar_opt.solvers.elimination.buckets import Buckets
-    from hypar_opt.workload.tensors import Workload
 
 
 class Completion(Protocol):
@@ -145,11 +143,6 @@ def completion_by_elimination(instance: Instance, deadline: Deadline = NEVER) ->
     return GraphCompletion(eliminate(charges, order, deadline), states, allowed)
 
 
-def is_chain(workload: Workload) -> bool:
-    """Return whether all nodes are one chain, in their order."""
-    return np.array_equal(workload.ends, chain_ends(len(workload.nodes)))
-
-
 def chain_table(instance: Instance, deadline: Deadline = NEVER) -> FactoredTable | None:
     """Return a chain's joint table, forbidden states at a penalty.
 
@@ -161,7 +154,7 @@ def chain_table(instance: Instance, deadline: Deadline = NEVER) -> FactoredTable
         If there are more states than memory allows.
     """
     levels = instance.problem.levels
-    if not levels or not is_chain(instance.workload):
+    if not levels or not instance.workload.is_chain:
         return None
     table = factored(instance.cost, instance.workload, levels, deadline)
     if table is None:

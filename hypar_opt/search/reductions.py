@@ -17,7 +17,6 @@ from hypar_opt.costs.state_tables import (
     factored,
     states_of,
 )
-from hypar_opt.costs.table import chain_ends
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
@@ -86,7 +85,7 @@ class ByThresholds:
 
     @classmethod
     def accepts(cls, instance: Instance) -> Self | None:
-        table = thresholds_of(instance)
+        table = instance.thresholds
         return None if table is None else cls(instance, table)
 
     def check_size(self, solver: Solver, *, instead: str = "try dp") -> None:
@@ -115,7 +114,7 @@ class ByThresholds:
         # in which it does not, the number of levels is still a plan, and priced as such.
         levels = self.table.levels
         counts = np.reshape(assignment, (levels, -1)).sum(axis=0).tolist()
-        return [tuple(int(level < count) for count in counts) for level in range(levels)]
+        return [tuple([int(level < count) for count in counts]) for level in range(levels)]
 
 
 @dataclass(frozen=True)
@@ -143,13 +142,14 @@ class ByStates:
     ) -> FactoredTable | ClassTable | None:
         instance, constraints = self.instance, self.instance.constraints
         levels, workload = instance.problem.levels, instance.workload
-        chain = np.array_equal(workload.ends, chain_ends(len(workload.nodes)))
         # Neither has loads: on a chain a memory limit needs the plain table.
-        if ClassTable not in solver.accepted_tables or (chain and constraints.couple_layers):
+        if ClassTable not in solver.accepted_tables:
+            return None
+        if workload.is_chain and constraints.couple_layers:
             return None
         check_states(len(workload.nodes), len(workload.choices), levels)
         states = self._states(deadline)
-        if chain:
+        if workload.is_chain:
             table = factored(instance.cost, workload, levels, deadline)
             if table is not None:
                 return constraints.factored(table, states, deadline)
@@ -181,14 +181,3 @@ REDUCTIONS: tuple[type[TableReduction], ...] = (ByThresholds, ByStates)
 def reduction_of(instance: Instance) -> TableReduction:
     """Return the reduction of a problem over all levels to the smallest table."""
     return next(reduced for kind in REDUCTIONS if (reduced := kind.accepts(instance)) is not None)
-
-
-def thresholds_of(instance: Instance) -> ThresholdTable | None:
-    """Return the problem by thresholds, without its constraints; None if it has none.
-
-    It has none where levels differ, or constraints distinguish them: these problems take states.
-    """
-    constraints, levels = instance.constraints, instance.problem.levels
-    if constraints.any and not constraints.by_counts:
-        return None
-    return instance.cost.thresholds(instance.workload, levels)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import RefusedError, UnknownNameError, worded
 from hypar_opt.plan.plan import SolverSettings
-from hypar_opt.solvers.base import SolverOptions
+from hypar_opt.solvers.base import SolverOptions, by_default
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -27,11 +27,13 @@ def options_from(options: SolverOptions | Mapping[str, Any] | None) -> SolverOpt
     """
     if isinstance(options, SolverOptions):
         return options
+    if not options:
+        return by_default()
     known = SolverOptions.__dataclass_fields__
-    for name in options or ():
+    for name in options:
         if name not in known:
             raise UnknownNameError("solver option", name, list(known))
-    return SolverOptions(**(options or {}))
+    return SolverOptions(**options)
 
 
 def settings_of(options: SolverOptions, *, warm_start: bool) -> SolverSettings:

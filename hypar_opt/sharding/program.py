@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.conversions import (
     Layouts,
@@ -30,7 +32,6 @@ from hypar_opt.sharding.shares import moved
 from hypar_opt.workload.layer_tensors import Extent
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from hypar_opt.workload.tensors import Workload
@@ -90,8 +91,7 @@ class Program:
     @cached_property
     def read(self) -> list[Layouts]:
         """The layouts in which each node reads its first input."""
-        inputs = self.workload.layouts.inputs[0]
-        return [self._laid_out(inputs, node) for node in range(len(self.workload.nodes))]
+        return self._all_laid_out(self.workload.layouts.inputs[0])
 
     def read_over(self, boundary: int) -> Layouts:
         """Return the layouts in which a boundary's target reads its tensor."""
@@ -102,8 +102,7 @@ class Program:
     @cached_property
     def written(self) -> list[Layouts]:
         """The layouts in which each node leaves its output, partial sums among them."""
-        output = self.workload.layouts.output
-        return [self._laid_out(output, node) for node in range(len(self.workload.nodes))]
+        return self._all_laid_out(self.workload.layouts.output)
 
     def words(self, node: int) -> tuple[str | None, ...]:
         """Return a node's choices at each level in its kind's words."""
@@ -118,6 +117,13 @@ class Program:
         names, own = self.workload.layouts.names, numbers[:, node].tolist()
         return tuple(names[own[row[node]]] for row in self.rows)
 
+    def _all_laid_out(self, numbers: NDArray[np.intp]) -> list[Layouts]:
+        """Return the layouts of all nodes at each level."""
+        (names, *_), nodes = self.workload.layouts, len(self.workload.nodes)
+        rows = np.array(self.rows, np.intp).reshape(-1, nodes)
+        laid_out = np.array(names, object)[numbers[rows, np.arange(nodes)]]
+        return list(map(tuple, laid_out.T.tolist()))
+
     @cached_property
     def stored(self) -> list[Layouts]:
         """The layouts in which each node's output is stored for its readers, after pooling.
@@ -126,20 +132,19 @@ class Program:
         tensor's only reader needs, or that the shared tensor has; by batch where that is whole, or
         where no layer reads the output.
         """
-        reader: dict[int, Layouts] = {}
-        for number, boundary in enumerate(self.workload.boundaries):
-            # A tensor with several readers has one boundary only: to its shared node.
-            if not boundary.weights:
-                reader[boundary.source] = self.read_over(number)
-        stored = []
-        for node, written in enumerate(self.written):
-            wanted = reader.get(node, (BATCH,) * len(written))
-            stored.append(
-                tuple(
+        # A tensor with several readers has one boundary only: to its shared node.
+        boundaries = enumerate(self.workload.boundaries)
+        into_reader = {edge.source: number for number, edge in boundaries if not edge.weights}
+        stored = self.written.copy()
+        for node, written in enumerate(stored):
+            if PARTIAL in written:
+                boundary = into_reader.get(node)
+                unread = (BATCH,) * len(written)
+                wanted = unread if boundary is None else self.read_over(boundary)
+                stored[node] = tuple(
                     scattered(target) if layout == PARTIAL else layout
                     for layout, target in zip(written, wanted, strict=True)
                 )
-            )
         return stored
 
     def output_steps(self, node: int) -> tuple[Step, ...]:

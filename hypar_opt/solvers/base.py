@@ -100,14 +100,15 @@ class SolverOptions(Frozen):
 
     def given(self) -> set[str]:
         """Return the names of the options that differ from their defaults."""
-        default = _by_default()
+        default = by_default()
         # Compared with the defaults, not recorded: an option given at its default changes nothing.
         named = set(vars(self)) - {"labels"}  # the search's own: names for what is exported
         return {name for name in named if getattr(self, name) != getattr(default, name)}
 
 
 @cache
-def _by_default() -> SolverOptions:
+def by_default() -> SolverOptions:
+    """Return the options where none is given."""
     return SolverOptions()
 
 

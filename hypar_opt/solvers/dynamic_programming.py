@@ -11,7 +11,7 @@ import numpy as np
 from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.costs.state_tables import FactoredTable
 from hypar_opt.costs.table import CostTable
-from hypar_opt.costs.thresholds import ThresholdTable
+from hypar_opt.costs.thresholds import ThresholdTable, as_list
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import NoAnswerError
 from hypar_opt.solvers.base import Solver, SolveResult, SolverOptions, Status, Table
@@ -20,8 +20,6 @@ from hypar_opt.solvers.product_states import cheapest_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from hypar_opt.costs.table import Integers
 
 _BLOCK = 512
 """Layers turned into Python integers at a time, so that they stay in the cache."""
@@ -104,10 +102,10 @@ def _by_thresholds(table: ThresholdTable, deadline: Deadline) -> tuple[int, tupl
     Source: docs/decisions/0005-joint-optimum.md.
     """
     # Python's integers: exact at any size, and quicker than an array's one by one.
-    pairs = list(map(_as_list, table.pairs))
+    pairs = list(map(as_list, table.pairs))
     if len(table.ends) < len(table.data) - 1:
         pairs = _with_gaps(table, pairs)
-    columns = [_as_list(table.data), _as_list(table.model), *([0, *column] for column in pairs)]
+    columns = [as_list(table.data), as_list(table.model), *([0, *column] for column in pairs)]
     chains = [ChainDP() for _ in range(table.levels)]
     for start in range(0, len(table.data), _BLOCK):
         deadline.check()
@@ -133,11 +131,6 @@ def _factored(table: FactoredTable, deadline: Deadline) -> SolveResult:
         return SolveResult(None, None, Status.INFEASIBLE)
     assignment = tuple(int(rank[state]) for state in states)
     return SolveResult(assignment, objective, Status.OPTIMAL, bound=objective)
-
-
-def _as_list(column: Sequence[int] | Integers) -> list[int]:
-    entries: list[int] = column.tolist() if isinstance(column, np.ndarray) else list(column)
-    return entries
 
 
 def _with_gaps(table: ThresholdTable, pairs: Sequence[Sequence[int]]) -> list[list[int]]:

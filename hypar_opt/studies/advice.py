@@ -17,7 +17,6 @@ from hypar_opt.plan.costs import Cost
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.search.plan_file import repriced
-from hypar_opt.search.reductions import thresholds_of
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.units import format_bytes
 
@@ -121,7 +120,7 @@ def joint_optimum(plan: Plan, deadline: Deadline = NEVER) -> Plan | None:
         # Levels that are alike separate into one problem for each: fast at any size. Else a layer
         # has choices^levels product states (decision 5).
         many = len(plan.choices) ** plan.levels > most
-        if many and thresholds_of(Instance.of_plan(plan)) is None:
+        if many and Instance.of_plan(plan).thresholds is None:
             return None
         # Advice only: a refused joint search does not affect the plan.
         return _solved(plan, plan.problem, deadline, search="joint")

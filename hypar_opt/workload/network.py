@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -34,6 +35,7 @@ from hypar_opt.workload.blocks import Block, Layer
 from hypar_opt.workload.expansion import Expanded, Repeat, expand
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators import OPERATORS
+from hypar_opt.workload.operators.axes import REPLICAS
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
 from hypar_opt.workload.operators.words import words_of_kind
@@ -170,6 +172,16 @@ class Network(Displayed, Document):
         """Whether each layer reads only the one before it."""
         return all(reads == (position - 1,) for position, reads in enumerate(self.sources))
 
+    @cached_property
+    def shares_tensors(self) -> bool:
+        """Whether a tensor has several readers or may be whole: its layout is a choice of its own.
+
+        No tensor of a chain of convolutions and fully-connected layers does.
+        """
+        read = Counter(source for reads in self.sources for source in reads if source >= 0)
+        may_be_whole = any(REPLICAS in layer.splits.values() for layer in self.layers)
+        return may_be_whole or any(readers > 1 for readers in read.values())
+
     def maps(self) -> Iterator[LayerMaps]:
         """Yield each layer's maps for one image or sequence, in order."""
         yield from self._maps
@@ -220,7 +232,7 @@ class Network(Displayed, Document):
 
     def words(self, choices: Sequence[str]) -> tuple[tuple[str | None, ...], ...]:
         """Return each layer's words for a problem's choices; None for a choice that it lacks."""
-        return tuple(words_of_kind(layer.splits, choices) for layer in self.layers)
+        return _words(self, tuple(choices))
 
     def __repr__(self) -> str:
         shape = "a chain" if self.is_chain else "a graph"
@@ -270,6 +282,12 @@ class Network(Displayed, Document):
         # Canonical JSON, so that order of keys and white space do not change the digest.
         text = json.dumps(self.description(), sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+# Asked by a plan and by what prices it; frozen, so that the last few are kept.
+@lru_cache(maxsize=16)
+def _words(network: Network, choices: tuple[str, ...]) -> tuple[tuple[str | None, ...], ...]:
+    return tuple(words_of_kind(layer.splits, choices) for layer in network.layers)
 
 
 def _check_chain(network: Network) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -190,6 +191,13 @@ class Workload:
     def extents(self) -> tuple[Extent, ...]:
         """The size of each boundary tensor, and of its batch and channels."""
         return tuple(boundary.extent for boundary in self.boundaries)
+
+    @derived
+    def is_chain(self) -> bool:
+        """Whether all nodes are one chain, in their order."""
+        return [(edge.source, edge.target) for edge in self.boundaries] == [
+            *itertools.pairwise(range(len(self.nodes)))
+        ]
 
     @derived
     def ends(self) -> NDArray[np.intp]:

@@ -15,7 +15,6 @@ import hypar_opt as ho
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.reductions import thresholds_of
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES
 from tests.commands import command
@@ -158,7 +157,7 @@ def test_levels_of_equal_parts_are_proved_optimal_by_thresholds(seed: int) -> No
     instance = Instance(network, problem_of(network, **asked))
     every = list(every_plan_of(network, levels, 2))
     least = min(totals_of(instance.workload, instance.cost, every))
-    for solver in ("dp", "cut") if thresholds_of(instance) else ("dp",):
+    for solver in ("dp", "cut") if instance.thresholds else ("dp",):
         try:
             plan = ho.solve(network, solver=solver, search="joint", **asked)
         except ho.errors.RefusedError:  # cuts take no pair that is cheaper unlike

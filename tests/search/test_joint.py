@@ -28,7 +28,6 @@ from hypar_opt.documents.document import preset_text
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels, price_table
 from hypar_opt.search.prefix_costs import chain_table
-from hypar_opt.search.reductions import thresholds_of
 from hypar_opt.solvers.product_states import cheapest_states
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
@@ -70,7 +69,7 @@ def test_pins_for_all_levels_and_even_splits_are_answers_to_the_thresholds(
     except ho.HyparError:  # nothing keeps to them
         return
     instance = Instance.of_plan(plan)
-    assert thresholds_of(instance) is not None
+    assert instance.thresholds is not None
     table = chain_table(instance)
     assert table is not None
     least, found = cheapest_states(table, np.argsort(table.columns))

@@ -15,7 +15,6 @@ from hypar_opt.costs.table import CostTable, Integers
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import plan_tensors
-from hypar_opt.search.reductions import thresholds_of
 from hypar_opt.studies.alternatives import Regret
 from hypar_opt.workload.tensors import Workload
 
@@ -54,7 +53,7 @@ def why_no_regrets(plan: Plan) -> str:
     if plan.solver.scope == "joint":
         instance = Instance.of_plan(plan)
         at_once = plan.solver.status == "optimal" and not instance.constraints.couple_layers
-        if at_once and thresholds_of(instance) is not None:
+        if at_once and instance.thresholds is not None:
             return ""  # two answers per layer and level, for any number of them
         steps = len(plan.layers) * len(plan.choices) ** (2 * plan.levels)
         if not at_once:

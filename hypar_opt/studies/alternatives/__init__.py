@@ -26,7 +26,6 @@ from hypar_opt.search.prefix_costs import (
     Completion,
     completion_along_chain,
     completion_by_elimination,
-    is_chain,
 )
 from hypar_opt.search.result import Progress, SearchRequest, silent
 from hypar_opt.search.searches import SEARCHES
@@ -289,7 +288,7 @@ def _completion(number: int, instance: Instance, deadline: Deadline) -> Completi
     levels = instance.problem.levels
     over = f"{levels} level{'s' if levels > 1 else ''}"
     completion = None
-    if is_chain(instance.workload):
+    if instance.workload.is_chain:
         _check_size(number, instance, over, CHAIN_STEPS * levels)
         completion = completion_along_chain(instance, deadline)
     if completion is None:
