@@ -86,7 +86,7 @@ def eliminate(
     for step in schedule.rounds:
         deadline.check()
         start, end, stop = stop, stop + 3 * step.count, stop + 4 * step.count
-        np.add.reduceat(rows.take(step.parts, axis=0), step.starts, axis=0, out=rows[start:end])
+        step.summed(rows, out=rows[start:end])
         least = rows[start:stop].reshape(4, step.count, functions)
         neither, first, second, both = least
         # From coefficients to the charge of 1, for each assignment of the two neighbours.
@@ -102,7 +102,7 @@ def eliminate(
         first -= neither
         second -= neither
         both -= second
-    rest = np.add.reduceat(rows.take(schedule.rest.parts, axis=0), schedule.rest.starts, axis=0)
+    rest = schedule.rest.summed(rows)
     core = len(schedule.core)
     return Eliminated(rest[:core], rest[core:-1], rest[-1], prefers, tied)
 

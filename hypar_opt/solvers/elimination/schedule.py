@@ -21,10 +21,15 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hypar_opt.costs.table import Integers
+
 Indices = NDArray[np.intp]
 
 _HASH, _NEXT_HASH, _BITS = 0x9E3779B1, 0x85EBCA6B, 0xFFFFFFFF
 """Multipliers that scatter the order of a round's variables; the first is the golden ratio's."""
+
+_MANY = 32
+"""From this many functions on, a term's single row is copied: to add it up would be slow."""
 
 MAX_ENUMERATED = 8
 """Up to this many variables, pricing all assignments takes as long as a round or two."""
@@ -50,6 +55,26 @@ class Round:
     @property
     def count(self) -> int:
         return len(self.neighbours[0])
+
+    def summed(self, rows: Integers, out: Integers | None = None) -> Integers:
+        """Return the terms of several functions, ``(terms, functions)``, each a sum of rows."""
+        if rows.shape[1] < _MANY:
+            few: Integers = rows.take(self.parts, axis=0)
+            return np.add.reduceat(few, self.starts, axis=0, out=out)  # type: ignore[no-any-return]
+        first, terms, further, starts = self._apart
+        # Clipped, though nothing is out of bounds: else `out` gets a copy.
+        total: Integers = rows.take(first, axis=0, out=out, mode="clip")
+        if len(terms):
+            total[terms] += np.add.reduceat(rows.take(further, axis=0), starts, axis=0)
+        return total
+
+    @cached_property
+    def _apart(self) -> tuple[Indices, Indices, Indices, Indices]:
+        """Each term's first row; the terms of several, their further rows, and their starts."""
+        further = np.diff(self.starts, append=len(self.parts)) - 1
+        terms = np.flatnonzero(further)
+        starts = further[terms].cumsum() - further[terms]
+        return self.parts[self.starts], terms, np.delete(self.parts, self.starts), starts
 
 
 @dataclass(frozen=True, eq=False)
