@@ -273,7 +273,8 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
         statistics=tuple(dict(model) for model in (*partition.statistics, *of_shares)),
         versions={"hypar-opt": __version__, **partition.versions},
     )
-    return _priced(instance, rows, record, partition.tensors)
+    tensors = partition.priced if rows == partition.assignments else None
+    return _priced(instance, rows, record, tensors)
 
 
 def _priced(

@@ -10,7 +10,7 @@ import numpy as np
 from hypar_opt.costs.kinds import kinds_of_boundaries, numbered
 from hypar_opt.costs.level_tables import level_edges, level_table
 from hypar_opt.costs.state_tables import states_of
-from hypar_opt.costs.states import added_up, of_rows, parts_of
+from hypar_opt.costs.states import added_up, parts_of
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.plan.stored_layouts import rows_with_stored
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.base import CostModel
+    from hypar_opt.costs.states import Indices
     from hypar_opt.costs.table import CostTable, Integers
     from hypar_opt.hierarchy import SplitRule
     from hypar_opt.workload.tensors import Workload
@@ -83,7 +84,7 @@ def rows_with_shared(
     return rows_with_stored(workload, rows, tensors)
 
 
-def _costs(workload: Workload, cost: CostModel, above: Rows, row: Sequence[int]) -> Integers:
+def _costs(workload: Workload, cost: CostModel, above: Indices, choice: Indices) -> Integers:
     """Return the cost that each choice of a shared tensor adds to a level.
 
     Shared tensors have boundaries with layers only, so each is decided separately.
@@ -91,7 +92,8 @@ def _costs(workload: Workload, cost: CostModel, above: Rows, row: Sequence[int])
     Parameters
     ----------
     above : (levels, nodes)
-    row : (layers,)
+    choice : (nodes,)
+        The choices at the level; those of shared nodes mean nothing.
 
     Returns
     -------
@@ -99,8 +101,7 @@ def _costs(workload: Workload, cost: CostModel, above: Rows, row: Sequence[int])
         Of the nodes of shared weights, too, where it means nothing.
     """
     shared, every = workload.shared, np.arange(len(workload.choices))
-    choice = np.concatenate([np.zeros(shared, np.intp), np.asarray(row, np.intp)])
-    rows = of_rows(above, len(workload.nodes))
+    rows = [above] if len(above) else []
     nodes = np.arange(shared)
     states = [*(block[:, :shared, None] for block in rows), every[None, None]]
     own = np.broadcast_to(cost.node(workload, nodes[:, None], states)[-1], (shared, len(every)))
@@ -175,18 +176,24 @@ def _level_by_level(
     tensors = list(workload.tensor_writers)
     # What the levels above leave of the axis that each choice splits: (tensors, choices).
     left = workload.split_sizes[:, tensors].T.copy()
-    above: list[Sequence[int]] = []
-    for number, row in enumerate(rows):
-        costs = _costs(workload, cost, above, row)[tensors]
+    # Of all nodes; a level's shared weights follow from the layers' choices.
+    full = _with_weights(workload, rows)
+    for number, choice in enumerate(full):
+        costs = _costs(workload, cost, full[:number], choice)[tensors]
         parts = rule.hierarchy.sizes[number] if rule else 1
         if rule:
             allowed = rule.allows(left, parts).astype(bool)
             costs = np.where(allowed, costs, costs.max(initial=0) + 1)
-        chosen = costs.argmin(axis=1)
+        choice[tensors] = chosen = costs.argmin(axis=1)
         left[np.arange(len(tensors)), chosen] //= parts
         levels.append(dict(zip(tensors, chosen.tolist(), strict=True)))
-        above += rows_with_stored(workload, [row], levels[-1:])
     return levels
+
+
+def _with_weights(workload: Workload, rows: Rows) -> Indices:
+    """Return the choices of all nodes, those of shared tensors 0: ``(levels, nodes)``."""
+    full = rows_with_stored(workload, rows, [{}] * len(rows))
+    return np.array(full, np.intp).reshape(len(rows), len(workload.nodes))
 
 
 def _allowed(
@@ -208,8 +215,8 @@ def _allowed_tensors(
     from one to the other are those where that costs least.
     """
     # Whatever the layouts above.
-    full = rows_with_stored(workload, rows, [{}] * len(rows))
-    costs = [_costs(workload, cost, full[:level], row).tolist() for level, row in enumerate(rows)]
+    full = _with_weights(workload, rows)
+    costs = [_costs(workload, cost, full[:n], choice).tolist() for n, choice in enumerate(full)]
     levels: list[dict[int, int]] = [{} for _ in rows]
     for node in workload.tensor_writers:
         by_batch, by_channel = workload.split_sizes[: len(PAPERS_CHOICES), node]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -96,10 +97,13 @@ class Instance:
     def _names(self) -> tuple[list[str], Sequence[Sequence[str | None]]]:
         workload = self.workload
         names = [node.name for node in workload.nodes]
+        nodes = Counter(names)
         for shared in range(workload.shared):
             # A layer may be called "output of conv1" too.
-            while names.count(names[shared]) > 1:
+            while nodes[names[shared]] > 1:
+                nodes[names[shared]] -= 1
                 names[shared] += "'"
+                nodes[names[shared]] += 1
         return names, workload.words
 
     @property

@@ -298,7 +298,8 @@ Words = Sequence[Sequence[str | None]]
 def words_of(rows: Sequence[Sequence[int]], words: Words) -> tuple[tuple[str, ...], ...]:
     """Return assignments, ``(levels, layers)``, in the words of each layer's kind."""
     return tuple(
-        tuple(known[choice] or "" for known, choice in zip(words, row, strict=True)) for row in rows
+        tuple([known[choice] or "" for known, choice in zip(words, row, strict=True)])
+        for row in rows
     )
 
 

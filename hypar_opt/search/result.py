@@ -108,6 +108,8 @@ class SearchResult:
         Of the solver's packages, by name.
     tensors
         The layouts of shared tensors, by level; None if they follow from the layers' choices.
+    priced
+        Those with which the plan is priced; None if the reading has no shared tensors.
     """
 
     assignments: Assignments
@@ -119,6 +121,7 @@ class SearchResult:
     statistics: tuple[Mapping[str, float], ...] = ()
     versions: Mapping[str, str] = FrozenDict()
     tensors: Tensors | None = None
+    priced: Tensors | None = None
 
 
 def rows_to_start_from(start: Plan, instance: Instance) -> Assignments:

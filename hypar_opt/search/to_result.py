@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs.level_tables import joins_levels
 from hypar_opt.errors import NoAnswerError, RefusedError, WrongClaimError, argument
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.instance.pricing import tensors_of
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.result import Assignments, SearchRequest, SearchResult
 from hypar_opt.solvers.base import MEMORY, Status
@@ -55,9 +56,12 @@ def to_result(
         found_by, plan = _best_known(search, rows, stopped_by or "limits", known)
     # Another plan gets its own cheapest layouts.
     tensors = search.tensors_of(tuple(nodes)) if found_by is None else None
+    priced = tensors
+    if priced is None and search.instance.workload is search.instance.executed_workload:
+        priced = tensors_of(search.instance, plan)
     # The bound is compared with the plan's own price, not with the solver's objective.
     bound = _bound(search, scope, tables, plan, found_by)
-    total = search.total(plan, tensors)
+    total = search.total(plan, priced)
     if scope == "level":
         _check_levels_add_up(search, tables, total if found_by is None else None)
     if bound is not None and bound > total:
@@ -74,6 +78,7 @@ def to_result(
         statistics=tuple(result.statistics for result in results if result.statistics),
         versions=FrozenDict({k: v for r in results for k, v in r.versions.items()}),
         tensors=tensors,
+        priced=priced,
     )
 
 

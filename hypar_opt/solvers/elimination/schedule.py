@@ -60,7 +60,7 @@ class Round:
         """Return the terms of several functions, ``(terms, functions)``, each a sum of rows."""
         if rows.shape[1] < _MANY:
             few: Integers = rows.take(self.parts, axis=0)
-            return np.add.reduceat(few, self.starts, axis=0, out=out)  # type: ignore[no-any-return]
+            return np.add.reduceat(few, self.starts, axis=0, out=out)
         first, terms, further, starts = self._apart
         # Clipped, though nothing is out of bounds: else `out` gets a copy.
         total: Integers = rows.take(first, axis=0, out=out, mode="clip")
