@@ -295,10 +295,8 @@ def _priced(
     # A lower bound above a feasible plan's cost disproves itself.
     if bound is not None and bound > total:
         raise WrongClaimError(f"claims the bound {bound}, above its plan's {total}")
-    if bound is not None:
-        # Nothing to move, as for a single accelerator: the bound is tight, and 0 / 0 is a gap of 0.
-        gap = (total - bound) / total if total else 0.0
-        solver = solver.model_copy(update={"gap": gap})
+    # Nothing to move, as for a single accelerator: the bound is tight, and 0 / 0 is a gap of 0.
+    gap = None if bound is None else (total - bound) / total if total else 0.0
     fields = {name: getattr(problem, name) for name in ProblemFields.model_fields}
     return Plan(
         schema=schema_of(problem),
@@ -307,7 +305,7 @@ def _priced(
         parallelism=words_of(rows, instance.network.words(problem.choices)),
         layouts=layouts_of(instance, rows, tensors),
         cost=cost,
-        solver=solver.vouched(),
+        solver=solver.vouched(gap=gap),
         **fields,
     )
 

@@ -180,7 +180,7 @@ class CommunicationCost(CostModel):
         layouts, operand = workload.layouts, workload.operand[boundaries]
         parts = self._parts(levels_of(targets))
         whole: list[NDArray[np.bool_]] = []
-        if layouts.reads_whole:
+        if workload.reads_whole:
             whole = [layouts.inputs[operand, block, target] == 0 for block in targets]
         gathered = copies_of(whole, parts)
         kept: list[Copies] = []
@@ -233,7 +233,7 @@ class CommunicationCost(CostModel):
         weights = self.level_weights or (1,) * levels
         kinds = list(zip(weights, self._parts(levels), strict=False))
         alike = super().symmetries(workload, levels)._replace(kinds=kinds)
-        if workload.layouts.reads_whole and not self._row.gathers_last:
+        if workload.reads_whole and not self._row.gathers_last:
             return alike  # a level is charged for the copies that those above leave
         # Where levels weigh otherwise, what lies between two tells them apart.
         differ = len(set(self.level_weights)) > 1
@@ -251,7 +251,7 @@ class CommunicationCost(CostModel):
         if len(workload.choices) > 2 or len(set(self.level_weights)) > 1 or len(set(sizes)) > 1:
             return None
         tensors = (*layouts.inputs, layouts.weight, layouts.output)
-        if layouts.reads_whole or any((x < FIRST_SPLIT).all(axis=0).any() for x in tensors):
+        if workload.reads_whole or any((x < FIRST_SPLIT).all(axis=0).any() for x in tensors):
             # A tensor that lacks both axes has more copies at every level under any choice, so that
             # its charge depends on the level and not on the layer's own count alone.
             return None

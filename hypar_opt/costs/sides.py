@@ -176,7 +176,7 @@ class SideBytes(_OfGroup, CommunicationCost):
         moving = ~workload.is_weight_boundary[boundaries]
         sizes: Integers = self._boundary_sizes(workload)[boundaries] * moving
         read = [layouts.inputs[operand, row, target] for row in needed]
-        whole = [row == 0 for row in read] if layouts.reads_whole else []
+        whole = [row == 0 for row in read] if workload.reads_whole else []
         kept = [layouts.whole[row, source] & here for row, here in zip(made, whole, strict=False)]
         charged: list[Integers] = []
         for level in levels:

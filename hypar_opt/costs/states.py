@@ -142,9 +142,10 @@ class Copies:
         """The copies above each level."""
         if len(self._parts) == 1:
             return self._before
-        above = np.ones_like(self._product)
+        above = np.empty_like(self._product)
+        above[0] = 1
         above[1:] = self._product[:-1]
-        return self._before * above
+        return above if self._before is _ONE else self._before * above
 
     @property
     def added(self) -> Integers:

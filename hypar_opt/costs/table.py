@@ -178,7 +178,7 @@ def are_chains(ends: Sequence[tuple[int, int]] | NDArray[np.intp], nodes: int) -
     if not len(ends) < nodes:
         return False
     sources, targets = np.reshape(ends, (-1, 2)).T
-    return bool((targets == sources + 1).all() and (np.diff(sources) > 0).all())
+    return bool((targets == sources + 1).all() and (sources[1:] > sources[:-1]).all())
 
 
 def chain_ends(layers: int) -> NDArray[np.intp]:

@@ -95,10 +95,10 @@ class Document(BaseModel):
             if own is not None and "schema" in data and data["schema"] not in older:
                 # First of all: a newer schema's keys would only be reported as unknown.
                 _check_schema(data["schema"], own)
-            known = [field.alias or name for name, field in cls.model_fields.items()]
+            known = _keys(cls)
             for key in data:
                 if key not in known:
-                    raise rule(unknown("key", key, known, cutoff=0.6))
+                    raise rule(unknown("key", key, list(known), cutoff=0.6))
         return data
 
     # A copy gets other values of fields (`model_copy`): what was derived of the former ones, which
@@ -114,6 +114,12 @@ class Document(BaseModel):
 
     def __getstate__(self) -> dict[Any, Any]:
         return {**super().__getstate__(), "__dict__": dict(vars(self.__copy__()))}
+
+
+@cache
+def _keys(document: type[Document]) -> dict[str, None]:
+    """Return a document's keys, in order."""
+    return dict.fromkeys(field.alias or name for name, field in document.model_fields.items())
 
 
 def _check_schema(value: object, supported: str) -> None:

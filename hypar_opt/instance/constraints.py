@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -61,10 +62,13 @@ class ConstraintSet:
         self._hierarchy, self._levels = problem.hierarchy, problem.levels
         self._choices = problem.choices
         self._problem = problem
-        self._loads = LeastLoads(problem, workload)
         below = on_both_sides(problem.choices)
         self._lacks_choices = bool(workload.forbidden.any()) or below != problem.choices
         self._raise_if_infeasible()
+
+    @cached_property
+    def _loads(self) -> LeastLoads:
+        return LeastLoads(self._problem, self._workload)
 
     @property
     def any(self) -> bool:

@@ -94,9 +94,9 @@ class SolverRecord(Document):
         """The words before a claim of optimality that is only the file's; empty for ours."""
         return "" if self._vouched else "its file says "
 
-    def vouched(self) -> Self:
+    def vouched(self, **update: Any) -> Self:
         """Return the record as ours: our search made it, or a certificate proves it."""
-        record = self.model_copy()
+        record = self.model_copy(update=update)
         # Bypasses `Document.__setattr__`: the copy is not shared yet.
         super(Document, record).__setattr__("_vouched", True)
         return record

@@ -29,5 +29,7 @@ def replicated(workload: Workload, node: int) -> int:
 
 def with_users(workload: Workload, choice: Sequence[int]) -> tuple[int, ...]:
     """Return the choices of all nodes, with those of shared weights derived from their users."""
-    own = shared_weights(workload, choice)
-    return tuple(own.get(node, column) for node, column in enumerate(choice))
+    full = list(choice)
+    for node, column in shared_weights(workload, choice).items():
+        full[node] = column
+    return tuple(full)

@@ -47,11 +47,6 @@ class Layouts(NamedTuple):
     output: NDArray[np.intp]
 
     @property
-    def reads_whole(self) -> bool:
-        """Whether any choice needs an input whole."""
-        return bool((self.inputs == 0).any())
-
-    @property
     def whole(self) -> NDArray[np.bool_]:
         """Choices that split nothing: ``(choices, nodes)``."""
         whole: NDArray[np.bool_] = self.output == 0

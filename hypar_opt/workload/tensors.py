@@ -250,6 +250,11 @@ class Workload:
         return layouts_of(self.nodes, self.choices_of_nodes, self.operands)
 
     @derived
+    def reads_whole(self) -> bool:
+        """Whether any choice needs an input whole."""
+        return bool((self.layouts.inputs == 0).any())
+
+    @derived
     def replica_boundaries(self) -> NDArray[np.bool_]:
         """The boundaries whose exchanges at a level are repeated by replicas below it.
 
