@@ -45,6 +45,8 @@ def frozen(value: Value) -> Value:
         kept.setflags(write=False)
     elif isinstance(kept, Mapping):
         kept = FrozenDict({key: frozen(entry) for key, entry in kept.items()})
+    elif type(kept) in (list, tuple) and not {*map(type, kept)} - _PLAIN:
+        kept = tuple(kept)
     elif type(kept) in (list, tuple):
         # Each entry once: repetitions of a block share theirs.
         known = {id(entry): entry for entry in kept}

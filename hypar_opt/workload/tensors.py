@@ -185,12 +185,14 @@ class Workload:
     @derived
     def boundary_sizes(self) -> tuple[int, ...]:
         """Elements of each boundary tensor (A)."""
-        return tuple(extent.elements for extent in self.extents)
+        return tuple([extent.elements for extent in self.extents])
 
     @derived
     def extents(self) -> tuple[Extent, ...]:
         """The size of each boundary tensor, and of its batch and channels."""
-        return tuple(boundary.extent for boundary in self.boundaries)
+        alike = {(edge.shape, edge.weights): edge for edge in self.boundaries}
+        known = {kind: edge.extent for kind, edge in alike.items()}
+        return tuple([known[edge.shape, edge.weights] for edge in self.boundaries])
 
     @derived
     def is_chain(self) -> bool:
@@ -209,15 +211,16 @@ class Workload:
     @derived
     def choices_of_nodes(self) -> tuple[tuple[Choice | None, ...], ...]:
         """The axis that each node splits under each choice; None for a choice that it lacks."""
-        found: list[tuple[Choice | None, ...]] = []
-        known: dict[tuple[Choice | None, ...], tuple[Choice | None, ...]] = {}
-        for node in self.nodes:
-            choices = choices_of_kind(node.operator.splits, self.choices)
-            own = tuple(
-                c if self.replicas or (c and (c.axis or c.word in SIDES)) else None for c in choices
+        every = [node.operator.splits for node in self.nodes]
+        # Those of a kind are one mapping: its layers share their choices.
+        known = {
+            id(splits): tuple(
+                c if self.replicas or (c and (c.axis or c.word in SIDES)) else None
+                for c in choices_of_kind(splits, self.choices)
             )
-            found.append(known.setdefault(own, own))
-        return tuple(found)
+            for splits in {id(splits): splits for splits in every}.values()
+        }
+        return tuple([known[id(splits)] for splits in every])
 
     @derived
     def split_sizes(self) -> NDArray[np.object_]:

@@ -169,19 +169,20 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
                 known[key] = charge, *alike.of(charge)
             bucket.append(Part((v if u == layer else u,), *known[key]))
         key = tuple(
-            (part.kind, part.sender is None, *map(scope.index, part.scope)) for part in bucket
+            [(part.kind, part.sender is None, *map(scope.index, part.scope)) for part in bucket]
         )
         constant = reduce(add, [part.constant for part in bucket])
         if key not in worked:
             message = _minimum([part.among(scope) for part in bucket])
             worked[key] = len(worked), constant, message, *alike.of(message)
         kinds[layer], before, message, kind, first = worked[key]
-        if (constant != before).any():
-            message = shifted(message, constant - before)
+        more = constant - before
+        if any(more.tolist()):
+            message = shifted(message, more)
         messages[layer] = message
         if scope:
             # All of the scope but the parent are in the parent's scope, in the same order.
-            part = Part(scope[1:], message, kind, first + constant - before, layer)
+            part = Part(scope[1:], message, kind, first + more, layer)
             parts[scope[0]].append(part)
     return Buckets(order, parts, messages, kinds)
 

@@ -60,7 +60,7 @@ def least_by_choice(buckets: Buckets, deadline: Deadline) -> list[Integers]:
             assert part.sender is not None
             more = change - part.constant + message
             outside[part.sender] = _Outside(
-                shifted(below.charge, more) if more.any() else below.charge,
+                shifted(below.charge, more) if any(more.tolist()) else below.charge,
                 below.kind,
                 below.constant + more,
             )
