@@ -12,6 +12,7 @@ import numpy as np
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.physical import array_of
+from hypar_opt.costs.readings import Phase
 from hypar_opt.costs.sides import (
     Share,
     SideBytes,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.problem import Problem
-    from hypar_opt.sharding.passes import Phase
     from hypar_opt.workload.tensors import Workload
 
 Sides = tuple[TimeCost, TimeCost]
@@ -148,15 +148,29 @@ class GroupTime(TimeCost):
     ) -> list[Integers]:
         """Return each boundary's charges: its exchanges, always between pairs."""
         return self._longest(
-            levels_of(targets), lambda side: side.edge(workload, boundaries, sources, targets)
+            levels_of(targets),
+            lambda side: side.edge(workload, boundaries, sources, targets),
+            of_weights=False,
         )
 
     def _longest(
-        self, levels: int, charges: Callable[[TimeCost], Sequence[Integers]]
+        self,
+        levels: int,
+        charges: Callable[[TimeCost], Sequence[Integers]],
+        *,
+        of_weights: bool = True,
     ) -> list[Integers]:
-        """Return the sum over passes of the slower group's charges at each level."""
+        """Return the sum over passes of the slower group's charges at each level.
+
+        Parameters
+        ----------
+        of_weights
+            Whether the pass of gradients charges anything: no boundary's tensor moves in it.
+        """
         rows = self.uncharged(levels)
-        for ends in self._sides.values():
+        for phase, ends in self._sides.items():
+            if phase is Phase.GRADIENT and not of_weights:
+                continue
             by_side = [[charges(side) for side in sides] for sides in ends]
             for level in range(levels):
                 pairs = [[rows_of[level] for rows_of in sides] for sides in by_side]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -51,7 +51,8 @@ HALF = SHARES // 2
 def doubled(amounts: Integers, parts: Integers | int) -> Integers:
     """Return twice a share of each amount, rounded half up."""
     # Whole multiples apart, so that no product is much larger than the amount.
-    whole, rest = amounts // SHARES, amounts % SHARES
+    whole = amounts // SHARES
+    rest = amounts - whole * SHARES
     share: Integers = 2 * whole * parts + (4 * rest * parts + SHARES) // (2 * SHARES)
     return share
 
@@ -212,25 +213,7 @@ class SideBytes(_OfGroup, CommunicationCost):
 
         Partial sums are charged to their node; they are then split by batch, or as they are read.
         """
-        names = workload.layouts.names
-        first, then = np.zeros((2, len(names), len(names)), np.int64)
-        shares = self.share.of_layouts(names).tolist()
-        backward = self.phases == (Phase.BACKWARD,)
-        for number, name in enumerate(names):
-            for other, needed in enumerate(names):
-                unmoved = name in (needed, WHOLE) or needed == PARTIAL
-                if unmoved or (name == PARTIAL and needed not in (WHOLE, *SIDES)):
-                    continue
-                had, has = shares[number], shares[other]
-                if needed == WHOLE:
-                    pair = (had if backward else SHARES - had), SHARES
-                elif backward:
-                    pair = had, SHARES - has
-                else:
-                    pair = has, SHARES - had
-                first[number, other], then[number, other] = pair
-        if self.phases == (Phase.GRADIENT,):
-            first[:] = 0
+        first, then = _between_layouts(workload.layouts.names, self.share, self.phases)
         received = doubled(4 * amount, first[written, read])
         halved: Integers = (doubled(received, then[written, read]) + 1) // 2
         return halved
@@ -239,6 +222,36 @@ class SideBytes(_OfGroup, CommunicationCost):
         sizes = workload.boundary_sizes
         largest = 64 * max(sizes, default=0) * math.prod(self.sizes) * self._scale(0)
         return np.array(sizes, exact_dtype(largest * SHARES))
+
+
+@lru_cache(maxsize=64)
+def _between_layouts(
+    names: tuple[str, ...], share: Share, phases: tuple[Phase, ...]
+) -> NDArray[np.int64]:
+    """Return a group's two shares of what it receives at H1: ``(2, layouts, layouts)``.
+
+    Of a tensor written in one layout and read in another it receives the one share of the other.
+    """
+    received = np.zeros((2, len(names), len(names)), np.int64)
+    shares = share.of_layouts(names).tolist()
+    backward = phases == (Phase.BACKWARD,)
+    for number, name in enumerate(names):
+        for other, needed in enumerate(names):
+            unmoved = name in (needed, WHOLE) or needed == PARTIAL
+            if unmoved or (name == PARTIAL and needed not in (WHOLE, *SIDES)):
+                continue
+            had, has = shares[number], shares[other]
+            if needed == WHOLE:
+                pair = (had if backward else SHARES - had), SHARES
+            elif backward:
+                pair = had, SHARES - has
+            else:
+                pair = has, SHARES - had
+            received[:, number, other] = pair
+    if phases == (Phase.GRADIENT,):
+        received[0] = 0
+    received.setflags(write=False)
+    return received
 
 
 def parts_of_share(share: float | None) -> int:
