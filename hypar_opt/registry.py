@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
@@ -24,6 +24,12 @@ def plug_in_of(traceback: TracebackType | None) -> str | None:
     frames = [frame for frame, _ in walk_tb(traceback)]
     names = ((f.f_globals.get("__name__"), f.f_code.co_qualname.split(".")[0]) for f in frames)
     return next((_plug_ins[name] for name in names if name in _plug_ins), None)
+
+
+@cache
+def _loaded(entry: EntryPoint) -> object:
+    """Return one of the package's own entries, imported once."""
+    return entry.load()
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -72,7 +78,7 @@ class Registry(Mapping[str, T], Generic[T]):
         if entry is None:
             raise UnknownNameError(self._kind, name, list(self))
         if name in self._built_in:
-            return cast(T, entry.load())
+            return cast(T, _loaded(entry))
         try:
             loaded = entry.load()
             problem = self._lacks(loaded)

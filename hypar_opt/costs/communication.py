@@ -157,8 +157,8 @@ class CommunicationCost(CostModel):
         def charge(block: int) -> Integers:
             scales = self._scales(workload, states, block)
             moved: Integers = 0 * scales
-            sizes = np.array(self._parts_in(states, block)).reshape(scales.shape)
-            reduction = scales * (sizes - 1)
+            others = [parts - 1 for parts in self._parts_in(states, block)]
+            reduction = scales * np.array(others).reshape(scales.shape)
             for amounts, lacked, copies in reduced:
                 amount = reduction * amounts.astype(scales.dtype, copy=False)
                 moved = moved + amount * copies[block].above * lacked[block]
@@ -246,14 +246,11 @@ class CommunicationCost(CostModel):
         """
         # With a third choice a boundary's charge depends on what its target has split above, and
         # with unequal weights permuting the levels changes the cost: neither telescopes.
-        layouts = workload.layouts
         sizes = self._parts(levels)
         if len(workload.choices) > 2 or len(set(self.level_weights)) > 1 or len(set(sizes)) > 1:
             return None
-        tensors = (*layouts.inputs, layouts.weight, layouts.output)
-        if workload.reads_whole or any((x < FIRST_SPLIT).all(axis=0).any() for x in tensors):
-            # A tensor that lacks both axes has more copies at every level under any choice, so that
-            # its charge depends on the level and not on the layer's own count alone.
+        if workload.reads_whole or workload.lacks_every_axis:
+            # Such a tensor's charge depends on the level and not on the layer's own count alone.
             return None
         # All levels have the same weight and parts: the first level's scale is that of all.
         parts = sizes[0] if sizes else 2

@@ -115,26 +115,32 @@ def _charges(
     every_node = np.arange(len(workload.nodes))[None]
     nodes = cost.by_crossing.node(workload, every_node, [states])
     edges = cost.edge(workload, boundaries[None], sources, targets)
-    levels = _summed(nodes, len(plans), len(workload.nodes))
-    levels += _summed(edges, len(plans), len(boundaries))
-    of_plans: list[list[int]] = levels.T.tolist()
-    return of_plans
+    return _summed(nodes, edges, (len(plans), len(workload.nodes), len(boundaries)))
 
 
-def _summed(charges: Sequence[Integers], plans: int, charged: int) -> Integers:
-    """Return each level's charge of each plan, over all nodes or boundaries: ``(levels, plans)``.
+def _summed(
+    nodes: Sequence[Integers], edges: Sequence[Integers], sizes: tuple[int, int, int]
+) -> list[list[int]]:
+    """Return the charges of each level of each plan, over all nodes and boundaries.
 
-    Returns
-    -------
-    (levels, plans) object
+    Parameters
+    ----------
+    nodes : (levels, plans, nodes)
+    edges : (levels, plans, boundaries)
+        As a cost model returns both.
+    sizes
+        The numbers of plans, nodes and boundaries.
     """
-    rows = list(charges)
-    every: Integers = np.empty((len(rows), plans, charged), np.result_type(*rows))
-    for level, row in enumerate(rows):
-        every[level] = row
-    dtype = exact_dtype(int(every.max(initial=0)) * charged)
-    total: Integers = every.sum(axis=2, dtype=dtype)
-    return total.astype(object)
+    plans, split, charged = sizes[0], sizes[1], sum(sizes[1:])
+    rows = list(zip(nodes, edges, strict=True))
+    exact = all(charge.dtype == np.int64 for row in rows for charge in row)
+    every: Integers = np.empty((len(rows), plans, charged), np.int64 if exact else object)
+    for level, (of_nodes, of_edges) in enumerate(rows):
+        every[level, :, :split] = of_nodes
+        every[level, :, split:] = of_edges
+    total = every.sum(axis=2, dtype=exact_dtype(int(every.max(initial=0)) * charged))
+    of_plans: list[list[int]] = total.T.tolist()
+    return of_plans
 
 
 def _nodes(
@@ -250,6 +256,8 @@ def _check_choices(workload: Workload, rows: Rows) -> None:
     HyparError
         Naming the layer and its choice.
     """
+    if not workload.forbidden.any():
+        return
     forbidden = workload.forbidden[workload.shared :]
     choices = np.array(rows, np.intp).reshape(-1, len(forbidden))
     lacking = forbidden[np.arange(len(forbidden)), choices]

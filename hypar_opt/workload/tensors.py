@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hypar_opt.frozen import Frozen, derived
 from hypar_opt.workload.graph import LayerGraph
 from hypar_opt.workload.layer_tensors import Boundary, Extent, LayerTensors, Shape, tensors_of
-from hypar_opt.workload.layouts import Layouts, layouts_of
+from hypar_opt.workload.layouts import FIRST_SPLIT, Layouts, layouts_of
 from hypar_opt.workload.operators.words import choices_of_kind, words_of_kind
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
@@ -256,6 +256,12 @@ class Workload:
     def reads_whole(self) -> bool:
         """Whether any choice needs an input whole."""
         return bool((self.layouts.inputs == 0).any())
+
+    @derived
+    def lacks_every_axis(self) -> bool:
+        """Whether a tensor lacks the axis of each choice: any level then makes more copies."""
+        tensors = (*self.layouts.inputs, self.layouts.weight, self.layouts.output)
+        return any(bool((tensor < FIRST_SPLIT).all(axis=0).any()) for tensor in tensors)
 
     @derived
     def replica_boundaries(self) -> NDArray[np.bool_]:
