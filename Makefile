@@ -107,6 +107,7 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	-$(BIN)/python -m benchmarks.linear
 	-$(BIN)/python -m benchmarks.joint
+	-$(BIN)/python -m benchmarks.calls
 	-$(BIN)/python -m benchmarks.peers
 	-$(BIN)/python -m benchmarks.graphs
 	-$(BIN)/python -m benchmarks.three_choices

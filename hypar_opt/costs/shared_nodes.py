@@ -105,8 +105,7 @@ def _costs(workload: Workload, cost: CostModel, above: Indices, choice: Indices)
     nodes = np.arange(shared)
     states = [*(block[:, :shared, None] for block in rows), every[None, None]]
     own = np.broadcast_to(cost.node(workload, nodes[:, None], states)[-1], (shared, len(every)))
-    beside = (workload.ends < shared) & ~workload.is_weight_boundary[:, None]
-    boundaries, at = np.nonzero(beside)
+    boundaries, at = workload.ends_at_shared_tensors
     here = [
         np.where(at[:, None] == end, every, choice[workload.ends[boundaries, end], None])[None]
         for end in range(2)
@@ -114,8 +113,9 @@ def _costs(workload: Workload, cost: CostModel, above: Indices, choice: Indices)
     edges = level_edges(cost, workload, rows, boundaries[:, None], here)
     edges = np.broadcast_to(edges, (len(boundaries), len(every)))
     largest = int(own.max(initial=0)) + len(boundaries) * int(edges.max(initial=0))
-    costs: Integers = own.astype(exact_dtype(largest))
-    np.add.at(costs, workload.ends[boundaries, at], edges)
+    costs: Integers = own.astype(exact_dtype(largest), order="C")  # whose entries are in one axis
+    entries = workload.ends[boundaries, at, None] * len(every) + every
+    np.add.at(costs.reshape(-1), entries.reshape(-1), edges.reshape(-1))  # quick in one axis only
     # Below H1 no tensor is all on one side.
     below = np.isin(workload.choices, SIDES if len(above) else ())
     return np.where(workload.forbidden[:shared] | below, largest + 1, costs)

@@ -296,6 +296,15 @@ class Workload:
         return frozenset(edge.target for edge in self.boundaries if not edge.weights)
 
     @derived
+    def ends_at_shared_tensors(self) -> tuple[NDArray[np.intp], ...]:
+        """The boundaries with a shared tensor at an end, and at which: 0 its source, 1 its target.
+
+        Layers are at the other ends.
+        """
+        shared = (self.ends < self.shared) & ~self.is_weight_boundary[:, None]
+        return np.nonzero(shared)
+
+    @derived
     def weight_users(self) -> Mapping[int, Sequence[int]]:
         """The nodes of shared weights, and the nodes that use each."""
         users: dict[int, list[int]] = {}
