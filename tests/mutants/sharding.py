@@ -61,8 +61,8 @@ SHARDING = (
     Mutant(
         "stored as the first reader wants it",
         _PROGRAM,
-        "reader[boundary.source] = self.read_over(number)",
-        "reader.setdefault(boundary.source, self.read_over(number))",
+        "for number, edge in boundaries if not edge.weights}",
+        "for number, edge in [*boundaries][::-1] if not edge.weights}",
         ("sharding/test_program", "execution/virtual/test_optima"),
         equivalent="what several layers read is a shared tensor, the only reader of its writer; and"
         " a shared tensor is never a partial sum, which alone asks for its reader",
