@@ -32,6 +32,7 @@ from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan, SolverRecord, SolverSettings, columns_of, schema_of, words_of
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
 from hypar_opt.search.default_solver import default_solver
+from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.search.level_order import fastest_order
 from hypar_opt.search.model_file import (
     SOLUTION,
@@ -246,7 +247,8 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
         search = SearchRequest(instance, method, how.options, start, progress, how.deadline)
         search, of_shares = shared_out(search, SEARCHES[how.search], joint=how.search == "joint")
         instance = search.instance
-        partition = SEARCHES[how.search](search)
+        search_once = SEARCHES[how.search]
+        partition = in_buckets(search, search_once) if how.answer is None else search_once(search)
     except (RefusedError, WrongClaimError, InfeasibleError) as error:
         # The same type, to keep the exit status; prefixed with the solver, since a study may run
         # several.

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.costs.states import runs_of
+from hypar_opt.errors import RefusedError, argument
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -102,6 +103,22 @@ class CostModel(ABC):
         """
         return self
 
+    @property
+    def is_sum(self) -> bool:
+        """Whether a plan costs the sum of its charges; else `of_plan` says more."""
+        return True
+
+    def of_plan(self, workload: Workload, rows: Sequence[Sequence[int]]) -> CostModel:  # noqa: ARG002
+        """Return the cost as it charges one plan, whose nodes share charges among them.
+
+        The sum of other charges is no more than that, for this plan and all others.
+
+        Parameters
+        ----------
+        rows : (levels, nodes)
+        """
+        return self
+
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return which levels and nodes are charged alike.
 
@@ -113,3 +130,18 @@ class CostModel(ABC):
     def thresholds(self, workload: Workload, levels: int) -> ThresholdTable | None:  # noqa: ARG002
         """Return the charges of all levels together by thresholds; None if they depend on more."""
         return None
+
+
+def check_is_sum(cost: CostModel) -> None:
+    """Refuse to compare plans by the sums of their charges where these are less than their costs.
+
+    Raises
+    ------
+    RefusedError
+        If the cost is none.
+    """
+    if not cost.is_sum:
+        raise RefusedError(
+            "gradients in buckets share their latencies, so that a plan takes more than the sum of"
+            f" what its layers are charged; use {argument('bucket', 0)}"
+        )

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate, pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.costs.joined_levels import joined
+
 if TYPE_CHECKING:
+    from hypar_opt.costs.joined_levels import Places
+    from hypar_opt.costs.states import Indices
     from hypar_opt.costs.table import Integers
     from hypar_opt.workload.tensors import Workload
 
 LATENCY = 2**16
 """The parts of a latency that the gradients of a bucket share."""
+
+Share = Callable[..., "Integers"]
+"""Returns what nodes and states have of a latency, given it; and, as ``here``, some places."""
+
+Buckets = Sequence[Sequence[int]]
+"""The nodes of each bucket."""
 
 
 @lru_cache(maxsize=64)
@@ -45,21 +59,71 @@ def buckets_of(workload: Workload, most_elements: int) -> tuple[tuple[int, ...],
     return tuple(map(tuple, buckets))
 
 
-@lru_cache(maxsize=64)
-def shares_of_latency(workload: Workload, most_elements: int) -> Integers:
-    """Return the part of its bucket's latency that each node is charged: ``(nodes,)``.
+@dataclass(frozen=True, eq=False)
+class LatencyShares:
+    """What each node is charged of the latencies of its gradient's all-reduce.
 
-    In proportion to its elements, so that together a bucket's are charged one latency exactly, if
-    all of them are reduced over the same levels; else each group's reduction is charged less than
-    the latency that it has.
+    Latencies are whole numbers, and so are their shares: where they begin and end is rounded, so
+    that those of nodes that share a latency add up to it.
 
-    Returns
-    -------
-    Integers in units of 1 / `LATENCY`.
+    Parameters
+    ----------
+    ends : (kinds, 2, nodes)
+        Where a node's share begins and ends, in parts of a latency of 1 / `LATENCY`.
+    kinds
+        The number in ``ends`` of reductions over a set of levels, whose bit 2^h is that of level
+        h; 0 for those not named.
     """
-    shares: Integers = np.zeros(len(workload.nodes), np.int64)
-    for bucket in buckets_of(workload, most_elements):
-        # Rounded cumulatively, so that they add up.
-        before = np.cumsum([0, *(workload.stored[node] for node in bucket)], dtype=object)
-        shares[list(bucket)] = np.diff(before * LATENCY // before[-1])
-    return shares
+
+    ends: Integers
+    kinds: Mapping[int, int]
+
+    @classmethod
+    def of(
+        cls,
+        buckets: Buckets,
+        weights: Sequence[Sequence[int]],
+        kinds: Mapping[int, int] = MappingProxyType({}),
+    ) -> LatencyShares:
+        """Share out the latencies of buckets, in proportion to the nodes' weights of each kind."""
+        ends: Integers = np.zeros((len(weights), 2, len(weights[0])), np.int64)
+        for kind, own in enumerate(weights):
+            for bucket in buckets:
+                # Rounded cumulatively, so that they add up.
+                sums = [0, *accumulate(own[node] for node in bucket)]
+                rounded = [LATENCY * upto // sums[-1] for upto in sums]
+                ends[kind][:, list(bucket)] = np.array([*pairwise(rounded)]).T
+        return cls(ends, kinds)
+
+    @property
+    def marks(self) -> list[bytes]:
+        """What tells nodes apart: their shares."""
+        return [own.tobytes() for own in np.moveaxis(self.ends, 2, 0)]
+
+    def among(self, nodes: Indices, moved: Sequence[Integers], shape: tuple[int, ...]) -> Share:
+        """Return what shares out a latency among nodes and their states.
+
+        Parameters
+        ----------
+        moved
+            What the nodes reduce over each level.
+        shape
+            Of the nodes and their states.
+        """
+        begins, ends = self.ends[0][:, nodes]
+        if self.kinds:
+            levels, _ = joined(moved, shape)
+            numbers = np.zeros(1 << len(moved), np.intp)
+            numbers[[*self.kinds]] = [*self.kinds.values()]
+            begins, ends = (self.ends[numbers[levels], side, nodes] for side in range(2))
+
+        def share(latency: int, here: Places | None = None) -> Integers:
+            begin, end = begins, ends
+            if here is not None:
+                begin, end = (np.broadcast_to(side, shape)[here] for side in (begins, ends))
+            # Of factors that are no larger than the latency.
+            whole, rest = divmod(latency, LATENCY)
+            part: Integers = whole * (end - begin) + rest * end // LATENCY - rest * begin // LATENCY
+            return part
+
+        return share

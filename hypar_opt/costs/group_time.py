@@ -93,7 +93,6 @@ class GroupTime(TimeCost):
             rings=None,
             splits=tuple(map(network.bisection, placement)),
             work=max(first, second, key=lambda work: work.upper_bound(workload)),
-            bucket_elements=array.bucket_elements(problem.element_bytes),
             of_group=(first, second),
             links=(links[0], links[1]),
             shares=(parts_of_share(problem.share),),
@@ -116,7 +115,6 @@ class GroupTime(TimeCost):
                 largest=self.largest,
                 splits=self.links[share.side],
                 work=None,
-                bucket_elements=self.bucket_elements,
             )
 
         return {

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from hypar_opt.costs.buckets import LATENCY, shares_of_latency
+from hypar_opt.costs.buckets import LatencyShares, buckets_of
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.joined_levels import by_stage, joined, messages_of
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of
-from hypar_opt.costs.states import levels_of, shape_of
+from hypar_opt.costs.states import levels_of, of_rows, shape_of
 from hypar_opt.sharding.passes import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hypar_opt.costs.base import Symmetries
+    from hypar_opt.costs.buckets import Share
     from hypar_opt.costs.joined_levels import Levels, Places
+    from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.links import BisectionLink
@@ -47,8 +51,11 @@ class TimeCost(ArrayCost):
     work
         The compute of an accelerator; None to charge exchanges only.
     bucket_elements
-        The most elements of gradients that are all-reduced together. A layer is charged its share
-        of their latency.
+        The most elements of gradients that are all-reduced together.
+    latencies
+        What each node is charged of its bucket's latencies; None if each has its own. A bucket has
+        one all-reduce for each set of levels that its nodes reduce over, so that no plan is charged
+        more than it takes, and one as much if all nodes of a bucket reduce over the same levels.
 
     Source: docs/simulator.md.
     """
@@ -56,6 +63,7 @@ class TimeCost(ArrayCost):
     splits: tuple[BisectionLink, ...]
     work: Work | None
     bucket_elements: int = 1
+    latencies: LatencyShares | None = None
 
     BASE = "seconds"
 
@@ -81,7 +89,62 @@ class TimeCost(ArrayCost):
             ),
             bucket_elements=array.bucket_elements(problem.element_bytes),
         )
-        return cost.in_parts(None, workload)
+        return cost.in_buckets(workload).in_parts(None, workload)
+
+    def in_buckets(
+        self,
+        workload: Workload,
+        weights: Sequence[Sequence[int]] = (),
+        kinds: Mapping[int, int] = MappingProxyType({}),
+    ) -> Self:
+        """Return the cost with latencies shared out over their buckets, as `LatencyShares.of`.
+
+        Parameters
+        ----------
+        weights
+            Unless given, the elements of all nodes.
+        """
+        if self.bucket_elements == 1 or Phase.GRADIENT not in self.communication.phases:
+            return self
+        buckets = buckets_of(workload, self.bucket_elements)
+        shares = LatencyShares.of(buckets, weights or [workload.stored], kinds)
+        return replace(self, latencies=shares)
+
+    def reductions(self, workload: Workload, rows: Rows) -> dict[tuple[int, int], list[int]]:
+        """Return the nodes of each all-reduce of a plan's gradients, by their bucket and levels.
+
+        Parameters
+        ----------
+        rows : (levels, nodes)
+
+        Returns
+        -------
+        dict
+            By the number of a bucket and the set of levels: the bit 2^h is that of level h.
+        """
+        nodes = np.arange(len(workload.nodes))
+        moved = self.communication.of(Phase.GRADIENT).node(
+            workload, nodes, of_rows(rows, len(nodes))
+        )
+        levels = joined(moved, nodes.shape)[0].tolist()
+        together: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        for number, bucket in enumerate(buckets_of(workload, self.bucket_elements)):
+            for node in bucket:
+                if levels[node]:
+                    together[number, levels[node]].append(node)
+        return together
+
+    @property
+    def is_sum(self) -> bool:
+        return self.latencies is None
+
+    def of_plan(self, workload: Workload, rows: Rows) -> Self:
+        """Return the cost as this plan's own all-reduces share their latencies: what it takes."""
+        if self.latencies is None:
+            return self
+        together = self.reductions(workload, rows).values()
+        shares = LatencyShares.of([*together], [workload.stored])
+        return replace(self, latencies=shares)
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each layer's charges: its reductions and, at the last level, its compute."""
@@ -89,15 +152,15 @@ class TimeCost(ArrayCost):
         rows = self.uncharged(levels)
         for phase in self.communication.phases:
             moved = self.communication.of(phase).node(workload, nodes, states)
-            crossings = messages_of(self.communication, workload, phase)[nodes]
-            shares = 1, np.ones(1, np.int64)
-            if phase is Phase.GRADIENT and self.bucket_elements > 1:
-                shares = LATENCY, shares_of_latency(workload, self.bucket_elements)[nodes]
+            messages = messages_of(self.communication, workload, phase)[nodes]
+            share = None
+            if self.latencies is not None and phase is Phase.GRADIENT:
+                share = self.latencies.among(nodes, moved, shape)
             if self.rings is None:
-                charged = self._between_pairs(moved, crossings, shares)
+                charged = self._between_pairs(moved, messages, share)
             else:
-                messages = np.broadcast_to(crossings * shares[1], shape)
-                charged = self._around_rings(self.rings, moved, messages, shares[0])
+                steps = np.broadcast_to(messages, shape)
+                charged = self._around_rings(self.rings, moved, steps, share)
             rows = [row + charge for row, charge in zip(rows, charged, strict=True)]
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
         if self.work is not None and levels == self.work.hierarchy.levels > 0:
@@ -107,7 +170,7 @@ class TimeCost(ArrayCost):
         return rows
 
     def _between_pairs(
-        self, moved: Sequence[Integers], twice: Integers, shares: tuple[int, Integers]
+        self, moved: Sequence[Integers], twice: Integers, share: Share | None
     ) -> list[Integers]:
         """Return the time of reductions by recursive halving and doubling.
 
@@ -118,40 +181,47 @@ class TimeCost(ArrayCost):
         for level, row in enumerate(moved):
             rounds = self.rounds(level)
             crossings = twice if rounds > 1 else np.where(is_below, twice, 1)
-            pace, latency = self.rates(level)
-            rates = pace, latency / shares[0]
-            rows.append(self.charge(row, rates, crossings * rounds * shares[1]))
+            rows.append(self._sharing(row, self.rates(level), crossings * rounds, share))
             is_below = is_below | (row > 0)
         return rows
 
     def _around_rings(
-        self, rings: Rings, moved: Sequence[Integers], steps: Integers, parts: int
+        self, rings: Rings, moved: Sequence[Integers], steps: Integers, share: Share | None
     ) -> list[Integers]:
         """Return the time of reductions around rings, by the bytes that cross the levels.
 
         Parameters
         ----------
         steps
-            How often each node takes all rounds, in parts of a latency.
+            How often each node takes all rounds.
         """
         levels, reduced = joined(moved, steps.shape)
 
         def charge(stage: Levels, here: Places, over_all: Integers) -> Integers:
             # A reduce-scatter or an all-gather takes all rounds once, an all-reduce twice
             # (docs/simulator.md).
-            pace, latency = self._rates_of(rings.link(stage))
-            return self.charge(over_all, (pace, latency / parts), steps[here].astype(object))
+            rates, often = self._rates_of(rings.link(stage)), steps[here].astype(object)
+            return self._sharing(over_all, rates, often, share and partial(share, here=here))
 
         return by_stage(
             levels, reduced, self.uncharged(len(moved)), rings, charge, by_crossing=self.crossing
         )
 
+    def _sharing(
+        self, moved: Integers, rates: Rates, messages: Integers, share: Share | None
+    ) -> Integers:
+        """Return the charges of exchanges: their bytes, and their own latencies or a share."""
+        if share is None:
+            return self.charge(moved, rates, messages)
+        pace, latency = rates
+        whole = math.floor(latency + Fraction(1, 2))
+        latencies = np.where(moved > 0, messages * share(whole), 0)
+        return self.charge(moved, (pace, Fraction())) + latencies.astype(np.int64)
+
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return what is charged alike; nodes by the share of their bucket's latency, too."""
         alike = super().symmetries(workload, levels)
-        if self.bucket_elements == 1:
-            return alike
-        return alike._replace(marks=shares_of_latency(workload, self.bucket_elements).tolist())
+        return alike if self.latencies is None else alike._replace(marks=self.latencies.marks)
 
     def communication_only(self) -> TimeCost:
         return replace(self, work=None)

@@ -37,7 +37,7 @@ from hypar_opt.documents.document import (
     validate,
 )
 from hypar_opt.documents.parsing import parse_toml
-from hypar_opt.errors import HyparError, InputError
+from hypar_opt.errors import HyparError, InputError, argument
 from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup
 from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.folded import MAX_LISTED
@@ -150,6 +150,8 @@ class Array(Displayed, Document):
             )
         if self.collective != "pairwise":
             raise rule(f"collective: should be 'pairwise' with groups, got {self.collective!r}")
+        if self.bucket is not None:
+            raise rule("bucket: is not supported with groups of accelerators")
         if self.energy is not None:
             raise rule("energy: is not supported with groups of accelerators")
         return self
@@ -204,7 +206,15 @@ class Array(Displayed, Document):
         return Array.model_validate({**self.description(), "whole_levels": True})
 
     def with_bucket(self, size: int) -> Array:
-        """Return the array with gradients reduced in buckets of so many bytes; 0 for each alone."""
+        """Return the array with gradients reduced in buckets of so many bytes; 0 for each alone.
+
+        Raises
+        ------
+        HyparError
+            If it has groups of accelerators.
+        """
+        if size and self.groups:
+            raise HyparError(f"{argument('bucket')}: is not supported with groups of accelerators")
         own = {key: value for key, value in self.description().items() if key != "bucket"}
         return Array.model_validate({**own, "bucket": f"{size} B"} if size else own)
 

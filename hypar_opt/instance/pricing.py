@@ -66,11 +66,18 @@ def price_levels(
     return priced
 
 
-def total_cost(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Fraction:
-    """Return the cost of a plan, ``(levels, layers)``, in the cost's unit."""
-    workload, cost = instance.workload, instance.cost
-    (charges,) = _charges(workload, cost, [rows], [tensors], rule=instance.rule)
-    return Fraction(sum(charges), cost.resolution)
+def total_cost(
+    instance: Instance, rows: Rows, tensors: Tensors | None = None, *, charged: bool = False
+) -> Fraction:
+    """Return the cost of a plan, ``(levels, layers)``, in the cost's unit.
+
+    Or, ``charged``, what tables charge it, where that is less.
+    """
+    workload, rule = instance.workload, instance.rule
+    ((charges, resolution),) = _charges(
+        workload, instance.cost, [rows], [tensors], rule=rule, charged=charged
+    )
+    return Fraction(sum(charges), resolution)
 
 
 def price_plans(
@@ -80,6 +87,7 @@ def price_plans(
     tensors: Sequence[Tensors | None],
     *,
     rule: SplitRule | None = None,
+    charged: bool = False,
 ) -> list[tuple[Fraction, ...]]:
     """Return the cost of each level of several plans of as many levels.
 
@@ -88,9 +96,13 @@ def price_plans(
     plans : (plans, levels, layers)
     tensors
         Of each plan; else as in `price_levels`.
+    charged
+        Whether to return the sums of what tables charge, where these are less.
     """
-    charged, resolution = _charges(workload, cost, plans, tensors, rule=rule), cost.resolution
-    return [tuple(Fraction(charge, resolution) for charge in charges) for charges in charged]
+    every = _charges(workload, cost, plans, tensors, rule=rule, charged=charged)
+    return [
+        tuple(Fraction(charge, resolution) for charge in charges) for charges, resolution in every
+    ]
 
 
 def _charges(
@@ -100,14 +112,30 @@ def _charges(
     tensors: Sequence[Tensors | None],
     *,
     rule: SplitRule | None,
-) -> list[list[int]]:
-    """Return the charges of each level of several plans, as `price_plans` counts them."""
+    charged: bool,
+) -> list[tuple[list[int], int]]:
+    """Return the charges of each level of several plans, as `price_plans` counts them.
+
+    With how many of them are a unit.
+    """
     full = [
-        _nodes(workload, cost, rows, given, rule=rule)
+        nodes_of(workload, cost, rows, given, rule=rule)
         for rows, given in zip(plans, tensors, strict=True)
     ]
     if not plans[0]:
-        return [[]] * len(plans)
+        return [([], 1)] * len(plans)
+    if cost.is_sum or charged:
+        return [(own, cost.resolution) for own in _sums(workload, cost, full)]
+    # Each by its own shares.
+    own = [cost.of_plan(workload, nodes) for nodes in full]
+    return [
+        (_sums(workload, one, [nodes])[0], one.resolution)
+        for one, nodes in zip(own, full, strict=True)
+    ]
+
+
+def _sums(workload: Workload, cost: CostModel, full: Sequence[Rows]) -> list[list[int]]:
+    """Return the charges of each level, given the choices of all nodes in each plan."""
     # (levels, plans, nodes).
     states = np.array(full, np.intp).swapaxes(0, 1)
     boundaries = np.arange(len(workload.ends))
@@ -115,7 +143,7 @@ def _charges(
     every_node = np.arange(len(workload.nodes))[None]
     nodes = cost.by_crossing.node(workload, every_node, [states])
     edges = cost.edge(workload, boundaries[None], sources, targets)
-    return _summed(nodes, edges, (len(plans), len(workload.nodes), len(boundaries)))
+    return _summed(nodes, edges, (len(full), len(workload.nodes), len(boundaries)))
 
 
 def _summed(
@@ -143,7 +171,7 @@ def _summed(
     return of_plans
 
 
-def _nodes(
+def nodes_of(
     workload: Workload,
     cost: CostModel,
     rows: Rows,

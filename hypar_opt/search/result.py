@@ -58,8 +58,8 @@ class SearchRequest:
         return self.instance.problem.levels
 
     def total(self, plan: Assignments, tensors: Tensors | None = None) -> Fraction:
-        """Return the cost of a plan, ``(levels, layers)``, in the cost's unit."""
-        return total_cost(self.instance, plan, tensors)
+        """Return what tables charge a plan, ``(levels, layers)``, in the cost's unit."""
+        return total_cost(self.instance, plan, tensors, charged=True)
 
     def layers_of(self, nodes: Sequence[int]) -> tuple[int, ...]:
         """Return the choices of layers, from those of all nodes."""

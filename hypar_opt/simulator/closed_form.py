@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.costs.base import check_is_sum
 from hypar_opt.costs.state_tables import expanded, in_mixed_radix, states_of
 from hypar_opt.costs.table import chain_ends
 from hypar_opt.costs.time import TimeCost
@@ -49,8 +50,9 @@ def charges_of_states(
     Raises
     ------
     RefusedError
-        If there are more pairs of states than memory allows.
+        If there are more pairs of states than memory allows, or a plan's cost is no sum of charges.
     """
+    check_is_sum(cost)
     resolution = cost.resolution
     if isinstance(cost, TimeCost):
         resolution = _RESOLUTION

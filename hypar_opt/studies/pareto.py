@@ -306,6 +306,8 @@ def _optimum(network: Network, problem: Problem, memory: int | None, solver: str
     plan = solve_problem(network, problem, solver=solver, search="joint")
     if plan.solver.status != "optimal":
         other = "" if plan.solver.name == "dp" else "; try dp"
+        if not Instance.of_plan(plan).cost.is_sum:
+            other = f"; use {argument('bucket', 0)}"
         raise RefusedError(
             f"solver {plan.solver.name!r} on {network.name}: a front needs proven optima{other}"
         )

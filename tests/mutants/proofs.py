@@ -187,8 +187,8 @@ PROOFS = (
     Mutant(
         "a bucket is one gradient too full",
         "proofs/reference/buckets",
-        "if elements > most or not buckets:",
-        "if elements - stored[node] > most or not buckets:",
+        "if elements > most or not together:",
+        "if elements - stored[node] > most or not together:",
         ("proofs/test_buckets",),
     ),
     Mutant(

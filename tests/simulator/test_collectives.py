@@ -154,7 +154,9 @@ def test_gradients_in_buckets_have_a_latency_a_bucket(
 
 @given(plans(IN_LOCKSTEP, cost="time"), st.integers(1, 100))
 @settings(max_examples=30)
-def test_a_plan_in_buckets_takes_at_least_its_cost(plan: ho.Plan, capacity: int) -> None:
+def test_a_plan_in_buckets_takes_its_cost_and_is_charged_no_more(
+    plan: ho.Plan, capacity: int
+) -> None:
     """As many latencies where layers of a bucket reduce alike, else more, but not more than apart.
 
     Nothing else changes: the array without buckets moves the same bytes.
@@ -162,15 +164,41 @@ def test_a_plan_in_buckets_takes_at_least_its_cost(plan: ho.Plan, capacity: int)
     assert plan.array is not None
     bucket = plan.array.description.model_copy(update={"bucket": Fraction(capacity)})
     problem = problem_of(**dict(plan.problem) | {"array": bucket})
-    instance = Instance(plan.network.description, problem)
-    cost = cast(TimeCost, instance.cost)
-    total = float(total_cost(instance, plan.assignments())) / cost.per_unit
+    instance, rows = Instance(plan.network.description, problem), plan.assignments()
+    total, charged = (total_cost(instance, rows, charged=charged) for charged in (False, True))
     together, apart = ho.simulate(plan, bucket, other_array=True), ho.simulate(plan)
-    assert total <= together.closed_form * (1 + 1e-9)
+    seconds = float(total) / cast(TimeCost, instance.cost).per_unit
+    assert seconds == pytest.approx(together.closed_form, rel=1e-9)
+    assert charged <= total
     assert together.closed_form <= apart.closed_form * (1 + 1e-9)
+    overlapped = ho.simulate(plan, bucket, other_array=True, overlap="gradient")
+    assert overlapped.lower_bound <= overlapped.seconds * (1 + 1e-9)
+    assert overlapped.seconds <= together.closed_form * (1 + 1e-9)
     assert [level.bytes for level in together.levels] == pytest.approx(
         [level.bytes for level in apart.levels]
     )
+
+
+@pytest.mark.parametrize(("bucket", "buckets"), [("1 GB", 1), ("25 MB", 3), (0, 107)])
+def test_resnet_in_data_parallelism_has_a_ring_of_latencies_a_bucket(
+    bucket: int | str, buckets: int
+) -> None:
+    """By hand: 13.11 ms of compute and bytes, and 126 messages of 12 us: 14.6 ms in one bucket."""
+    nodes = {"kind": "nodes", "nodes": 8, "per_node": 8}
+    link = {"bandwidth": "300 GB/s", "latency": "1 us"}
+    fabric = {"bandwidth": "200 Gb/s", "latency": "5 us"}
+    found = array(
+        nodes | {"link": link, "fabric": fabric},
+        operations="312 TFLOPS",
+        utilisation=0.5,
+        dram_bandwidth="2 TB/s",
+    ).model_copy(update={"collective": "ring", "element_bytes": 2})
+    asked: dict[str, Any] = {"array": found, "bucket": bucket, "batch": 2048, "cost": "time"}
+    plan = ho.solve("resnet-50", solver="data", **asked)
+    step = ho.simulate(plan)
+    assert step.seconds == pytest.approx(13.1134e-3 + buckets * 126 * 12e-6, rel=1e-5)
+    assert step.closed_form == pytest.approx(step.seconds, rel=1e-9)
+    assert plan.cost.total / per_second(plan) == pytest.approx(step.closed_form, rel=1e-9)
 
 
 @pytest.mark.parametrize("shape", [[4, 4, 4], [8, 8], [2, 2, 2], [3, 3], [5], [3, 4], [4, 6]])

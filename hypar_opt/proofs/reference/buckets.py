@@ -2,44 +2,59 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hypar_opt.proofs.reference.nodes import PlanGraph
+    from collections.abc import Sequence
+
+    from hypar_opt.proofs.reference.nodes import PlanGraph, State
 
 UNITS = 2**16
 """A latency is divided in as many units."""
 
+Share = tuple[Fraction, Fraction]
+"""Where a gradient's share of a latency begins and ends; rounded there, shares add up to it."""
 
-def shares_of_latency(graph: PlanGraph, most: int) -> list[Fraction]:
+
+def shares_of_latency(
+    graph: PlanGraph, most: int, chosen: Sequence[State] = ()
+) -> list[Share | None]:
     """Return the share that each node's gradient is charged of the latency of its bucket.
 
     Buckets take whole gradients as the backward pass completes them, those of shared weights with
-    those of their first user, and are full with ``most`` elements. Shares are as the elements;
-    those of a bucket add up to 1, since what is rounded is where each ends.
+    those of their first user, and are full with ``most`` elements. Shares are as the elements.
+
+    Parameters
+    ----------
+    chosen
+        The nodes' states, if only gradients that are reduced over the same levels share; else all
+        of a bucket do, which is no more for any plan.
 
     Source: S. Li et al., VLDB 13(12), 2020, section 3.2.3; docs/simulator.md.
     """
-    shares = [Fraction(1)] * len(graph.nodes)
     stored = [node.stored for node in graph.nodes]
     with_first = {min(users): n for n in range(graph.shared) if (users := graph.users(n))}
     layers = reversed(range(graph.shared, len(stored)))
     complete = (node for layer in layers for node in (layer, with_first.get(layer)))
-    buckets: list[list[int]] = []
-    elements = most
+    together: defaultdict[object, list[int]] = defaultdict(list)
+    elements, number = most, 0
     for node in complete:
         if node is None or not stored[node]:
             continue
         elements += stored[node]
-        if elements > most or not buckets:
-            buckets.append([])
-            elements = stored[node]
-        buckets[-1].append(node)
-    for bucket in buckets:
-        ends = [0, *accumulate(stored[node] for node in bucket)]
-        rounded = (UNITS * end // ends[-1] for end in ends)
-        for node, (start, end) in zip(bucket, pairwise(rounded), strict=True):
-            shares[node] = Fraction(end - start, UNITS)
+        if elements > most or not together:
+            number, elements = number + 1, stored[node]
+        state = enumerate(chosen[node] if chosen else ())
+        copying = graph.nodes[node].copied_by[0]
+        reduced = tuple(level for level, choice in state if choice in copying)
+        together[number, reduced].append(node)
+    shares: list[Share | None] = [None] * len(graph.nodes)
+    for nodes in together.values():
+        ends = [0, *accumulate(stored[node] for node in nodes)]
+        rounded = (Fraction(UNITS * end // ends[-1], UNITS) for end in ends)
+        for node, share in zip(nodes, pairwise(rounded), strict=True):
+            shares[node] = share
     return shares

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
@@ -42,6 +42,9 @@ class Charges(Protocol):
         Totals do not tell: whatever they are, what each level adds to them adds up to them.
         """
 
+    def of_plan(self, chosen: Sequence[State]) -> Charges:
+        """Return the charges of one plan, whose nodes may share some, given their states."""
+
     def edge(self, edge: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
         """Return what pairs of states of an edge's ends are charged: ``(sources, targets)``.
 
@@ -58,8 +61,8 @@ class ExchangeCharges(ABC):
     Nodes and edges that are alike are charged once: networks repeat their blocks.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.exchanges = plan, exchanges_of(plan)
+    def __init__(self, plan: Plan, chosen: Sequence[State] = ()) -> None:
+        self.plan, self.exchanges = plan, exchanges_of(plan, chosen)
         self.hierarchy = self.exchanges.hierarchy
         self.resolution = 1
         kinds: dict[object, int] = {}
@@ -73,6 +76,9 @@ class ExchangeCharges(ABC):
 
     def joins_levels(self, node: int, state: State) -> bool:  # noqa: ARG002
         return False
+
+    def of_plan(self, chosen: Sequence[State]) -> Self:  # noqa: ARG002
+        return self
 
     def edge(self, edge: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
         return self._edge_charge(self.exchanges.conversions[edge], tuple(sources), tuple(targets))

@@ -9,10 +9,9 @@ after it. Amounts count quarters of an element, as the paper's tables do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +19,7 @@ import numpy as np
 
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.proofs.reference.buckets import shares_of_latency
+from hypar_opt.proofs.reference.buckets import Share, shares_of_latency
 from hypar_opt.proofs.reference.nodes import PlanEdge, PlanGraph, PlanNode, State, nodes_of
 
 if TYPE_CHECKING:
@@ -99,8 +98,8 @@ class Reduction(NamedTuple):
     quarters: int
     """At a level of two parts above which nothing is split."""
     all_reduce: bool
-    latency: Fraction = Fraction(1)
-    """The share that it is charged of a latency: less in a bucket of several gradients."""
+    latency: Share | None = None
+    """Its share of its bucket's latency; None for one of its own."""
 
 
 class Reduced(NamedTuple):
@@ -109,7 +108,7 @@ class Reduced(NamedTuple):
     levels: dict[int, int]
     """Amounts, by level."""
     all_reduce: bool
-    latency: Fraction = Fraction(1)
+    latency: Share | None = None
 
 
 @dataclass(frozen=True)
@@ -216,8 +215,8 @@ class Exchanges:
         )
 
 
-def exchanges_of(plan: Plan) -> Exchanges:
-    """Return the exchanges of a plan's problem.
+def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
+    """Return the exchanges of a plan's problem, or, given its nodes' states, of the plan itself.
 
     Raises
     ------
@@ -233,7 +232,7 @@ def exchanges_of(plan: Plan) -> Exchanges:
         )
     passes = (Pass.FORWARD,) if plan.inference else tuple(Pass)
     fed = {edge.target for edge in graph.edges if not edge.weights}
-    reductions, shares = [], _shares_of_latency(plan, graph)
+    reductions, shares = [], _shares_of_latency(plan, graph, chosen)
     for position, node in enumerate(graph.nodes):
         # No layer reads the error of the network's input; AccPar charges it by convention.
         is_fed = position in fed or reading.of_network_input
@@ -267,13 +266,13 @@ def shares_tensors(plan: Plan) -> bool:
     return reading is not None and reading.scattered
 
 
-def _shares_of_latency(plan: Plan, graph: PlanGraph) -> list[Fraction]:
+def _shares_of_latency(plan: Plan, graph: PlanGraph, chosen: Sequence[State]) -> list[Share | None]:
     most = plan.array.description.bucket_elements(plan.element_bytes) if plan.array else 1
-    return shares_of_latency(graph, most) if most > 1 else [Fraction(1)] * len(graph.nodes)
+    return shares_of_latency(graph, most, chosen) if most > 1 else [None] * len(graph.nodes)
 
 
 def _reductions(
-    reading: ReadingFactors, node: PlanNode, latency: Fraction, *, is_fed: bool
+    reading: ReadingFactors, node: PlanNode, latency: Share | None, *, is_fed: bool
 ) -> Iterator[Reduction]:
     """Yield the reductions of a node: Table 1, and AccPar's Type III.
 

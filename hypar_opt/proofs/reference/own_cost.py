@@ -5,6 +5,7 @@ This is the only module here that imports code of the search: the arguments of a
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,13 @@ class OwnCost:
     def joins_levels(self, node: int, state: State) -> bool:
         prefixes = [state[: level + 1] for level in range(len(state))]
         return self.node(node, state) != sum(self._in_state(each)[-1][node] for each in prefixes)
+
+    def of_plan(self, chosen: Sequence[State]) -> OwnCost:
+        rows = list(zip(*chosen, strict=True))
+        own = copy(self)
+        own._cost = self._cost.of_plan(self._workload, rows)
+        own._in_state = cache(own._charge_nodes)
+        return own
 
     def edge(self, edge: int, sources: Sequence[State], targets: Sequence[State]) -> Integers:
         ends = (_block(sources)[:, :, None], _block(targets)[:, None])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.charges import ExchangeCharges
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.proofs.reference.buckets import Share
     from hypar_opt.proofs.reference.exchanges import Reduced
     from hypar_opt.proofs.reference.nodes import PlanNode, State
 
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
 PARTS = {"femto": 10**15, "pico": 10**12, "nano": 10**9, "micro": 10**6, "milli": 10**3, "": 1}
 WORD_BYTES = 4
 """An array's energies are those of 32-bit words."""
-
-
-WHOLE = Fraction(1)
 
 
 def nearest(amount: int, rate: Fraction, messages: int = 0, latency: Fraction = Fraction()) -> int:
@@ -44,13 +43,18 @@ class Rate(NamedTuple):
     per_amount: Fraction
     per_message: Fraction = Fraction()
 
-    def charge(self, amount: int, messages: int = 1, latency: Fraction = WHOLE) -> int:
-        """Return the charge of an exchange with a share of its latency.
+    def charge(self, amount: int, messages: int = 1, share: Share | None = None) -> int:
+        """Return the charge of an exchange with its latency, or a share of a whole number.
 
         Nothing to move is no message.
         """
-        per_message = self.per_message * latency
-        return nearest(amount, self.per_amount, messages, per_message) if amount else 0
+        if not amount:
+            return 0
+        if share is None:
+            return nearest(amount, self.per_amount, messages, self.per_message)
+        latency = nearest(1, self.per_message)
+        begin, end = (math.floor(latency * each) for each in share)
+        return nearest(amount, self.per_amount) + messages * (end - begin)
 
 
 class ArrayCharges(ExchangeCharges):
@@ -58,7 +62,7 @@ class ArrayCharges(ExchangeCharges):
 
     UNITS: ClassVar[str]
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, chosen: Sequence[State] = ()) -> None:
         parts = {prefix + self.UNITS: parts for prefix, parts in PARTS.items()}
         if plan.cost.unit not in parts:
             unit = plan.cost.unit
@@ -66,7 +70,7 @@ class ArrayCharges(ExchangeCharges):
         if plan.array is None or plan.placement is None or plan.level_weights:
             kind = plan.cost.kind
             raise CheckFailedError(f"cost, kind: {kind!r} goes with an array, unweighted")
-        super().__init__(plan)
+        super().__init__(plan, chosen)
         self.array, self.placement = plan.array.description, plan.placement
         self.parts = parts[plan.cost.unit]
         self.amount_bytes = Fraction(plan.element_bytes, 4)
@@ -129,6 +133,10 @@ class Time(ArrayCharges):
     """
 
     UNITS = "seconds"
+
+    def of_plan(self, chosen: Sequence[State]) -> Self:
+        """Return the charges of one plan: gradients share latencies that reduce alike."""
+        return type(self)(self.plan, chosen)
 
     def _rate(self, link: BisectionLink) -> Rate:
         per_amount = link.seconds_per_byte * self.amount_bytes

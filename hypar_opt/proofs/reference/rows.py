@@ -68,7 +68,8 @@ def price_of(plan: Plan) -> Fraction:
         If the plan violates its own constraints, or its cost is none of its problem's.
     """
     problem = PlanProblem(plan)
-    charges, chosen = problem.charges, nodes_states(problem)
+    chosen = nodes_states(problem)
+    charges = problem.charges.of_plan(chosen)
     problem.restrictions.check(chosen)
     total = sum(charges.node(node, state) for node, state in enumerate(chosen))
     for n, edge in enumerate(problem.graph.edges):

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from hypar_opt.costs.base import CostModel
-from hypar_opt.costs.shared_nodes import level_tables
+from hypar_opt.costs.shared_nodes import level_tables, rows_with_shared
 from hypar_opt.costs.states import added_up, of_rows
 from hypar_opt.costs.table import CostTable, Integers
 from hypar_opt.instance.instance import Instance
@@ -75,9 +75,11 @@ def cell_costs(plan: Plan, regrets: Sequence[Regret]) -> Cells:
         Levels x layers x choices, in the plan's unit.
     """
     instance = Instance.of_plan(plan)
-    workload, cost = instance.workload, instance.cost
+    workload = instance.workload
     extra = {(regret.level, regret.layer, regret.choice): regret.extra for regret in regrets}
     first, tensors = workload.shared, plan_tensors(plan, workload)
+    rows = rows_with_shared(workload, instance.cost, plan.assignments(), tensors)
+    cost = instance.cost.of_plan(workload, rows)
     levels = []
     above: list[Sequence[int]] = []
     tables = level_tables(workload, cost, plan.assignments(), tensors)

@@ -11,6 +11,7 @@ from math import factorial, prod
 from typing import Any
 
 from hypar_opt.checked import checked
+from hypar_opt.costs.base import check_is_sum
 from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
 from hypar_opt.instance.instance import Instance
@@ -101,6 +102,7 @@ def regrets(
     options = options_of(plan, parameters=parameters)
     deadline = deadline or Deadline.after(options.time_limit)
     instance = Instance.of_plan(plan)
+    check_is_sum(instance.cost)
     words = _words_of_reading(plan, instance)
     others = [
         (level, layer, choice)
@@ -257,6 +259,7 @@ def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> Bes
     deadline = deadline or Deadline.after(plan.solver.options.time_limit)
     instance = Instance.of_plan(plan)
     problem, workload, cost = instance.problem, instance.workload, instance.cost
+    check_is_sum(cost)
     if instance.constraints.couple_layers:
         # A memory limit is a sum over layers, so the state alone does not give a completion's cost.
         memory = argument("constraints.memory")
