@@ -53,6 +53,7 @@ def compare(
     hierarchy: Annotated[str | None, options.HIERARCHY] = None,
     whole_levels: Annotated[bool, options.WHOLE_LEVELS] = False,
     array: Annotated[str | None, ARRAYS] = None,
+    bucket: Annotated[str | None, options.BUCKET] = None,
     *,  # the groups need no default
     cost: CostOptions,
     running: RunningOptions,
@@ -64,7 +65,7 @@ def compare(
     from hypar_opt.studies import comparison
 
     sizes = None if levels is None else request.whole_numbers("--levels", levels, "32,256")
-    arguments = request.cost_arguments(cost)
+    arguments = request.cost_arguments(cost) | ({} if bucket is None else {"bucket": bucket})
     if hierarchy is not None:
         if levels is not None:
             raise HyparError("--hierarchy states the levels; leave --levels out")

@@ -115,7 +115,7 @@ def test_measured_seconds_take_the_place_of_computed_ones(tmp_path: Path, shell:
 
 def test_solve_simulates_the_best_and_says_how_far_off_the_cost_was(shell: Shell) -> None:
     args = ["solve", "alexnet", "--array", "a100-4x8", "--batch", "32", "--reading", "text"]
-    args += ["--simulate", "8"]
+    args += ["--simulate", "8", "--bucket", "0"]
     _, _, err = shell(*args)
     assert err.startswith("hypar-opt: of 9 plans simulated, the fastest takes ")
     assert "; it is the search's own; the first by bytes takes " in err
@@ -135,7 +135,7 @@ def test_a_placed_plan_says_so(tmp_path: Path, shell: Shell) -> None:
 
 def test_verify_refuses_a_plan_whose_total_was_changed(tmp_path: Path, shell: Shell) -> None:
     plan, proof = tmp_path / "plan.json", tmp_path / "proof.json"
-    args = ["solve", "vgg-a", "--array", "a100-4x8", "--cost", "time"]
+    args = ["solve", "vgg-a", "--array", "a100-4x8", "--cost", "time", "--bucket", "0"]
     assert shell(*args, "--output", plan, "--certificate", proof)[0] == 0
     document = json.loads(plan.read_text())
     (row,) = shell.document("verify", plan, "--certificate", proof)
@@ -170,5 +170,6 @@ def test_a_command_draws_what_it_prints(line: str, tmp_path: Path, shell: Shell)
 
 def test_exploring_time_on_an_array_of_rings_knows_the_rings(shell: Shell) -> None:
     args = ["explore", "lenet-c", "--free", "H1", "--objective", "time", "--reading", "executed"]
-    found = shell.document(*args, "--cost", "time", "--array", "tpu-v4-4x4x4")
+    args += ["--cost", "time", "--array", "tpu-v4-4x4x4"]
+    found = shell.document(*args, "--bucket", "0")
     assert found["plan"]["rank"] == 1

@@ -160,6 +160,7 @@ def test_a_simulated_plan_solved_again_is_itself(
 ) -> None:
     file = tmp_path / "plan.json"
     args = ["solve", "alexnet", "--array", "a100-4x8", "--batch", "32", "--cost", cost]
+    args += ["--bucket", "0"]
     assert run([*args, "--simulate", "6", "--output", str(file), "--json"]) == 0
     plan = ho.read_plan(file)
     assert plan.solver.options.simulate == 6
