@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -74,10 +74,8 @@ def total_cost(
     Or, ``charged``, what tables charge it, where that is less.
     """
     workload, rule = instance.workload, instance.rule
-    ((charges, resolution),) = _charges(
-        workload, instance.cost, [rows], [tensors], rule=rule, charged=charged
-    )
-    return Fraction(sum(charges), resolution)
+    (own,) = _charges(workload, instance.cost, [rows], [tensors], rule=rule, charged=charged)
+    return own.total
 
 
 def price_plans(
@@ -100,9 +98,22 @@ def price_plans(
         Whether to return the sums of what tables charge, where these are less.
     """
     every = _charges(workload, cost, plans, tensors, rule=rule, charged=charged)
-    return [
-        tuple(Fraction(charge, resolution) for charge in charges) for charges, resolution in every
-    ]
+    return [own.levels for own in every]
+
+
+class _Charges(NamedTuple):
+    """What each level charges a plan, and how many of these are a unit."""
+
+    of_levels: list[int]
+    resolution: int
+
+    @property
+    def levels(self) -> tuple[Fraction, ...]:
+        return tuple(Fraction(charge, self.resolution) for charge in self.of_levels)
+
+    @property
+    def total(self) -> Fraction:
+        return Fraction(sum(self.of_levels), self.resolution)
 
 
 def _charges(
@@ -112,24 +123,21 @@ def _charges(
     tensors: Sequence[Tensors | None],
     *,
     rule: SplitRule | None,
-    charged: bool,
-) -> list[tuple[list[int], int]]:
-    """Return the charges of each level of several plans, as `price_plans` counts them.
-
-    With how many of them are a unit.
-    """
+    charged: bool = False,
+) -> list[_Charges]:
+    """Return the charges of each level of several plans, as `price_plans` counts them."""
     full = [
         nodes_of(workload, cost, rows, given, rule=rule)
         for rows, given in zip(plans, tensors, strict=True)
     ]
     if not plans[0]:
-        return [([], 1)] * len(plans)
+        return [_Charges([], 1)] * len(plans)
     if cost.is_sum or charged:
-        return [(own, cost.resolution) for own in _sums(workload, cost, full)]
+        return [_Charges(own, cost.resolution) for own in _sums(workload, cost, full)]
     # Each by its own shares.
     own = [cost.of_plan(workload, nodes) for nodes in full]
     return [
-        (_sums(workload, one, [nodes])[0], one.resolution)
+        _Charges(_sums(workload, one, [nodes])[0], one.resolution)
         for one, nodes in zip(own, full, strict=True)
     ]
 
@@ -242,7 +250,7 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
     priced = _charges(
         workload, own, [rows, all_data, all_model], [of_reading, None, None], rule=rule
     )
-    costs, data, model = (Fraction(sum(charges), own.resolution) for charges in priced)
+    costs, data, model = (of_plan.total for of_plan in priced)
     moved = priced[:2]
     if (workload, own) != (instance.executed_workload, instance.executed):
         moved = _charges(
@@ -252,8 +260,7 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
             [tensors, None],
             rule=rule,
         )
-    resolution = instance.executed.resolution
-    executed, executed_data = (Fraction(sum(charges), resolution) for charges in moved)
+    executed, executed_data = (of_plan.total for of_plan in moved)
     communication = None
     if isinstance(own, ArrayCost):
         exchanges = own.communication_only()
@@ -264,7 +271,7 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
         reading=problem.reading,
         unit=own.unit,
         total=json_number(costs),
-        per_level=tuple(json_number(Fraction(charge, own.resolution)) for charge in priced[0]),
+        per_level=tuple(map(json_number, priced[0].levels)),
         communication=communication,
         executed_bytes=json_number(executed),
         data_parallel_bytes=json_number(executed_data),
