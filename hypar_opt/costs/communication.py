@@ -150,17 +150,20 @@ class CommunicationCost(CostModel):
         reduced = []
         # A tensor has a copy per part at each level above whose axis it lacks (`W * 2^d` for data
         # parallelism).
-        for lacks, quarters in reductions_of(workload, self.reading, self.phases):
+        for lacks, quarters, repeated in reductions_of(workload, self.reading, self.phases):
             lacked = [lacks[block, nodes] for block in states]
-            reduced.append((quarters[nodes], lacked, copies_of(lacked, parts)))
+            replicas: Integers | int = 1
+            if states and repeated.any():
+                replicas = copies_of([repeated[block, nodes] for block in states], parts)[-1].below
+            reduced.append((quarters[nodes], lacked, copies_of(lacked, parts), replicas))
 
         def charge(block: int) -> Integers:
             scales = self._scales(workload, states, block)
             moved: Integers = 0 * scales
             others = [parts - 1 for parts in self._parts_in(states, block)]
             reduction = scales * np.array(others).reshape(scales.shape)
-            for amounts, lacked, copies in reduced:
-                amount = reduction * amounts.astype(scales.dtype, copy=False)
+            for amounts, lacked, copies, replicas in reduced:
+                amount = reduction * amounts.astype(scales.dtype, copy=False) * replicas
                 moved = moved + amount * copies[block].above * lacked[block]
             return moved
 
@@ -259,7 +262,7 @@ class CommunicationCost(CostModel):
         bound = (1 + self.upper_bound(workload, 0)) * parts**levels
         dtype = exact_dtype(6 * bound + int(weights.sum()) * bound * parts**levels)
         charges: Integers = np.zeros((2, len(workload.nodes)), dtype)
-        for lacks, quarters in reductions_of(workload, self.reading, self.phases):
+        for lacks, quarters, _ in reductions_of(workload, self.reading, self.phases):
             charges += reduction * quarters.astype(dtype, copy=False) * lacks
         conversions: Any = self._conversions(workload, parts).astype(dtype, copy=False)
         pairs = scale * conversions.reshape(-1, 4).T

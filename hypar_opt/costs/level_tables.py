@@ -11,7 +11,7 @@ from hypar_opt.costs.table import CostTable, exact_dtype
 from hypar_opt.costs.weights import with_penalties
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.states import Indices
@@ -24,8 +24,8 @@ def level_table(
 ) -> CostTable:
     """Return the cost table of a level: the charges of its choices, given those above.
 
-    An exchange that replicas repeat is charged what the level adds: the charges of the boundaries
-    with this level, minus those without it.
+    An exchange that replicas repeat is charged what the level adds: the charges with this level,
+    minus those without it.
 
     Parameters
     ----------
@@ -35,7 +35,11 @@ def level_table(
     choices, rows = np.arange(len(workload.choices)), of_rows(above, len(workload.nodes))
     nodes = np.arange(len(workload.nodes))[:, None]
     states = [*(row[..., None] for row in rows), choices[None, None]]
-    charges = cost.node(workload, nodes, states)[-1]
+    charges = _added(
+        workload,
+        cost.node(workload, nodes, states),
+        lambda: cost.node(workload, nodes, states[:-1]),
+    )
     node: Integers = np.broadcast_to(charges, (len(nodes), len(choices)))
     numbers = np.arange(len(workload.ends))[:, None, None]
     here = choices[None, None, :, None], choices[None, None, None]
@@ -76,10 +80,15 @@ def level_edges(
     ends = [workload.ends[boundaries, end] for end in range(2)]
     sources, targets = ([row[:, nodes] for row in rows] for nodes in ends)
     charges = cost.edge(workload, boundaries, [*sources, here[0]], [*targets, here[1]])
+    return _added(workload, charges, lambda: cost.edge(workload, boundaries, sources, targets))
+
+
+def _added(
+    workload: Workload, charges: Sequence[Integers], above: Callable[[], Sequence[Integers]]
+) -> Integers:
+    """Return what the last level adds to charges, given a function for those without it."""
     if workload.has_replicas:
-        above = cost.edge(workload, boundaries, sources, targets)
-        added: Integers = added_up(charges) - added_up(above)
-        return added
+        return added_up(charges) - added_up(above())
     # The charges of the levels above do not depend on this level's choices.
     return charges[-1]
 

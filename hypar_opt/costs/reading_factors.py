@@ -66,14 +66,15 @@ def conversions_of(
 @lru_cache(maxsize=64)
 def reductions_of(
     workload: Workload, reading: str, phases: tuple[Phase, ...]
-) -> list[tuple[NDArray[np.bool_], Integers]]:
+) -> list[tuple[NDArray[np.bool_], Integers, NDArray[np.bool_]]]:
     """Return the reductions of tensors that lack a choice's axis.
 
     Returns
     -------
-    list of (lacks, quarters)
-        For each tensor that is: ``(choices, layers)``, and quarters of an element by layer, int64
-        or Python's integers.
+    list of (lacks, quarters, repeated)
+        For each tensor that is: ``(choices, layers)``; quarters of an element by layer, int64 or
+        Python's integers; and which choices repeat it in each part, at any level: ``(choices,
+        layers)``.
     """
     row = READINGS[reading]
     forward, backward, gradient = (phase in phases for phase in Phase)
@@ -103,8 +104,11 @@ def reductions_of(
         # Each part sums over its own channels; a split of images needs no reduction.
         (np.isin(layouts.inputs[0], channels), [row.gradient * size for size in statistics]),
     ]
+    nowhere = np.zeros_like(whole)
+    # Replicas sum over the same channels, each for itself.
+    repeated = [*[nowhere] * (len(reduced) - 1), whole & (np.array(statistics, object) > 0)]
     return [
-        (lacks, np.array(quarters, exact_dtype(max(quarters))))
-        for lacks, quarters in reduced
+        (lacks, np.array(quarters, exact_dtype(max(quarters))), each)
+        for (lacks, quarters), each in zip(reduced, repeated, strict=True)
         if lacks.any() and any(quarters)
     ]

@@ -119,13 +119,16 @@ class SideBytes(_OfGroup, CommunicationCost):
         rows = [row for block in states for row in block]
         charged: list[Integers] = [np.zeros(1, np.int64)] * len(rows)
         own = self.share.of_nodes(workload, nodes, states) if rows else HALF
-        for lacks, elements, received in self._reductions(workload):
+        for lacks, elements, received, repeated in self._reductions(workload):
             lacked = [lacks[row, nodes] for row in rows]
             before: Integers = elements[nodes]
+            for row, parts in zip(rows[1:], self._parts(len(rows))[1:], strict=True):
+                before = before * np.where(repeated[row, nodes], parts, 1)
+            in_both = lacked[0] | repeated[rows[0], nodes] if rows else False
             for level, (here, parts) in enumerate(zip(lacked, self._parts(len(rows)), strict=True)):
                 moved = before * (self._scale(level) * (parts - 1)) * here
                 if level:
-                    moved = np.where(lacked[0], 2 * moved, doubled(moved, own))
+                    moved = np.where(in_both, 2 * moved, doubled(moved, own))
                     before = before * np.where(here, parts, 1)
                 elif received is not None:
                     moved = doubled(moved, received)
@@ -134,11 +137,11 @@ class SideBytes(_OfGroup, CommunicationCost):
 
     def _reductions(
         self, workload: Workload
-    ) -> Iterator[tuple[NDArray[np.bool_], Integers, int | None]]:
+    ) -> Iterator[tuple[NDArray[np.bool_], Integers, int | None, NDArray[np.bool_]]]:
         """Yield what a pass reduces: which choices, ``(choices, nodes)``, quarters, and how.
 
-        The last is the share of a reduce-scatter or an all-gather that the group receives; None
-        for an all-reduce.
+        The third is the share of a reduce-scatter or an all-gather that the group receives; None
+        for an all-reduce. The last are the choices that repeat it in each part.
         """
         (phase,) = self.phases
         factors, layouts, parts = READINGS["executed"], workload.layouts, self.share.parts
@@ -150,20 +153,21 @@ class SideBytes(_OfGroup, CommunicationCost):
             dtype = exact_dtype(largest * self._scale(0) * SHARES)
             return factor * np.array(sizes, dtype)
 
+        nowhere = np.zeros_like(layouts.whole)
         if phase is Phase.GRADIENT:
             weights = layouts.weight < FIRST_SPLIT
-            yield weights, quarters(factors.gradient, workload.stored), None
+            yield weights, quarters(factors.gradient, workload.stored), None, nowhere
             return
         forward = phase is Phase.FORWARD
         partial_sums = (layouts.output < FIRST_SPLIT) & ~layouts.whole
         factor = factors.partial_sum if forward else factors.gathered_error
         received = parts if forward else SHARES - parts
-        yield partial_sums, quarters(factor, workload.outputs), received
+        yield partial_sums, quarters(factor, workload.outputs), received, nowhere
         if any(any(node.statistics) for node in nodes):
             channels = [n for n, name in enumerate(layouts.names) if name in (CHANNEL, SHUFFLED)]
             split = np.isin(layouts.inputs[0], channels)
             sums = [node.statistics[0 if forward else 1] for node in nodes]
-            yield split, quarters(factors.gradient, sums), None
+            yield split, quarters(factors.gradient, sums), None, layouts.whole
 
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -100,6 +101,8 @@ class Reduction(NamedTuple):
     all_reduce: bool
     latency: Share | None = None
     """Its share of its bucket's latency; None for one of its own."""
+    repeating: frozenset[int] = frozenset()
+    """The choices whose parts each repeat it, at whichever level."""
 
 
 class Reduced(NamedTuple):
@@ -192,8 +195,10 @@ class Exchanges:
     def reduced(self, node: int, state: State) -> list[Reduced]:
         """Return what a node reduces in each pass, given its choices at the topmost levels."""
         passes: dict[Pass, Reduced] = {}
-        for step, choices, copying, amount, _, latency in self.reductions[node]:
-            for level, (choice, parts) in enumerate(zip(state, self.hierarchy.sizes, strict=False)):
+        for step, choices, copying, amount, _, latency, repeating in self.reductions[node]:
+            levels_here = [*zip(state, self.hierarchy.sizes, strict=False)]
+            amount *= prod(parts for choice, parts in levels_here if choice in repeating)
+            for level, (choice, parts) in enumerate(levels_here):
                 if choice in choices:
                     if step not in passes:
                         # One reduction joins all levels of a pass, whichever their choices.
@@ -290,8 +295,9 @@ def _reductions(
     yield Reduction(Pass.FORWARD, partial, outputs, forward, not reading.scattered)
     yield Reduction(Pass.BACKWARD, partial, outputs, backward, False)
     yield Reduction(Pass.BACKWARD, inputs, inputs, error, True)
+    whole = frozenset(c for c, split in enumerate(node.splits) if split.output == "whole")
     for step, size in zip((Pass.FORWARD, Pass.BACKWARD), node.statistics, strict=True):
-        yield Reduction(step, sums, sums, reading.gradient * size, True)
+        yield Reduction(step, sums, sums, reading.gradient * size, True, repeating=whole)
 
 
 def _moved(

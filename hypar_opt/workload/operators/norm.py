@@ -42,11 +42,6 @@ class Norm(Operator):
         return None if given == (info.data.get("norm") != "rms") else given
 
     @property
-    def splits(self) -> Mapping[str, Choice]:
-        # Every replica would all-reduce the sums of other levels' channels again.
-        return _OF_STATISTICS if any(self.statistics) else self.choices
-
-    @property
     def _shifts(self) -> bool:
         return self.norm != "rms" if self.bias is None else self.bias
 
