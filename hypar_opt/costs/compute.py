@@ -19,7 +19,7 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.sharding.passes import Phase
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
 
@@ -198,16 +199,30 @@ class Work:
         loading = [self.element_bytes * count / self._dram_bandwidth for count in words]
         return [max(pair) for pair in zip(computing, loading, strict=True)]
 
+    def passes(
+        self, workload: Workload, states: States, phases: Sequence[Phase]
+    ) -> dict[Phase, list[Fraction]]:
+        """Return the seconds of each layer's passes, which are all alike."""
+        return dict.fromkeys(phases, self.seconds(workload, states))
+
     def charges(
-        self, workload: Workload, nodes: Indices, states: States, per_second: int
+        self,
+        workload: Workload,
+        nodes: Indices,
+        states: States,
+        per_second: int,
+        phases: Sequence[Phase],
     ) -> Integers:
-        """Return the time of nodes as integers of ``1 / per_second`` each, rounded half to even.
+        """Return the time of nodes' passes as integers of ``1 / per_second``, rounded half to even.
 
         Parameters
         ----------
         states
             Over all levels.
+        phases
+            The passes of a step.
         """
+        per_second *= len(phases)
         words = added_up(self._words(workload, nodes, states))
         loading = rounded_half_even(words, self.element_bytes * per_second / self._dram_bandwidth)
         operations = self._operations(workload, nodes, states)

@@ -130,10 +130,10 @@ class GroupTime(TimeCost):
         levels = levels_of(states)
         rows = self._longest(levels, lambda side: side.node(workload, nodes, states))
         if self.work is not None and levels == self.work.hierarchy.levels > 0:
-            per_second = self.per_unit * len(self.communication.phases)
+            asked = (workload, nodes, states, self.per_unit, self.communication.phases)
             ends = [
                 [
-                    SideWork.among(work, share).charges(workload, nodes, states, per_second)
+                    SideWork.among(work, share).charges(*asked)
                     for work, share in zip(self.of_group, Share.both(parts), strict=True)
                 ]
                 for parts in self.shares

@@ -14,8 +14,8 @@ import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares, buckets_of
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import Work
 from hypar_opt.costs.joined_levels import by_stage, joined, messages_of
+from hypar_opt.costs.kernels import work_of
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.states import levels_of, of_rows, shape_of
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.buckets import Share
+    from hypar_opt.costs.compute import Work
     from hypar_opt.costs.joined_levels import Levels, Places
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.states import Indices, States
@@ -81,7 +82,7 @@ class TimeCost(ArrayCost):
             communication=CommunicationCost.from_problem(problem, workload),
             rings=Rings.of(array, placement),
             splits=tuple(map(array.interconnect.bisection, placement)),
-            work=Work(
+            work=work_of(
                 array.accelerator,
                 problem.hierarchy,
                 problem.element_bytes,
@@ -164,8 +165,8 @@ class TimeCost(ArrayCost):
             rows = [row + charge for row, charge in zip(rows, charged, strict=True)]
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
         if self.work is not None and levels == self.work.hierarchy.levels > 0:
-            per_second = self.per_unit * len(self.communication.phases)
-            work = self.work.charges(workload, nodes, states, per_second)
+            phases = self.communication.phases
+            work = self.work.charges(workload, nodes, states, self.per_unit, phases)
             rows[-1] = rows[-1] + work.astype(rows[-1].dtype)
         return rows
 

@@ -8,11 +8,16 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, Strict, model_validator
 
 from hypar_opt.documents.document import Document, Name, Size, rule
-from hypar_opt.hardware.quantities import Bandwidth, Bytes, OperationRate
+from hypar_opt.hardware.quantities import Bandwidth, Bytes, OperationRate, Time
 from hypar_opt.hardware.row_stationary import row_stationary
 
 # Vendors count a multiplication and an addition as two operations.
 OPERATIONS_PER_MAC = 2
+
+
+def exactly(part: float) -> Fraction:
+    """Return a fraction as the file has it: 0.8 is 4/5, and not the nearest double."""
+    return Fraction(str(part))
 
 
 def without_buffer(accelerator: Any) -> Any:
@@ -20,6 +25,12 @@ def without_buffer(accelerator: Any) -> Any:
     if not isinstance(accelerator, dict) or "buffer" not in accelerator:
         return accelerator
     return {key: value for key, value in accelerator.items() if key != "buffer"}
+
+
+Part = Annotated[float, Strict(), Field(ge=1e-9, le=1)]
+
+OF_KERNELS = ("elementwise", "attention", "flash", "launch", "host", "update")
+"""The keys that belong to ``gemm``."""
 
 
 class PeArray(Document):
@@ -38,10 +49,25 @@ class Accelerator(Document):
     units: Size
     operations: OperationRate
     """Peak of one unit; a multiply-accumulate is two."""
-    utilisation: Annotated[float, Strict(), Field(ge=1e-9, le=1)] | None = None
+    utilisation: Part | None = None
     """The fraction of the peak that every layer achieves."""
     pe_array: PeArray | None = None
     """Instead of ``utilisation``, which then follows from the mapping."""
+    gemm: Part | None = None
+    """Instead of both: the fraction of the peak of a large matrix product. A layer then takes the
+    time of its kernels, one after the other; the keys below belong to it."""
+    elementwise: Part | None = None
+    """The fraction of the DRAM's bandwidth that kernels achieve; 1 where it is missing."""
+    attention: Literal["fused", "unfused"] | None = None
+    """Whether attention is one kernel, which never writes its scores; fused where it is missing."""
+    flash: Part | None = None
+    """The fraction of the peak of fused attention; that of matrix products where it is missing."""
+    launch: Time | None = None
+    """Of every kernel, on the device; 0 where it is missing."""
+    host: Time | None = None
+    """Of every kernel, on the host, which launches them one by one while the device computes."""
+    update: Bytes | None = None
+    """Read and written in DRAM to update a weight; 0 where it is missing."""
     mac_count: Literal["output", "input"] = "output"
     """Whether a layer's multiply-accumulates are counted over its output, or, as the HyPar
     paper does, over its input, which ignores stride and padding.
@@ -62,11 +88,22 @@ class Accelerator(Document):
 
     @model_validator(mode="after")
     def _one_utilisation(self) -> Self:
-        # Equal where both are missing, and where both are given.
-        if (self.utilisation is None) == (self.pe_array is None):
-            given = "neither" if self.utilisation is None else "both"
-            raise rule(f"should have one of utilisation and pe_array, got {given}")
+        one_of = ("utilisation", "pe_array", "gemm")
+        given = [key for key in one_of if getattr(self, key) is not None]
+        if len(given) != 1:
+            got = " and ".join(given) or "none"
+            raise rule(f"should have one of utilisation, pe_array and gemm, got {got}")
+        for key in OF_KERNELS if self.gemm is None else ():
+            if getattr(self, key) is not None:
+                raise rule(f"{key}: goes with gemm, got {given[0]}")
+        if self.gemm is not None and self.mac_count == "input":
+            raise rule("mac_count: should be 'output' with gemm, got 'input'")
         return self
+
+    @property
+    def fuses_attention(self) -> bool:
+        """Whether attention is one kernel, which never writes its scores."""
+        return self.gemm is not None and self.attention != "unfused"
 
     def utilisation_of(self, kernel_rows: int, output_rows: int) -> Fraction:
         """Return the fraction of the peak that a layer achieves.
@@ -79,8 +116,7 @@ class Accelerator(Document):
         if self.pe_array is not None:
             rows, columns = self.pe_array.rows, self.pe_array.columns
             return row_stationary(rows, columns, kernel_rows, output_rows).utilisation
-        # Through text, so that 0.8 in the file is 4/5 and not the nearest double.
-        return Fraction(str(self.utilisation))
+        return exactly(self.utilisation or self.gemm or 1)
 
     def macs_per_second(self, kernel_rows: int, output_rows: int) -> Fraction:
         """Return the multiply-accumulates per second of all units together in a layer."""

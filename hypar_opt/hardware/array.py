@@ -148,6 +148,8 @@ class Array(Displayed, Document):
             raise rule(
                 f"accelerator: two groups should be the two parts of H1, which has {parts} parts"
             )
+        if any(group.gemm is not None for group in self.groups):
+            raise rule("gemm: is not supported with groups of accelerators")
         if self.collective != "pairwise":
             raise rule(f"collective: should be 'pairwise' with groups, got {self.collective!r}")
         if self.bucket is not None:

@@ -81,6 +81,8 @@ def load(name: str) -> Network:
 def find_network(network: str | Path | Network) -> Network:
     """Return a network of the zoo by its name or an alias, in any case, or read a network file.
 
+    ``gpt:layers=24,hidden=2304,heads=24`` is a GPT of that size.
+
     Raises
     ------
     InputError
@@ -92,6 +94,11 @@ def find_network(network: str | Path | Network) -> Network:
     from hypar_opt.workload.network import Network
 
     if isinstance(network, str):
+        kind, keyed, keys = network.partition(":")
+        if keyed and kind.lower() == "gpt":
+            from hypar_opt.models.gpt import of_keys
+
+            return of_keys(keys)
         network = zoo_name(network)
     return find("network", network, Network, names(), load, read_network)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.checked import check
 from hypar_opt.costs.compute import NO_SIZES, Sizes
-from hypar_opt.errors import UnknownNameError
+from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.frozen import Frozen
 from hypar_opt.simulator.streams import OVERLAPS
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.profile import Profile
 
+RECOMPUTED = ("none", "selective", "full")
+SHARDED = ("none", "state", "gradients", "weights")
 COLLECTIVES = ("pairwise", "ring", "one-ring", "hierarchical")
 
 
@@ -37,11 +39,24 @@ class RunOptions(Frozen):
         Input sizes by which multiply-accumulates are counted, instead of the network's.
     trace
         Whether to record the spans of every accelerator and link.
+    micro_batches
+        The equal parts of the batch that pass one after the other; their gradients accumulate.
+    recompute
+        What the backward pass computes again: ``none``; ``selective``: layers whose inner tensor
+        is large (attention); ``full``: all layers of the network's blocks, exchanges included.
+    shard
+        What data parallelism splits between its parts: ``none``; the optimizer's ``state`` (ZeRO-1,
+        as many bytes); ``gradients``, too (ZeRO-2: reduce-scattered in every micro-batch); or
+        ``weights``, too (ZeRO-3, FSDP: all-gathered before a layer's forward and backward passes).
+
+    exact_shares
+        Whether a layer takes as long as its mean part where an axis is not divided evenly, as
+        where a plan stands for a split of tokens; else as its longest.
 
     Raises
     ------
     UnknownNameError
-        If there is no such collective or overlap.
+        If there is no such collective, overlap, recomputation or sharding.
     """
 
     collective: str | None = None
@@ -49,6 +64,10 @@ class RunOptions(Frozen):
     profile: Profile | None = None
     input_sizes: Sizes = NO_SIZES
     trace: bool = False
+    micro_batches: int = 1
+    recompute: str = "none"
+    shard: str = "none"
+    exact_shares: bool = False
 
     def __post_init__(self) -> None:
         check(type(self), vars(self))
@@ -57,6 +76,20 @@ class RunOptions(Frozen):
             raise UnknownNameError("collective", self.collective, list(COLLECTIVES))
         if self.overlap and self.overlap not in OVERLAPS:
             raise UnknownNameError("overlap", self.overlap, list(OVERLAPS))
+        if self.micro_batches < 1:
+            raise HyparError(
+                f"{argument('micro_batches')} should be 1 or more, got {self.micro_batches}"
+            )
+        if self.recompute not in RECOMPUTED:
+            raise UnknownNameError("recompute", self.recompute, list(RECOMPUTED))
+        if self.shard not in SHARDED:
+            raise UnknownNameError("shard", self.shard, list(SHARDED))
+
+    @property
+    def of_training(self) -> dict[str, int | str]:
+        """Micro-batches, recomputation and sharding, where they are not the defaults."""
+        names = ("micro_batches", "recompute", "shard")
+        return {name: own for name in names if (own := getattr(self, name)) not in (1, "none")}
 
     def on(self, array: Array) -> tuple[str, str]:
         """Return the collective and the overlap: an array's own where the options name none."""

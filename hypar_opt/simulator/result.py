@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.results import Displayed
 from hypar_opt.units import format_si
 
@@ -124,7 +125,9 @@ class StepResult(Displayed):
     events
         Computations and messages simulated.
     trace
-        The spans of every accelerator and link, if recorded.
+        The spans of every accelerator and link, if recorded: of the last micro-batch.
+    of_training
+        `RunOptions.of_training`. `memory` is that of a micro-batch, without the others.
     """
 
     plan: Plan = field(compare=False)
@@ -145,6 +148,7 @@ class StepResult(Displayed):
     vault_words: int
     events: int
     trace: StepTrace | None = None
+    of_training: Mapping[str, int | str] = FrozenDict()
 
     @property
     def energy(self) -> StepEnergy:
@@ -232,4 +236,5 @@ class StepResult(Displayed):
             "memory": {"bytes": self.memory, "capacity": self.capacity},
             "vault_words": self.vault_words,
             "events": self.events,
+            **self.of_training,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.hardware.folded import MAX_LISTED, FoldedInterconnect
@@ -76,6 +76,25 @@ class Measurements:
     in_lockstep: bool = field(compare=False)
     spans: tuple[tuple[TaskSpan, ...], ...] = ()
     segments: tuple[tuple[Segment, ...], ...] = ()
+
+    def after(self, other: Measurements, times: int) -> Measurements:
+        """Return what was measured after so many steps of the same tasks, spans left out."""
+
+        def added(name: str) -> tuple[float, ...]:
+            pairs = zip(getattr(self, name), getattr(other, name), strict=True)
+            return tuple(own + times * before for own, before in pairs)
+
+        return replace(
+            self,
+            seconds=self.seconds + times * other.seconds,
+            task_seconds=added("task_seconds"),
+            level_bytes=added("level_bytes"),
+            link_bytes=added("link_bytes"),
+            link_busy=added("link_busy"),
+            link_seconds_at_capacity=added("link_seconds_at_capacity"),
+            events=self.events + times * other.events,
+            in_lockstep=self.in_lockstep and other.in_lockstep,
+        )
 
 
 def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = False) -> Measurements:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
-from hypar_opt.simulator.collectives import Crossing, all_reduce
+from hypar_opt.simulator.collectives import Crossing, all_gather, all_reduce, reduce_scatter
 from hypar_opt.simulator.streams import Streams
 from hypar_opt.simulator.tasks import (
     ComputeTask,
@@ -47,6 +48,13 @@ class Schedule:
         The nodes whose gradients are all-reduced together, in the order of the backward pass.
     overlap
         Which exchanges overlap what follows: one of `hypar_opt.simulator.streams.OVERLAPS`.
+    recomputed
+        The nodes whose forward pass the backward pass runs again, and whether their exchanges, too.
+    shard
+        What is split between the parts of data parallelism, one of
+        `hypar_opt.simulator.options.SHARDED`.
+    updates
+        The seconds in which each node's weights are updated; none where that is not counted.
     """
 
     workload: Workload
@@ -56,6 +64,9 @@ class Schedule:
     collective: Pairs
     buckets: Sequence[Sequence[int]]
     overlap: str
+    recomputed: Mapping[int, bool] = FrozenDict()
+    shard: str = "none"
+    updates: Sequence[float] = ()
 
     def tasks(self) -> tuple[Task, ...]:
         """Return the tasks, forward and then backward through the layers.
@@ -76,6 +87,8 @@ class Schedule:
         if Phase.BACKWARD in self.seconds:
             for layer in reversed(layers):
                 step.backward(layer)
+            for node in range(len(self.workload.nodes)):
+                step.update(node)
         return tuple(step.streams.tasks)
 
     def conversion(self, boundary: int, layer: str, phase: Phase) -> list[ExchangeTask]:
@@ -97,6 +110,14 @@ class Schedule:
             for alike in together.values()
         ]
 
+    def gathered_weights(
+        self, node: int, layer: str, phase: Phase, *, once: bool = False
+    ) -> list[ExchangeTask]:
+        """Return the all-gather of a node's weights: half of its gradient's all-reduce."""
+        steps = self.exchanges.reductions.get((Phase.GRADIENT, ExchangeKind.GRADIENTS, node), ())
+        kind = ExchangeKind.WEIGHTS
+        return self._reduction(steps, layer, phase, kind, once=once) if steps else []
+
     def reduction(
         self, node: int, layer: str, phase: Phase, tensor: ExchangeKind
     ) -> list[ExchangeTask]:
@@ -105,18 +126,31 @@ class Schedule:
         return self._reduction(steps, layer, phase, tensor) if steps else []
 
     def _reduction(
-        self, steps: Sequence[LevelBytes], layer: str, phase: Phase, tensor: ExchangeKind
+        self,
+        steps: Sequence[LevelBytes],
+        layer: str,
+        phase: Phase,
+        tensor: ExchangeKind,
+        *,
+        once: bool = False,
     ) -> list[ExchangeTask]:
         at_level = {step.level: step for step in steps}
         stages = self.collective.stages(list(at_level))
         crossings = [Crossing(stage, Fraction(1), 1) for stage in stages]
-        if steps[0].step is StepKind.ALL_REDUCE:
-            crossings = all_reduce(stages)
+        if tensor is ExchangeKind.WEIGHTS:
+            crossings = all_gather(stages)
+        elif tensor is ExchangeKind.GRADIENTS and self.shard in ("gradients", "weights"):
+            crossings = reduce_scatter(stages)
+        elif steps[0].step is StepKind.ALL_REDUCE:
+            crossings, once = all_reduce(stages), once or tensor is ExchangeKind.GRADIENTS
         return [
-            self._exchange(
-                *(layer, phase, tensor, [at_level[n] for n in stage], self.collective),
-                share=share,
-                times=times,
+            replace(
+                self._exchange(
+                    *(layer, phase, tensor, [at_level[n] for n in stage], self.collective),
+                    share=share,
+                    times=times,
+                ),
+                once=once,
             )
             for stage, share, times in crossings
         ]
@@ -206,10 +240,8 @@ class _Step:
         arrived: Dependencies = ()
         for boundary, source in schedule.inputs[layer]:
             arrived += self._conversion(boundary, layer, phase, self._maps[source])
-        reduced = self._compute(layer, phase, arrived)
-        for tensor in (ExchangeKind.STATISTICS, ExchangeKind.PARTIAL_SUMS):
-            reduced = self._reduction(layer, phase, tensor, reduced)
-        self._maps[layer] = reduced
+        self._gather_weights(layer, phase)
+        self._maps[layer] = reduced = self._computed(layer, phase, arrived)
         if layer in schedule.stored:
             boundary, node = schedule.stored[layer]
             self._maps[node] = self._conversion(boundary, layer, phase, reduced)
@@ -218,15 +250,49 @@ class _Step:
         """Schedule a layer's backward pass: its gradient, and the errors of its inputs."""
         phase = Phase.BACKWARD
         error = self._reduction(layer, phase, ExchangeKind.ERRORS, self._error_of(layer))
+        self._gather_weights(layer, phase)
+        if layer in self._schedule.recomputed:
+            error = self._forward_again(layer, error)
         # The gradient comes first, so that its all-reduce can overlap the error's computation.
         computed = self._compute(layer, Phase.GRADIENT, error)
         self._reduce_gradient(layer, computed)
-        error = self._compute(layer, phase, computed)
-        for tensor in (ExchangeKind.STATISTICS, ExchangeKind.PARTIAL_SUMS):
-            error = self._reduction(layer, phase, tensor, error)
+        error = self._computed(layer, phase, computed)
         # Last backward, as they are first forward: in another order more bytes would move.
         for boundary, source in self._schedule.inputs[layer]:
             self._errors[source] += self._conversion(boundary, layer, phase, error)
+
+    def update(self, node: int) -> None:
+        """Schedule the update of a node's weights, after all gradients."""
+        name, phase = self._name(node), Phase.GRADIENT
+        seconds = self._schedule.updates[node] if self._schedule.updates else 0.0
+        if seconds:
+            self.streams.add(ComputeTask(name, phase, seconds, once=True), self._gradients[node])
+        if self._schedule.shard == "gradients":
+            gathered = self._schedule.gathered_weights(node, name, phase, once=True)
+            self._in_order(gathered, self._gradients[node])
+
+    def _gather_weights(self, layer: int, phase: Phase) -> None:
+        """All-gather the weights that a layer uses, where data parallelism splits them."""
+        if self._schedule.shard == "weights":
+            node = self._weights_of.get(layer, layer)
+            gathered = self._schedule.gathered_weights(node, self._name(layer), phase)
+            self._in_order(gathered, ())
+
+    def _forward_again(self, layer: int, operands: Dependencies) -> Dependencies:
+        """Run a layer's forward pass again; its exchanges, too, if they are."""
+        schedule, phase = self._schedule, Phase.FORWARD
+        if not schedule.recomputed[layer]:
+            return self._compute(layer, phase, operands)
+        for boundary, _ in schedule.inputs[layer]:
+            operands = self._conversion(boundary, layer, phase, operands)
+        return self._computed(layer, phase, operands)
+
+    def _computed(self, layer: int, phase: Phase, operands: Dependencies) -> Dependencies:
+        """Compute a pass of a layer, and reduce its statistics and partial sums."""
+        operands = self._compute(layer, phase, operands)
+        for tensor in (ExchangeKind.STATISTICS, ExchangeKind.PARTIAL_SUMS):
+            operands = self._reduction(layer, phase, tensor, operands)
+        return operands
 
     def _error_of(self, layer: int) -> Dependencies:
         """Return the tasks after which the error of a layer's output is complete."""

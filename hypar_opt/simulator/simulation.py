@@ -12,6 +12,7 @@ from hypar_opt.costs.compute import layer_macs, local_words, memory_load
 from hypar_opt.costs.energy import WORD_BYTES
 from hypar_opt.costs.group_memory import memory_of_groups
 from hypar_opt.costs.states import of_rows, parts_of
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.simulator.bounds import critical_path, in_sequence, lower_bound
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.result import (
@@ -24,8 +25,8 @@ from hypar_opt.simulator.result import (
 from hypar_opt.simulator.rounds import by_level
 from hypar_opt.simulator.run import Measurements, run
 from hypar_opt.simulator.spans import trace_of
-from hypar_opt.simulator.step import phases_of, program
-from hypar_opt.simulator.tasks import ExchangeTask, Task
+from hypar_opt.simulator.step import launching, phases_of, program
+from hypar_opt.simulator.tasks import ExchangeTask, Task, of_one_micro_batch
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
@@ -72,10 +73,12 @@ def simulate_step(
     if any(len(row) != len(workload.nodes) for row in rows):
         raise ValueError(f"a row should have a choice for each of {len(workload.nodes)} nodes")
     tasks = program(plan, workload, array, options, rows)
-    measured = run(tasks, array.interconnect, record=options.trace)
-    at_least = critical_path if measured.in_lockstep else lower_bound
+    measured, bounds = _measured(tasks, array.interconnect, options)
+    # The device waits where it is faster than the host launches its kernels.
+    launched = options.micro_batches * launching(plan, workload, array, options)
+    stalls = max(0.0, launched - measured.seconds)
     memory, capacity = _memory(plan, workload, array, rows)
-    passes = len(phases_of(plan))
+    passes = len(phases_of(plan)) * options.micro_batches
     every_node = np.arange(len(workload.nodes))
     weights, inputs, outputs = local_words(
         workload, every_node, of_rows(rows, len(workload.nodes)), plan.hierarchy
@@ -90,11 +93,11 @@ def simulate_step(
         array=array.name,
         collective=collective,
         overlap=overlap,
-        seconds=measured.seconds,
+        seconds=measured.seconds + stalls,
         in_lockstep=measured.in_lockstep,
-        closed_form=in_sequence(tasks, array.interconnect),
-        lower_bound=at_least(tasks, array.interconnect),
-        layers=_layers(tasks, measured),
+        closed_form=bounds[0] + stalls,
+        lower_bound=bounds[1] + stalls,
+        layers=_layers(tasks, measured) + _stalled(stalls),
         levels=_levels(tasks, measured, array.interconnect),
         links=_links(measured, array.interconnect),
         bottleneck=_bottleneck(measured, array.interconnect),
@@ -109,7 +112,29 @@ def simulate_step(
         vault_words=between_vaults * (array.accelerator.vaults - 1) * passes,
         events=measured.events,
         trace=trace_of(measured, tasks, array.interconnect) if options.trace else None,
+        of_training=FrozenDict(options.of_training),
     )
+
+
+def _measured(
+    tasks: Sequence[Task], interconnect: Interconnect, options: RunOptions
+) -> tuple[Measurements, tuple[float, float]]:
+    """Run all micro-batches; return what was measured, and the step in sequence and at least."""
+    measured = run(tasks, interconnect, record=options.trace)
+    at_least = critical_path if measured.in_lockstep else lower_bound
+    before = options.micro_batches - 1
+    others = of_one_micro_batch(tasks) if before else ()
+    if before:
+        measured = measured.after(run(others, interconnect), before)
+    sequence, least = (
+        bound(tasks, interconnect) + (before * bound(others, interconnect) if before else 0.0)
+        for bound in (in_sequence, at_least)
+    )
+    return measured, (sequence, least)
+
+
+def _stalled(seconds: float) -> tuple[LayerTime, ...]:
+    return (LayerTime("host", "launches", seconds, 0.0),) if seconds else ()
 
 
 def _memory(plan: Plan, workload: Workload, array: Array, rows: Rows) -> tuple[int, int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import Work
+from hypar_opt.costs.kernels import KernelWork, work_of
 from hypar_opt.costs.physical import Pairs, Rings
 from hypar_opt.costs.sides import Share, SideWork, parts_of_share
 from hypar_opt.costs.states import copies, of_rows
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.tasks import OfGroups, Task
+    from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
 _AS_THE_ARRAY = RunOptions()
@@ -63,8 +65,49 @@ def program(
         Rings.of(array, placement, collective) or pairs,
         buckets_of(workload, array.bucket_elements(plan.element_bytes)),
         overlap,
+        recomputed(
+            *(plan.network.description, workload, options),
+            fused=array.accelerator.fuses_attention,
+        ),
+        options.shard,
+        _updates(plan, workload, array, options, rows),
     )
     return schedule.tasks()
+
+
+def recomputed(
+    network: Network, workload: Workload, options: RunOptions, *, fused: bool
+) -> dict[int, bool]:
+    """Return the nodes whose forward pass runs twice, and whether their exchanges do, too.
+
+    Fully: those in the network's blocks, or all but its end where it has none.
+    """
+    layers = dict(enumerate(workload.layers, workload.shared))
+    if options.recompute == "full":
+        inside = {
+            workload.shared + block.first + n
+            for block in network.repeats
+            for n in range(block.length * block.count)
+        }
+        own = inside or {n for n, layer in layers.items() if not layer.operator.ends}
+        return dict.fromkeys(sorted(own), True)
+    if options.recompute == "selective" and not fused:
+        return {n: False for n, layer in layers.items() if layer.operator.inner}
+    return {}
+
+
+def launching(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> float:
+    """Return the seconds in which the host launches all kernels of a micro-batch."""
+    host = array.groups or array.accelerator.host
+    if not isinstance(host, Fraction):
+        return 0.0
+    fused, phases = array.accelerator.fuses_attention, len(phases_of(plan))
+    again = recomputed(plan.network.description, workload, options, fused=fused)
+    kernels = 0
+    for number, node in enumerate(workload.nodes):
+        passes = [own.launches for own in node.operator.kernels(fused=fused)[:phases]]
+        kernels += sum(passes) + (passes[0] if number in again else 0)
+    return float(kernels * host)
 
 
 def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
@@ -125,21 +168,22 @@ def _seconds(
     phases = phases_of(plan)
     nodes, states = np.arange(len(workload.nodes)), of_rows(rows, len(workload.nodes))
     if options.profile is None:
-        # Every pass of a layer has the same multiply-accumulates, and touches the same tensors.
         works = [
-            Work(
+            work_of(
                 *(accelerator, plan.hierarchy, plan.element_bytes, options.input_sizes),
-                longest=not arrays.is_papers(array),
+                longest=not arrays.is_papers(array) and not options.exact_shares,
             )
             for accelerator in array.groups or [array.accelerator]
         ]
         if array.groups:
             both = Share.both(parts_of_share(plan.share))
             works = [SideWork.among(*own) for own in zip(works, both, strict=True)]
-        computed = [list(map(float, work.seconds(workload, states))) for work in works]
-        return dict.fromkeys(
-            phases, list(zip(*computed, strict=True)) if array.groups else computed[0]
-        )
+        computed = [work.passes(workload, states, phases) for work in works]
+        seconds = {phase: [list(map(float, own[phase])) for own in computed] for phase in phases}
+        return {
+            phase: list(zip(*own, strict=True)) if array.groups else own[0]
+            for phase, own in seconds.items()
+        }
     names = [layer.name for layer in workload.layers]
     measured = options.profile.seconds(names, workload.batch, [phase.value for phase in phases])
     # Nodes that layers share compute nothing.
@@ -153,3 +197,17 @@ def _seconds(
         phase: shared + [float(s * share) for s, share in zip(measured[phase], shares, strict=True)]
         for phase in phases
     }
+
+
+def _updates(
+    plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows
+) -> list[float]:
+    """Return the seconds in which each node's weights are updated, where an array counts them."""
+    if array.groups or plan.inference or options.profile is not None:
+        return []
+    work = work_of(array.accelerator, plan.hierarchy, plan.element_bytes, longest=False)
+    if not isinstance(work, KernelWork):
+        return []
+    states = of_rows(rows, len(workload.nodes))
+    shared = options.shard != "none"
+    return list(map(float, work.updates(workload, states, shared_out=shared)))

@@ -17,6 +17,9 @@ from hypar_opt.simulator.tasks import (
 OVERLAPS = ("none", "gradient", "branches")
 
 
+_OF_WEIGHTS = (ExchangeKind.GRADIENTS, ExchangeKind.WEIGHTS)
+
+
 class Streams:
     """A step's tasks in the order of the program, as they are added.
 
@@ -58,7 +61,7 @@ class Streams:
         return (number,)
 
     def _stream_of(self, task: ExchangeTask, number: int) -> int:
-        if self._overlap != "none" and task.kind is ExchangeKind.GRADIENTS:
+        if self._overlap != "none" and task.kind in _OF_WEIGHTS:
             return GRADIENT_STREAM
         if self._overlap != "branches":
             return FOREGROUND

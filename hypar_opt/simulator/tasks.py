@@ -27,6 +27,8 @@ class ExchangeKind(StrEnum):
     """Feature maps or errors between two layers that are split differently."""
     GRADIENTS = "gradients"
     """All-reduced in data parallelism."""
+    WEIGHTS = "weights"
+    """All-gathered where data parallelism splits them, too."""
     STATISTICS = "statistics"
     """The sums over channels of a norm or a loss, all-reduced where channels are split."""
 
@@ -58,6 +60,8 @@ class ComputeTask:
     after: Dependencies | None = None
     of_groups: OfGroups | None = None
     """The seconds in each of two groups of accelerators; ``seconds`` are the longer ones."""
+    once: bool = False
+    """Whether only the last micro-batch of a step has it."""
 
     @property
     def stream(self) -> int:
@@ -110,6 +114,8 @@ class ExchangeTask:
     step: StepKind | None = None
     of_groups: OfGroups | None = None
     """The bytes that the accelerators of each of two groups send, if all sent as much as these."""
+    once: bool = False
+    """Whether only the last micro-batch of a step has it."""
 
     @property
     def name(self) -> str:
@@ -126,6 +132,14 @@ class ExchangeTask:
 
 
 Task = ComputeTask | ExchangeTask
+
+
+def of_one_micro_batch(tasks: Sequence[Task]) -> list[Task]:
+    """Return the tasks of a micro-batch before the last: those of the last alone take no time."""
+    return [
+        ComputeTask(task.layer, task.phase, 0.0, task.after) if task.once else task
+        for task in tasks
+    ]
 
 
 def is_overlapped(task: Task) -> bool:

@@ -27,6 +27,7 @@ from hypar_opt.units import PREFIXES
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.result import StepResult
+    from hypar_opt.workload.tensors import Workload
 
 
 class RunArguments(TypedDict, total=False):
@@ -37,6 +38,10 @@ class RunArguments(TypedDict, total=False):
     profile: Profile | None
     input_sizes: Mapping[str, tuple[int, int]]
     trace: bool
+    micro_batches: int
+    recompute: str
+    shard: str
+    exact_shares: bool
 
 
 @checked
@@ -88,11 +93,27 @@ def simulate(
             f" {argument('other_array', True)} simulates it anyway"
         )
     target = fitting(plan, target)
-    instance = Instance.of_plan(plan)
-    workload, rows = instance.workload, None
+    options = RunOptions(**run)
+    workload, rows = _micro_batch(plan, options.micro_batches), None
     if workload.shared:
         rows = rows_of_plan(plan, workload)
-    return simulate_step(plan, workload, target, RunOptions(**run), rows=rows)
+    return simulate_step(plan, workload, target, options, rows=rows)
+
+
+def _micro_batch(plan: Plan, count: int) -> Workload:
+    """Return the tensors of one of so many equal micro-batches of a plan.
+
+    Raises
+    ------
+    HyparError
+        If they would not be equal.
+    """
+    if plan.batch % count:
+        raise HyparError(
+            f"{argument('micro_batches')} should divide the batch of {plan.batch:,}, got {count:,}"
+        )
+    problem = plan.problem.model_copy(update={"batch": plan.batch // count})
+    return Instance(plan.network.description, problem).workload
 
 
 def fitting(plan: Plan, array: Array) -> Array:

@@ -24,6 +24,7 @@ from hypar_opt.workload.operators.axes import (
     Contraction,
 )
 from hypar_opt.workload.operators.base import Operator
+from hypar_opt.workload.operators.kernels import NO_KERNELS, PassesKernels
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
 from hypar_opt.workload.operators.weightless import Weightless
 
@@ -35,6 +36,9 @@ class SharedTensor(Weightless):
     """A tensor that several layers read, split by batch or by channel, or whole."""
 
     kind: Literal["tensor"] = "tensor"
+
+    def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
+        return NO_KERNELS, NO_KERNELS, NO_KERNELS
 
 
 class SharedWeights(Operator):
@@ -63,6 +67,9 @@ class SharedWeights(Operator):
 
     def macs(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
         return 0  # its users' are counted
+
+    def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
+        return NO_KERNELS, NO_KERNELS, NO_KERNELS
 
 
 def weight_owners(graph: LayerGraph) -> dict[str, str]:

@@ -73,7 +73,9 @@ def by_hand(plan: ho.Plan) -> tuple[Fraction, Fraction, int]:
             if crossed:
                 exchanges += seconds_by_hand(array, crossed, 1 if once else 2, len(key) == 3)
                 count += len(crossed)
-    return exchanges, len(phases) * sum(work_by_hand(plan), Fraction()), count + len(plan.layers)
+    work = len(phases) * sum(work_by_hand(plan), Fraction()) + updates_by_hand(plan)
+    # A pass by kernels is rounded by itself, its launches and each update, too.
+    return exchanges, work, count + (1 if array.accelerator.gemm is None else 7) * len(plan.layers)
 
 
 def seconds_by_hand(
@@ -104,9 +106,13 @@ def seconds_by_hand(
 
 
 def work_by_hand(plan: ho.Plan) -> list[Fraction]:
-    """One pass of each layer on one accelerator: the slower of its units and its DRAM."""
+    """One pass of each layer on one accelerator: the slower of its units and its DRAM.
+
+    These networks have products alone, so that by kernels it is launched besides.
+    """
     assert plan.array is not None
     accelerator = plan.array.description.accelerator
+    bandwidth = accelerator.dram_bandwidth * Fraction(str(accelerator.elementwise or 1))
     sizes, seconds = workload(plan), []
     for place, (layer, (d, m, o)) in enumerate(zip(sizes.layers, counts(plan), strict=True)):
         rows = (layer.weight[0], layer.output[2]) if layer.kind == "conv" else (1, 1)
@@ -121,8 +127,24 @@ def work_by_hand(plan: ho.Plan) -> list[Fraction]:
         words += sizes.inputs[place] * by_image * by_input
         words += sizes.pooled[place] * by_image * by_output
         computing = macs(plan)[place] * by_image * by_input * by_output / rate
-        seconds.append(max(computing, words * plan.element_bytes / accelerator.dram_bandwidth))
-    return seconds
+        seconds.append(max(computing, words * plan.element_bytes / bandwidth))
+    return [each + (accelerator.launch or 0) for each in seconds]
+
+
+def updates_by_hand(plan: ho.Plan) -> Fraction:
+    """The seconds in which one accelerator updates its weights."""
+    assert plan.array is not None
+    accelerator, sizes = plan.array.description.accelerator, workload(plan)
+    if accelerator.update is None or plan.inference:
+        return Fraction()
+    words = Fraction()
+    for weights, layer, (_, m, o) in zip(sizes.weights, sizes.layers, counts(plan), strict=True):
+        own = Fraction(weights)
+        for axis, count in (("i", m), ("o", o)):
+            own *= Fraction(-(-layer.sizes[axis] // 2**count), layer.sizes[axis])
+        words += own
+    bandwidth = accelerator.dram_bandwidth * Fraction(str(accelerator.elementwise or 1))
+    return words * accelerator.update / bandwidth
 
 
 @settings(max_examples=150)

@@ -70,10 +70,10 @@ def test_a_pe_array_stands_in_place_of_a_utilisation() -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"utilisation": None}, "should have one of utilisation and pe_array, got neither"),
+        ({"utilisation": None}, "should have one of utilisation, pe_array and gemm, got none"),
         (
             {"pe_array": {"rows": 12, "columns": 14}},
-            "should have one of utilisation and pe_array, got both",
+            "should have one of utilisation, pe_array and gemm, got utilisation and pe_array",
         ),
         ({"pe_array": {"rows": 0, "columns": 14}}, "pe_array, rows: should be greater than"),
         ({"utilisation": 0}, "utilisation: should be greater than or equal to 0.000000001"),

@@ -38,6 +38,15 @@ IN_LOCKSTEP: list[dict[str, Any]] = [
 ]
 """Topologies on which all accelerators run in lockstep."""
 
+KERNELS = {
+    "gemm": 0.5,
+    "elementwise": 0.8,
+    "attention": "unfused",
+    "launch": "10 ms",
+    "update": "20 B",
+}
+"""An accelerator that takes the time of kernels."""
+
 UNEVEN: list[dict[str, Any]] = [
     {
         "kind": "graph",
@@ -54,7 +63,8 @@ UNEVEN: list[dict[str, Any]] = [
 
 
 def array(topology: dict[str, Any], **accelerator: Any) -> Array:
-    base = {"units": 1, "operations": "100 op/s", "utilisation": 0.5}
+    base = {"units": 1, "operations": "100 op/s"}
+    base |= {} if "gemm" in accelerator else {"utilisation": 0.5}
     memory = {"dram_bandwidth": "40 B/s", "dram_capacity": "1 GB"}
     return Array.model_validate(
         {
@@ -99,7 +109,7 @@ def plans(
         network = draw(networks(longest=4))
     else:
         network = ho.Network.model_validate(draw(drawn_networks(most_steps=4)).description)
-    found = array(draw(st.sampled_from(topologies)))
+    found = array(draw(st.sampled_from(topologies)), **draw(st.sampled_from([{}, {}, KERNELS])))
     collective = draw(st.sampled_from(COLLECTIVES)) if cost == "time" else "pairwise"
     hierarchy = found.hierarchy()
     if not hierarchy.of_halves and draw(st.booleans()):

@@ -26,6 +26,9 @@ AS_THE_PAPER: dict[str, Any] = {
 }
 """What the paper's arrays leave undecided, and others decide."""
 
+ONE_RATE = ("utilisation", "pe_array", "mac_count")
+"""The keys of an accelerator whose layers take one time each pass, and not that of kernels."""
+
 TOPOLOGIES = ("htree", "torus", "mesh", "ring", "nodes", "graph")
 
 
@@ -90,6 +93,16 @@ def random_array(
         if rng.random() < 0.5:
             del accelerator["utilisation"]
             accelerator["pe_array"] = {"rows": rng.randint(1, 4), "columns": 3}
+    if rng.random() < 0.25:
+        accelerator = {k: v for k, v in accelerator.items() if k not in ONE_RATE}
+        accelerator |= {
+            "gemm": rng.choice([0.7, 1]),
+            "elementwise": rng.choice([0.6, 1]),
+            "attention": rng.choice(["fused", "unfused"]),
+            "flash": rng.choice([0.4, 1]),
+            "launch": f"{amount(0, 1, 1000)} us",
+            "update": f"{amount(1, 44)} B",
+        }
     described = {"accelerator": accelerator, "topology": topology, "energy": energy}
     return validate(ho.Array, {"name": "drawn", "collective": collective, **described})
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.operators.base import LayerMaps, Operator
+    from hypar_opt.workload.operators.kernels import PassKernels
 
 
 State = tuple[int, ...]
@@ -68,6 +69,8 @@ class PlanNode:
         Elements that are all-reduced where its channels are split: forward and backward.
     kernel_rows, output_rows
         1 of a layer without a kernel.
+    inner, kernels
+        Elements of an inner tensor, and the kernels of each pass, on a machine that has them.
     """
 
     name: str = field(compare=False)
@@ -82,6 +85,8 @@ class PlanNode:
     statistics: tuple[int, int] = (0, 0)
     kernel_rows: int = 1
     output_rows: int = 1
+    inner: int = 0
+    kernels: tuple[PassKernels, ...] = ()
 
     @cached_property
     def copied_by(self) -> CopiedBy:
@@ -200,7 +205,17 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
         statistics=(forward * positions, backward * positions),
         kernel_rows=sizes.get("k", 1),
         output_rows=sizes.get("p", 1),
+        inner=prod(sizes[axis] for axis in described.inner) if described.inner else 0,
+        kernels=_kernels(described, plan),
     )
+
+
+def _kernels(described: Operator, plan: Plan) -> tuple[PassKernels, ...]:
+    """Return the kernels of each pass, where the plan's array has them."""
+    if plan.array is None or plan.groups or plan.array.description.accelerator.gemm is None:
+        return ()
+    fused = plan.array.description.accelerator.attention != "unfused"
+    return described.kernels(fused=fused)
 
 
 def _splits(described: Operator, sizes: dict[str, int], plan: Plan) -> Iterator[Split]:

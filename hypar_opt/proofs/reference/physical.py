@@ -173,13 +173,53 @@ class Time(ArrayCharges):
         # The words of the whole array, copies and all; every pass accesses each once.
         sizes = layer.weights, layer.inputs, layer.pooled
         copies = layer.copies(state, self.hierarchy)
-        words = sum(
+        accessed = [
             size * count * more for size, count, more in zip(sizes, copies, each, strict=True)
-        )
-        loading = words * self.plan.element_bytes / accelerator.dram_bandwidth
+        ]
+        if accelerator.gemm is not None:
+            kept = layer.stored * copies[0] * each[0]
+            return self._by_kernels(layer, accessed, by_all, kept)
+        loading = sum(accessed) * self.plan.element_bytes / accelerator.dram_bandwidth
         # Both are of the whole array's work, so that both divide by its accelerators.
         seconds = max(computing, loading) / self.plan.accelerators
         return round(seconds * self.passes * self.parts)
+
+    def _by_kernels(
+        self, layer: PlanNode, accessed: Sequence[Fraction], by_all: Fraction, kept: Fraction
+    ) -> int:
+        """Return the time of a layer's passes, one kernel after the other.
+
+        Parameters
+        ----------
+        accessed
+            The words of weights, inputs and output, in the whole array.
+        by_all
+            How many times the work is done.
+        kept
+            The weights that are updated.
+        """
+        accelerator, count = self.array.accelerator, self.plan.accelerators
+        part = {
+            key: Fraction(str(getattr(accelerator, key) or 1))
+            for key in ("gemm", "elementwise", "flash")
+        }
+        fused = accelerator.attention != "unfused" and layer.inner > 0
+        achieved = part["flash"] if fused and accelerator.flash else part["gemm"]
+        peak = accelerator.units * accelerator.operations * achieved * count
+        per_byte = 1 / (accelerator.dram_bandwidth * part["elementwise"] * count)
+        per_word = self.plan.element_bytes * per_byte
+        both, output, inner = accessed[1] + accessed[2], accessed[2], by_all * layer.inner
+        total = 0
+        for own in layer.kernels[: self.passes]:
+            read = (accessed[0] + both) * bool(own.products) + own.scores * inner
+            operations = 2 * own.products * by_all * layer.macs
+            total += max(round(read * per_word * self.parts), round(operations / peak * self.parts))
+            others = Fraction(own.each * both + own.output * output + own.inner * inner, 4)
+            total += round(others * per_word * self.parts)
+            total += round(own.launches * (accelerator.launch or Fraction()) * self.parts)
+        if not self.plan.inference:
+            total += round(kept * (accelerator.update or Fraction()) * per_byte * self.parts)
+        return total
 
     def _shares_of(self, layer: PlanNode, state: State) -> list[Fraction]:
         """Return how many times the mean share of an accelerator the largest is.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import ValidationInfo, field_validator
@@ -12,6 +13,7 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
     OUTPUT,
+    Axes,
     Choice,
     Contraction,
     Parts,
@@ -19,6 +21,7 @@ from hypar_opt.workload.operators.axes import (
 )
 from hypar_opt.workload.operators.base import Operator, default
 from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap, constant
+from hypar_opt.workload.operators.kernels import PassesKernels, PassKernels
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap, described
 
 HEADS = Choice("heads", "g", "key-value head", "●", "M")
@@ -40,6 +43,8 @@ class Attention(Operator):
     heads: Size
     kv_heads: Size | None = None
     causal: Annotated[bool | None, default(False)] = None
+    dropout: Annotated[bool | None, default(False)] = None
+    """Whether scores are dropped at random: for time and memory; a run computes all of them."""
 
     contraction: ClassVar[Contraction] = Contraction.parse(
         "q[b,t,g,r,e] * k[b,s,g,e] * v[b,s,g,d] -> y[b,t,g,r,d]"
@@ -47,6 +52,18 @@ class Attention(Operator):
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(data=DATA_CHOICE, model=HEADS)
     trick: ClassVar[str] = "data"
     reads: ClassVar[tuple[int, int]] = (1, 3)
+    inner: ClassVar[Axes] = ("b", "t", "s", "g", "r")
+
+    def kernels(self, *, fused: bool) -> PassesKernels:
+        if fused:
+            # Backward computes the scores again: three products and two, of two forward.
+            once = PassKernels(Fraction(1), launches=1)
+            return once, once._replace(products=Fraction(3, 2)), once._replace(launches=0)
+        # Two products a pass; softmax, the dropout with its mask of a byte, and transpositions.
+        drops = bool(self.dropout)
+        both = PassKernels(Fraction(1), scores=2, output=8, launches=4)
+        there = both._replace(inner=8 + 10 * drops, launches=4 + drops)
+        return there, there._replace(inner=12 + 10 * drops), both._replace(launches=3)
 
     @field_validator("kv_heads")
     @classmethod

@@ -15,12 +15,14 @@ from hypar_opt.workload.operators.axes import (
     BATCH,
     OUTPUT,
     REORDERED,
+    Axes,
     Choice,
     Contraction,
     Parts,
     Run,
 )
 from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap
+from hypar_opt.workload.operators.kernels import PassesKernels, of_elements, of_products
 from hypar_opt.workload.operators.maps import FeatureMap as FeatureMap
 from hypar_opt.workload.operators.maps import LayerMaps as LayerMaps
 from hypar_opt.workload.operators.maps import Map as Map
@@ -166,6 +168,24 @@ class Operator(Document):
         if maps.pooled != maps.input:
             raise RefusedError(f"layer {self.name!r}: kind {self.kind!r} has no known small size")
         return reads[0], {}
+
+    inner: ClassVar[Axes] = ()
+    """The axes of a tensor between its products, which a fused kernel does not write."""
+
+    def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
+        """Return the kernels of its passes on a machine that takes them one by one.
+
+        Parameters
+        ----------
+        fused
+            Whether its inner tensor is never written.
+
+        Source: docs/decisions/0028-time-of-kernels.md.
+        """
+        activation = bool(getattr(self, "activation", None))
+        if self.contraction.contracted:
+            return of_products(activation=activation)
+        return of_elements(activation=activation)
 
     def weights(self, maps: LayerMaps) -> int:
         """Return the elements of its weights W, without biases."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from hypar_opt.documents.document import Size
 from hypar_opt.frozen import FrozenDict
@@ -18,7 +18,7 @@ from hypar_opt.workload.operators.axes import (
     Parts,
     Run,
 )
-from hypar_opt.workload.operators.base import Activation, Statistics
+from hypar_opt.workload.operators.base import Activation, Statistics, default
 from hypar_opt.workload.operators.free_sizes import (
     FreeSizes,
     SmallLayer,
@@ -27,6 +27,7 @@ from hypar_opt.workload.operators.free_sizes import (
     plus,
     times,
 )
+from hypar_opt.workload.operators.kernels import NO_KERNELS, PassesKernels, PassKernels
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
 from hypar_opt.workload.operators.weightless import Weightless
 from hypar_opt.workload.operators.windows import PoolWindow
@@ -63,8 +64,17 @@ class Add(_Broadcast):
     """The sum of its inputs: a residual connection, or an embedding of positions."""
 
     kind: Literal["add"]
+    dropout: Annotated[bool | None, default(False)] = None
+    """Whether its last input is dropped at random: for time and memory; a run adds all of it."""
 
     merges: ClassVar[bool] = True
+
+    def kernels(self, *, fused: bool) -> PassesKernels:
+        there, back, gradient = super().kernels(fused=fused)
+        if not self.dropout:
+            return there, back, gradient
+        # The mask of a byte, for elements of two; backward it is read, and the error written.
+        return there._replace(output=2), back._replace(output=4), gradient
 
 
 class Mul(_Broadcast):
@@ -169,6 +179,9 @@ class Flatten(Weightless):
 
     writes_vectors: ClassVar[bool] = True
 
+    def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
+        return NO_KERNELS, NO_KERNELS, NO_KERNELS  # the same bytes, seen otherwise
+
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
         output: Map = FeatureMap(read.elements)
@@ -231,6 +244,13 @@ class Output(Weightless):
     # Replicated, each part would compute the whole loss, so an output is always split.
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(data=DATA_CHOICE, model=CHANNELS)
     ends: ClassVar[bool] = True
+
+    def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
+        if self.loss == "none":
+            return NO_KERNELS, NO_KERNELS, NO_KERNELS
+        # In single precision: the largest, exponentials and their sum, and as many backward.
+        cross_entropy = PassKernels(output=48, launches=3)
+        return cross_entropy, cross_entropy, NO_KERNELS
 
     @property
     def statistics(self) -> Statistics:

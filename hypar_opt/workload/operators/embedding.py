@@ -16,6 +16,7 @@ from hypar_opt.workload.operators.free_sizes import (
     SmallMap,
     constant,
 )
+from hypar_opt.workload.operators.kernels import NO_KERNELS, PassesKernels, PassKernels
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap
 
 VOCABULARY = Choice("model", "i", "token of the vocabulary", "●", "M")
@@ -64,6 +65,10 @@ class Embedding(Operator):
 
     def macs(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
         return 0  # rows are read, not multiplied
+
+    def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
+        rows = PassKernels(output=8, launches=1)
+        return rows, NO_KERNELS, rows._replace(output=4)
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
         features, rows = small.free(), maps.output.tokens

@@ -10,6 +10,7 @@ from pydantic import ValidationInfo, field_validator
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, REPLICAS, Choice, Contraction
 from hypar_opt.workload.operators.base import Activation, Operator, Statistics
+from hypar_opt.workload.operators.kernels import PassesKernels, of_elements
 from hypar_opt.workload.operators.maps import LayerMaps, Map
 from hypar_opt.workload.operators.weightless import channel_sizes
 
@@ -57,6 +58,12 @@ class Norm(Operator):
 
     def macs(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
         return 0  # elementwise, as activations are
+
+    def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
+        # Over the batch statistics are a pass of their own; a token's are at hand.
+        passes = (6, 10) if self.norm == "batch" else (4, 7)
+        launches = 2 if self.norm == "batch" else 1
+        return of_elements(*passes, launches=launches, activation=self.activation is not None)
 
     @property
     def statistics(self) -> Statistics:

@@ -1,0 +1,211 @@
+"""The time of a layer's passes as a machine's kernels take them, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hypar_opt.costs.compute import NO_SIZES, Work
+from hypar_opt.costs.physical import rounded_half_even
+from hypar_opt.costs.states import added_up
+from hypar_opt.costs.table import exact_dtype
+from hypar_opt.hardware.accelerator import OPERATIONS_PER_MAC, exactly
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.workload.layouts import FIRST_SPLIT
+from hypar_opt.workload.operators.base import elements
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypar_opt.costs.compute import Sizes
+    from hypar_opt.costs.states import Indices, States
+    from hypar_opt.costs.table import Integers
+    from hypar_opt.hardware.accelerator import Accelerator
+    from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.workload.tensors import Workload
+
+_RESOLUTION = 10**30
+"""Units per second of a pass that stands alone: finer than any double."""
+
+_MOST = 128
+"""An upper bound on how often a pass reads or writes an element, in quarters, products included."""
+
+
+def work_of(
+    accelerator: Accelerator,
+    hierarchy: Hierarchy,
+    element_bytes: int,
+    input_sizes: Sizes = NO_SIZES,
+    *,
+    longest: bool,
+) -> Work:
+    """Return the work of an accelerator: by kernels where it says what products achieve."""
+    kind = Work if accelerator.gemm is None else KernelWork
+    return kind(accelerator, hierarchy, element_bytes, input_sizes, longest)
+
+
+@dataclass(frozen=True)
+class KernelWork(Work):
+    """The seconds of each layer's passes, kernel by kernel.
+
+    A matrix product takes the longer of its operations at ``gemm`` of the peak and of its operands
+    at ``elementwise`` of the DRAM's bandwidth; kernels without products take their bytes. Each
+    takes ``launch`` besides, and none overlaps another. The gradient pass updates the weights, too.
+
+    Source: docs/decisions/0028-time-of-kernels.md.
+    """
+
+    @property
+    def _dram_bandwidth(self) -> Fraction:
+        return super()._dram_bandwidth * exactly(self.accelerator.elementwise or 1)
+
+    def passes(
+        self, workload: Workload, states: States, phases: Sequence[Phase]
+    ) -> dict[Phase, list[Fraction]]:
+        """Return the seconds of each layer's passes, without the update of weights."""
+        nodes = np.arange(len(workload.nodes))
+        return {
+            phase: [
+                Fraction(charge, _RESOLUTION)
+                for charge in self._charge(workload, nodes, states, _RESOLUTION, phase).tolist()
+            ]
+            for phase in phases
+        }
+
+    def updates(
+        self, workload: Workload, states: States, *, shared_out: bool = False
+    ) -> list[Fraction]:
+        """Return the seconds in which each node's weights are updated.
+
+        Parameters
+        ----------
+        shared_out
+            Whether the parts that have the same weights each update a share of them.
+        """
+        nodes = np.arange(len(workload.nodes))
+        charges = self._update(workload, nodes, states, _RESOLUTION, shared_out=shared_out)
+        return [Fraction(c, _RESOLUTION) for c in np.broadcast_to(charges, nodes.shape).tolist()]
+
+    def charges(
+        self,
+        workload: Workload,
+        nodes: Indices,
+        states: States,
+        per_second: int,
+        phases: Sequence[Phase],
+    ) -> Integers:
+        charged = [self._charge(workload, nodes, states, per_second, phase) for phase in phases]
+        if Phase.GRADIENT in phases:
+            charged.append(self._update(workload, nodes, states, per_second))
+        return added_up(charged)
+
+    def upper_bound(self, workload: Workload) -> Fraction:
+        """Return an upper bound on the seconds of a pass of all layers together."""
+        passes = [_of_pass(workload, self.accelerator, phase) for phase in Phase]
+        words = workload.elements + sum(passes[0].inner.tolist())
+        each = Fraction(_MOST * self.element_bytes, 4) + (self.accelerator.update or 0)
+        # With replicas, all accelerators have all of every tensor.
+        loading = words * each / (self._dram_bandwidth / self.hierarchy.accelerators)
+        whole = np.any(workload.layouts.whole, axis=0).tolist()
+        computing = sum(
+            (
+                max(seconds) * node.macs / (1 if by_all else self.hierarchy.accelerators)
+                for *seconds, node, by_all in zip(
+                    *(own.seconds for own in passes), workload.nodes, whole, strict=True
+                )
+            ),
+            Fraction(),
+        )
+        launches = sum(max(own.launches.tolist(), default=0) for own in passes)
+        launching = launches * len(workload.nodes) * (self.accelerator.launch or 0)
+        seconds: Fraction = (loading + computing) * self._remainders_bound(workload) + launching
+        return seconds
+
+    def _charge(
+        self, workload: Workload, nodes: Indices, states: States, per_second: int, phase: Phase
+    ) -> Integers:
+        """Return the time of one pass of nodes, without the update of weights."""
+        own, accelerators = _of_pass(workload, self.accelerator, phase), self.hierarchy.accelerators
+        whole = workload.layouts.whole
+        dtype = exact_dtype(
+            _MOST * (workload.elements + int(sum(own.inner.tolist()))) * accelerators
+        )
+        tensors = self._words(workload, nodes, states)
+        weights, *operands, output = (words.astype(dtype, copy=False) for words in tensors)
+        inner = self._amounts(workload, own.inner.astype(dtype), whole, nodes, states)
+        each: Integers = added_up([*operands, output]).astype(dtype, copy=False)
+        of_products: Integers = own.products[nodes] * (each + weights) + own.scores[nodes] * inner
+        others: Integers = (
+            own.each[nodes] * each + own.output[nodes] * output + own.of_inner[nodes] * inner
+        )
+        per_word = self.element_bytes * per_second / self._dram_bandwidth
+        longer: Integers = rounded_half_even(of_products, per_word)
+        operations = self._operations(workload, nodes, states)
+        for seconds in dict.fromkeys(own.seconds):
+            computing = rounded_half_even(operations, seconds * per_second / accelerators)
+            alike = np.array([one == seconds for one in own.seconds], bool)[nodes]
+            longer = np.where(alike, np.maximum(longer, computing), longer)
+        launching = rounded_half_even(
+            own.launches[nodes], (self.accelerator.launch or Fraction()) * per_second
+        )
+        return added_up([longer, rounded_half_even(others, per_word / 4), launching])
+
+    def _update(
+        self,
+        workload: Workload,
+        nodes: Indices,
+        states: States,
+        per_second: int,
+        *,
+        shared_out: bool = False,
+    ) -> Integers:
+        """Return the time in which the weights that nodes keep are updated."""
+        dtype = exact_dtype(workload.elements * self.hierarchy.accelerators)
+        stored = np.array(workload.stored, dtype)
+        lacks = workload.layouts.weight < FIRST_SPLIT
+        copied = np.zeros_like(lacks) if shared_out else lacks
+        words = self._amounts(workload, stored, copied, nodes, states)
+        each = (self.accelerator.update or Fraction()) * per_second / self._dram_bandwidth
+        return rounded_half_even(words, each)
+
+
+class _Pass(NamedTuple):
+    """The kernels of one pass, as `PassKernels`, of each node; and the inner tensor's elements.
+
+    Parameters
+    ----------
+    seconds
+        Of one of a layer's multiply-accumulates on one accelerator.
+    """
+
+    products: Integers
+    scores: Integers
+    each: Integers
+    output: Integers
+    of_inner: Integers
+    launches: Integers
+    inner: Integers
+    seconds: tuple[Fraction, ...]
+
+
+@lru_cache(maxsize=256)
+def _of_pass(workload: Workload, accelerator: Accelerator, phase: Phase) -> _Pass:
+    fused, number = accelerator.fuses_attention, list(Phase).index(phase)
+    kernels = [node.operator.kernels(fused=fused)[number] for node in workload.nodes]
+    flash = exactly(accelerator.flash or accelerator.gemm or 1)
+    peak = accelerator.units * accelerator.operations / OPERATIONS_PER_MAC
+    achieved = [
+        flash if fused and node.operator.inner else exactly(accelerator.gemm or 1)
+        for node in workload.nodes
+    ]
+    columns = np.array(
+        [(bool(k.products), k.scores, k.each, k.output, k.inner, k.launches) for k in kernels],
+        np.int64,
+    ).T
+    inner = [elements(node.operator.inner, node.sizes) for node in workload.nodes]
+    seconds = (own.products / (peak * part) for own, part in zip(kernels, achieved, strict=True))
+    return _Pass._make((*columns, np.array(inner, object), tuple(seconds)))

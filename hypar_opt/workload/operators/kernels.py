@@ -1,0 +1,67 @@
+"""What a machine runs in a pass of a layer: matrix products, and kernels that DRAM bounds."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple
+
+
+class PassKernels(NamedTuple):
+    """The kernels of one pass, as multiples of the layer's amounts.
+
+    Parameters
+    ----------
+    products
+        Of the multiply-accumulates of a forward pass, by matrix products that read and write the
+        layer's weights, inputs and output.
+    scores
+        Of the elements of an inner tensor (attention's scores), read or written by these products.
+    each, output, inner
+        Of the elements of inputs and output, of the output alone, and of the inner tensor, read or
+        written by kernels that DRAM bounds. In quarters.
+    launches
+        Kernels in all.
+    """
+
+    products: Fraction = Fraction(0)
+    scores: int = 0
+    each: int = 0
+    output: int = 0
+    inner: int = 0
+    launches: int = 0
+
+
+NO_KERNELS = PassKernels()
+
+PassesKernels = tuple[PassKernels, PassKernels, PassKernels]
+"""Those of the forward, the backward (errors) and the gradient pass."""
+
+
+def of_products(*, activation: bool) -> PassesKernels:
+    """Return the kernels of a layer with weights: a product a pass; its activation's own."""
+    one = PassKernels(Fraction(1), launches=1 + activation)
+    # An activation reads and writes its output; backward it reads its input and an error, too.
+    return (
+        one._replace(output=8 * activation),
+        one._replace(output=12 * activation),
+        PassKernels(Fraction(1), launches=1),
+    )
+
+
+def of_elements(
+    forward: int = 4, backward: int = 4, *, launches: int = 1, activation: bool = False
+) -> PassesKernels:
+    """Return the kernels of a layer without products, which read and write each element.
+
+    Parameters
+    ----------
+    forward, backward
+        How often, in quarters.
+    launches
+        Kernels of either pass.
+    activation
+        Fused forward; backward it reads its output, too.
+    """
+    there = PassKernels(each=forward, launches=launches)
+    back = PassKernels(each=backward, output=4 * activation, launches=launches)
+    return there, back, NO_KERNELS

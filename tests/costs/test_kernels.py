@@ -1,0 +1,111 @@
+"""The time of kernels: a transformer's block by hand, and arrays that do not have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.documents.document import validate
+from hypar_opt.errors import InputError
+
+PEAK, DRAM, LAUNCH = 312e12, 2e12, 5e-6
+
+
+def one_device(**accelerator: Any) -> ho.Array:
+    """A node of one accelerator and one beside it, so that there is a level."""
+    return validate(
+        ho.Array,
+        {
+            "name": "pair",
+            "element_bytes": 2,
+            "accelerator": {
+                "units": 1,
+                "operations": "312 TFLOPS",
+                "dram_bandwidth": "2 TB/s",
+                "dram_capacity": "80 GB",
+                **accelerator,
+            },
+            "topology": {
+                "kind": "nodes",
+                "nodes": 1,
+                "per_node": 2,
+                "link": {"bandwidth": "300 GB/s"},
+                "fabric": {"bandwidth": "1 GB/s"},
+            },
+        },
+    )
+
+
+KERNELS = {"gemm": 0.8, "elementwise": 0.5, "attention": "unfused", "launch": "5 us"}
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_block_takes_its_kernels_one_after_the_other(fused: bool) -> None:
+    """Megatron-LM's kernels, in bytes of an element in half precision."""
+    layers, h, heads, s, b = 3, 512, 8, 256, 4
+    n, d = b * s, h // heads
+
+    def gemm(m: int, k: int, o: int, batch: int = 1) -> float:
+        moved = 2 * batch * (m * k + k * o + m * o)
+        return max(2 * batch * m * k * o / (0.8 * PEAK), moved / (0.5 * DRAM)) + LAUNCH
+
+    def kernel(count: float) -> float:
+        return count / (0.5 * DRAM) + LAUNCH
+
+    products = gemm(n, h, 3 * h) + gemm(n, h, h) + gemm(n, h, 4 * h) + gemm(n, 4 * h, h)
+    scores = b * heads * s * s
+    if fused:
+        core = 2 * 2 * scores * d / (0.4 * PEAK)
+        attention = core + LAUNCH + 1.5 * core + LAUNCH + core
+    else:
+        # Each pass has two products of the scores, which DRAM bounds here.
+        inner = 2 * (4 * n * h + 2 * scores) / (0.5 * DRAM)
+        assert inner > 2 * 2 * scores * d / (0.8 * PEAK)
+        rows, once = 4 * n * h / (0.5 * DRAM), 1 / (0.5 * DRAM)
+        attention = 3 * (inner + rows) + (4 + 5 + 6 + 5) * scores * once + (5 + 5 + 3) * LAUNCH
+    norms = 2 * (kernel(4 * n * h) + kernel(7 * n * h))
+    residuals = 2 * (kernel(7 * n * h) + kernel(8 * n * h))
+    gelu = kernel(4 * 4 * n * h) + kernel(6 * 4 * n * h)
+    expected = 3 * products + attention + norms + residuals + gelu
+
+    accelerator = KERNELS | ({"attention": "fused", "flash": 0.4} if fused else {})
+    steps = [
+        ho.simulate(
+            ho.solve(
+                ho.gpt(layers=count, hidden=h, heads=heads, tokens=s, vocabulary=99, dropout=True),
+                array=one_device(**accelerator),
+                batch=2 * b,
+                solver="data",
+            )
+        ).compute
+        for count in (layers, layers + 1)
+    ]
+    assert steps[1] - steps[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_update_reads_and_writes_every_weight_once_a_step() -> None:
+    network = ho.gpt(layers=2, hidden=64, heads=4, tokens=16, vocabulary=99)
+    seconds = []
+    for more in ({}, {"update": "44 B"}):
+        plan = ho.solve(network, array=one_device(**KERNELS, **more), batch=8, solver="data")
+        seconds.append(ho.simulate(plan, micro_batches=4).seconds)
+    weights = sum(ho.Workload.of_network(network, 1).stored)
+    assert seconds[1] - seconds[0] == pytest.approx(44 * weights / (0.5 * DRAM))
+
+
+@pytest.mark.parametrize("key", ["elementwise", "flash", "launch", "host", "update", "attention"])
+def test_a_key_of_kernels_needs_gemm(key: str) -> None:
+    value = {"launch": "1 us", "host": "1 us", "update": "44 B", "attention": "fused"}.get(key, 0.5)
+    with pytest.raises(InputError, match=f"{key}: goes with gemm, got utilisation"):
+        one_device(utilisation=0.5, **{key: value})
+
+
+def test_an_accelerator_states_one_of_three_rates() -> None:
+    with pytest.raises(InputError, match="should have one of utilisation, pe_array and gemm"):
+        one_device(utilisation=0.5, gemm=0.5)
+    with pytest.raises(InputError, match="got none"):
+        one_device()
+    with pytest.raises(InputError, match="mac_count: should be 'output' with gemm"):
+        one_device(gemm=0.5, mac_count="input")
