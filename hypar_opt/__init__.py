@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hypar_opt.models import load as load
     from hypar_opt.models import names as names
     from hypar_opt.models import read_network as read_network
+    from hypar_opt.models.gpt import gpt as gpt
     from hypar_opt.pipeline import solve as solve
     from hypar_opt.pipeline import write_model as write_model
     from hypar_opt.plan.plan import Plan as Plan
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.many import solve_many as solve_many
     from hypar_opt.studies.pareto import pareto as pareto
     from hypar_opt.studies.simulation import simulate as simulate
+    from hypar_opt.studies.validation import validate as validate
     from hypar_opt.studies.virtual_run import run as run
     from hypar_opt.workload.graph import layer_graph as layer_graph
     from hypar_opt.workload.network import Network as Network
@@ -69,6 +71,7 @@ _HOME = {
     "compare": "studies.comparison",
     "explore": "studies.exploration",
     "geometric_means": "studies.comparison",
+    "gpt": "models.gpt",
     "layer_graph": "workload.graph",
     "load": "models",
     "names": "models",
@@ -83,6 +86,7 @@ _HOME = {
     "solve": "pipeline",
     "solve_all_batches": "studies.batches",
     "solve_many": "studies.many",
+    "validate": "studies.validation",
     "write_model": "pipeline",
     "write_plan": "plan.plan",
 }
@@ -104,6 +108,7 @@ __all__ = [
     "compare",
     "explore",
     "geometric_means",
+    "gpt",
     "layer_graph",
     "load",
     "names",
@@ -118,6 +123,7 @@ __all__ = [
     "solve",
     "solve_all_batches",
     "solve_many",
+    "validate",
     "write_model",
     "write_plan",
 ]

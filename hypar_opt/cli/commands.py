@@ -23,6 +23,8 @@ SUMMARIES = {
     "sweep": "Solve and simulate every combination in a sweep file; rerun to resume.",
     "verify": "Check a plan and its certificate, or compare solvers; exits with status 1 on any"
     " failure.",
+    "validate": "Calculate training steps that were measured, and compare: seconds of published"
+    " runs.",
     "reproduce": "Compare the paper's numbers with ours; exits with status 1 if any is no longer as"
     " listed.",
     "report": "Write a self-contained HTML page about a plan and its training step.",

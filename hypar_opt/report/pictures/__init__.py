@@ -14,6 +14,7 @@ from hypar_opt.report.pictures.heat import exploration_map, surface
 from hypar_opt.report.pictures.paper import draw_paper
 from hypar_opt.report.pictures.time import timeline
 from hypar_opt.report.pictures.topology import topology
+from hypar_opt.report.pictures.validation import validated_steps
 
 __all__ = [
     "FORMATS",
@@ -30,4 +31,5 @@ __all__ = [
     "surface",
     "timeline",
     "topology",
+    "validated_steps",
 ]

@@ -79,13 +79,19 @@ def _accelerator(array: Array, own: Accelerator) -> list[tuple[str, str]]:
     if own.pe_array is not None:
         mapped = f"row-stationary on {own.pe_array.rows}x{own.pe_array.columns} elements a unit"
     else:
-        mapped = f"{format_number(100 * float(own.utilisation or 0))} % of it in every layer"
+        where = "in every layer" if own.gemm is None else "in large matrix products"
+        mapped = f"{format_number(100 * float(own.utilisation or own.gemm or 0))} % of it {where}"
     rows = [
         (f"peak{units}", f"{format_si(float(peak), 'OP/s')}, {mapped}"),
         ("DRAM", f"{format_bytes(own.dram_capacity)}, {format_rate(own.dram_bandwidth)}"),
     ]
     if own.vaults > 1:
         rows.append(("vaults", f"{own.vaults}"))
+    if own.gemm is not None:
+        parts = [f"{format_number(100 * (own.elementwise or 1))} % of the DRAM's bandwidth"]
+        parts += [f"{format_si(float(own.launch), 's')} to launch"] if own.launch else []
+        parts += [f"{format_si(float(own.host), 's')} on the host"] if own.host else []
+        rows.append(("kernels", ", ".join([*parts, f"attention {own.attention or 'fused'}"])))
     if array.energy is None:
         return [*rows, ("energies", "none: joules cannot be asked for")]
     energies = ((key, getattr(array.energy, key)) for key in _ENERGIES)

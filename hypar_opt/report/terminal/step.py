@@ -19,6 +19,12 @@ _OVERLAPPED = {
     "branches": "all exchanges overlap what does not wait for them",
 }
 
+_TRAINING = {
+    "micro_batches": "{:,} micro-batches",
+    "recompute": "{} recomputation",
+    "shard": "{} sharded",
+}
+
 _SECONDS: tuple[Column, ...] = (("compute", SECONDS), ("communication", SECONDS))
 
 _LOCKSTEP = 1e-9
@@ -39,6 +45,7 @@ def step_view(step: StepResult) -> RenderableType:
     all_reduce = f"{step.collective} all-reduce"
     options = [f"reading {plan.cost.reading}", all_reduce, _OVERLAPPED[step.overlap]]
     options += ["inference"] if plan.inference else []
+    options += [_TRAINING[name].format(value) for name, value in step.of_training.items()]
     return Group(
         Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
         Text(", ".join(options), style="dim"),
@@ -103,7 +110,10 @@ def _bottleneck(step: StepResult) -> str:
 
 def _memory(step: StepResult) -> list[str]:
     needed, capacity = format_bytes(step.memory), format_bytes(step.capacity)
-    sentences = [f"Memory: {needed} of {capacity} per accelerator."]
+    uncounted = {"recompute": "recomputation", "shard": "sharding"}
+    missing = " or ".join(word for name, word in uncounted.items() if name in step.of_training)
+    without = f", not counting {missing}" if missing else ""
+    sentences = [f"Memory: {needed} of {capacity} per accelerator{without}."]
     if step.vault_words:
         sentences.append(f"From other vaults' memory: {step.vault_words:,} words.")
     return sentences

@@ -23,6 +23,7 @@ _VIEWS = {
     "RunResult": "tables.run_view",
     "StepResult": "step.step_view",
     "SweepResult": "tables.sweep_view",
+    "Validation": "validation.validation_view",
 }
 """The function that shows each class, imported when one is shown: most need much else."""
 

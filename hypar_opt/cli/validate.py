@@ -1,0 +1,47 @@
+"""``hypar-opt validate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hypar_opt.cli import options, output
+
+EPILOG = (
+    "Examples: [bold]hypar-opt validate[/bold]; [bold]hypar-opt validate --file my-runs.toml"
+    " --picture runs.svg[/bold]"
+)
+
+FILE = typer.Option(
+    "--file",
+    metavar="FILE",
+    help="Measured steps, with the columns that docs/validation.md lists. Default: those of"
+    " Narayanan et al., SC 2021, table 1, and Korthikanti et al., MLSys 2023, table 5.",
+)
+CONSTANTS = typer.Option(
+    metavar="FILE", help="Constants of machines, which add to those of the package."
+)
+CSV = options.table_option(help="Write one row per measured step to this CSV file.")
+
+
+def validate(
+    file: Annotated[Path | None, FILE] = None,
+    constants: Annotated[Path | None, CONSTANTS] = None,
+    csv_file: Annotated[Path | None, CSV] = None,
+    picture: options.PICTURE = None,
+    as_json: options.JSON = False,
+) -> None:
+    from hypar_opt.studies import validation
+
+    with output.outputs_checked(csv_file, picture=picture):
+        validation.read_steps(file)
+        if constants is not None:
+            validation.read_machines(constants)
+    with output.progress_bar("steps") as progress:
+        result = validation.validate(file, constants=constants, progress=progress)
+    if csv_file is not None:
+        output.write_csv(result.rows(), csv_file)
+    output.draw(picture, lambda pictures: pictures.validated_steps(result))
+    output.print_result(result, result.document, as_json=as_json)

@@ -1,0 +1,66 @@
+"""Calculated training steps beside measured ones, as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hypar_opt.report.terminal.console import COUNT, SECONDS, Column, new_table
+
+if TYPE_CHECKING:
+    from hypar_opt.studies.validation import Validation
+
+_SHOWN = 40
+"""Steps that the table lists; files have all."""
+
+
+def validation_view(result: Validation) -> RenderableType:
+    """Show the errors of each set, and its steps where they are few."""
+    sets: list[Column] = [
+        ("set", str),
+        ("steps", COUNT),
+        ("modelled", COUNT),
+        ("mean error", _percent),
+        ("median", _percent),
+        ("bias", _signed),
+        ("largest", _percent),
+    ]
+    lines = [
+        (own.name, own.steps, own.modelled, own.mean, own.median, own.bias, own.largest)
+        for own in result.sets
+    ]
+    parts: list[RenderableType] = [new_table(sets, lines)]
+    if len(result) <= _SHOWN:
+        steps: list[Column] = [
+            ("step", str),
+            ("measured", SECONDS),
+            ("calculated", SECONDS),
+            ("error", _signed),
+        ]
+        parts = [
+            new_table(steps, ((own.name, own.measured, own.seconds, own.error) for own in result)),
+            Text(),
+            *parts,
+        ]
+    reasons: dict[str, int] = {}
+    for step in result:
+        if step.why is not None:
+            reason = step.why.rpartition(", here")[0] or step.why
+            reasons[reason] = reasons.get(reason, 0) + 1
+    if reasons:
+        parts += [Text(), Text("Not modelled:")]
+        parts += [Text(f"  {count:,}  {reason}") for reason, count in reasons.items()]
+    parts.append(
+        Text("\nErrors are calculated over measured seconds, less one; the mean, of absolute ones.")
+    )
+    return Group(*parts)
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
+def _signed(part: float) -> str:
+    return f"{100 * part:+.1f} %"

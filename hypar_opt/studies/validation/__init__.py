@@ -1,0 +1,169 @@
+"""Calculated training steps beside measured ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from hypar_opt.checked import checked
+from hypar_opt.results import Results
+from hypar_opt.studies.validation.calculated import NotModelledError, step_of
+from hypar_opt.studies.validation.machines import known_machines
+from hypar_opt.studies.validation.machines import read_machines as read_machines
+from hypar_opt.studies.validation.rows import read_steps as read_steps
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class ValidatedStep:
+    """A measured step, and what is calculated of it.
+
+    Parameters
+    ----------
+    name, of_set
+        As the file has them.
+    measured
+        Seconds; None where the source has none.
+    seconds
+        Calculated; None where the step is not modelled.
+    why
+        Why it is not.
+    """
+
+    name: str
+    of_set: str
+    measured: float | None
+    seconds: float | None
+    why: str | None = None
+
+    @property
+    def error(self) -> float | None:
+        """Calculated over measured, less one."""
+        if self.seconds is None or self.measured is None:
+            return None
+        return self.seconds / self.measured - 1
+
+
+@dataclass(frozen=True)
+class SetErrors:
+    """The errors of a set's steps: the means of absolute values and of signed ones."""
+
+    name: str
+    source: str
+    steps: int
+    modelled: int
+    mean: float | None
+    median: float | None
+    bias: float | None
+    largest: float | None
+
+
+@dataclass(frozen=True, repr=False)
+class Validation(Results[ValidatedStep]):
+    """Calculated steps beside measured ones, in the order of the file.
+
+    Parameters
+    ----------
+    sets
+        The errors of each set.
+    """
+
+    sets: tuple[SetErrors, ...]
+
+    def __repr__(self) -> str:
+        modelled = sum(own.modelled for own in self.sets)
+        return f"<Validation of {len(self)} measured steps: {modelled} are modelled>"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each step, in seconds: the rows of a data frame."""
+        return [
+            {
+                "id": step.name,
+                "set": step.of_set,
+                "measured": step.measured,
+                "calculated": step.seconds,
+                "error": step.error,
+                "why": step.why,
+            }
+            for step in self
+        ]
+
+    def document(self) -> dict[str, Any]:
+        """Return the result as plain data."""
+        return {
+            "rows": [
+                {
+                    "id": step.name,
+                    "set": step.of_set,
+                    "calculated": None if step.seconds is None else {"seconds": step.seconds},
+                    "measured": {"seconds": step.measured},
+                    "error": step.error,
+                    "why": step.why,
+                }
+                for step in self
+            ],
+            "sets": [vars(own) for own in self.sets],
+        }
+
+
+@checked
+def validate(
+    file: str | Path | None = None,
+    *,
+    constants: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Validation:
+    """Calculate measured training steps, and compare.
+
+    Parameters
+    ----------
+    file
+        Measured steps; None for those of the package, which are published.
+    constants
+        A file with constants of machines, which add to those of the package.
+    progress
+        Called with the steps done and all steps.
+
+    Raises
+    ------
+    InputError
+        Naming the file, the row and the key, and what would be right.
+    """
+    steps = read_steps(file)
+    machines = known_machines() if constants is None else read_machines(constants)
+    total = sum(len(own.rows) for own in steps.sets)
+    found: list[ValidatedStep] = []
+    errors = []
+    for own in steps.sets:
+        first = len(found)
+        for row in steps.rows_of(own):
+            seconds, why = None, None
+            try:
+                seconds = step_of(row, machines).seconds
+            except NotModelledError as error:
+                why = error.message
+            measured = row["seconds"] if row["seconds"] != "" else None
+            found.append(ValidatedStep(str(row["id"]), own.name, measured, seconds, why))
+            if progress is not None:
+                progress(len(found), total)
+        errors.append(_errors(own.name, own.source, found[first:]))
+    return Validation(tuple(found), tuple(errors))
+
+
+def _errors(name: str, source: str, steps: list[ValidatedStep]) -> SetErrors:
+    errors = [step.error for step in steps if step.error is not None]
+    modelled = sum(step.seconds is not None for step in steps)
+    if not errors:
+        return SetErrors(name, source, len(steps), modelled, None, None, None, None)
+    absolute = list(map(abs, errors))
+    return SetErrors(
+        *(name, source, len(steps), modelled),
+        fmean(absolute),
+        median(absolute),
+        fmean(errors),
+        max(absolute),
+    )

@@ -1,0 +1,129 @@
+"""The calculated time of a measured step: a GPT, its machine, and Megatron-LM's degrees."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import HyparError, InputError
+from hypar_opt.models.gpt import gpt
+from hypar_opt.pipeline import solve
+from hypar_opt.studies.megatron import megatron_pins
+from hypar_opt.studies.simulation import simulate
+from hypar_opt.studies.validation.machines import array_of
+from hypar_opt.studies.validation.rows import NUMBERS, setting
+from hypar_opt.workload.operators.axes import REPLICAS
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.simulator.result import StepResult
+    from hypar_opt.studies.validation.machines import Machines
+    from hypar_opt.studies.validation.rows import Row
+    from hypar_opt.workload.network import Network
+
+HALF_PRECISION = ("fp16", "bf16", "amp_fp16", "amp_bf16")
+SHARDED = ("none", "state", "gradients", "weights")
+"""What ZeRO's stages 0 to 3 split, as `hypar_opt.simulator.RunOptions` names it."""
+
+
+class NotModelledError(HyparError):
+    """A measured step is of a kind that is not calculated; the message says which."""
+
+
+def step_of(row: Row, machines: Machines) -> StepResult:
+    """Return the simulated step of a row's settings.
+
+    Raises
+    ------
+    NotModelledError
+        Saying what is not modelled.
+    """
+    _check(row, machines)
+    flash = setting(row, "attention") == "flash"
+    # Sharded gradients and weights are of FSDP, which runs exchanges beside the computation; else
+    # all gradients are reduced after the last micro-batch, as one tensor.
+    keys = {"overlap": "gradient"} if row["zero"] > 1 else {"bucket": "1 TB"}
+    try:
+        array = array_of(machines, row["machine"], row["gpus"], fused=flash, **keys)
+        plan = _plan(_network(row), array, row["tp"], row["sp"])
+    except InputError as error:
+        raise NotModelledError(f"{error.where}: {error.problem}") from None
+    return simulate(
+        # The same choices for another batch; of the plan's cost nothing is read.
+        plan.model_copy(update={"batch": row["gbs"]}),
+        micro_batches=row["gbs"] // (row["mbs"] * row["dp"]),
+        recompute=setting(row, "recompute"),
+        shard=SHARDED[row["zero"]],
+        # Sequence parallelism splits tokens evenly; here images stand for them.
+        exact_shares=True,
+    )
+
+
+def _check(row: Row, machines: Machines) -> None:
+    missing = [name for name in NUMBERS if row[name] == ""]
+    if missing:
+        raise NotModelledError(f"{missing[0]}: is not stated")
+    if row["machine"] not in machines:
+        raise NotModelledError(f"machine: {row['machine']!r} is not described")
+    if setting(row, "precision") not in HALF_PRECISION:
+        raise NotModelledError(f"precision: {row['precision']!r} is not one of half precision")
+    if row["pp"] > 1:
+        raise NotModelledError(f"pp: pipeline stages are not modelled, here {row['pp']}")
+    if row["tp"] * row["dp"] != row["gpus"]:
+        degrees = f"tp {row['tp']} times dp {row['dp']}"
+        raise NotModelledError(f"gpus: should be {degrees}, got {row['gpus']}")
+    if row["gbs"] % (row["mbs"] * row["dp"]):
+        raise NotModelledError(
+            f"gbs: should be whole micro-batches of mbs {row['mbs']} times dp {row['dp']}, got"
+            f" {row['gbs']}"
+        )
+
+
+def _network(row: Row) -> Network:
+    sizes = [row[name] for name in ("layers", "hidden", "heads", "seq", "vocab")]
+    try:
+        return _gpt(*sizes, setting(row, "attention") == "megatron")
+    except HyparError as error:
+        raise NotModelledError(str(error)) from None
+
+
+@lru_cache(maxsize=64)
+def _gpt(layers: int, hidden: int, heads: int, tokens: int, vocab: int, dropout: bool) -> Network:
+    return gpt(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        tokens=tokens,
+        vocabulary=vocab,
+        dropout=dropout,
+    )
+
+
+@lru_cache(maxsize=64)
+def _plan(network: Network, array: Array, degree: int, sequence_parallel: bool) -> Plan:
+    """Return the plan of tensor parallelism inside data parallelism."""
+    sizes = array.hierarchy().sizes
+    outer = next((n for n in range(len(sizes) + 1) if prod(sizes[n:]) == degree), None)
+    if outer is None:
+        raise NotModelledError(f"tp: should be the parts of inner levels of {sizes}, got {degree}")
+    pins = list(megatron_pins(network, sizes, degree))
+    if not sequence_parallel:
+        # Norms and residuals are whole on each accelerator of a tensor-parallel group.
+        whole = {
+            re.sub(r"[.]\d+[.]", ".*.", layer.name)
+            for layer in network.layers
+            if REPLICAS in layer.choices.values()
+        }
+        levels = range(outer + 1, len(sizes) + 1)
+        pins += [f"{name}@H{n}={REPLICAS.word}" for name in sorted(whole) for n in levels]
+    return solve(
+        network,
+        array=array,
+        batch=array.interconnect.accelerators,
+        cost="bytes",
+        search="levelwise",
+        constraints={"fix": pins, "runnable": False},
+    )

@@ -1,0 +1,196 @@
+"""Measured steps beside calculated ones: published rows, one's own files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.errors import InputError
+from hypar_opt.studies.validation.calculated import NotModelledError, step_of
+from hypar_opt.studies.validation.machines import array_of, known_machines
+from hypar_opt.studies.validation.rows import read_steps
+from tests.commands import command
+
+ROW: dict[str, Any] = {
+    "id": "one",
+    "machine": "selene",
+    "gpus": 8,
+    "layers": 2,
+    "hidden": 256,
+    "heads": 8,
+    "seq": 128,
+    "vocab": 1000,
+    "tp": 2,
+    "pp": 1,
+    "dp": 4,
+    "mbs": 2,
+    "gbs": 16,
+    "recompute": "none",
+    "sp": False,
+    "zero": 0,
+    "attention": "megatron",
+    "precision": "fp16",
+    "seconds": 0.05,
+}
+
+
+def written(folder: Path, *rows: dict[str, Any], columns: list[str] | None = None) -> Path:
+    """Write a file of measured steps."""
+    columns = columns or list(ROW)
+    lines = ",\n".join(json.dumps([(ROW | row)[name] for name in columns]) for row in rows)
+    file = folder / "runs.toml"
+    file.write_text(
+        f'schema = "hypar-opt/measured/1"\ncolumns = {json.dumps(columns)}\n'
+        f'[[set]]\nname = "mine"\nsource = "us"\nrows = [\n{lines}\n]\n[[images]]\nname = "x"\n'
+    )
+    return file
+
+
+@pytest.fixture(scope="module")
+def published() -> Any:
+    return ho.validate()
+
+
+def test_published_steps_are_calculated_within_five_percent(published: Any) -> None:
+    """Narayanan et al., SC21, table 1; Korthikanti et al., MLSys 2023, table 5."""
+    assert {own.name for own in published.sets} == {"sc21", "korthikanti"}
+    for own in published.sets:
+        assert own.modelled == 2
+        assert own.mean is not None
+        assert own.mean <= 0.05
+        assert own.largest is not None
+        assert own.largest <= 0.05
+
+
+def test_a_row_of_stages_says_that_they_are_not_modelled(published: Any) -> None:
+    reasons = {row["id"]: row["why"] for row in published.rows()}
+    assert reasons["sc21-7.5B"] is None
+    assert reasons["sc21-530B"] == "pp: pipeline stages are not modelled, here 35"
+
+
+def test_a_row_is_one_call_of_simulate() -> None:
+    """Data parallelism alone needs no degrees: the network, the array and the options say all."""
+    row = ROW | {"tp": 1, "dp": 8, "gbs": 32, "recompute": "full", "zero": 1}
+    array = array_of(known_machines(), "selene", 8, fused=False, bucket="1 TB")
+    network = "gpt:layers=2,hidden=256,heads=8,tokens=128,vocabulary=1000,dropout=true"
+    plan = ho.solve(network, array=array, batch=32, solver="data")
+    step = ho.simulate(plan, micro_batches=2, recompute="full", shard="state", exact_shares=True)
+    assert step_of(row, known_machines()).seconds == pytest.approx(step.seconds)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"pp": 2}, "pp: pipeline stages are not modelled, here 2"),
+        ({"machine": "mine"}, "machine: 'mine' is not described"),
+        ({"mbs": ""}, "mbs: is not stated"),
+        ({"dp": 8}, "gpus: should be tp 2 times dp 8, got 8"),
+        ({"gbs": 20}, "gbs: should be whole micro-batches of mbs 2 times dp 4, got 20"),
+        ({"gpus": 12, "dp": 6, "gbs": 12}, "gpus: should be whole nodes of 8, got 12"),
+        ({"heads": 7}, "heads should divide the hidden size 256, got 7"),
+        ({"precision": "fp32"}, "precision: 'fp32' is not one of half precision"),
+        (
+            {"gpus": 24, "tp": 3, "dp": 8, "gbs": 16},
+            "tp: should be the parts of inner levels of (3, 2, 2, 2), got 3",
+        ),
+    ],
+)
+def test_what_is_not_modelled_is_named(wrong: dict[str, Any], why: str) -> None:
+    with pytest.raises(NotModelledError) as refused:
+        step_of(ROW | wrong, known_machines())
+    assert refused.value.message == why
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"layers": 2.5}, 'row "one", layers: should be a whole number, or empty, got 2.5'),
+        ({"recompute": "some"}, 'recompute: should be none, selective, full, got "some"'),
+        ({"sp": "yes"}, 'sp: should be true or false, got "yes"'),
+        ({"zero": 4}, "zero: should be 0 to 3, got 4"),
+        ({"seconds": -1}, "seconds: should be above zero, or empty, got -1"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_set_row_and_column(
+    tmp_path: Path, wrong: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        read_steps(written(tmp_path, wrong))
+    assert "runs.toml" in str(refused.value)
+    assert said in str(refused.value)
+
+
+def test_a_missing_column_is_named(tmp_path: Path) -> None:
+    columns = [name for name in ROW if name != "zero"]
+    with pytest.raises(InputError, match="columns: should have zero"):
+        read_steps(written(tmp_path, {}, columns=columns))
+
+
+def test_settings_change_the_step_as_they_do_on_a_machine() -> None:
+    """Each of these only adds work, or takes some away."""
+    machines = known_machines()
+
+    def seconds(**row: Any) -> float:
+        return step_of(ROW | row, machines).seconds
+
+    plain = seconds()
+    assert seconds(recompute="full") > plain
+    assert seconds(recompute="selective") >= plain
+    assert seconds(attention="flash") < plain
+    assert seconds(sp=True) <= plain  # norms and residuals are split, as many bytes move
+    assert seconds(gbs=32) > 1.5 * plain
+    assert seconds(zero=1) <= plain
+
+
+def test_constants_of_a_machine_replace_those_of_the_package(tmp_path: Path) -> None:
+    file = tmp_path / "machines.toml"
+    file.write_text('[selene.accelerator]\nhost = "1 ms"\n[ours]\nlike = "selene"\n')
+    runs = written(tmp_path, {}, {"id": "two", "machine": "ours"})
+    (before, unknown), (slower, like) = ho.validate(runs), ho.validate(runs, constants=file)
+    assert unknown.why == "machine: 'ours' is not described"
+    assert None not in (before.seconds, slower.seconds)
+    assert float(slower.seconds or 0) > float(before.seconds or 0)
+    assert like.seconds == slower.seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[selene]\ncolour = "red"', "selene.colour: should be one of source, like"),
+        ('[ours]\nlike = "nobody"', "ours.like: should name a machine above it"),
+        ("[ours]\nper_node = 4", "ours.like: should name a machine above it"),
+        ("[selene.accelerator]\ngemm = 2", "gemm: should be less than or equal to 1"),
+        ('[selene]\nlink = "fast"', "link"),
+    ],
+)
+def test_wrong_constants_are_refused_by_machine_and_key(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "machines.toml").write_text(text)
+    done = command(["validate", "--constants", "machines.toml"], tmp_path)
+    assert done.status == 2
+    assert "machines.toml" in done.errors
+    assert said in done.errors
+    assert len(done.errors.splitlines()) == 1
+
+
+def test_the_command_shows_sets_steps_and_reasons(tmp_path: Path) -> None:
+    written(tmp_path, {}, {"id": "staged", "pp": 2, "seconds": ""})
+    done = command(["validate", "--file", "runs.toml"], tmp_path)
+    assert done.status == 0
+    assert "one" in done.output
+    assert "1  pp: pipeline stages are not modelled" in done.output
+    done = command(["validate", "--file", "runs.toml", "--json"], tmp_path)
+    document = json.loads(done.output)
+    one, staged = document["rows"]
+    assert set(one) == {"id", "set", "calculated", "measured", "error", "why"}
+    assert one["error"] == pytest.approx(one["calculated"]["seconds"] / 0.05 - 1)
+    assert staged["calculated"] is None
+    assert staged["measured"] == {"seconds": None}
+    (own,) = document["sets"]
+    assert (own["name"], own["steps"], own["modelled"]) == ("mine", 2, 1)
+    assert own["mean"] == pytest.approx(abs(one["error"]))
