@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.comparison import geometric_means as geometric_means
     from hypar_opt.studies.exploration import explore as explore
     from hypar_opt.studies.many import solve_many as solve_many
+    from hypar_opt.studies.memory import memory as memory
     from hypar_opt.studies.pareto import pareto as pareto
     from hypar_opt.studies.simulation import simulate as simulate
     from hypar_opt.studies.validation import validate as validate
@@ -74,6 +75,7 @@ _HOME = {
     "gpt": "models.gpt",
     "layer_graph": "workload.graph",
     "load": "models",
+    "memory": "studies.memory",
     "names": "models",
     "pareto": "studies.pareto",
     "read_array": "hardware.array",
@@ -111,6 +113,7 @@ __all__ = [
     "gpt",
     "layer_graph",
     "load",
+    "memory",
     "names",
     "pareto",
     "read_array",

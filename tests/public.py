@@ -49,6 +49,7 @@ def results(folder: Path) -> list[Any]:
         ho.certify(placed),
         ho.compare("sfc", "hmc-htree-2", batches=16),
         ho.simulate(placed, trace=True),
+        ho.memory(placed, recompute="full"),
         RunOptions(input_sizes={"conv1": (8, 8)}),
         ho.explore(placed, "H1"),
         ho.explore(placed, "H1", objective="time", array="hmc-htree-2").grid("conv*", "fc*"),

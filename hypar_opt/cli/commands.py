@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 SUMMARIES = {
     "solve": "Find a plan: the parallelism of each layer at each level, and its communication.",
     "simulate": "Simulate a training step on an array, and break down its time and energy.",
+    "memory": "Count what an accelerator holds in a training step: each tensor once, and the peak.",
     "run": "Run a plan on virtual devices and count every byte; exits with status 1 if any"
     " differs.",
     "compare": "Compare Model and Data Parallelism, the Trick, HyPar, the optima and Megatron-LM's"

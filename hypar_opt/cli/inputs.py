@@ -54,28 +54,31 @@ def is_array(name: str) -> bool:
     return exists(path) and path.is_file() and kind_of(read_text(path)) == "array"
 
 
-def read_plan(context: typer.Context, file: str, reading: str | None) -> Plan:
+def read_plan(context: typer.Context, file: str, reading: str | None, *free: str) -> Plan:
     """Read a plan file, repriced by ``--reading`` if given.
 
-    Refuses options that the plan fixes, except for ``--array``.
+    Refuses options that the plan fixes, except for ``--array`` and those named ``free``.
     """
     from hypar_opt.search.plan_file import read_plan, repriced
 
     names = [field.name for group in (ProblemOptions, SolvingOptions) for field in fields(group)]
     # A plan may be simulated on another array, and repriced in another reading.
-    fixed = [name for name in names if name not in {"array", "reading"}]
+    fixed = [name for name in names if name not in {"array", "reading", *free}]
     refuse_what_a_plan_fixes(context, *fixed)
     return repriced(read_plan(file), reading=reading)
 
 
 def plan_or_network(
-    context: typer.Context, name: str, reading: str | None
+    context: typer.Context, name: str, reading: str | None, *free: str
 ) -> tuple[Plan | None, Network]:
-    """Read a plan file and return it with its network, or a network, as `solve` does, alone."""
+    """Read a plan file and return it with its network, or a network, as `solve` does, alone.
+
+    A plan fixes its options, except for those named ``free``.
+    """
     from hypar_opt.models import find_network
 
     if is_plan(name):
-        plan = read_plan(context, name, reading)
+        plan = read_plan(context, name, reading, *free)
         return plan, plan.network.description
     return None, find_network(name)
 

@@ -113,9 +113,12 @@ def _warn(
 
     # A warning, not an error: memory is a constraint only if the problem says so.
     if step.memory > step.capacity:
+        counted = "hypar-opt memory says what they hold"
+        if step.device_memory is None:
+            counted = "--memory array makes that a constraint"
         output.warn(
             f"the plan takes {step.memory:,} bytes of memory per accelerator, which has"
-            f" {step.capacity:,}; --memory array makes that a constraint"
+            f" {step.capacity:,}; {counted}"
         )
     moves_more = advice.moves_more(plan.cost)
     if moves_more is not None:

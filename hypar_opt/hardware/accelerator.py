@@ -76,6 +76,9 @@ class Accelerator(Document):
     """Partitions of the DRAM, each with its own processing units."""
     dram_bandwidth: Bandwidth
     dram_capacity: Bytes
+    reserve: Bytes | None = None
+    """Of the capacity, what no tensor may take: the context, buffers of communication, fragments;
+    0 where it is missing."""
 
     @model_validator(mode="before")
     @classmethod
@@ -96,6 +99,8 @@ class Accelerator(Document):
         for key in OF_KERNELS if self.gemm is None else ():
             if getattr(self, key) is not None:
                 raise rule(f"{key}: goes with gemm, got {given[0]}")
+        if (self.reserve or 0) >= self.dram_capacity:
+            raise rule("reserve: should be less than dram_capacity")
         if self.gemm is not None and self.mac_count == "input":
             raise rule("mac_count: should be 'output' with gemm, got 'input'")
         return self

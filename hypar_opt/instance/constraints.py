@@ -375,7 +375,8 @@ class ConstraintSet:
         if memory is not None and (needed := self.least_memory()) > memory:
             raise InfeasibleError(
                 f"{argument('constraints.memory')}: no plan fits {memory:,} bytes per accelerator;"
-                f" the smallest memory that suffices is {needed:,} bytes"
+                f" the smallest memory that suffices is {needed:,} bytes, counting every layer's"
+                " input and output with their errors"
             )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.plan.plan import Plan
     from hypar_opt.sharding.layouts import Layout
+    from hypar_opt.simulator.device_memory import DeviceMemory
     from hypar_opt.simulator.result import StepResult
     from hypar_opt.workload.network import Network
 
@@ -199,3 +200,20 @@ def layer_times(plan: Plan, step: StepResult) -> list[tuple[GridRow, float, floa
         spent, moved = (sum(own[name] for name in names) for own in (compute, communication))
         times.append((group, spent, moved))
     return times
+
+
+def layer_memory(held: DeviceMemory) -> list[tuple[str, dict[str, int]]]:
+    """Return the name of each group of equal layers, and its bytes by category.
+
+    What is held all the time adds up; of moments there is only one at a time.
+    """
+    groups = []
+    for row in plan_grid(held.plan, runs=False).rows:
+        layers = [held.layers[n] for n in row.positions]
+        name = f"{row.name} x{len(layers)}" if len(layers) > 1 else row.name
+        own = {
+            key: (max if key == "moment" else sum)(getattr(layer, key, 0) for layer in layers)
+            for key in held.categories
+        }
+        groups.append((name, own))
+    return groups

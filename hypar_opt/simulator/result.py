@@ -13,6 +13,7 @@ from hypar_opt.units import format_si
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.simulator.device_memory import DeviceMemory
     from hypar_opt.simulator.spans import StepTrace
 
 
@@ -127,7 +128,11 @@ class StepResult(Displayed):
     trace
         The spans of every accelerator and link, if recorded: of the last micro-batch.
     of_training
-        `RunOptions.of_training`. `memory` is that of a micro-batch, without the others.
+        `RunOptions.of_training`.
+    device_memory
+        What adds up to ``memory``, on a machine of kernels. On others ``memory`` counts every
+        layer's input and output with their errors, of a micro-batch, without recomputation and
+        sharding.
     """
 
     plan: Plan = field(compare=False)
@@ -149,6 +154,7 @@ class StepResult(Displayed):
     events: int
     trace: StepTrace | None = None
     of_training: Mapping[str, int | str] = FrozenDict()
+    device_memory: DeviceMemory | None = None
 
     @property
     def energy(self) -> StepEnergy:

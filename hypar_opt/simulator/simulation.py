@@ -14,6 +14,7 @@ from hypar_opt.costs.group_memory import memory_of_groups
 from hypar_opt.costs.states import of_rows, parts_of
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.simulator.bounds import critical_path, in_sequence, lower_bound
+from hypar_opt.simulator.memory import memory_of
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.result import (
     LayerTime,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.simulator.device_memory import DeviceMemory
     from hypar_opt.workload.tensors import Workload
 
 _AS_THE_ARRAY = RunOptions()
@@ -77,7 +79,7 @@ def simulate_step(
     # The device waits where it is faster than the host launches its kernels.
     launched = options.micro_batches * launching(plan, workload, array, options)
     stalls = max(0.0, launched - measured.seconds)
-    memory, capacity = _memory(plan, workload, array, rows)
+    memory, capacity, device_memory = _memory(plan, workload, array, rows, options)
     passes = len(phases_of(plan)) * options.micro_batches
     every_node = np.arange(len(workload.nodes))
     weights, inputs, outputs = local_words(
@@ -109,6 +111,7 @@ def simulate_step(
         ),
         memory=memory,
         capacity=capacity,
+        device_memory=device_memory,
         vault_words=between_vaults * (array.accelerator.vaults - 1) * passes,
         events=measured.events,
         trace=trace_of(measured, tasks, array.interconnect) if options.trace else None,
@@ -137,16 +140,26 @@ def _stalled(seconds: float) -> tuple[LayerTime, ...]:
     return (LayerTime("host", "launches", seconds, 0.0),) if seconds else ()
 
 
-def _memory(plan: Plan, workload: Workload, array: Array, rows: Rows) -> tuple[int, int]:
-    """Return the bytes that an accelerator needs and has: in the fuller one of two groups."""
+def _memory(
+    plan: Plan, workload: Workload, array: Array, rows: Rows, options: RunOptions
+) -> tuple[int, int, DeviceMemory | None]:
+    """Return the bytes that an accelerator needs and has: in the fuller one of two groups.
+
+    A machine of kernels holds each tensor once; of others the paper's tensors are counted.
+    """
     if array.groups:
         needed = memory_of_groups(workload, rows, plan)
         had = (int(group.dram_capacity) for group in array.groups)
-        return max(zip(needed, had, strict=True), key=lambda pair: Fraction(*pair))
+        pairs = zip(needed, had, strict=True)
+        return *max(pairs, key=lambda pair: Fraction(*pair)), None
+    capacity = int(array.accelerator.dram_capacity)
+    if array.accelerator.gemm is not None:
+        held = memory_of(plan, workload, rows, options, array.accelerator)
+        return held.total, capacity, held
     parts = parts_of(rows, len(workload.nodes), len(plan.choices), plan.hierarchy)
     # The load is of all accelerators, to stay an integer; rounded up to whole bytes.
     load = int(memory_load(workload, parts, plan).sum())
-    return -(-load // plan.accelerators), int(array.accelerator.dram_capacity)
+    return -(-load // plan.accelerators), capacity, None
 
 
 def _layers(tasks: Sequence[Task], measured: Measurements) -> tuple[LayerTime, ...]:

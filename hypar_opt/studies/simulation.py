@@ -27,7 +27,6 @@ from hypar_opt.units import PREFIXES
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.result import StepResult
-    from hypar_opt.workload.tensors import Workload
 
 
 class RunArguments(TypedDict, total=False):
@@ -94,14 +93,14 @@ def simulate(
         )
     target = fitting(plan, target)
     options = RunOptions(**run)
-    workload, rows = _micro_batch(plan, options.micro_batches), None
+    workload, rows = micro_batch(plan, options.micro_batches).workload, None
     if workload.shared:
         rows = rows_of_plan(plan, workload)
     return simulate_step(plan, workload, target, options, rows=rows)
 
 
-def _micro_batch(plan: Plan, count: int) -> Workload:
-    """Return the tensors of one of so many equal micro-batches of a plan.
+def micro_batch(plan: Plan, count: int) -> Instance:
+    """Return the problem of one of so many equal micro-batches of a plan.
 
     Raises
     ------
@@ -113,7 +112,7 @@ def _micro_batch(plan: Plan, count: int) -> Workload:
             f"{argument('micro_batches')} should divide the batch of {plan.batch:,}, got {count:,}"
         )
     problem = plan.problem.model_copy(update={"batch": plan.batch // count})
-    return Instance(plan.network.description, problem).workload
+    return Instance(plan.network.description, problem)
 
 
 def fitting(plan: Plan, array: Array) -> Array:

@@ -31,6 +31,7 @@ CALLS = [
     "solve vgg-a --regret --best 2",
     "solve lenet-c --levels 8 --regret",
     "simulate lenet-c --array hmc-htree-4",
+    "memory lenet-c --array hmc-htree-4",
     "compare sfc --array hmc-htree-2,hmc-torus-2",
     "explore lenet-c --free H1",
     "explore sfc --free H1,H2 --array hmc-htree-16",

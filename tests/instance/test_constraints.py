@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -95,7 +96,9 @@ def test_the_smallest_memory_that_would_do_does_and_a_byte_less_does_not(
 ) -> None:
     with pytest.raises(ho.HyparError, match="smallest memory") as raised:
         solve(name, search, memory=1)
-    needed = int(str(raised.value).split()[-2].replace(",", ""))
+    stated = re.search(r"suffices is ([\d,]+) bytes, counting every layer's", str(raised.value))
+    assert stated is not None
+    needed = int(stated[1].replace(",", ""))
     tight = solve(name, search, memory=needed)
     assert tight.cost.total >= solve(name, search).cost.total
     with pytest.raises(ho.HyparError, match=f"suffices is {needed:,} bytes"):

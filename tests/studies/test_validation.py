@@ -10,7 +10,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import InputError
-from hypar_opt.studies.validation.calculated import NotModelledError, step_of
+from hypar_opt.studies.validation.calculated import NotModelledError, _plan, step_of
 from hypar_opt.studies.validation.machines import array_of, known_machines
 from hypar_opt.studies.validation.rows import read_steps
 from tests.commands import command
@@ -36,6 +36,10 @@ ROW: dict[str, Any] = {
     "precision": "fp16",
     "seconds": 0.05,
 }
+
+
+GPT = {"layers": 2, "hidden": 256, "heads": 8, "tokens": 128, "vocabulary": 1000}
+"""The row's network."""
 
 
 def written(folder: Path, *rows: dict[str, Any], columns: list[str] | None = None) -> Path:
@@ -190,7 +194,29 @@ def test_the_command_shows_sets_steps_and_reasons(tmp_path: Path) -> None:
     assert set(one) == {"id", "set", "calculated", "measured", "error", "why"}
     assert one["error"] == pytest.approx(one["calculated"]["seconds"] / 0.05 - 1)
     assert staged["calculated"] is None
-    assert staged["measured"] == {"seconds": None}
+    assert staged["measured"] == {"seconds": None, "bytes": None}
     (own,) = document["sets"]
     assert (own["name"], own["steps"], own["modelled"]) == ("mine", 2, 1)
     assert own["mean"] == pytest.approx(abs(one["error"]))
+
+
+def test_measured_memory_stands_beside_the_bytes_of_the_count(tmp_path: Path) -> None:
+    rows = [{"id": str(n), "memory_gb": own} for n, own in enumerate(["", 41, 40.5, "OOM"])]
+    runs = written(tmp_path, *rows, columns=[*ROW, "memory_gb"])
+    result = ho.validate(runs)
+    assert [own.measured_bytes for own in result] == [None, 41 * 10**9, 405 * 10**8, "OOM"]
+    plan = _plan(
+        ho.gpt(**GPT, dropout=True), array_of(known_machines(), "selene", 8, fused=False), 2, False
+    )
+    held = ho.memory(plan.model_copy(update={"batch": 16}), micro_batches=2, exact_shares=True)
+    assert held.categories["state"] == 6 * held.categories["weights"]
+    assert {own.bytes for own in result} == {held.total}
+    document = result.document()["rows"]
+    assert document[3]["calculated"] == {"seconds": result[3].seconds, "bytes": held.total}
+    assert document[3]["measured"] == {"seconds": 0.05, "bytes": "OOM"}
+    done = command(["validate", "--file", "runs.toml"], tmp_path)
+    assert "OOM" in done.output
+    assert "memory" not in command(["validate"], tmp_path).output
+    written(tmp_path, {"memory_gb": -1}, columns=[*ROW, "memory_gb"])
+    done = command(["validate", "--file", "runs.toml"], tmp_path)
+    assert "memory_gb: should be above zero, a word or empty, got -1" in done.errors

@@ -11,6 +11,7 @@ from hypar_opt.report.pictures.dots import plan_dots, plans_side_by_side
 from hypar_opt.report.pictures.fronts import fronts
 from hypar_opt.report.pictures.graph import network_graph
 from hypar_opt.report.pictures.heat import exploration_map, surface
+from hypar_opt.report.pictures.memory import device_memory
 from hypar_opt.report.pictures.paper import draw_paper
 from hypar_opt.report.pictures.time import timeline
 from hypar_opt.report.pictures.topology import topology
@@ -20,6 +21,7 @@ __all__ = [
     "FORMATS",
     "bars",
     "batch_ranges",
+    "device_memory",
     "draw_paper",
     "exploration_map",
     "fronts",

@@ -19,7 +19,7 @@ _OVERLAPPED = {
     "branches": "all exchanges overlap what does not wait for them",
 }
 
-_TRAINING = {
+TRAINING = {
     "micro_batches": "{:,} micro-batches",
     "recompute": "{} recomputation",
     "shard": "{} sharded",
@@ -45,7 +45,7 @@ def step_view(step: StepResult) -> RenderableType:
     all_reduce = f"{step.collective} all-reduce"
     options = [f"reading {plan.cost.reading}", all_reduce, _OVERLAPPED[step.overlap]]
     options += ["inference"] if plan.inference else []
-    options += [_TRAINING[name].format(value) for name, value in step.of_training.items()]
+    options += [TRAINING[name].format(value) for name, value in step.of_training.items()]
     return Group(
         Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
         Text(", ".join(options), style="dim"),
@@ -111,6 +111,8 @@ def _bottleneck(step: StepResult) -> str:
 def _memory(step: StepResult) -> list[str]:
     needed, capacity = format_bytes(step.memory), format_bytes(step.capacity)
     uncounted = {"recompute": "recomputation", "shard": "sharding"}
+    if step.device_memory is not None:
+        uncounted = {}
     missing = " or ".join(word for name, word in uncounted.items() if name in step.of_training)
     without = f", not counting {missing}" if missing else ""
     sentences = [f"Memory: {needed} of {capacity} per accelerator{without}."]

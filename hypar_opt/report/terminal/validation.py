@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.report.terminal.console import COUNT, SECONDS, Column, new_table
+from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
     from hypar_opt.studies.validation import Validation
@@ -39,8 +40,14 @@ def validation_view(result: Validation) -> RenderableType:
             ("calculated", SECONDS),
             ("error", _signed),
         ]
+        if any(own.measured_bytes for own in result):
+            steps += [("memory", format_bytes), ("calculated", format_bytes)]
+        lines_of_steps = (
+            (*(own.name, own.measured, own.seconds, own.error), own.measured_bytes, own.bytes)
+            for own in result
+        )
         parts = [
-            new_table(steps, ((own.name, own.measured, own.seconds, own.error) for own in result)),
+            new_table(steps, lines_of_steps),
             Text(),
             *parts,
         ]

@@ -13,6 +13,7 @@ _VIEWS = {
     "BestPlans": "alternatives.best_view",
     "Certificate": "tables.certificate_view",
     "Comparison": "tables.comparison_view",
+    "DeviceMemory": "memory.memory_view",
     "Exploration": "exploration.exploration_view",
     "ManyPlans": "tables.many_view",
     "Network": "network.network_view",

@@ -13,6 +13,7 @@ from hypar_opt.results import Results
 from hypar_opt.studies.validation.calculated import NotModelledError, step_of
 from hypar_opt.studies.validation.machines import known_machines
 from hypar_opt.studies.validation.machines import read_machines as read_machines
+from hypar_opt.studies.validation.rows import measured_bytes
 from hypar_opt.studies.validation.rows import read_steps as read_steps
 
 Progress = Callable[[int, int], None]
@@ -30,6 +31,8 @@ class ValidatedStep:
         Seconds; None where the source has none.
     seconds
         Calculated; None where the step is not modelled.
+    measured_bytes, bytes
+        Of one accelerator's memory, as far as they are known.
     why
         Why it is not.
     """
@@ -39,6 +42,8 @@ class ValidatedStep:
     measured: float | None
     seconds: float | None
     why: str | None = None
+    measured_bytes: int | str | None = None
+    bytes: int | None = None
 
     @property
     def error(self) -> float | None:
@@ -87,6 +92,8 @@ class Validation(Results[ValidatedStep]):
                 "measured": step.measured,
                 "calculated": step.seconds,
                 "error": step.error,
+                "measured_bytes": step.measured_bytes,
+                "calculated_bytes": step.bytes,
                 "why": step.why,
             }
             for step in self
@@ -99,8 +106,10 @@ class Validation(Results[ValidatedStep]):
                 {
                     "id": step.name,
                     "set": step.of_set,
-                    "calculated": None if step.seconds is None else {"seconds": step.seconds},
-                    "measured": {"seconds": step.measured},
+                    "calculated": None
+                    if step.seconds is None
+                    else {"seconds": step.seconds, "bytes": step.bytes},
+                    "measured": {"seconds": step.measured, "bytes": step.measured_bytes},
                     "error": step.error,
                     "why": step.why,
                 }
@@ -141,13 +150,18 @@ def validate(
     for own in steps.sets:
         first = len(found)
         for row in steps.rows_of(own):
-            seconds, why = None, None
+            seconds, held, why = None, None, None
             try:
-                seconds = step_of(row, machines).seconds
+                step = step_of(row, machines)
+                seconds, held = step.seconds, step.memory
             except NotModelledError as error:
                 why = error.message
             measured = row["seconds"] if row["seconds"] != "" else None
-            found.append(ValidatedStep(str(row["id"]), own.name, measured, seconds, why))
+            found.append(
+                ValidatedStep(
+                    *(str(row["id"]), own.name, measured, seconds, why), measured_bytes(row), held
+                )
+            )
             if progress is not None:
                 progress(len(found), total)
         errors.append(_errors(own.name, own.source, found[first:]))

@@ -125,5 +125,5 @@ def _plan(network: Network, array: Array, degree: int, sequence_parallel: bool) 
         batch=array.interconnect.accelerators,
         cost="bytes",
         search="levelwise",
-        constraints={"fix": pins, "runnable": False},
+        constraints={"fix": pins, "runnable": False, "optimizer": "adam"},
     )

@@ -84,9 +84,20 @@ def _check(row: Row, where: str) -> None:
         raise rule(f"{where}, sp: should be true or false, got {shown(row['sp'])}")
     if type(row["zero"]) is not int or not 0 <= row["zero"] <= 3:
         raise rule(f"{where}, zero: should be 0 to 3, got {shown(row['zero'])}")
+    held = row.get("memory_gb", "")
+    if not isinstance(held, str) and (type(held) not in (int, float) or not 0 < held < 1e9):
+        raise rule(f"{where}, memory_gb: should be above zero, a word or empty, got {shown(held)}")
     seconds = row["seconds"]
     if seconds != "" and (type(seconds) not in (int, float) or not seconds > 0):
         raise rule(f"{where}, seconds: should be above zero, or empty, got {shown(seconds)}")
+
+
+def measured_bytes(row: Row) -> int | str | None:
+    """Return the bytes of a row's ``memory_gb``, or its word, such as OOM; None without either."""
+    value = row.get("memory_gb", "")
+    if isinstance(value, str):
+        return value or None
+    return round(float(value) * 10**9)
 
 
 def read_steps(path: str | Path | None = None) -> MeasuredSteps:

@@ -23,6 +23,7 @@ from hypar_opt.workload.operators.base import Operator, default
 from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap, constant
 from hypar_opt.workload.operators.kernels import PassesKernels, PassKernels
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap, described
+from hypar_opt.workload.operators.saved import OwnTensor, Saved
 
 HEADS = Choice("heads", "g", "key-value head", "●", "M")
 """Each part has a share of the heads: with grouped queries, those of a share of the keys."""
@@ -64,6 +65,15 @@ class Attention(Operator):
         both = PassKernels(Fraction(1), scores=2, output=8, launches=4)
         there = both._replace(inner=8 + 10 * drops, launches=4 + drops)
         return there, there._replace(inner=12 + 10 * drops), both._replace(launches=3)
+
+    def saves(self, *, fused: bool) -> Saved:
+        if fused:
+            # Of each row of scores the logarithm of its sum, in single precision.
+            rows = OwnTensor(tuple(axis for axis in self.inner if axis != "s"), bytes=4)
+            return Saved(inputs=True, output=True, own=(rows,))
+        # The softmax; with dropout the mask and what it leaves.
+        drops = bool(self.dropout)
+        return Saved(inputs=True, own=(OwnTensor(self.inner, 1 + drops, drops),))
 
     @field_validator("kv_heads")
     @classmethod

@@ -26,6 +26,7 @@ from hypar_opt.workload.operators.kernels import PassesKernels, of_elements, of_
 from hypar_opt.workload.operators.maps import FeatureMap as FeatureMap
 from hypar_opt.workload.operators.maps import LayerMaps as LayerMaps
 from hypar_opt.workload.operators.maps import Map as Map
+from hypar_opt.workload.operators.saved import Saved, activated
 
 if TYPE_CHECKING:
     from hypar_opt.workload.operators.windows import PoolWindow
@@ -186,6 +187,19 @@ class Operator(Document):
         if self.contraction.contracted:
             return of_products(activation=activation)
         return of_elements(activation=activation)
+
+    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
+        """Return what it saves for its backward pass; by default what its products read.
+
+        Parameters
+        ----------
+        fused
+            Whether its inner tensor is never written.
+
+        Source: docs/decisions/0029-memory-of-a-device.md.
+        """
+        activation = getattr(self, "activation", None)
+        return activated(activation, inputs=bool(self.contraction.contracted))
 
     def weights(self, maps: LayerMaps) -> int:
         """Return the elements of its weights W, without biases."""

@@ -23,6 +23,7 @@ from hypar_opt.workload.operators.free_sizes import (
     times,
 )
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
+from hypar_opt.workload.operators.saved import Saved
 from hypar_opt.workload.operators.windows import Borders, Pair, PoolWindow, slide
 
 GROUPS = Choice("channel", "g", "group", "●", "M")
@@ -64,6 +65,11 @@ class Conv(Operator):
     @property
     def fused_pool(self) -> PoolWindow | None:
         return self.pool
+
+    def saves(self, *, fused: bool) -> Saved:
+        saved = super().saves(fused=fused)
+        maximum = self.pool is not None and self.pool.kind == "max"
+        return saved._replace(output=saved.output or maximum)
 
     @property
     def splits(self) -> Mapping[str, Choice]:

@@ -29,6 +29,7 @@ from hypar_opt.workload.operators.free_sizes import (
 )
 from hypar_opt.workload.operators.kernels import NO_KERNELS, PassesKernels, PassKernels
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
+from hypar_opt.workload.operators.saved import OwnTensor, Saved, activated
 from hypar_opt.workload.operators.weightless import Weightless
 from hypar_opt.workload.operators.windows import PoolWindow
 
@@ -76,11 +77,18 @@ class Add(_Broadcast):
         # The mask of a byte, for elements of two; backward it is read, and the error written.
         return there._replace(output=2), back._replace(output=4), gradient
 
+    def saves(self, *, fused: bool) -> Saved:
+        mask = OwnTensor(self.contraction.output, bytes=1)
+        return super().saves(fused=fused)._replace(own=(mask,) if self.dropout else ())
+
 
 class Mul(_Broadcast):
     """The product of its inputs, element by element: a gate."""
 
     kind: Literal["mul"]
+
+    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
+        return activated(self.activation, inputs=True)
 
 
 class Concat(Weightless):
@@ -140,6 +148,9 @@ class Pool(Weightless):
 
     reads_images: ClassVar[bool] = True
 
+    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
+        return Saved(inputs=self.pool.kind == "max")
+
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
         assert isinstance(read, FeatureMap)
@@ -159,6 +170,9 @@ class GlobalPool(Weightless):
     over: Literal["average", "max", "first", "last"] = "average"
 
     writes_vectors: ClassVar[bool] = True
+
+    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
+        return Saved(inputs=self.over == "max")
 
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
@@ -251,6 +265,9 @@ class Output(Weightless):
         # In single precision: the largest, exponentials and their sum, and as many backward.
         cross_entropy = PassKernels(output=48, launches=3)
         return cross_entropy, cross_entropy, NO_KERNELS
+
+    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
+        return Saved(inputs=True, singles=3) if self.loss == "softmax" else Saved()
 
     @property
     def statistics(self) -> Statistics:

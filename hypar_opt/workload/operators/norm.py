@@ -12,6 +12,7 @@ from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, REPLICAS, C
 from hypar_opt.workload.operators.base import Activation, Operator, Statistics
 from hypar_opt.workload.operators.kernels import PassesKernels, of_elements
 from hypar_opt.workload.operators.maps import LayerMaps, Map
+from hypar_opt.workload.operators.saved import Saved, activated
 from hypar_opt.workload.operators.weightless import channel_sizes
 
 _OF_STATISTICS = FrozenDict(data=DATA_CHOICE, model=CHANNELS)
@@ -64,6 +65,9 @@ class Norm(Operator):
         passes = (6, 10) if self.norm == "batch" else (4, 7)
         launches = 2 if self.norm == "batch" else 1
         return of_elements(*passes, launches=launches, activation=self.activation is not None)
+
+    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
+        return activated(self.activation, inputs=True)
 
     @property
     def statistics(self) -> Statistics:

@@ -1,0 +1,58 @@
+"""``hypar-opt memory``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hypar_opt.cli import inputs, options, output, request
+from hypar_opt.cli.groups import ProblemOptions, SolvingOptions
+from hypar_opt.cli.options import running_option
+from hypar_opt.cli.signatures import takes_groups
+from hypar_opt.cli.simulate import MICRO_BATCHES, RECOMPUTE, SHARD
+
+EPILOG = (
+    "Examples: [bold]hypar-opt memory llama-7b --array h100-1x8 --batch 8 --optimizer adam --shard"
+    " weights[/bold]; [bold]hypar-opt memory plan.json --recompute full --picture"
+    " memory.svg[/bold]"
+)
+
+GRADIENT_BYTES = running_option(
+    metavar="BYTES", help="Bytes of a gradient. Default: 4, or those of a larger element."
+)
+
+
+@takes_groups
+def memory(
+    context: typer.Context,
+    source: options.NETWORK_OR_PLAN,
+    problem: ProblemOptions,
+    solving: SolvingOptions,
+    micro_batches: Annotated[int, MICRO_BATCHES] = 1,
+    recompute: Annotated[str, RECOMPUTE] = "none",
+    shard: Annotated[str, SHARD] = "none",
+    gradient_bytes: Annotated[int | None, GRADIENT_BYTES] = None,
+    picture: options.PICTURE = None,
+    as_json: options.JSON = False,
+) -> None:
+    from hypar_opt.studies import memory as counted
+
+    with output.outputs_checked(picture=picture):
+        # Also of a plan: no choice depends on it where memory is not limited.
+        plan, network = inputs.plan_or_network(context, source, problem.reading, "optimizer")
+        array = inputs.array_named(problem.array)
+    if plan is None:
+        typed = request.needed_array(problem, "a count of memory") if array is None else array
+        plan, array = request.solved(network, problem, solving, array=typed), None
+    held = counted.memory(
+        plan,
+        array,
+        micro_batches=micro_batches,
+        recompute=recompute,
+        shard=shard,
+        optimizer=problem.optimizer if inputs.was_typed(context, "optimizer") else None,
+        gradient_bytes=gradient_bytes,
+    )
+    output.draw(picture, lambda pictures: pictures.device_memory(held))
+    output.print_result(held, held.document, as_json=as_json)

@@ -1,0 +1,127 @@
+"""The bytes of one accelerator in a training step, by layer and by category."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.results import Displayed
+from hypar_opt.units import format_bytes
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+
+
+@dataclass(frozen=True)
+class LayerMemory:
+    """Bytes of one layer on one accelerator.
+
+    Parameters
+    ----------
+    weights, gradients, state
+        Held all the time; those of shared weights are of the first layer that uses them.
+    saved
+        From the layer's forward pass to its backward pass; a tensor that several layers save is of
+        the first.
+    moment
+        Only while the layer runs.
+    """
+
+    layer: str
+    weights: int
+    gradients: int
+    state: int
+    saved: int
+    moment: int
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Bytes that are held only while a layer runs.
+
+    Parameters
+    ----------
+    recomputed
+        Tensors that its backward pass, or its block's, computes again.
+    gathered
+        Its weights and gradient from all parts, where they are sharded.
+    logits
+        A loss's values in single precision.
+    live
+        Errors between layers; in inference feature maps.
+    """
+
+    layer: str
+    recomputed: int
+    gathered: int
+    logits: int
+    live: int
+
+    @property
+    def total(self) -> int:
+        return self.recomputed + self.gathered + self.logits + self.live
+
+
+@dataclass(frozen=True, repr=False)
+class DeviceMemory(Displayed):
+    """The memory of a plan's training step on the fullest accelerator, in bytes.
+
+    Parameters
+    ----------
+    plan
+        Ignored when results are compared.
+    layers
+        In the network's order.
+    moment
+        The largest of any layer.
+    reserve, capacity
+        Of the accelerator: what no tensor may take, and what it has; None without an array.
+    options
+        Micro-batches, recomputation and sharding, where they are not the defaults.
+    """
+
+    plan: Plan = field(compare=False)
+    layers: tuple[LayerMemory, ...]
+    moment: Moment
+    reserve: int = 0
+    capacity: int | None = None
+    options: Mapping[str, int | str] = FrozenDict()
+
+    @property
+    def categories(self) -> Mapping[str, int]:
+        """Bytes by category, which add up to ``total``."""
+        names = ("weights", "gradients", "state", "saved")
+        held = {name: sum(getattr(layer, name) for layer in self.layers) for name in names}
+        return FrozenDict(held | {"moment": self.moment.total, "reserve": self.reserve})
+
+    @property
+    def total(self) -> int:
+        """All bytes at once."""
+        return sum(self.categories.values())
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the accelerator has as many bytes; None without an array."""
+        return None if self.capacity is None else self.total <= self.capacity
+
+    def __repr__(self) -> str:
+        of = f" of {format_bytes(self.capacity)}" if self.capacity is not None else ""
+        return f"<DeviceMemory of {self.plan.network.name}: {format_bytes(self.total)}{of}>"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each layer, in bytes: the rows of a data frame."""
+        return [{**vars(layer)} for layer in self.layers]
+
+    def document(self) -> dict[str, Any]:
+        """Return the result as plain data."""
+        return {
+            "bytes": self.total,
+            "capacity": self.capacity,
+            "fits": self.fits,
+            "categories": dict(self.categories),
+            "moment": {**vars(self.moment)},
+            "layers": self.rows(),
+            **self.options,
+        }
