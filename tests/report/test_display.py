@@ -144,6 +144,7 @@ def results() -> list[Any]:
         hostile,
         own,
         ho.simulate(own),
+        ho.memory(own),
         ho.run(own),
         ho.explore(own, "H1"),
         ho.regrets(own),
