@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.alternatives import best_plans as best_plans
     from hypar_opt.studies.alternatives import regrets as regrets
     from hypar_opt.studies.batches import solve_all_batches as solve_all_batches
+    from hypar_opt.studies.calibration import calibrate as calibrate
     from hypar_opt.studies.comparison import compare as compare
     from hypar_opt.studies.comparison import geometric_means as geometric_means
     from hypar_opt.studies.exploration import explore as explore
@@ -67,6 +68,7 @@ _HOME = {
     "Workload": "workload.tensors",
     "best_plans": "studies.alternatives",
     "better_reading": "studies.advice",
+    "calibrate": "studies.calibration",
     "certify": "proofs.certificate",
     "check_certificate": "proofs.certificate",
     "compare": "studies.comparison",
@@ -105,6 +107,7 @@ __all__ = [
     "__version__",
     "best_plans",
     "better_reading",
+    "calibrate",
     "certify",
     "check_certificate",
     "compare",

@@ -26,6 +26,7 @@ SUMMARIES = {
     " failure.",
     "validate": "Calculate training steps that were measured, and compare: seconds of published"
     " runs.",
+    "calibrate": "Fit an array's constants on measured steps of one's own, and write its file.",
     "reproduce": "Compare the paper's numbers with ours; exits with status 1 if any is no longer as"
     " listed.",
     "report": "Write a self-contained HTML page about a plan and its training step.",

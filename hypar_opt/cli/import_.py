@@ -38,8 +38,8 @@ def import_(
 ) -> None:
     from hypar_opt.documents.document import validate
     from hypar_opt.documents.files import check_outputs, write_whole
+    from hypar_opt.documents.toml import toml_text
     from hypar_opt.onnx import read_model
-    from hypar_opt.onnx.toml import toml_text
     from hypar_opt.workload.network import Network
 
     check_outputs([model], output_file)

@@ -14,9 +14,9 @@ from onnx import numpy_helper
 
 import hypar_opt as ho
 from hypar_opt.documents.document import validate
+from hypar_opt.documents.toml import toml_text
 from hypar_opt.errors import InputError
 from hypar_opt.models import find_network, names
-from hypar_opt.onnx.toml import toml_text
 from hypar_opt.workload.kept import left_out
 from hypar_opt.workload.operators.base import Operator
 from tests.onnx.graph_writer import GraphWriter

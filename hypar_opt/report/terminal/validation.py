@@ -11,6 +11,7 @@ from hypar_opt.report.terminal.console import COUNT, SECONDS, Column, new_table
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
+    from hypar_opt.studies.calibration import Calibration
     from hypar_opt.studies.validation import Validation
 
 _SHOWN = 40
@@ -63,6 +64,30 @@ def validation_view(result: Validation) -> RenderableType:
         Text("\nErrors are calculated over measured seconds, less one; the mean, of absolute ones.")
     )
     return Group(*parts)
+
+
+def calibration_view(result: Calibration) -> RenderableType:
+    """Show the fitted constants, each step before and after, and the errors."""
+    steps: list[Column] = [
+        ("step", str),
+        ("measured", SECONDS),
+        ("before", SECONDS),
+        ("after", SECONDS),
+        ("error", _signed),
+    ]
+    lines = [(own.name, own.measured, own.before, own.after, own.error) for own in result]
+    constants: list[Column] = [("constant", str), ("fitted", str)]
+    errors = f"Mean error {_percent(result.mean)} of the steps that the constants are fitted on"
+    if result.held_out is None:
+        errors += "; too few steps to hold any out."
+    else:
+        errors += f"; {_percent(result.held_out)} of either half, fitted on the other."
+    return Group(
+        new_table(steps, lines),
+        Text(),
+        new_table(constants, [(key, f"{value:g}") for key, value in result.constants.items()]),
+        Text(f"\n{errors}"),
+    )
 
 
 def _percent(part: float) -> str:

@@ -11,6 +11,7 @@ _VIEWS = {
     "AllBatches": "batches.batches_view",
     "Array": "array.array_view",
     "BestPlans": "alternatives.best_view",
+    "Calibration": "validation.calibration_view",
     "Certificate": "tables.certificate_view",
     "Comparison": "tables.comparison_view",
     "DeviceMemory": "memory.memory_view",

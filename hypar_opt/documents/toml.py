@@ -1,4 +1,4 @@
-"""The text of a network file, in the few forms of TOML that it uses."""
+"""The text of a network or an array file, in the few forms of TOML that they use."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+_TABLES = ("accelerator", "topology", "energy")
+
 
 def toml_text(content: Mapping[str, Any]) -> str:
-    """Return a network file's text; parsing it returns the content.
+    """Return a file's text; parsing it returns the content.
 
-    Tables within a layer are inline, layers and blocks are arrays of tables.
+    Tables within a layer are inline, layers and blocks are arrays of tables; accelerator, topology
+    and energy of an array are tables.
     """
     lines = [
         f"{key} = {_lines(value) if key in ('not_kept', 'remarks') else _value(value)}"
         for key, value in content.items()
-        if key not in ("layer", "block")
+        if key not in ("layer", "block", *_TABLES)
     ]
-    for layer in content["layer"]:
+    for name in _TABLES:
+        if name in content:
+            lines += ["", f"[{name}]", *_entries(content[name])]
+    for layer in content.get("layer", ()):
         lines += ["", "[[layer]]", *_entries(layer)]
     for block in content.get("block", ()):
         head = {key: value for key, value in block.items() if key != "layer"}

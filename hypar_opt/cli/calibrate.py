@@ -1,0 +1,55 @@
+"""``hypar-opt calibrate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hypar_opt.cli import completion, options, output
+
+EPILOG = (
+    "Examples: [bold]hypar-opt calibrate a100-1x8 steps.toml -o ours.toml[/bold];"
+    " [bold]hypar-opt calibrate ours.toml steps.toml --fit gemm,flash[/bold]"
+)
+
+ARRAY = typer.Argument(
+    metavar="ARRAY",
+    help="Nodes of accelerators: a preset's name or a file; any number of its nodes.",
+    autocompletion=completion.arrays,
+)
+STEPS = typer.Argument(
+    metavar="STEPS.toml",
+    help="Measured steps, with the columns that docs/validation.md lists.",
+)
+OUTPUT = options.file_option("-o", "--output", help="The array file with the fitted constants.")
+FIT = typer.Option(
+    metavar="KEYS",
+    help="The constants to fit: gemm, elementwise, flash. Default: one factor on all for one step;"
+    " gemm and elementwise for more, and flash if attention is fused.",
+)
+
+
+def calibrate(
+    array: Annotated[str, ARRAY],
+    steps: Annotated[str, STEPS],
+    output_file: Annotated[Path | None, OUTPUT] = None,
+    fit: Annotated[str | None, FIT] = None,
+    as_json: options.JSON = False,
+) -> None:
+    from hypar_opt.documents.files import write_whole
+    from hypar_opt.documents.toml import toml_text
+    from hypar_opt.hardware.arrays import find_array
+    from hypar_opt.studies import calibration
+    from hypar_opt.studies.validation import read_steps
+
+    with output.outputs_checked(output_file):
+        found = find_array(array)
+        read_steps(steps)
+    with output.progress_bar("calculations") as progress:
+        keys = None if fit is None else fit.split(",")
+        result = calibration.calibrate(found, steps, fit=keys, progress=progress)
+    if output_file is not None:
+        write_whole(output_file, toml_text(result.array.description()))
+    output.print_result(result, result.document, as_json=as_json)
