@@ -171,7 +171,7 @@ def _seconds(
         works = [
             work_of(
                 *(accelerator, plan.hierarchy, plan.element_bytes, options.input_sizes),
-                longest=not arrays.is_papers(array) and not options.exact_shares,
+                longest=_longest(array, options),
             )
             for accelerator in array.groups or [array.accelerator]
         ]
@@ -199,13 +199,20 @@ def _seconds(
     }
 
 
+def _longest(array: Array, options: RunOptions) -> bool:
+    """Return whether a layer takes as long as on the accelerator with most of it."""
+    return not arrays.is_papers(array) and not options.exact_shares
+
+
 def _updates(
     plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows
 ) -> list[float]:
     """Return the seconds in which each node's weights are updated, where an array counts them."""
     if array.groups or plan.inference or options.profile is not None:
         return []
-    work = work_of(array.accelerator, plan.hierarchy, plan.element_bytes, longest=False)
+    work = work_of(
+        *(array.accelerator, plan.hierarchy, plan.element_bytes), longest=_longest(array, options)
+    )
     if not isinstance(work, KernelWork):
         return []
     states = of_rows(rows, len(workload.nodes))
