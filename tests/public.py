@@ -27,6 +27,26 @@ simulate = false
 """
 
 
+STEPS = """
+schema = "hypar-opt/measured/1"
+columns = ["id", "machine", "gpus", "layers", "hidden", "heads", "seq", "vocab", "tp", "pp", "dp",
+           "mbs", "gbs", "recompute", "sp", "zero", "attention", "precision", "seconds"]
+[[set]]
+name = "tiny"
+source = "made up"
+rows = [
+  ["one", "selene", 2, 1, 32, 2, 16, 50, 1, 1, 2, 1, 2, "none", false, 0, "flash", "bf16", 0.01],
+]
+"""
+
+
+def steps_file(folder: Path) -> Path:
+    """Write a file of one measured step."""
+    path = folder / "steps.toml"
+    path.write_text(STEPS)
+    return path
+
+
 def results(folder: Path) -> list[Any]:
     """Return what the public functions return, one of each kind."""
     options = ho.SolverOptions(parameters={"threads": "1"}, log=folder / "log")
@@ -50,6 +70,8 @@ def results(folder: Path) -> list[Any]:
         ho.compare("sfc", "hmc-htree-2", batches=16),
         ho.simulate(placed, trace=True),
         ho.memory(placed, recompute="full"),
+        ho.validate(steps_file(folder)),
+        ho.calibrate("a100-1x8", steps_file(folder)),
         RunOptions(input_sizes={"conv1": (8, 8)}),
         ho.explore(placed, "H1"),
         ho.explore(placed, "H1", objective="time", array="hmc-htree-2").grid("conv*", "fc*"),

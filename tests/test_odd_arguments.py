@@ -16,6 +16,7 @@ from hypar_opt.documents.document import preset_text
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.studies.simulation import RunArguments
 from hypar_opt.studies.sweep import sweep
+from tests.public import steps_file
 
 
 class InTwoLines:
@@ -47,6 +48,11 @@ def needed(name: str, folder: Path) -> dict[str, Any]:
     (folder / "array.toml").write_text(preset_text("hypar_opt.hardware.arrays", "hmc-htree-2"))
     (folder / "network.toml").write_text(preset_text("hypar_opt.models", "lenet-c"))
     return {
+        "layers": 1,
+        "hidden": 8,
+        "heads": 2,
+        "array": "a100-1x8",
+        "steps": steps_file(folder),
         "arrays": "hmc-htree-2",
         "certificate": ho.certify(plan()),
         "free": "H1",

@@ -10,6 +10,7 @@ from inspect import Parameter, signature
 from typing import Any
 
 from hypar_opt.checked import checked
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.workload.network import Network
 
@@ -90,7 +91,7 @@ def gpt(
         ],
         "block": [{"name": "decoder", "repeat": layers, "inputs": ["embedded"], "layer": block}],
     }
-    return Network.model_validate(described)
+    return validate(Network, described)
 
 
 _SIGNATURE = signature(gpt).parameters

@@ -13,6 +13,7 @@ import numpy as np
 
 from hypar_opt.checked import checked
 from hypar_opt.errors import HyparError, RefusedError, argument
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.results import Results
@@ -165,7 +166,7 @@ def calibrate(
             for row, *pair in zip(rows, before, after, strict=True)
         ),
         array=_calibrated(target, changed, Path(str(steps)).name, len(rows)),
-        constants=changed,
+        constants=FrozenDict(changed),
         held_out=fmean(errors) if errors else None,
     )
 
@@ -201,7 +202,7 @@ def _keys(fit: Sequence[str] | None, rows: Sequence[Row]) -> tuple[str, ...]:
                 "elementwise",
             )
         )
-    for key in fit:
+    for key in fit or [""]:
         if key not in _START:
             known = ", ".join(_START)
             raise HyparError(f"{argument('fit')} should be among {known}, got {key!r}")

@@ -15,6 +15,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.commands import SUMMARIES
 from hypar_opt.plan.plan import write_plan
+from tests.public import steps_file
 
 WIDTHS = (60, 80, 200)
 CALLS = [
@@ -32,6 +33,8 @@ CALLS = [
     "solve lenet-c --levels 8 --regret",
     "simulate lenet-c --array hmc-htree-4",
     "memory lenet-c --array hmc-htree-4",
+    "validate --file steps.toml",
+    "calibrate a100-1x8 steps.toml",
     "compare sfc --array hmc-htree-2,hmc-torus-2",
     "explore lenet-c --free H1",
     "explore sfc --free H1,H2 --array hmc-htree-16",
@@ -76,6 +79,7 @@ def test_no_line_is_wider_than_the_terminal(tmp_path: Path) -> None:
     write_plan(ho.solve("lenet-c", levels=2), tmp_path / "plan.json")
     write_plan(ho.solve("resnet-18", levels=3, batch=8), tmp_path / "graph.json")
     (tmp_path / "sweep.toml").write_text('networks = ["lenet-c"]\nlevels = [2]\n')
+    steps_file(tmp_path)
     shown = on_a_terminal(tmp_path)
     calls = re.split(r"^@(\d+) (.*)\n", shown, flags=re.M)[1:]
     assert len(calls) == 3 * len(WIDTHS) * len(CALLS)

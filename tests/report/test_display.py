@@ -25,7 +25,7 @@ from hypar_opt.results import Displayed, Results
 from hypar_opt.studies.alternatives import Alternative, BestPlans
 from hypar_opt.studies.pareto import ParetoFront
 from hypar_opt.studies.sweep import SweepResult, sweep
-from tests.public import subclasses
+from tests.public import STEPS, subclasses
 from tests.report.test_graph_reports import printed
 from tests.strategies.networks import graph_networks
 
@@ -139,6 +139,9 @@ def results() -> list[Any]:
     with TemporaryDirectory() as folder:
         spec = Path(folder, "s.toml")
         spec.write_text('networks = ["lenet-c"]\nbatches = [2, 4]\narrays = ["hmc-htree-2"]\n')
+        runs = Path(folder, "runs.toml")
+        runs.write_text(STEPS.replace('"one"', json.dumps(HOSTILE)))
+        steps, fitted = ho.validate(runs), ho.calibrate("a100-1x8", runs)
         swept = sweep(spec, spec.with_suffix(".csv"), workers=1)
     return [
         hostile,
@@ -155,6 +158,8 @@ def results() -> list[Any]:
         fronts,
         fronts[0],
         swept,
+        steps,
+        fitted,
         find_array("h100-8x8").model_copy(update={"name": HOSTILE}),
         ho.certify(plan()),
         plan(),

@@ -115,7 +115,7 @@ class Validation(Results[ValidatedStep]):
                 }
                 for step in self
             ],
-            "sets": [vars(own) for own in self.sets],
+            "sets": [dict(vars(own)) for own in self.sets],
         }
 
 
