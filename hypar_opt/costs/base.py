@@ -119,6 +119,15 @@ class CostModel(ABC):
         """
         return self
 
+    def by_levels(self, workload: Workload) -> CostModel | None:  # noqa: ARG002
+        """Return a cost that charges boundaries as this one does, level by level.
+
+        A boundary's charge at a level then depends on no choices below, in all states that
+        constraints allow. None if there is no such cost. Replicas that repeat an exchange
+        (`Workload.has_replicas`) are the caller's concern.
+        """
+        return self
+
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return which levels and nodes are charged alike.
 

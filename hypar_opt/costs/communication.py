@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hypar_opt.costs.base import CostModel, Symmetries
+from hypar_opt.costs.longest_parts import (
+    most_stretched,
+    sizes_at_ends,
+    split_sizes,
+    stretched,
+    stretches_of,
+)
 from hypar_opt.costs.reading_factors import conversions_of, reductions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
 from hypar_opt.costs.states import ByLevel, Copies, copies_of, levels_of, runs_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError, argument
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
@@ -71,6 +79,9 @@ class CommunicationCost(CostModel):
         The cost of a byte at each level, H1 first; empty for 1 at every level.
     sizes
         The parts of each level: replicas of a tensor repeat its exchanges in each part.
+    longest
+        Whether amounts are as if all parts sent and received as much as the longest, where axes
+        are divided unevenly: of states over all levels. Otherwise they are what moves.
 
     Raises
     ------
@@ -85,6 +96,7 @@ class CommunicationCost(CostModel):
     phases: tuple[Phase, ...] = TRAINING
     level_weights: tuple[int, ...] = ()
     sizes: tuple[int, ...] = ()
+    longest: bool = False
 
     def __post_init__(self) -> None:
         if self.reading not in READINGS:
@@ -155,16 +167,19 @@ class CommunicationCost(CostModel):
             replicas: Integers | int = 1
             if states and repeated.any():
                 replicas = copies_of([repeated[block, nodes] for block in states], parts)[-1].below
-            reduced.append((quarters[nodes], lacked, copies_of(lacked, parts), replicas))
+            # The level at which a tensor is reduced divides its elements, whatever their axes.
+            axes = np.where(lacks, 0, split_sizes(workload))[:, nodes]
+            uneven = stretches_of(axes, states, self.hierarchy) if self.longest else []
+            reduced.append((quarters[nodes], lacked, copies_of(lacked, parts), replicas, uneven))
 
         def charge(block: int) -> Integers:
             scales = self._scales(workload, states, block)
             moved: Integers = 0 * scales
-            others = [parts - 1 for parts in self._parts_in(states, block)]
-            reduction = scales * np.array(others).reshape(scales.shape)
-            for amounts, lacked, copies, replicas in reduced:
-                amount = reduction * amounts.astype(scales.dtype, copy=False) * replicas
-                moved = moved + amount * copies[block].above * lacked[block]
+            others = np.array([n - 1 for n in self._parts_in(states, block)]).reshape(scales.shape)
+            for amounts, lacked, copies, replicas, uneven in reduced:
+                amount = others * amounts.astype(scales.dtype, copy=False) * replicas
+                amount = amount * copies[block].above * lacked[block]
+                moved = moved + scales * stretched(amount, uneven)
             return moved
 
         return ByLevel(states, charge)
@@ -192,13 +207,26 @@ class CommunicationCost(CostModel):
             both = [(a & b)[::-1] for a, b in zip(whole[::-1], stored[::-1], strict=True)]
             kept = copies_of(both, parts[::-1])
 
+        uneven = [
+            stretches_of(sizes[:, boundaries], states, self.hierarchy)
+            for sizes, states in zip(sizes_at_ends(workload), (sources, targets), strict=True)
+            if self.longest
+        ]
+
         def charge(block: int) -> Integers:
             scales = self._scales(workload, targets, block)
             sizes = self._parts_in(targets, block)
             amounts = self._converted(workload, boundaries, sources[block], targets[block], sizes)
-            moved: Integers = scales * amounts.astype(scales.dtype, copy=False)
-            if not whole:
-                return moved
+            amounts = amounts.astype(scales.dtype, copy=False)
+            if whole:
+                amounts = amounts * repeated(block)
+            if any(uneven):
+                # The slowest sends the longest part of what is written, or receives that of what
+                # is read.
+                amounts = np.maximum(*(stretched(amounts, end) for end in uneven))
+            return scales * amounts
+
+        def repeated(block: int) -> Integers:
             copies = gathered[block].above
             if self._row.gathers_last:
                 # All-gathers come last, so during other exchanges the input is not yet whole.
@@ -206,7 +234,7 @@ class CommunicationCost(CostModel):
             if kept:
                 below = kept[-1 - block].above[::-1]
                 copies = copies * np.where(whole[block], below, kept[-1].below)
-            return moved * copies
+            return copies
 
         return ByLevel(targets, charge)
 
@@ -305,6 +333,8 @@ class CommunicationCost(CostModel):
         beyond = bool(workload.weight_users) or workload.has_replicas
         levels = max(len(self.sizes), level + 1) if beyond else level
         most = 8 * (max(self.sizes, default=2) - 1)
+        if self.longest:
+            most *= most_stretched(workload, self.hierarchy)
         return most * workload.elements * math.prod(self._parts(levels))
 
     def _scales(self, workload: Workload, states: States, block: int) -> Integers:
@@ -317,6 +347,11 @@ class CommunicationCost(CostModel):
         largest = max(charges) * self._amounts(workload, first + len(charges) - 1)
         axes = [1] * (states[block].ndim - 1)
         return np.array(charges, exact_dtype(largest)).reshape(-1, *axes)
+
+    @cached_property
+    def hierarchy(self) -> Hierarchy:
+        """The parts of all levels."""
+        return Hierarchy(self.sizes)
 
     def _parts(self, levels: int) -> tuple[int, ...]:
         """Return the parts of each of the topmost levels: two for levels beyond `sizes`."""

@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.costs.longest_parts import (
+    most_stretched,
+    split_sizes,
+    stretched,
+    stretches_of,
+)
 from hypar_opt.costs.physical import rounded_half_even
 from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
@@ -248,7 +254,7 @@ class Work:
         )
         loading: Fraction = self.element_bytes * words / self._dram_bandwidth
         computing = self._computing_bound(workload)
-        return (loading + computing) * self._remainders_bound(workload)
+        return (loading + computing) * self._stretched_bound(workload)
 
     def _words(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return the words of each tensor of nodes, in all accelerators together."""
@@ -284,16 +290,13 @@ class Work:
             Whether a choice splits none of them, so that each part has all.
         """
         amounts: Integers = sizes[nodes] * copies(lacks, nodes, states, self.hierarchy)
-        for choice, axis in enumerate(workload.split_sizes if self.longest else ()):
-            split = ~lacks[choice] & (axis > 0)
-            if (axis[split] % self.hierarchy.accelerators == 0).all():
-                continue  # no level leaves a remainder
-            here = np.zeros_like(lacks)
-            here[choice] = split
-            parts = copies(here, nodes, states, self.hierarchy)
-            own = np.where(split, axis, 1).astype(amounts.dtype)[nodes]
-            amounts = amounts // own * (-(-own // parts) * parts)
+        if self.longest:
+            split = np.where(lacks, 0, split_sizes(workload))[:, nodes]
+            amounts = stretched(amounts, stretches_of(split, states, self.hierarchy))
         return amounts
+
+    def _stretched_bound(self, workload: Workload) -> int:
+        return most_stretched(workload, self.hierarchy) if self.longest else 1
 
     def _computing_bound(self, workload: Workload) -> Fraction:
         macs = _macs(workload, self.accelerator, tuple(sorted(self.input_sizes.items())))
@@ -303,17 +306,6 @@ class Work:
         counts = zip(macs.tolist(), times, rates, strict=True)
         seconds = (count * all_do / rate for count, all_do, rate in counts)
         return sum(seconds, Fraction()) / self.hierarchy.accelerators
-
-    def _remainders_bound(self, workload: Workload) -> int:
-        """Return how many times as long as the mean part of a layer the longest may be."""
-        if not self.longest:
-            return 1
-        accelerators = self.hierarchy.accelerators
-        longer = [
-            math.prod(1 + Fraction(accelerators - 1, int(size)) for size in column if size)
-            for column in workload.split_sizes.T
-        ]
-        return min(accelerators, math.ceil(max(longer)))
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ import numpy as np
 
 from hypar_opt.costs.compute import NO_SIZES, Work
 from hypar_opt.costs.physical import rounded_half_even
-from hypar_opt.costs.states import added_up
+from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.hardware.accelerator import OPERATIONS_PER_MAC, exactly
 from hypar_opt.sharding.passes import Phase
@@ -122,7 +122,7 @@ class KernelWork(Work):
         )
         launches = sum(max(own.launches.tolist(), default=0) for own in passes)
         launching = launches * len(workload.nodes) * (self.accelerator.launch or 0)
-        seconds: Fraction = (loading + computing) * self._remainders_bound(workload) + launching
+        seconds: Fraction = (loading + computing) * self._stretched_bound(workload) + launching
         return seconds
 
     def _charge(
@@ -167,8 +167,9 @@ class KernelWork(Work):
         dtype = exact_dtype(workload.elements * self.hierarchy.accelerators)
         stored = np.array(workload.stored, dtype)
         lacks = workload.layouts.weight < FIRST_SPLIT
-        copied = np.zeros_like(lacks) if shared_out else lacks
-        words = self._amounts(workload, stored, copied, nodes, states)
+        words = self._amounts(workload, stored, lacks, nodes, states)
+        if shared_out:
+            words = words // copies(lacks, nodes, states, self.hierarchy)
         each = (self.accelerator.update or Fraction()) * per_second / self._dram_bandwidth
         return rounded_half_even(words, each)
 

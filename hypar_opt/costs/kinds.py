@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from hypar_opt.costs.longest_parts import sizes_at_ends
+
 if TYPE_CHECKING:
     from hypar_opt.costs.states import Indices
     from hypar_opt.workload.tensors import Workload
@@ -38,6 +40,8 @@ def kinds_of_boundaries(workload: Workload) -> Kinds:
             np.where(workload.is_weight_boundary, sources, -1),
             layouts.output[:, sources],
             layouts.inputs[workload.operand, :, targets].T,
+            # Heads, say, of which a tensor has fewer than channels.
+            *sizes_at_ends(workload),
         ]
     )
     return numbered(column.tobytes() for column in np.ascontiguousarray(columns.T))

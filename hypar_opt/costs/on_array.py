@@ -46,8 +46,8 @@ class ArrayCost(CostModel):
     largest
         An upper bound on any sum of charges.
     crossing
-        Whether a ring's charge is divided among the levels that it joins, by the bytes that cross
-        each; else it stands at the topmost.
+        Whether a charge that depends on several levels stands at those that are crossed: a ring's
+        is divided by the bytes that cross each; else it stands at the topmost.
 
     Source: docs/simulator.md.
     """
@@ -73,7 +73,7 @@ class ArrayCost(CostModel):
 
     @cached_property
     def by_crossing(self) -> Self:
-        return replace(self, crossing=True) if self.rings is not None else self
+        return replace(self, crossing=True)
 
     @property
     def unit(self) -> str:

@@ -75,7 +75,8 @@ def rows_with_shared(
         return rows
     if tensors is None:
         few = len(workload.choices) ** len(rows) <= MAX_STATES
-        if few and (workload.has_replicas or (rule and not rule.hierarchy.uniform)):
+        joined = workload.has_replicas or cost.by_levels(workload) is None
+        if few and (joined or (rule and not rule.hierarchy.uniform)):
             tensors = _over_all_levels(workload, cost, rows, rule=rule)
         elif rule and rule.hierarchy.uniform and not workload.has_replicas:
             tensors = _allowed_tensors(workload, cost, rows, rule)

@@ -156,7 +156,8 @@ def classed(
     node = nodes_by_state(cost, workload, nodes, len(made), deadline)
     order: Indices = in_mixed_radix(states, len(workload.choices))
     node = node[:, order]
-    pairs = PairsOfStates(cost, workload, made, boundaries, node.max(axis=1)[node_kinds])
+    by_levels = cost.by_levels(workload) or cost
+    pairs = PairsOfStates(by_levels, workload, made, boundaries, node.max(axis=1)[node_kinds])
     groups = tuple(alike.groups)
     own = StateClasses(groups, made, len(workload.choices))
     least, highest = pairs.least(own, deadline)

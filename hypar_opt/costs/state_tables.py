@@ -141,10 +141,15 @@ def factored(
     """
     choices = len(workload.choices)
     check_states(len(workload.nodes), choices, levels)
-    if workload.has_replicas or on_both_sides(workload.choices) != workload.choices:
+    by_levels = cost.by_levels(workload)
+    if (
+        by_levels is None
+        or workload.has_replicas
+        or on_both_sides(workload.choices) != workload.choices
+    ):
         return None
     pairs: list[Integers] = []
-    for level, row in enumerate(_edges(cost, workload, levels)):
+    for level, row in enumerate(_edges(by_levels, workload, levels)):
         deadline.check()
         # An axis for each level of the source, and then of the target; of size 1 if left out.
         row = row.reshape(*[1] * (2 * levels + 1 - row.ndim), *row.shape)

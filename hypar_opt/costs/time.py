@@ -16,6 +16,7 @@ from hypar_opt.costs.buckets import LatencyShares, buckets_of
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.joined_levels import by_stage, joined, messages_of
 from hypar_opt.costs.kernels import work_of
+from hypar_opt.costs.longest_parts import sizes_at_ends, split_sizes, uneven_boundaries
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.states import levels_of, of_rows, shape_of
@@ -23,6 +24,8 @@ from hypar_opt.sharding.passes import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.buckets import Share
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.hierarchy import SplitRule
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 
@@ -57,6 +61,11 @@ class TimeCost(ArrayCost):
         What each node is charged of its bucket's latencies; None if each has its own. A bucket has
         one all-reduce for each set of levels that its nodes reduce over, so that no plan is charged
         more than it takes, and one as much if all nodes of a bucket reduce over the same levels.
+    longest
+        Whether an exchange takes as long as that of the longest part, where an axis is not divided
+        evenly. Only all levels say how long that is: by then more is charged, with the last.
+    rule
+        How constraints let levels split an axis; None for any way.
 
     Source: docs/simulator.md.
     """
@@ -65,6 +74,8 @@ class TimeCost(ArrayCost):
     work: Work | None
     bucket_elements: int = 1
     latencies: LatencyShares | None = None
+    longest: bool = False
+    rule: SplitRule | None = None
 
     BASE = "seconds"
 
@@ -89,6 +100,8 @@ class TimeCost(ArrayCost):
                 longest=problem.times_longest_part,
             ),
             bucket_elements=array.bucket_elements(problem.element_bytes),
+            longest=problem.times_longest_part,
+            rule=problem.split_rule,
         )
         return cost.in_buckets(workload).in_parts(None, workload)
 
@@ -149,6 +162,58 @@ class TimeCost(ArrayCost):
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each layer's charges: its reductions and, at the last level, its compute."""
+        levels = levels_of(states)
+        rows = self._reductions(workload, nodes, states)
+        sizes = split_sizes(workload)[:, nodes]
+        if self._differ(levels, sizes):
+            rows = self._added(rows, self._of_longest._reductions(workload, nodes, states))
+        # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
+        if self.work is not None and self._are_all(levels):
+            phases = self.communication.phases
+            work = self.work.charges(workload, nodes, states, self.per_unit, phases)
+            rows[-1] = rows[-1] + work.astype(rows[-1].dtype)
+        return rows
+
+    def edge(
+        self, workload: Workload, boundaries: Indices, sources: States, targets: States
+    ) -> list[Integers]:
+        rows = super().edge(workload, boundaries, sources, targets)
+        if self._differ(len(rows), *(end[:, boundaries] for end in sizes_at_ends(workload))):
+            longest = self._of_longest.edge(workload, boundaries, sources, targets)
+            rows = self._added(rows, longest)
+        return rows
+
+    def by_levels(self, workload: Workload) -> TimeCost | None:
+        if not self.longest:
+            return self
+        if uneven_boundaries(workload, self.communication.hierarchy, self.rule):
+            return None
+        return replace(self, longest=False)
+
+    def _are_all(self, levels: int) -> bool:
+        return levels == len(self.communication.sizes) > 0
+
+    def _differ(self, levels: int, *sizes: NDArray[np.int64]) -> bool:
+        """Return whether parts of axes may differ in states of so many levels."""
+        if not (self.longest and self._are_all(levels)):
+            return False
+        accelerators = self.communication.hierarchy.accelerators
+        return any((own % accelerators).any() for own in sizes)
+
+    @cached_property
+    def _of_longest(self) -> TimeCost:
+        """The same exchanges, as if all parts were like the longest."""
+        communication = replace(self.communication, longest=True)
+        return replace(self, communication=communication, longest=False)
+
+    def _added(self, rows: list[Integers], longest: Sequence[Integers]) -> list[Integers]:
+        """Return charges of exchanges with what those of the longest parts take in addition."""
+        if self.crossing:
+            return [*longest]
+        return [*rows[:-1], sum(longest, np.zeros_like(rows[-1])) - sum(rows[:-1])]
+
+    def _reductions(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
+        """Return the charges of each layer's reductions."""
         levels, shape = levels_of(states), shape_of(nodes, states)
         rows = self.uncharged(levels)
         for phase in self.communication.phases:
@@ -163,11 +228,6 @@ class TimeCost(ArrayCost):
                 steps = np.broadcast_to(messages, shape)
                 charged = self._around_rings(self.rings, moved, steps, share)
             rows = [row + charge for row, charge in zip(rows, charged, strict=True)]
-        # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
-        if self.work is not None and levels == self.work.hierarchy.levels > 0:
-            phases = self.communication.phases
-            work = self.work.charges(workload, nodes, states, self.per_unit, phases)
-            rows[-1] = rows[-1] + work.astype(rows[-1].dtype)
         return rows
 
     def _between_pairs(
@@ -258,9 +318,10 @@ class TimeCost(ArrayCost):
             rounds = 2 * math.prod(self.communication.sizes)
         messages = len(self.communication.phases) * (len(workload.nodes) + len(workload.boundaries))
         seconds = rounds * messages * latency
+        communication = (self._of_longest if self.longest else self).communication
         for level in levels:
             level_bytes = Fraction(
-                self.communication.upper_bound(workload, level), self.communication.resolution
+                communication.upper_bound(workload, level), self.communication.resolution
             )
             seconds += level_bytes * slowest
         if self.work is not None:

@@ -150,7 +150,7 @@ def _sums(workload: Workload, cost: CostModel, full: Sequence[Rows]) -> list[lis
     sources, targets = ([states[:, :, ends]] for ends in workload.ends.T)
     every_node = np.arange(len(workload.nodes))[None]
     nodes = cost.by_crossing.node(workload, every_node, [states])
-    edges = cost.edge(workload, boundaries[None], sources, targets)
+    edges = cost.by_crossing.edge(workload, boundaries[None], sources, targets)
     return _summed(nodes, edges, (len(full), len(workload.nodes), len(boundaries)))
 
 

@@ -84,8 +84,9 @@ def _in_lockstep(task: Task, interconnect: Interconnect) -> float:
     if isinstance(task, ComputeTask):
         return task.seconds
     link = interconnect.link(task.rounds)
-    if task.of_groups is None:
-        return float(link.latency) + task.bytes * float(link.seconds_per_byte)
+    sent = task.sent or (task.bytes,)
+    if len(sent) == 1:
+        return float(link.latency) + sent[0] * float(link.seconds_per_byte)
     # Between pairs: both groups at once, H1 in both directions.
     half = interconnect.accelerators // 2
     paces = [
@@ -94,7 +95,7 @@ def _in_lockstep(task: Task, interconnect: Interconnect) -> float:
     ]
     return max(
         float(link.latency) + moved * float(pace.seconds_per_byte)
-        for moved, pace in zip(task.of_groups, paces, strict=True)
+        for moved, pace in zip(sent, paces, strict=True)
     )
 
 

@@ -36,14 +36,15 @@ class LevelBytes(NamedTuple):
         From 0 for H1.
     bytes
         Received by all accelerators together.
-    of_groups
-        Sent by the accelerators of each of two groups, as if all sent as much; none where all do.
+    sent
+        As if all accelerators sent as much as the longest part does, or as those of each of two
+        groups; none where all send as much.
     """
 
     step: StepKind | None
     level: int
     bytes: Fraction
-    of_groups: tuple[Fraction, ...] = ()
+    sent: tuple[Fraction, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,16 @@ def of_program(program: Program, phases: Sequence[Phase], element_bytes: int) ->
     return StepExchanges(reductions, conversions)
 
 
+_HALVES = MappingProxyType(
+    {Phase.FORWARD: StepKind.REDUCE_SCATTER, Phase.BACKWARD: StepKind.ALL_GATHER}
+)
+"""The halves of an all-reduce of partial sums, which a run has in two passes."""
+
+
 def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> StepExchanges:
     """Return the exchanges that the cost tables charge a plan; partial sums are all-reduced.
+
+    Under the reading ``executed`` they are reduce-scattered and, in another pass, gathered.
 
     Parameters
     ----------
@@ -94,11 +103,8 @@ def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> StepEx
         The column of every node's choice, H1 first.
     """
     in_passes = {phase: [cost.of(phase)] for phase in cost.phases}
-    return _charged(workload, rows, in_passes, cost.resolution)
-
-
-_HALVES = {Phase.FORWARD: StepKind.REDUCE_SCATTER, Phase.BACKWARD: StepKind.ALL_GATHER}
-"""The halves of an all-reduce of partial sums, which a run has in two passes."""
+    halves = _HALVES if cost.reading == "executed" else MappingProxyType({})
+    return _charged(workload, rows, in_passes, cost.resolution, halves)
 
 
 def of_groups(workload: Workload, cost: CommunicationCost, rows: Rows, parts: int) -> StepExchanges:
@@ -120,12 +126,32 @@ def of_groups(workload: Workload, cost: CommunicationCost, rows: Rows, parts: in
     return _charged(workload, rows, sides, cost.resolution, _HALVES)
 
 
+def of_longest(exchanges: StepExchanges, longest: StepExchanges) -> StepExchanges:
+    """Return exchanges in which the longest part of each tensor is sent, as `of_tables` has it."""
+
+    def sent(steps: Sequence[LevelBytes], of_tensor: Sequence[LevelBytes]) -> list[LevelBytes]:
+        bytes_of = {step.level: step.bytes for step in of_tensor}
+        most = [bytes_of[step.level] for step in steps]
+        return [
+            step._replace(sent=(longest,) if longest != step.bytes else ())
+            for step, longest in zip(steps, most, strict=True)
+        ]
+
+    return StepExchanges(
+        {key: sent(steps, longest.reductions[key]) for key, steps in exchanges.reductions.items()},
+        {
+            key: sent(steps, longest.conversions[key])
+            for key, steps in exchanges.conversions.items()
+        },
+    )
+
+
 def _charged(
     workload: Workload,
     rows: Rows,
     sides: Mapping[Phase, Sequence[CommunicationCost]],
     resolution: int,
-    halves: Mapping[Phase, StepKind] = MappingProxyType({}),
+    halves: Mapping[Phase, StepKind],
 ) -> StepExchanges:
     """Return the exchanges that cost models charge a plan.
 

@@ -98,7 +98,7 @@ class FlowNetwork:
         self._change_due = False
         self._next_end: Event | None = None
 
-    def send(self, route: int, bytes: float, message: int, label: int) -> None:  # noqa: A002
+    def send(self, route: int, sent: float, message: int, label: int, moved: float) -> None:
         """Start a message at this instant.
 
         Parameters
@@ -107,9 +107,11 @@ class FlowNetwork:
             Passed to ``delivered`` when it arrives.
         label
             Its name in ``segments``.
+        sent, moved
+            The bytes that take their time, and those that count as moved.
         """
-        self._starting.append((route, bytes, message, label))
-        self._sent[route] += bytes
+        self._starting.append((route, sent, message, label))
+        self._sent[route] += moved
         if not self._change_due:
             self._schedule_change()
 

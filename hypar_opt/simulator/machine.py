@@ -199,7 +199,7 @@ class Machine:
                 idle.succeed()
 
     def _send(
-        self, stream: int, task: int, lanes: Sequence[tuple[TrafficPattern, BytesSent]]
+        self, stream: int, task: int, lanes: Sequence[tuple[TrafficPattern, BytesSent, float]]
     ) -> Event:
         """Send a round's messages; return the event of their delivery and of those expected."""
         self._round[stream] = now = self._round[stream] + 1
@@ -210,11 +210,11 @@ class Machine:
         if not stream % self.accelerators:
             self._begun = stream
         message = stream
-        for pattern, bytes_sent in lanes:
+        for pattern, bytes_sent, moved in lanes:
             if isinstance(bytes_sent, list):
-                bytes_sent = bytes_sent[stream % self.accelerators]
+                bytes_sent = moved = bytes_sent[stream % self.accelerators]
             self._receiver[message] = pattern.receivers[stream]
-            self.network.send(pattern.routes[stream], bytes_sent, message, task)
+            self.network.send(pattern.routes[stream], bytes_sent, message, task, moved)
             message += self._streams
         return self._wakeups[stream]
 

@@ -50,8 +50,8 @@ class RunOptions(Frozen):
         ``weights``, too (ZeRO-3, FSDP: all-gathered before a layer's forward and backward passes).
 
     exact_shares
-        Whether a layer takes as long as its mean part where an axis is not divided evenly, as
-        where a plan stands for a split of tokens; else as its longest.
+        Whether a layer or an exchange takes as long as its mean part where an axis is not divided
+        evenly, as where a plan stands for a split of tokens; else as its longest.
 
     Raises
     ------

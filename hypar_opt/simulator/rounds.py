@@ -36,9 +36,13 @@ class TrafficPattern:
 
 
 class RepeatedRound(NamedTuple):
-    """Messages sent at once, of some patterns and so many bytes each, and how often in a row."""
+    """Messages sent at once, of some patterns and so many bytes each, and how often in a row.
 
-    lanes: Sequence[tuple[TrafficPattern, BytesSent]]
+    Last come the bytes that count as moved: of uneven parts fewer than the longest one's, which all
+    send.
+    """
+
+    lanes: Sequence[tuple[TrafficPattern, BytesSent, float]]
     times: int
 
 
@@ -78,7 +82,15 @@ def in_rounds(
             continue
         rounds = [
             RepeatedRound(
-                [(of(x.pattern), message_bytes(task, x, routes.interconnect)) for x in lanes], times
+                [
+                    (
+                        of(lane.pattern),
+                        message_bytes(task, lane, routes.interconnect),
+                        _of_lane(task.bytes, lane, routes.interconnect),
+                    )
+                    for lane in lanes
+                ],
+                times,
             )
             for lanes, times in task.rounds
         ]
@@ -109,11 +121,15 @@ def by_level(
 def message_bytes(exchange: ExchangeTask, lane: Lane, interconnect: Interconnect) -> BytesSent:
     """Return the bytes of one message; an exchange's are of all accelerators and rounds.
 
-    Those of two groups are as each accelerator sends them.
+    Those of two groups are as each accelerator sends them; of uneven parts all send the longest.
     """
+    sent = [_of_lane(amount, lane, interconnect) for amount in exchange.sent or (exchange.bytes,)]
+    if len(sent) == 1:
+        return sent[0]
+    return [own for own in sent for _ in range(interconnect.accelerators // 2)]
+
+
+def _of_lane(amount: float, lane: Lane, interconnect: Interconnect) -> float:
+    """Return the bytes of one message of a lane, of an exchange's."""
     numerator, denominator = lane.share.as_integer_ratio()
-    count = interconnect.accelerators
-    if exchange.of_groups is None:
-        return exchange.bytes * numerator / (count * denominator)
-    sent = [amount * numerator / (count * denominator) for amount in exchange.of_groups]
-    return [sent[0]] * (count // 2) + [sent[1]] * (count // 2)
+    return amount * numerator / (interconnect.accelerators * denominator)

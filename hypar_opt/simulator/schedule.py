@@ -177,7 +177,7 @@ class Schedule:
             bytes=float(share * sum(step.bytes for step in steps)),
             rounds=between.rounds(levels, times),
             step=steps[0].step,
-            of_groups=_of_groups(steps, share),
+            sent=tuple(float(share * amount) for amount in _sent(steps)),
         )
 
     @cached_property
@@ -199,12 +199,12 @@ class Schedule:
         return {source: (number, node) for node in shared for number, source in self.inputs[node]}
 
 
-def _of_groups(steps: Sequence[LevelBytes], share: Fraction) -> OfGroups | None:
-    """Return the share of the bytes of some levels' steps that either group sends, if any."""
-    if not steps[0].of_groups:
-        return None
-    first, second = (sum(step.of_groups[group] for step in steps) for group in range(2))
-    return float(share * first), float(share * second)
+def _sent(steps: Sequence[LevelBytes]) -> tuple[Fraction, ...]:
+    """Return the sum of what is sent of some steps; none where all accelerators send as much."""
+    if not any(step.sent for step in steps):
+        return ()
+    each = zip(*(step.sent or (step.bytes,) for step in steps), strict=True)
+    return tuple(sum(amounts, Fraction()) for amounts in each)
 
 
 def _added(steps: Sequence[Sequence[LevelBytes]]) -> list[LevelBytes]:
@@ -212,7 +212,7 @@ def _added(steps: Sequence[Sequence[LevelBytes]]) -> list[LevelBytes]:
     return [
         at_level[0]._replace(
             bytes=sum((step.bytes for step in at_level), Fraction()),
-            of_groups=tuple(map(sum, zip(*(step.of_groups for step in at_level), strict=True))),
+            sent=_sent(at_level),
         )
         for at_level in zip(*steps, strict=True)
     ]

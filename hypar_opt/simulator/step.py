@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,13 @@ from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
-from hypar_opt.simulator.exchanges import StepExchanges, of_groups, of_program, of_tables
+from hypar_opt.simulator.exchanges import (
+    StepExchanges,
+    of_groups,
+    of_longest,
+    of_program,
+    of_tables,
+)
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
 
@@ -59,7 +66,7 @@ def program(
     check_groups(plan, array, options)
     schedule = Schedule(
         workload,
-        _exchanges(plan, workload, array, rows),
+        _exchanges(plan, workload, array, options, rows),
         _seconds(plan, workload, array, options, rows),
         pairs,
         Rings.of(array, placement, collective) or pairs,
@@ -136,17 +143,24 @@ def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
         )
 
 
-def _exchanges(plan: Plan, workload: Workload, array: Array, rows: Rows) -> StepExchanges:
+def _exchanges(
+    plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows
+) -> StepExchanges:
     """Return a step's exchanges: those that its program runs, or that its reading charges."""
     # The simulator moves unweighted bytes: a level's weight belongs to the search's objective.
     unweighted = plan.problem.model_copy(update={"level_weights": ()})
     if array.groups:
         equal_parts = CommunicationCost.of_problem(unweighted)
         return of_groups(workload, equal_parts, rows, parts_of_share(plan.share))
+    cost = CommunicationCost.from_problem(unweighted, workload)
     if plan.cost.reading == "executed":
         ran = Program(workload, rows, plan.hierarchy)
-        return of_program(ran, phases_of(plan), plan.element_bytes)
-    return of_tables(workload, CommunicationCost.from_problem(unweighted, workload), rows)
+        exchanges = of_program(ran, phases_of(plan), plan.element_bytes)
+    else:
+        exchanges = of_tables(workload, cost, rows)
+    if not _longest(array, options):
+        return exchanges
+    return of_longest(exchanges, of_tables(workload, replace(cost, longest=True), rows))
 
 
 def phases_of(plan: Plan) -> tuple[Phase, ...]:
@@ -200,7 +214,7 @@ def _seconds(
 
 
 def _longest(array: Array, options: RunOptions) -> bool:
-    """Return whether a layer takes as long as on the accelerator with most of it."""
+    """Return whether layers and exchanges take as long as those of the longest part."""
     return not arrays.is_papers(array) and not options.exact_shares
 
 

@@ -112,10 +112,16 @@ class ExchangeTask:
     stream: int = FOREGROUND
     after: Dependencies | None = None
     step: StepKind | None = None
-    of_groups: OfGroups | None = None
-    """The bytes that the accelerators of each of two groups send, if all sent as much as these."""
+    sent: tuple[float, ...] = ()
+    """The bytes if all sent as much as the longest part does, or as the accelerators of each of two
+    groups; empty where all send as much."""
     once: bool = False
     """Whether only the last micro-batch of a step has it."""
+
+    @property
+    def of_groups(self) -> bool:
+        """Whether the accelerators of two groups send different amounts."""
+        return len(self.sent) > 1
 
     @property
     def name(self) -> str:

@@ -25,7 +25,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.units import PREFIXES
-from hypar_opt.workload.parallelism import PAPERS_CHOICES
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.hardware.cubes import cubes
 from tests.strategies.arrays import stages_by_hand
@@ -62,9 +62,16 @@ def by_hand(plan: ho.Plan) -> tuple[Fraction, Fraction, int]:
             table = level_table(cost, workload(plan), above)
             for layer, choice in enumerate(row):
                 amount = table.in_units(int(table.node[layer, choice]))
+                # It reduces the tensor that the other choices split.
+                others = {"data", "model", "output"} - {plan.choices[choice]}
+                amount = of_longest(plan, amount, layer, others)
                 moved.setdefault((layer, choice), []).append((bit, amount))
             for edge, (source, target) in enumerate(table.ends):
                 amount = table.in_units(int(table.edge[edge, row[source], row[target]]))
+                amount = max(
+                    of_longest(plan, amount, source, {"data", "output"}),
+                    of_longest(plan, amount, target, {"data", "model"}),
+                )
                 moved[edge, 0, bit] = [(bit, amount)]
             above.append(row)
         for key, parts in moved.items():
@@ -76,6 +83,17 @@ def by_hand(plan: ho.Plan) -> tuple[Fraction, Fraction, int]:
     work = len(phases) * sum(work_by_hand(plan), Fraction()) + updates_by_hand(plan)
     # A pass by kernels is rounded by itself, its launches and each update, too.
     return exchanges, work, count + (1 if array.accelerator.gemm is None else 7) * len(plan.layers)
+
+
+def of_longest(plan: ho.Plan, amount: Fraction, layer: int, splits: set[str]) -> Fraction:
+    """Bytes as if all parts of a tensor were like the longest, in whole quarters of elements."""
+    quarters = amount * 4 / plan.element_bytes
+    sizes = workload(plan).layers[layer].sizes
+    for word, axis, count in zip(CHOICES, "bio", counts(plan)[layer], strict=True):
+        if word in splits:
+            padded = -(-sizes[axis] // 2**count) * 2**count
+            quarters = Fraction(-(-quarters * padded // sizes[axis]))
+    return quarters * plan.element_bytes / 4
 
 
 def seconds_by_hand(

@@ -45,7 +45,7 @@ def sent(interconnect: Interconnect, messages: Sequence[Message]) -> Sent:
     def send(message: int) -> Any:
         start, source, target, size = messages[message]
         yield env.timeout(start)
-        network.send(routes.number(source, target), size, message, message)
+        network.send(routes.number(source, target), size, message, message, size)
 
     for message in range(len(messages)):
         env.process(send(message))

@@ -16,7 +16,13 @@ import numpy as np
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.exchanges import EdgeConversion, Reduced, exchanges_of
-from hypar_opt.proofs.reference.nodes import PlanNode, State
+from hypar_opt.proofs.reference.nodes import (
+    LongestParts,
+    PlanNode,
+    State,
+    longest_parts,
+    of_longest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +76,8 @@ class ExchangeCharges(ABC):
         self._first_alike = [kinds.setdefault(kind, n) for n, kind in enumerate(nodes)]
         self._node_charge, self._edge_charge = cache(self._charge_node), cache(self._charge_edge)
         self._pairs, self._whole = cache(self._charge_pairs), cache(self._find_whole)
+        sizes = self.hierarchy.sizes
+        self._moved = cache(lambda conversion, level: conversion.moved(sizes[level]))
 
     def node(self, node: int, state: State) -> int:
         return self._node_charge(self._first_alike[node], state)
@@ -84,12 +92,50 @@ class ExchangeCharges(ABC):
         return self._edge_charge(self.exchanges.conversions[edge], tuple(sources), tuple(targets))
 
     def _charge_node(self, node: int, state: State) -> int:
-        reduced = self.exchanges.reduced(node, state)
+        reduced = self.exchanges.reduced(node, state, longest=self._counts_longest(state))
         return self._reduced(reduced) + self._local(self.exchanges.graph.nodes[node], state)
 
     def _charge_edge(
         self, conversion: EdgeConversion, sources: tuple[State, ...], targets: tuple[State, ...]
     ) -> Integers:
+        own, other = (
+            self._by_longest(axes, states)
+            for axes, states in zip(conversion.axes, (sources, targets), strict=True)
+        )
+        charged: Integers = np.zeros((len(sources), len(targets)), object)
+        for written, rows in own.items():
+            for read, columns in other.items():
+                alike = tuple(sources[n] for n in rows), tuple(targets[n] for n in columns)
+                charges = self._charge_alike(conversion, *alike, (written, read))
+                if charges.shape == charged.shape:
+                    return charges
+                charged[np.ix_(rows, columns)] = charges
+        return charged
+
+    def _by_longest(
+        self, axes: Sequence[int], states: Sequence[State]
+    ) -> dict[LongestParts, list[int]]:
+        """Return the numbers of states by the axes that they divide unevenly, where that counts."""
+        numbers: dict[LongestParts, list[int]] = {}
+        for number, state in enumerate(states):
+            uneven: LongestParts = ()
+            if self._counts_longest(state):
+                uneven = longest_parts(axes, state, self.hierarchy)
+            numbers.setdefault(uneven, []).append(number)
+        return numbers
+
+    def _counts_longest(self, state: State) -> bool:  # noqa: ARG002
+        """Return whether an exchange is charged as if all parts were as long as the longest."""
+        return False
+
+    def _charge_alike(
+        self,
+        conversion: EdgeConversion,
+        sources: tuple[State, ...],
+        targets: tuple[State, ...],
+        uneven: tuple[LongestParts, LongestParts],
+    ) -> Integers:
+        """Return what pairs of states are charged that divide the same axes unevenly."""
         written, source, stored = self._whole(conversion.written, sources)
         read, target, wanted = self._whole(conversion.read, targets)
         copies = conversion.copies(stored, wanted, self.hierarchy)
@@ -98,7 +144,7 @@ class ExchangeCharges(ABC):
         levels, choices = len(copies), len(self.plan.choices)
         charges: Integers = np.array(
             [
-                [self._pairs(conversion, level, number) for number in numbers.tolist()]
+                [self._pairs(conversion, level, number, uneven) for number in numbers.tolist()]
                 for level in range(levels)
             ],
             object,
@@ -128,13 +174,23 @@ class ExchangeCharges(ABC):
         distinct, which = np.unique(whole, axis=1, return_inverse=True)
         return choices, which.reshape(-1), distinct
 
-    def _charge_pairs(self, conversion: EdgeConversion, level: int, copies: int) -> list[list[int]]:
-        """Return what pairs of choices are charged at a level for so many copies of a tensor."""
-        moved = conversion.moved(self.hierarchy.sizes[level])
-        return [
-            [self._converted(level, [copies * amount for amount in passes]) for passes in row]
-            for row in moved
-        ]
+    def _charge_pairs(
+        self,
+        conversion: EdgeConversion,
+        level: int,
+        copies: int,
+        uneven: tuple[LongestParts, LongestParts],
+    ) -> list[list[int]]:
+        """Return what pairs of choices are charged at a level for so many copies of a tensor.
+
+        The slowest sends the longest part of what is written, or receives that of what is read.
+        """
+
+        def charge(passes: Sequence[int]) -> int:
+            amounts = [max(of_longest(copies * n, end) for end in uneven) for n in passes]
+            return self._converted(level, amounts)
+
+        return [[charge(passes) for passes in row] for row in self._moved(conversion, level)]
 
     @abstractmethod
     def _reduced(self, reduced: Sequence[Reduced]) -> int:

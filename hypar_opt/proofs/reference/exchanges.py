@@ -21,7 +21,15 @@ import numpy as np
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.buckets import Share, shares_of_latency
-from hypar_opt.proofs.reference.nodes import PlanEdge, PlanGraph, PlanNode, State, nodes_of
+from hypar_opt.proofs.reference.nodes import (
+    PlanEdge,
+    PlanGraph,
+    PlanNode,
+    State,
+    longest_parts,
+    nodes_of,
+    of_longest,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -123,6 +131,9 @@ class EdgeConversion:
     written, read
         The layout of each choice of the source and of the target: ``batch``, ``channel``,
         ``shuffled``, ``whole``, ``partial`` or ``none``.
+    axes
+        The sizes of the tensor's axes that the choices of the source split, and those of the
+        target; 0 of a choice that splits none of them.
     passes
         Those in which it moves.
     """
@@ -131,6 +142,7 @@ class EdgeConversion:
     tensor: PlanEdge
     written: tuple[str, ...]
     read: tuple[str, ...]
+    axes: tuple[tuple[int, ...], tuple[int, ...]]
     passes: tuple[Pass, ...]
 
     def moved(self, parts: int) -> list[list[list[int]]]:
@@ -192,12 +204,21 @@ class Exchanges:
     reductions: tuple[tuple[Reduction, ...], ...]
     conversions: tuple[EdgeConversion, ...]
 
-    def reduced(self, node: int, state: State) -> list[Reduced]:
-        """Return what a node reduces in each pass, given its choices at the topmost levels."""
+    def reduced(self, node: int, state: State, *, longest: bool = False) -> list[Reduced]:
+        """Return what a node reduces in each pass, given its choices at the topmost levels.
+
+        Parameters
+        ----------
+        longest
+            Whether as if every part were as long as the longest, of a state of all levels.
+        """
         passes: dict[Pass, Reduced] = {}
+        splits = self.graph.nodes[node].splits if longest else ()
+        levels_here = [*zip(state, self.hierarchy.sizes, strict=False)]
         for step, choices, copying, amount, _, latency, repeating in self.reductions[node]:
-            levels_here = [*zip(state, self.hierarchy.sizes, strict=False)]
             amount *= prod(parts for choice, parts in levels_here if choice in repeating)
+            axes = (0 if n in copying else split.size for n, split in enumerate(splits))
+            uneven = longest_parts(axes, state, self.hierarchy)
             for level, (choice, parts) in enumerate(levels_here):
                 if choice in choices:
                     if step not in passes:
@@ -205,7 +226,8 @@ class Exchanges:
                         own = (r.all_reduce for r in self.reductions[node] if r.step is step)
                         passes[step] = Reduced({}, any(own), latency)
                     levels = passes[step].levels
-                    levels[level] = levels.get(level, 0) + amount * (parts - 1)
+                    moved = of_longest(amount * (parts - 1), uneven)
+                    levels[level] = levels.get(level, 0) + moved
                 amount *= parts if choice in copying else 1
         return list(passes.values())
 
@@ -257,6 +279,16 @@ def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
             edge._replace(source=0, target=0),
             padded([split.output for split in graph.nodes[edge.source].splits]),
             padded([split.input for split in graph.nodes[edge.target].splits]),
+            (
+                tuple(
+                    0 if split.output in ("partial", "whole") else split.size
+                    for split in graph.nodes[edge.source].splits
+                ),
+                tuple(
+                    0 if split.input == "whole" else split.size
+                    for split in graph.nodes[edge.target].splits
+                ),
+            ),
             # Weights move in no conversion: a layer has them as stored, or slices its part.
             () if edge.weights else passes,
         )

@@ -5,7 +5,7 @@ A kind of layer declares its axes and the one that each choice splits; all else 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 State = tuple[int, ...]
 """A node's choices at the topmost levels, H1 first."""
+
+LongestParts = tuple[tuple[int, int], ...]
+"""Of each axis that is divided unevenly: its size, and that of as many parts like the longest."""
 
 
 class Split(NamedTuple):
@@ -104,6 +107,29 @@ class PlanNode:
             prod(parts for choice, parts in levels if choice in choices)
             for choices in self.copied_by
         ]
+
+
+def longest_parts(sizes: Iterable[int], state: State, hierarchy: Hierarchy) -> LongestParts:
+    """Return the axes that a state of all levels divides unevenly.
+
+    Parameters
+    ----------
+    sizes
+        Of the axis that each choice splits; 0 of those that do not count.
+    """
+    uneven = []
+    for choice, size in enumerate(sizes):
+        parts = hierarchy.parts(level for level, made in enumerate(state) if made == choice)
+        if size % parts:
+            uneven.append((size, -(-size // parts) * parts))
+    return tuple(uneven)
+
+
+def of_longest(amount: int, uneven: LongestParts) -> int:
+    """Return an amount as if every part were as long as the longest, rounded up axis by axis."""
+    for size, longest in uneven:
+        amount = -(-amount * longest // size)
+    return amount
 
 
 class PlanEdge(NamedTuple):

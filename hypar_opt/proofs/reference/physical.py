@@ -142,6 +142,9 @@ class Time(ArrayCharges):
         per_amount = link.seconds_per_byte * self.amount_bytes
         return Rate(per_amount * self.parts, link.latency * self.parts)
 
+    def _counts_longest(self, state: State) -> bool:
+        return self.plan.times_longest_part and len(state) == self.plan.levels
+
     def _converted(self, level: int, passes: Sequence[int]) -> int:
         messages = self.hierarchy.sizes[level] - 1
         return sum(self.between_pairs[level].charge(amount, messages) for amount in passes)

@@ -1,0 +1,113 @@
+"""The longest part of a tensor whose axes levels divide unevenly: what its exchange waits for.
+
+Of 12 heads in eight parts the longest has two, so that the tensor counts as one of 16. An amount
+that is no multiple of an axis is rounded up, axis by axis, in the order of the choices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.states import copies_of
+from hypar_opt.workload.layouts import FIRST_SPLIT
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.costs.states import States
+    from hypar_opt.costs.table import Integers
+    from hypar_opt.hierarchy import Hierarchy, SplitRule
+    from hypar_opt.workload.tensors import Workload
+
+Stretches = list[tuple["NDArray[np.int64]", "NDArray[np.int64]"]]
+"""Of each axis that is divided unevenly: its size, and that of as many parts like the longest."""
+
+
+def stretches_of(
+    sizes: Iterable[NDArray[np.int64]], states: States, hierarchy: Hierarchy
+) -> Stretches:
+    """Return the axes of tensors that states over all levels divide unevenly.
+
+    Parameters
+    ----------
+    sizes : (choices, ...)
+        The size of the axis that each choice splits; 0 where it splits none of the tensor's.
+    """
+    stretches: Stretches = []
+    for choice, size in enumerate(sizes):
+        if (size % hierarchy.accelerators == 0).all():
+            continue  # no level leaves a remainder
+        made = [(block == choice) & (size > 0) for block in states]
+        parts = copies_of(made, hierarchy.sizes)[-1].below[0]
+        own = np.where(size > 0, size, 1)
+        stretches.append((own, -(-own // parts) * parts))
+    return stretches
+
+
+def stretched(amounts: Integers, stretches: Stretches) -> Integers:
+    """Return amounts of tensors as if all parts were like the longest, rounded up."""
+    for size, longest in stretches:
+        # Whole multiples apart, so that no product is much larger than the amount.
+        rest = amounts % size * longest
+        amounts = amounts // size * longest - (-rest // size)
+    return amounts
+
+
+@lru_cache(maxsize=16)
+def split_sizes(workload: Workload) -> NDArray[np.int64]:
+    """Return the size of the axis that each choice splits: ``(choices, nodes)``; 0 for none."""
+    return workload.split_sizes.astype(np.int64)
+
+
+@lru_cache(maxsize=16)
+def sizes_at_ends(workload: Workload) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the axes of each boundary's tensor: as its source splits them, and as its target.
+
+    Returns
+    -------
+    Two of ``(choices, boundaries)``.
+    """
+    layouts, sizes, (sources, targets) = workload.layouts, split_sizes(workload), workload.ends.T
+    written, read = layouts.output[:, sources], layouts.inputs[workload.operand, :, targets].T
+    moved = ~workload.is_weight_boundary
+    return (
+        np.where((written >= FIRST_SPLIT) & moved, sizes[:, sources], 0),
+        np.where((read >= FIRST_SPLIT) & moved, sizes[:, targets], 0),
+    )
+
+
+@lru_cache(maxsize=64)
+def uneven_boundaries(workload: Workload, hierarchy: Hierarchy, rule: SplitRule | None) -> bool:
+    """Return whether a rule allows to split the axes of any boundary's tensor unevenly."""
+    products = {math.prod(some) for some in _subsets(hierarchy.sizes)}
+    sizes = {size for ends in sizes_at_ends(workload) for size in np.unique(ends).tolist()}
+    return any(
+        size % parts and (rule is None or rule.allows(size, parts))
+        for size in sizes
+        for parts in products
+    )
+
+
+def _subsets(sizes: Sequence[int]) -> set[tuple[int, ...]]:
+    """Return all choices of some of the sizes, each once."""
+    subsets: set[tuple[int, ...]] = {()}
+    for size in sizes:
+        subsets |= {tuple(sorted((*some, size))) for some in subsets}
+    return subsets
+
+
+@lru_cache(maxsize=64)
+def most_stretched(workload: Workload, hierarchy: Hierarchy) -> int:
+    """Return how many times as long as the mean part of a tensor the longest may be, at most."""
+    more = hierarchy.accelerators - 1
+    longer = [
+        math.prod(1 + Fraction(more, size) for size in column if size)
+        for column in np.unique(split_sizes(workload).T, axis=0).tolist()
+    ]
+    return min(hierarchy.accelerators, math.ceil(max(longer)))
