@@ -135,7 +135,7 @@ class Network(Displayed, Document):
 
     @cached_property
     def _expanded(self) -> Expanded:
-        expanded = expand(self.stated, self.blocks or ())
+        expanded = _with_classes(expand(self.stated, self.blocks or ()))
         if isinstance(self.input, TokenInput) and self.input.vocabulary:
             default = {"vocabulary": self.input.vocabulary}
             layers = tuple(
@@ -225,9 +225,11 @@ class Network(Displayed, Document):
             # An embedding's rows are the units of the layer that is tied to it: transposed.
             shape = sizes["i"], sizes["o"]
             if (needed["i"], needed["o"]) != (shape[::-1] if owner.reads_ids else shape):
+                pads = {getattr(user, "pad", None) for user in (owner, layer)}
                 raise rule(
                     f"layer {layer.name!r}, tied: {owner.name!r} has weights of {sizes['i']} by"
                     f" {sizes['o']}, this layer needs {needed['i']} by {needed['o']}"
+                    f"{'; pad both alike' if len(pads) > 1 else ''}"
                 )
 
     def words(self, choices: Sequence[str]) -> tuple[tuple[str | None, ...], ...]:
@@ -290,6 +292,30 @@ def _words(network: Network, choices: tuple[str, ...]) -> tuple[tuple[str | None
     return tuple(words_of_kind(layer.splits, choices) for layer in network.layers)
 
 
+def _with_classes(expanded: Expanded) -> Expanded:
+    """Tell each loss the classes of a padded layer that it reads.
+
+    Raises
+    ------
+    InputError
+        Where another layer would read the padding.
+    """
+    layers = list(expanded.layers)
+    for position, layer in enumerate(layers):
+        units = getattr(layer, "units", None)
+        if units is None or getattr(layer, "pad", None) is None:
+            continue
+        readers = [n for n, reads in enumerate(expanded.sources) if position in reads]
+        if not readers or any(getattr(layers[n], "loss", None) != "softmax" for n in readers):
+            raise layer.refuse(
+                "pad", "should be left out: only a softmax with its loss leaves padding out"
+            )
+        for reader in readers:
+            if getattr(layers[reader], "classes", None) is None:
+                layers[reader] = layers[reader].model_copy(update={"classes": units})
+    return expanded._replace(layers=tuple(layers))
+
+
 def _check_chain(network: Network) -> None:
     """Refuse anything that version 1 of the format does not have."""
     new = [
@@ -298,7 +324,7 @@ def _check_chain(network: Network) -> None:
         *(getattr(network, key) and key for key in ("element_type", "not_kept", "remarks")),
     ]
     for layer in network.stated:
-        keys = ("inputs", "groups", "dilation", "bias", "tied")
+        keys = ("inputs", "groups", "dilation", "bias", "tied", "pad")
         new += [key for key in keys if getattr(layer, key, None) is not None]
         windows = (layer, getattr(layer, "pool", None))
         new += [len(getattr(window, "padding", ())) > 2 and "padding" for window in windows]

@@ -281,6 +281,20 @@ def squared_error(x: jax.Array, targets: jax.Array) -> jax.Array:
     return jnp.sum((x - targets) ** 2) / 2
 
 
+def without_padding(x: jax.Array, classes: int, split: Levels) -> jax.Array:
+    """Return logits with those behind the last class at minus infinity.
+
+    ``split`` levels split their channels.
+    """
+    index, parts = jnp.arange(x.shape[-1]), x.shape[-1]
+    for level in reversed(LEVELS):
+        own = x.shape[dimension(x, level, CHANNEL)]
+        digit = lax.axis_index(level)[None] if level in split else jnp.arange(own)
+        index = index + parts * digit.reshape(-1, *(1,) * index.ndim)
+        parts *= lax.axis_size(level) if level in split else own
+    return jnp.where(index < classes, x, -jnp.inf)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def softmax_loss(x: jax.Array, labels: jax.Array, split: Levels) -> jax.Array:
     """Return the cross-entropy of a softmax over channels that ``split`` levels split.

@@ -82,6 +82,9 @@ class Lines(Values):
             layouts = self.program.stored[position + self.shared]
             if is_softmax(self.sharded, position):
                 split = names(self.mesh_levels(split_by(layouts, CHANNEL)))
+                classes = getattr(self.network.layers[position], "classes", None)
+                if classes is not None:
+                    variable = f"without_padding({variable}, {classes}, {split})"
                 yield f"total += softmax_loss({variable}, {target}, {split})"
                 continue
             # Each replica counts its share.

@@ -150,7 +150,9 @@ def targets_of(sharded: ShardedNetwork) -> dict[str, StepInput]:
         if is_softmax(sharded, position):
             # A label per position in place of the channels' values.
             dims, split = one.tensor
-            one = StepInput(StoredTensor(dims[:-1], split[:-1]), labels.size, labels)
+            layer = sharded.network.layers[position]
+            below = getattr(layer, "classes", None) or labels.size
+            one = StepInput(StoredTensor(dims[:-1], split[:-1]), below, labels)
         targets[sharded.network.layers[position].name] = one
     return targets
 

@@ -49,8 +49,8 @@ def random_data(network: Network, workload: Workload, seed: int) -> StepData:
         network_input: Array = rng.standard_normal((batch, *given))
     else:
         rows = [
-            layer.sizes(maps)["i"]
-            for layer, maps, reads in _layers(network)
+            getattr(layer, "vocabulary", vocabulary)
+            for layer, _, reads in _layers(network)
             if layer.reads_ids and reads
         ]
         network_input = rng.integers(min(rows, default=1), size=(batch, given.positions))
@@ -62,7 +62,8 @@ def random_data(network: Network, workload: Workload, seed: int) -> StepData:
             weights[position] = _weights(tensors, rng)
         if getattr(layer, "loss", None) == "softmax":
             positions = (batch, maps.output.positions)
-            targets[position] = rng.integers(maps.output.channels, size=positions)
+            classes = getattr(layer, "classes", None) or maps.output.channels
+            targets[position] = rng.integers(classes, size=positions)
         elif position not in read:
             over = maps.pooled
             extent = (over.tokens, over.channels) if isinstance(over, TokenMap) else over

@@ -39,6 +39,15 @@ def default(value: object) -> AfterValidator:
     return AfterValidator(lambda given: None if given == value else given)
 
 
+def padded(size: int, pad: int | None) -> int:
+    """Return a size rounded up to a multiple of ``pad``; None for no padding.
+
+    >>> padded(50257, 128)
+    50304
+    """
+    return size if pad is None else -(-size // pad) * pad
+
+
 class Statistics(NamedTuple):
     """The numbers per position (a pixel of an image, a token) that all its channels share.
 

@@ -254,6 +254,9 @@ class Output(Weightless):
 
     kind: Literal["output"]
     loss: Literal["softmax", "none"] = "softmax"
+    classes: Size | None = None
+    """The channels that a softmax is over, the first ones; others are padding. By default all, or
+    the units of a padded layer that it reads."""
 
     # Replicated, each part would compute the whole loss, so an output is always split.
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(data=DATA_CHOICE, model=CHANNELS)
@@ -274,3 +277,18 @@ class Output(Weightless):
         # The largest logit, the sum of exponentials, and the target's logit: each part knows only
         # its channels.
         return Statistics(forward=3) if self.loss == "softmax" else Statistics()
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        (read,) = reads
+        if self.classes is not None and (self.loss == "none" or self.classes > read.channels):
+            limit = (
+                f"at most {read.channels}" if self.loss == "softmax" else "left out without loss"
+            )
+            raise self.refuse("classes", f"should be {limit}, got {self.classes}")
+        return super().maps(read)
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
+        written, keys = super().scaled_down(small, maps, *reads)
+        if self.classes is not None and self.classes < maps.input.channels:
+            keys["classes"] = plus([written.channels, constant(-1)])
+        return written, keys

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from hypar_opt.documents.document import Size
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import DATA_CHOICE, OUTPUT_CHANNELS, Choice, Contraction
-from hypar_opt.workload.operators.base import Operator
+from hypar_opt.workload.operators.base import Operator, default, padded
 from hypar_opt.workload.operators.free_sizes import (
     MAX_TOKENS,
     FreeSizes,
     SmallLayer,
     SmallMap,
     constant,
+    one_padded,
 )
 from hypar_opt.workload.operators.kernels import NO_KERNELS, PassesKernels, PassKernels
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap
@@ -34,6 +35,8 @@ class Embedding(Operator):
     features: Size
     vocabulary: Size | None = None
     """Rows of the table; by default the vocabulary of the network's input."""
+    pad: Annotated[Size | None, default(1)] = None
+    """Its rows are padded up to a multiple; no token reads those of the padding."""
 
     # A product of one-hot rows and the table, whose input is read for free and has no error.
     contraction: ClassVar[Contraction] = Contraction.parse("w[i,o] -> y[b,t,o]")
@@ -49,6 +52,8 @@ class Embedding(Operator):
         if not reads:
             if self.vocabulary is None:
                 raise self.refuse("vocabulary", "is missing, and the layer has no inputs")
+            if self.pad is not None:
+                raise self.refuse("pad", "should be left out: the table is read whole")
             output = TokenMap(self.vocabulary, self.features)
             return LayerMaps(TokenMap(self.vocabulary, 1), output, output)
         (read,) = reads
@@ -58,7 +63,7 @@ class Embedding(Operator):
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
         assert self.vocabulary is not None
-        return {"t": maps.output.tokens, "i": self.vocabulary, "o": self.features}
+        return {"t": maps.output.tokens, "i": padded(self.vocabulary, self.pad), "o": self.features}
 
     def fan_in(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
         return 1  # a row
@@ -78,4 +83,5 @@ class Embedding(Operator):
             words = constant(1) if rows == 1 else small.free(min(rows, MAX_TOKENS))
         small.tie(self.name, self.name, features, words)  # as a layer tied to it reads it
         written = SmallMap(features, small.tokens if reads else words)
-        return written, {"features": features, "vocabulary": words}
+        table = {"vocabulary": words} if self.pad is None else one_padded("vocabulary", words)
+        return written, {"features": features} | table

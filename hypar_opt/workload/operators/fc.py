@@ -14,8 +14,13 @@ from hypar_opt.workload.operators.axes import (
     Choice,
     Contraction,
 )
-from hypar_opt.workload.operators.base import Activation, Operator, default
-from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap
+from hypar_opt.workload.operators.base import Activation, Operator, default, padded
+from hypar_opt.workload.operators.free_sizes import (
+    FreeSizes,
+    SmallLayer,
+    SmallMap,
+    one_padded,
+)
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap
 
 
@@ -24,6 +29,8 @@ class FullyConnected(Operator):
 
     kind: Literal["fc", "linear"]  # a network has ``fc`` for both
     units: Size
+    pad: Annotated[Size | None, default(1)] = None
+    """Its units, classes or words, are padded up to a multiple; the loss leaves padding out."""
     bias: Annotated[bool | None, default(False)] = None
     tied: Name | None = None
     """The embedding (transposed) or fully-connected layer that it shares weights with."""
@@ -46,17 +53,20 @@ class FullyConnected(Operator):
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
         tokens = isinstance(read, TokenMap)
-        output = TokenMap(read.tokens, self.units) if tokens else FeatureMap(self.units)
+        units = padded(self.units, self.pad)
+        output = TokenMap(read.tokens, units) if tokens else FeatureMap(units)
         return LayerMaps(read, output, output)
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        units = maps.output.channels
         if isinstance(maps.input, TokenMap):
-            return {"t": maps.input.tokens, "i": maps.input.channels, "o": self.units}
+            return {"t": maps.input.tokens, "i": maps.input.channels, "o": units}
         # Flattening turns channels, height and width into input features.
-        return {"i": maps.input.elements, "o": self.units}
+        return {"i": maps.input.elements, "o": units}
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
         (read,) = reads
         units = small.free()
         small.tie(self.name, self.tied or self.name, read.channels, units)
-        return SmallMap(units, read.tokens), {"units": units}
+        written = SmallMap(units, read.tokens)
+        return written, {"units": units} if self.pad is None else one_padded("units", units)

@@ -33,6 +33,11 @@ def times(size: Size, factor: int) -> Size:
     return {key: count * factor for key, count in size.items()}
 
 
+def one_padded(key: str, size: Size) -> dict[str, Size]:
+    """Return the keys of a layer that pads one index less to a size."""
+    return {key: plus([size, constant(-1)]), "pad": size}
+
+
 class SmallMap(NamedTuple):
     """A map of a small network: its channels, and either tokens or height and width."""
 

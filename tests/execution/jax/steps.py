@@ -30,6 +30,7 @@ from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.sharding.passes import INFERENCE
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.operators.base import padded
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 
@@ -153,6 +154,10 @@ def in_numpy(
         output, target = outputs[position][1][0], data.targets[name]
         if getattr(sharded.network.layers[position], "loss", None) == "softmax":
             axis = 2 if output.ndim == 3 else 1
+            classes = getattr(sharded.network.layers[position], "classes", None)
+            if classes is not None:  # behind them are logits of padding
+                output = output.copy()
+                np.moveaxis(output, axis, 0)[classes:] = -np.inf
             chosen = np.expand_dims(target.reshape(np.delete(output.shape, axis)), axis)
             least = output - output.max(axis, keepdims=True)
             logs = least - np.log(np.exp(least).sum(axis, keepdims=True))
@@ -177,8 +182,10 @@ def _without_losses(value: Any) -> Any:
         return [_without_losses(one) for one in value]
     if not isinstance(value, dict):
         return value
-    none = {"loss": "none"} if value.get("kind") == "output" else {}
-    return {key: _without_losses(one) for key, one in value.items()} | none
+    more: dict[str, object] = {"loss": "none"} if value.get("kind") == "output" else {}
+    if value.get("kind") == "fc" and "pad" in value:  # which needs a loss: written out
+        more = {"units": padded(value["units"], value["pad"]), "pad": 1}
+    return {key: _without_losses(one) for key, one in value.items()} | more
 
 
 def _channels_first(array: Any) -> Any:

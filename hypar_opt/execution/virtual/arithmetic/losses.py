@@ -37,7 +37,7 @@ class SoftmaxLoss(IdentityArithmetic):
     """
 
     def sums(self, reads: Sequence[Array]) -> Array | None:
-        logits = by_position(reads[0])
+        logits = self._logits(reads[0])
         assert self.shard.data is not None
         targets = self.shard.data.reshape(-1)
         largest = logits.max(axis=1, initial=-np.inf)
@@ -46,6 +46,11 @@ class SoftmaxLoss(IdentityArithmetic):
         of_target = np.where(self._hits, logits, 0.0).sum(axis=1)
         return np.stack([largest, relative.sum(axis=1), of_target], axis=1)
 
+    def _logits(self, read: Array) -> Array:
+        """Return the logits by position: those of padding are minus infinity."""
+        classes = getattr(self.shard.layer, "classes", None) or self.shard.maps.output.channels
+        return np.where(self.shard.read < classes, by_position(read), -np.inf)
+
     @property
     def combine(self) -> Callable[[Array, Array], Array]:
         return _combined
@@ -53,7 +58,7 @@ class SoftmaxLoss(IdentityArithmetic):
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         assert sums is not None
         (self._read,) = reads
-        logits = by_position(self._read)
+        logits = self._logits(self._read)
         positions = self.shard.batch * self.shard.maps.output.positions
         shares = np.exp(logits - sums[:, :1]) / sums[:, 1:2]
         self._error = (shares - self._hits) / positions
