@@ -84,8 +84,9 @@ def weight_owners(graph: LayerGraph) -> dict[str, str]:
 
 def shared_weights(owner: LayerTensors) -> LayerTensors:
     """Return the node of weights that several layers use."""
-    # A map of these sizes, so that a node is made as a layer is.
-    maps = LayerMaps(FeatureMap(owner.sizes["i"], owner.sizes["o"]), FeatureMap(1), FeatureMap(1))
+    # A map of the sizes that `output` and `model` split, so that a node is made as a layer is.
+    own = (owner.sizes[owner.operator.splits[word].axis] for word in ("output", "model"))
+    maps = LayerMaps(FeatureMap(*own), FeatureMap(1), FeatureMap(1))
     node = SharedWeights(name=f"weights of {owner.name}")
     return tensors_of(node, maps, owner.sizes[BATCH])
 
