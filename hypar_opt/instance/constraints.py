@@ -63,7 +63,7 @@ class ConstraintSet:
         self._choices = problem.choices
         self._problem = problem
         below = on_both_sides(problem.choices)
-        self._lacks_choices = bool(workload.forbidden.any()) or below != problem.choices
+        self._lacks_choices = self._loads.forbids or below != problem.choices
         self._raise_if_infeasible()
 
     @cached_property
@@ -349,9 +349,11 @@ class ConstraintSet:
                     if getattr(self._constraints, name)
                 )
                 remedy = ""
+                if layer.operator.whole_if_uneven and "output" not in self._choices:
+                    remedy = "; with output among the choices it may be whole"
                 if self._constraints.runnable and not self._constraints.fix:
                     any_split = worded("runnable=False among the constraints", "--uneven")
-                    remedy = f"; {any_split} allows less than one of them in a part"
+                    remedy += f"; {any_split} allows less than one of them in a part"
                 raise InfeasibleError(
                     f"{constraints}: no choice fits layer {layer.name!r} at H{level};"
                     f" {_axes_of(layer, self._choices)}{remedy}"

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from hypar_opt.costs.compute import memory_load
 from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.sharding.weights import replicated
+from hypar_opt.workload.operators.axes import BATCH, REPLICAS
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
@@ -68,7 +69,11 @@ class LeastLoads:
                 for level, row in zip(alike, self._pinned, strict=True)
             ]
         self._alike = list(map(alike.index, alike))
-        self._forbidden = workload.forbidden
+        self._forbidden = workload.forbidden.copy()
+        self._limits = np.zeros((self._choices, len(workload.nodes)), object)
+        """The most parts of a choice that is a last resort; 0 for any."""
+        self._set_limits()
+        self._by_parts = self._rule is not None or bool(self._limits.any())
         self._answers: dict[tuple[int, ...], NDArray[np.bool_]] = {}
         self._least: dict[tuple[int, Parts, Way | None], Integers] = {}
         self.start: Parts = (1,) * self._choices
@@ -89,7 +94,7 @@ class LeastLoads:
             The choices of shared weights' nodes there; none to leave them free.
         """
         # Most levels have the same pins, or none.
-        key = (self._alike[level], above if self._rule else 0, choice, *stored)
+        key = (self._alike[level], above if self._by_parts else 0, choice, *stored)
         if key not in self._answers:
             self._answers[key] = self._may_make(level, above, choice, stored)
             self._answers[key].setflags(write=False)
@@ -103,18 +108,68 @@ class LeastLoads:
             allowed[:] = False  # groups are the parts of H1
         # No pin at a layer and level leaves all choices.
         allowed &= np.array([not pins or choice in pins for pins in self._pinned[level]])
+        parts, limits = above * self._sizes[level], self._limits[choice]
+        allowed &= ((limits == 0) | (parts <= limits)).astype(bool)
         if self._rule:
             # Shared weights are split as their users are, shared tensors freely: their completions
             # below depend on no layer.
             shared = self._workload.shared
             # Other choices split other axes.
-            parts = above * self._sizes[level]
             sizes = self._workload.split_sizes[choice, shared:]
             allowed[shared:] &= self._rule.allows(sizes, parts).astype(bool)
         for (weights, users), own in zip(self._workload.weight_users.items(), stored, strict=False):
             allowed[weights] &= own == choice
             allowed[list(users)] &= own in (replicated(self._workload, weights), choice)
         return allowed
+
+    @property
+    def forbids(self) -> bool:
+        """Whether any node lacks a choice."""
+        return bool(self._forbidden.any())
+
+    def _set_limits(self) -> None:
+        """Let layers be whole only in as many parts as no split of them that fits leaves."""
+        workload = self._workload
+        known: dict[object, tuple[NDArray[np.bool_], int]] = {}
+        for node in range(workload.shared, len(workload.nodes)):
+            choices, layer = workload.choices_of_nodes[node], workload.nodes[node]
+            if not (layer.operator.whole_if_uneven and REPLICAS in choices):
+                continue
+            whole = choices.index(REPLICAS)
+            pins = tuple(tuple(level[node]) for level in self._pinned)
+            key = choices, layer.statistics, tuple(workload.split_sizes[:, node]), pins
+            if key not in known:
+                least = 1 if any(self._one_sided) else self._least_whole(node, whole)
+                if least > 1 and any(layer.statistics):
+                    # What is whole would repeat the sums over channels that others split.
+                    for column, choice in enumerate(choices):
+                        if choice and choice.axis not in ("", BATCH):
+                            self._forbidden[node, column] = True
+                    least = self._least_whole(node, whole)
+                self._forbidden[node, whole] |= least == 1
+                known[key] = self._forbidden[node], least
+            self._forbidden[node], self._limits[whole, node] = known[key]
+
+    def _least_whole(self, node: int, whole: int) -> int:
+        """Return in how few parts a layer may be whole, where its splits are those that fit."""
+        sizes = self._workload.split_sizes[:, node].tolist()
+
+        def fits(level: int, choice: int, parts: int) -> bool:
+            pins = self._pinned[level][node]
+            here = not (level and self._one_sided[choice]) and (not pins or choice in pins)
+            if not here or self._forbidden[node, choice]:
+                return False
+            return choice == whole or not self._rule or self._rule.allows(sizes[choice], parts)
+
+        reached = {(1,) * self._choices}
+        for level, size in enumerate(self._sizes):
+            reached = {
+                one_more(above, choice, size)
+                for above in reached
+                for choice in range(self._choices)
+                if fits(level, choice, above[choice] * size)
+            }
+        return min((parts[whole] for parts in reached), default=1)
 
     def load(self, parts: Parts) -> Integers:
         """Return each layer's load on memory, in bytes of all accelerators together.
@@ -146,7 +201,7 @@ class LeastLoads:
 
     def _completed(self, level: int, above: Parts, way: Way | None) -> Integers:
         """Return the least loads of all layers, or in a way of those that it restricts."""
-        if not (self._limited or self._rule):
+        if not (self._limited or self._by_parts):
             above = self.start  # pins do not depend on how often a choice was made above
         key = level, above, way
         if key not in self._least:

@@ -73,8 +73,9 @@ def drawn_programs(
 
 
 def random_row(rng: random.Random, workload: Workload) -> list[int]:
-    """Return any choices of all nodes at a level."""
-    row = [rng.randrange(len(node.operator.splits)) for node in workload.nodes]
+    """Return any choices of all nodes at a level, but whole ones that need a reason."""
+    layers = [node.operator for node in workload.nodes]
+    row = [rng.randrange(len(layer.splits) - layer.whole_if_uneven) for layer in layers]
     return with_shared_weights(workload, row)
 
 

@@ -58,10 +58,16 @@ def random_graph_problem(
     return network, asked
 
 
-def choices_of(layer: Operator, choices: int, reading: str) -> tuple[Choice, ...]:
-    """The choices that a reading has: only what runs may be whole."""
+def choices_of(
+    layer: Operator, choices: int, reading: str, *, constrained: bool = True
+) -> tuple[Choice, ...]:
+    """The choices that a reading has: only what runs may be whole.
+
+    Some layers are only as constraints leave no split.
+    """
     own = [layer.splits[word] for word in CHOICES[:choices] if word in layer.splits]
-    return tuple(choice for choice in own if choice.axis or reading == "executed")
+    may_be_whole = reading == "executed" and (constrained or not layer.whole_if_uneven)
+    return tuple(choice for choice in own if choice.axis or may_be_whole)
 
 
 def plans_of(network: ho.Network, levels: int, choices: int, reading: str = "executed") -> int:

@@ -110,7 +110,8 @@ def in_parts(rng: Random, asked: Asked) -> Asked:
 def random_rows(rng: Random, network: ho.Network, asked: Asked) -> Rows:
     """Return any plan's choices of a problem."""
     levels = asked["array"].levels if "array" in asked else asked["levels"]
-    own = [choices_of(x, len(asked["choices"]), asked["reading"]) for x in network.layers]
+    of_reading = len(asked["choices"]), asked["reading"]
+    own = [choices_of(x, *of_reading, constrained=False) for x in network.layers]
     return tuple(tuple(rng.randrange(len(choices)) for choices in own) for _ in range(levels))
 
 

@@ -80,16 +80,16 @@ class Lines(Values):
             name = self.network.layers[position].name
             variable, target = self.names[position], f"targets[{quoted(name)}]"
             layouts = self.program.stored[position + self.shared]
+            # Each replica counts its share.
+            replicas = self.mesh_levels(split_by(layouts, WHOLE))
+            share = f" / {self.sharded.hierarchy.parts(replicas)}" if replicas else ""
             if is_softmax(self.sharded, position):
                 split = names(self.mesh_levels(split_by(layouts, CHANNEL)))
                 classes = getattr(self.network.layers[position], "classes", None)
                 if classes is not None:
                     variable = f"without_padding({variable}, {classes}, {split})"
-                yield f"total += softmax_loss({variable}, {target}, {split})"
+                yield f"total += softmax_loss({variable}, {target}, {split}){share}"
                 continue
-            # Each replica counts its share.
-            replicas = self.mesh_levels(split_by(layouts, WHOLE))
-            share = f" / {self.sharded.hierarchy.parts(replicas)}" if replicas else ""
             yield f"total += squared_error({variable}, {target}){share}"
 
     def _read(self, position: int, source: int, name: str) -> Iterator[str]:

@@ -64,7 +64,7 @@ def notes_of(network: Network) -> tuple[str, ...]:
 
 
 def check_division(division: Division, *, scaled: bool = False) -> None:
-    """Refuse splits that leave a device without an image, or move other bytes than the model's.
+    """Refuse splits that leave a layer's device without an image, or move other bytes.
 
     Parts need not be equal. An all-to-all is modelled with the remainder of either axis in the
     first parts; where channels are tied to others, theirs may be in other parts.
@@ -75,10 +75,13 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
         Naming the batch, or the layer and the level.
     """
     program, batch = division.program, division.images.size
-    parts = program.hierarchy.parts(batch_levels(program))
+    # Levels that split different layers share the images: each may have them all.
+    by_image = [[n for n, lay in enumerate(own) if lay == BATCH] for own in program.written]
+    levels = max(by_image, key=program.hierarchy.parts)
+    parts = program.hierarchy.parts(levels)
     if batch < parts:
         raise RefusedError(
-            f"batch: should be at least {parts}, since {len(batch_levels(program))} levels"
+            f"batch: should be at least {parts}, since {len(levels)} levels"
             f" split it, got {batch}{_remedy(scaled)}"
         )
     if program.share is not None:

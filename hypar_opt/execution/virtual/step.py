@@ -209,16 +209,17 @@ class TrainingStep:
         """Return the error of a layer's output, in the dual of the layouts that it is stored in."""
         program, node = self.program, position + self.division.shared
         layouts, tensor = dual(program.stored[node]), self.division.output_tensor(position)
+        within = self.program.hierarchy.within
+        addends = [level for level, layout in enumerate(layouts) if layout == PARTIAL]
+        # One replica has the error and the others zeros, so that they add up to it.
+        counts = [not within(device, addends) for device in self.devices]
         if position in self.data.targets:
-            return [np.zeros_like(block) for block in self._stored[node]]
+            blocks = zip(self._stored[node], counts, strict=True)
+            return [np.full_like(block, one) for block, one in blocks]
         if position in self.data.errors:
             whole = self.data.errors[position]
-            within = self.program.hierarchy.within
-            addends = [level for level, layout in enumerate(layouts) if layout == PARTIAL]
-            # One replica has the error and the others zeros, so that they add up to it.
             return [
-                tensor.part_of(whole, layouts, device) * (not within(device, addends))
-                for device in self.devices
+                tensor.part_of(whole, layouts, device) * counts[device] for device in self.devices
             ]
         boundary = self.program.workload.boundary_into_shared.get(node)
         if boundary is None:

@@ -38,6 +38,8 @@ class Split(NamedTuple):
     ``whole``, where nothing is split."""
     keeps_weights: bool
     """Whether each part has all weights, and so partial sums of their gradient."""
+    last_resort: bool = False
+    """Whether the layer is whole only where no other choice fits."""
 
     @property
     def shares_statistics(self) -> bool:
@@ -249,7 +251,8 @@ def _splits(described: Operator, sizes: dict[str, int], plan: Plan) -> Iterator[
     read = described.contraction.input
     for choice in (described.splits[word] for word in plan.choices if word in described.splits):
         if not choice.axis:  # nothing is split
-            yield Split(0, "whole", "whole", keeps_weights=bool(weight))
+            last = described.whole_if_uneven
+            yield Split(0, "whole", "whole", keeps_weights=bool(weight), last_resort=last)
             continue
         part = "batch" if choice.axis == "b" else "channel"
         source = "shuffled" if f"{choice.axis}'" in read else part

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, State
+from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, Split, State
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -31,6 +31,7 @@ class Restrictions:
         self._shared = graph.shared
         self._pins = self._read_pins()
         self._least: dict[tuple[int, tuple[tuple[int, int], ...]], int | None] = {}
+        self._wholes: dict[object, int] = {}
 
     @property
     def any(self) -> bool:
@@ -38,7 +39,8 @@ class Restrictions:
         constraints = self._plan.constraints
         fewer = any(len(node.splits) < len(self._plan.choices) for node in self._nodes)
         limited = constraints.even or constraints.runnable or constraints.memory is not None
-        return bool(constraints.fix) or limited or fewer
+        last = any(split.last_resort for node in self._nodes for split in node.splits)
+        return bool(constraints.fix) or limited or fewer or last
 
     @property
     def capacity(self) -> int | None:
@@ -53,6 +55,12 @@ class Restrictions:
             return False  # its kind has fewer choices
         if self._pins.get((len(above), position), choice) != choice:
             return False
+        splits = self._nodes[position].splits
+        for whole in (n for n, split in enumerate(splits) if split.last_resort):
+            if choice == whole:
+                return self._parts(state, choice) <= self._least_whole(position, whole)
+            if self._sums_channels(position, choice) and self._least_whole(position, whole) > 1:
+                return False
         # What is shared takes what its layers leave it; see `splits` for its states.
         return position < self._shared or self._divides(position, state, choice)
 
@@ -63,9 +71,48 @@ class Restrictions:
             return True
         return all(self._divides(position, state, choice) for choice in range(len(node.splits)))
 
+    def _sums_channels(self, position: int, choice: int) -> bool:
+        """Return whether a choice leaves sums over channels, which replicas would repeat."""
+        node = self._nodes[position]
+        return any(node.statistics) and node.splits[choice].shares_statistics
+
+    def _least_whole(self, position: int, whole: int) -> int:
+        """Return the parts in which a layer is whole if it is split as far as it may be.
+
+        Where it has to be whole it is not split by channels that statistics are summed over.
+        """
+        pins = tuple(self._pins.get((n, position)) for n in range(self._plan.levels))
+        splits = self._nodes[position].splits
+        key = splits, self._nodes[position].statistics, pins
+        if key not in self._wholes:
+            every = range(len(splits))
+            least = self._whole_among(splits, every, pins, whole)
+            if least > 1:
+                others = [n for n in every if not self._sums_channels(position, n)]
+                least = self._whole_among(splits, others, pins, whole)
+            self._wholes[key] = least
+        return self._wholes[key]
+
+    def _whole_among(
+        self, splits: Sequence[Split], some: Sequence[int], pins: Sequence[int | None], whole: int
+    ) -> int:
+        """Return the fewest parts in which a layer is whole that makes some choices only."""
+        # How many parts each choice may have made, level by level.
+        made = {(1,) * len(splits)}
+        for size, pin in zip(self._hierarchy.sizes, pins, strict=True):
+            made = {
+                (*parts[:n], parts[n] * size, *parts[n + 1 :])
+                for parts in made
+                for n in some
+                if pin in (None, n) and self._fits(splits[n].size, parts[n] * size)
+            }
+        return min((parts[whole] for parts in made), default=1)
+
     def _divides(self, position: int, state: State, choice: int) -> bool:
         """Return whether a choice leaves parts as the plan's constraints have them."""
-        size, parts = self._nodes[position].splits[choice].size, self._parts(state, choice)
+        return self._fits(self._nodes[position].splits[choice].size, self._parts(state, choice))
+
+    def _fits(self, size: int, parts: int) -> bool:
         if self._plan.constraints.even and size % parts:
             return False
         return not (self._plan.constraints.runnable and 0 < size < parts)

@@ -115,7 +115,7 @@ def _plan(network: Network, array: Array, degree: int, sequence_parallel: bool) 
         whole = {
             re.sub(r"[.]\d+[.]", ".*.", layer.name)
             for layer in network.layers
-            if REPLICAS in layer.choices.values()
+            if REPLICAS in layer.choices.values() and not layer.whole_if_uneven
         }
         levels = range(outer + 1, len(sizes) + 1)
         pins += [f"{name}@H{n}={REPLICAS.word}" for name in sorted(whole) for n in levels]

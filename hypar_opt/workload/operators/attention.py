@@ -13,6 +13,7 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
     OUTPUT,
+    REPLICAS,
     Axes,
     Choice,
     Contraction,
@@ -50,7 +51,10 @@ class Attention(Operator):
     contraction: ClassVar[Contraction] = Contraction.parse(
         "q[b,t,g,r,e] * k[b,s,g,e] * v[b,s,g,d] -> y[b,t,g,r,d]"
     )
-    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(data=DATA_CHOICE, model=HEADS)
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
+        data=DATA_CHOICE, model=HEADS, output=REPLICAS
+    )
+    whole_if_uneven: ClassVar[bool] = True
     trick: ClassVar[str] = "data"
     reads: ClassVar[tuple[int, int]] = (1, 3)
     inner: ClassVar[Axes] = ("b", "t", "s", "g", "r")

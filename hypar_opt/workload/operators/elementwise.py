@@ -8,12 +8,9 @@ from itertools import accumulate
 from typing import Annotated, ClassVar, Literal
 
 from hypar_opt.documents.document import Size
-from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     CHANNELS,
-    DATA_CHOICE,
     OUTPUT,
-    Choice,
     Contraction,
     Parts,
     Run,
@@ -258,8 +255,8 @@ class Output(Weightless):
     """The channels that a softmax is over, the first ones; others are padding. By default all, or
     the units of a padded layer that it reads."""
 
-    # Replicated, each part would compute the whole loss, so an output is always split.
-    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(data=DATA_CHOICE, model=CHANNELS)
+    # Whole, each part computes the whole loss.
+    whole_if_uneven: ClassVar[bool] = True
     ends: ClassVar[bool] = True
 
     def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002

@@ -66,9 +66,10 @@ class SoftmaxLoss(IdentityArithmetic):
         return self._read
 
     def backward(self, error: Array, sums: Array | None) -> tuple[Sequence[Array], Array | None]:  # noqa: ARG002
+        # One of the replicas of a whole loss counts: the error is 1 there, and 0 in the others.
         axis = channel_axis(self._read)
         shape = np.moveaxis(self._read, axis, -1).shape
-        return [np.moveaxis(self._error.reshape(shape), -1, axis)], None
+        return [error * np.moveaxis(self._error.reshape(shape), -1, axis)], None
 
 
 def _combined(one: Array, other: Array) -> Array:
