@@ -88,9 +88,9 @@ COSTS = (
     ),
     Mutant(
         "the mean part of an uneven axis is the longest",
-        "costs/compute",
-        "(-(-own // parts) * parts)",
-        "own",
+        "costs/longest_parts",
+        "(own, -(-own // parts) * parts)",
+        "(own, own)",
         ("costs/test_time",),
     ),
     Mutant(

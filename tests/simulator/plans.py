@@ -140,4 +140,6 @@ def plans(
 def words_of_reading(layer: Operator, choices: int, reading: str) -> list[str]:
     """The words of a layer's choices; what is whole is a choice of a run alone."""
     splits = [layer.splits[word] for word in CHOICES[:choices] if word in layer.splits]
-    return [choice.word for choice in splits if choice.axis or reading == "executed"]
+    # A whole loss is not split by channel, too.
+    whole = reading == "executed" and not (layer.whole_if_uneven and any(layer.statistics))
+    return [choice.word for choice in splits if choice.axis or whole]
