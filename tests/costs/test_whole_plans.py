@@ -53,7 +53,8 @@ def test_a_whole_plan_costs_what_its_tables_say(instance: Instance, data: st.Dat
     plans = data.draw(
         st.lists(st.lists(row, min_size=levels, max_size=levels), min_size=2, max_size=2)
     )
-    charged = price_plans(workload, cost, [plan[:] for plan in plans], [None, None])
+    copied = [plan[:] for plan in plans]
+    charged = price_plans(workload, cost, copied, [None, None], charged=True)
     for plan, own in zip(plans, charged, strict=True):
         tables = [level_table(cost, workload, plan[:level]) for level in range(levels)]
         by_level = [price_table(*pair) for pair in zip(tables, plan, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import nullcontext
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, cast
@@ -121,7 +122,13 @@ def test_energy_and_memory_are_what_the_cost_and_the_constraint_count(plan: ho.P
 @settings(max_examples=20)
 @given(plans(IN_LOCKSTEP, chain=True))
 def test_a_chain_has_nothing_but_gradients_to_overlap(plan: ho.Plan) -> None:
-    assert run(plan, overlap="branches") == run(plan, overlap="gradient")
+    gradient, branches = (run(plan, overlap=overlap) for overlap in ("gradient", "branches"))
+    assert plan.array is not None
+    if plan.array.description.accelerator.update and not plan.inference:
+        # An update waits for its own gradient alone, and else for all before it, too.
+        assert branches.lower_bound <= gradient.lower_bound * (1 + 1e-9)
+        branches = replace(branches, lower_bound=gradient.lower_bound)
+    assert branches == gradient
 
 
 @settings(max_examples=30)
