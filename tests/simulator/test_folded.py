@@ -160,14 +160,15 @@ def test_a_simulation_of_an_array_reports_the_same(
     preset: str, collective: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for solver, overlap in (("data", "none"), ("dp", "gradient")):
-        plan = ho.solve("lenet-c", array=arrays.load(preset), solver=solver)
+        fewest: Any = {"solver": solver, "cost": "bytes"}
+        plan = ho.solve("lenet-c", array=arrays.load(preset), **fewest)
         asked: Any = {"collective": collective, "overlap": overlap}
         expected = ho.simulate(plan, **asked)
         with monkeypatch.context() as patched:
             patched.setattr("hypar_opt.hardware.array.MAX_LISTED", 1)
             own = Array.model_validate(arrays.load(preset).description())
             assert isinstance(own.interconnect, FoldedInterconnect)
-            priced = ho.solve("lenet-c", array=own, solver=solver)
+            priced = ho.solve("lenet-c", array=own, **fewest)
             assert priced.assignments() == plan.assignments()
             assert priced.cost == plan.cost
             found = attempt(ho.simulate, plan, own, **asked)

@@ -31,7 +31,7 @@ def moved(plan: ho.Plan, **options: Any) -> float:
     return sum(level.bytes for level in run(plan, **options).levels)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     plans(IN_LOCKSTEP + UNEVEN, readings=["executed"]),
     st.sampled_from(["none", "gradient", "branches"]),

@@ -11,7 +11,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.errors import InputError
 from hypar_opt.studies.validation.calculated import NotModelledError, _plan, step_of
-from hypar_opt.studies.validation.machines import array_of, known_machines
+from hypar_opt.studies.validation.machines import array_of, known_machines, read_machines
 from hypar_opt.studies.validation.rows import read_steps
 from tests.commands import command
 
@@ -174,12 +174,13 @@ def test_constants_of_a_machine_replace_those_of_the_package(tmp_path: Path) -> 
 def test_wrong_constants_are_refused_by_machine_and_key(
     tmp_path: Path, text: str, said: str
 ) -> None:
-    (tmp_path / "machines.toml").write_text(text)
-    done = command(["validate", "--constants", "machines.toml"], tmp_path)
-    assert done.status == 2
-    assert "machines.toml" in done.errors
-    assert said in done.errors
-    assert len(done.errors.splitlines()) == 1
+    file = tmp_path / "machines.toml"
+    file.write_text(text)
+    with pytest.raises(InputError) as refused:
+        read_machines(file)
+    assert str(refused.value).startswith(str(file))
+    assert said in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
 
 
 def test_the_command_shows_sets_steps_and_reasons(tmp_path: Path) -> None:
