@@ -38,15 +38,14 @@ def calibrate(
     fit: Annotated[str | None, FIT] = None,
     as_json: options.JSON = False,
 ) -> None:
-    from hypar_opt.documents.files import write_whole
+    from hypar_opt.documents.files import record_read, write_whole
     from hypar_opt.documents.toml import toml_text
     from hypar_opt.hardware.arrays import find_array
     from hypar_opt.studies import calibration
-    from hypar_opt.studies.validation import read_steps
 
     with output.outputs_checked(output_file):
         found = find_array(array)
-        read_steps(steps)
+        record_read(steps)
     with output.progress_bar("calculations") as progress:
         keys = None if fit is None else fit.split(",")
         result = calibration.calibrate(found, steps, fit=keys, progress=progress)

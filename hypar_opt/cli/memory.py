@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from hypar_opt.cli import inputs, options, output, request
-from hypar_opt.cli.groups import ProblemOptions, SolvingOptions
+from hypar_opt.cli.groups import ProblemOptions, SolvingOptions, TrainingOptions
 from hypar_opt.cli.options import running_option
 from hypar_opt.cli.signatures import takes_groups
-from hypar_opt.cli.simulate import MICRO_BATCHES, RECOMPUTE, SHARD
 
 EPILOG = (
     "Examples: [bold]hypar-opt memory llama-7b --array h100-1x8 --batch 8 --optimizer adam --shard"
@@ -29,9 +28,7 @@ def memory(
     source: options.NETWORK_OR_PLAN,
     problem: ProblemOptions,
     solving: SolvingOptions,
-    micro_batches: Annotated[int, MICRO_BATCHES] = 1,
-    recompute: Annotated[str, RECOMPUTE] = "none",
-    shard: Annotated[str, SHARD] = "none",
+    training: TrainingOptions,
     gradient_bytes: Annotated[int | None, GRADIENT_BYTES] = None,
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
@@ -48,9 +45,7 @@ def memory(
     held = counted.memory(
         plan,
         array,
-        micro_batches=micro_batches,
-        recompute=recompute,
-        shard=shard,
+        **vars(training),
         optimizer=problem.optimizer if inputs.was_typed(context, "optimizer") else None,
         gradient_bytes=gradient_bytes,
     )

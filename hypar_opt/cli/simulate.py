@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hypar_opt.cli import completion, inputs, options, output, request
-from hypar_opt.cli.groups import ProblemOptions, RunningOptions, SolvingOptions
+from hypar_opt.cli import inputs, options, output, request
+from hypar_opt.cli.groups import ProblemOptions, RunningOptions, SolvingOptions, TrainingOptions
 from hypar_opt.cli.options import running_option
 from hypar_opt.cli.signatures import takes_groups
 from hypar_opt.errors import HyparError
@@ -28,21 +28,6 @@ EPILOG = (
 PROFILE = running_option(
     metavar="FILE", help="Use measured seconds of each layer and pass in place of modelled ones."
 )
-MICRO_BATCHES = running_option(
-    metavar="M", help="Run the batch in M equal parts, whose gradients accumulate."
-)
-RECOMPUTE = running_option(
-    metavar="WHAT",
-    help="What the backward pass computes again: none; selective (attention, where it writes its"
-    " scores); or full (all layers of the network's blocks).",
-    autocompletion=completion.one_of("none", "selective", "full"),
-)
-SHARD = running_option(
-    metavar="WHAT",
-    help="What data parallelism splits: none; state (the optimizer's: ZeRO-1); gradients, too"
-    " (ZeRO-2); or weights, too (ZeRO-3, FSDP).",
-    autocompletion=completion.one_of("none", "state", "gradients", "weights"),
-)
 TRACE = running_option(
     metavar="FILE", help="Write the step's events as a Chrome trace (for Perfetto)."
 )
@@ -56,10 +41,8 @@ def simulate(
     problem: ProblemOptions,
     solving: SolvingOptions,
     running: RunningOptions,
+    training: TrainingOptions,
     profile: Annotated[Path | None, PROFILE] = None,
-    micro_batches: Annotated[int, MICRO_BATCHES] = 1,
-    recompute: Annotated[str, RECOMPUTE] = "none",
-    shard: Annotated[str, SHARD] = "none",
     other_array: options.OTHER_ARRAY = False,
     trace: Annotated[Path | None, TRACE] = None,
     result_file: Annotated[Path | None, RESULT] = None,
@@ -80,9 +63,9 @@ def simulate(
         "collective": running.collective,
         "overlap": running.overlap,
         "profile": measured,
-        "micro_batches": micro_batches,
-        "recompute": recompute,
-        "shard": shard,
+        "micro_batches": training.micro_batches,
+        "recompute": training.recompute,
+        "shard": training.shard,
         # Spans are recorded only if something shows them.
         "trace": trace is not None or picture is not None,
     }

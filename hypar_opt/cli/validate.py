@@ -33,12 +33,12 @@ def validate(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
+    from hypar_opt.documents.files import record_read
     from hypar_opt.studies import validation
 
     with output.outputs_checked(csv_file, picture=picture):
-        validation.read_steps(file)
-        if constants is not None:
-            validation.read_machines(constants)
+        for path in filter(None, (file, constants)):
+            record_read(path)
     with output.progress_bar("steps") as progress:
         result = validation.validate(file, constants=constants, progress=progress)
     if csv_file is not None:

@@ -191,25 +191,26 @@ class Work:
         """The bytes per second of all accelerators together."""
         return self.accelerator.dram_bandwidth * self.hierarchy.accelerators
 
-    def seconds(self, workload: Workload, states: States) -> list[Fraction]:
-        """Return the seconds of each layer's pass, exactly, given its state at all levels."""
-        nodes = np.arange(len(workload.nodes))
-        computing = [
-            Fraction(count, self.hierarchy.accelerators) / _macs_per_second(self.accelerator, layer)
-            for count, layer in zip(
-                self._operations(workload, nodes, states).tolist(), workload.nodes, strict=True
-            )
-        ]
-        # Words are those of all accelerators, whose DRAMs work in parallel.
-        words = added_up(self._words(workload, nodes, states)).tolist()
-        loading = [self.element_bytes * count / self._dram_bandwidth for count in words]
-        return [max(pair) for pair in zip(computing, loading, strict=True)]
-
     def passes(
         self, workload: Workload, states: States, phases: Sequence[Phase]
     ) -> dict[Phase, list[Fraction]]:
-        """Return the seconds of each layer's passes, which are all alike."""
-        return dict.fromkeys(phases, self.seconds(workload, states))
+        """Return the seconds of each layer's passes, exactly, given its state at all levels.
+
+        All passes are alike.
+        """
+        nodes = np.arange(len(workload.nodes))
+        operations = self._operations(workload, nodes, states).tolist()
+        # Words are those of all accelerators, whose DRAMs work in parallel.
+        words = added_up(self._words(workload, nodes, states)).tolist()
+        each = _seconds_of_macs(workload, self.accelerator)
+        slower = [
+            max(
+                count * own / self.hierarchy.accelerators,
+                self.element_bytes * moved / self._dram_bandwidth,
+            )
+            for count, own, moved in zip(operations, each, words, strict=True)
+        ]
+        return dict.fromkeys(phases, slower)
 
     def charges(
         self,
@@ -231,15 +232,33 @@ class Work:
         per_second *= len(phases)
         words = added_up(self._words(workload, nodes, states))
         loading = rounded_half_even(words, self.element_bytes * per_second / self._dram_bandwidth)
+        each = _seconds_of_macs(workload, self.accelerator)
+        return self._longer(loading, each, workload, nodes, states, per_second)
+
+    def _longer(
+        self,
+        loading: Integers,
+        each: Sequence[Fraction],
+        workload: Workload,
+        nodes: Indices,
+        states: States,
+        per_second: int,
+    ) -> Integers:
+        """Return the longer of a time of loading and that of a pass's multiply-accumulates.
+
+        Parameters
+        ----------
+        each
+            The seconds of one of them on one accelerator, by node.
+        """
         operations = self._operations(workload, nodes, states)
-        rates = _rates(workload, self.accelerator)
         # The longer of the two, rounded, is the longer of the two as rounded.
-        longer: Integers = loading
-        for rate in dict.fromkeys(rates):
-            seconds = Fraction(per_second, self.hierarchy.accelerators) / rate
-            computing = rounded_half_even(operations, seconds)
-            of_rate = np.array([own == rate for own in rates], bool)[nodes]
-            longer = np.where(of_rate, np.maximum(longer, computing), longer)
+        longer = loading
+        for seconds in dict.fromkeys(each):
+            rate = seconds * per_second / self.hierarchy.accelerators
+            computing = rounded_half_even(operations, rate)
+            alike = np.array([own == seconds for own in each], bool)[nodes]
+            longer = np.where(alike, np.maximum(longer, computing), longer)
         return longer
 
     def upper_bound(self, workload: Workload) -> Fraction:
@@ -253,7 +272,7 @@ class Work:
             for part in local_words(workload, nodes, states, self.hierarchy)
         )
         loading: Fraction = self.element_bytes * words / self._dram_bandwidth
-        computing = self._computing_bound(workload)
+        computing = self._computing_bound(workload, _seconds_of_macs(workload, self.accelerator))
         return (loading + computing) * self._stretched_bound(workload)
 
     def _words(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
@@ -298,13 +317,13 @@ class Work:
     def _stretched_bound(self, workload: Workload) -> int:
         return most_stretched(workload, self.hierarchy) if self.longest else 1
 
-    def _computing_bound(self, workload: Workload) -> Fraction:
+    def _computing_bound(self, workload: Workload, each: Sequence[Fraction]) -> Fraction:
+        """Return an upper bound on the seconds of all nodes' multiply-accumulates in a pass."""
         macs = _macs(workload, self.accelerator, tuple(sorted(self.input_sizes.items())))
         whole = np.any(workload.layouts.whole, axis=0)
         times = np.where(whole, self.hierarchy.accelerators, 1).tolist()
-        rates = _rates(workload, self.accelerator)
-        counts = zip(macs.tolist(), times, rates, strict=True)
-        seconds = (count * all_do / rate for count, all_do, rate in counts)
+        counts = zip(macs.tolist(), times, each, strict=True)
+        seconds = (count * all_do * own for count, all_do, own in counts)
         return sum(seconds, Fraction()) / self.hierarchy.accelerators
 
 
@@ -317,12 +336,11 @@ def _macs(
 
 
 @lru_cache(maxsize=64)
-def _rates(workload: Workload, accelerator: Accelerator) -> tuple[Fraction, ...]:
-    return tuple(_macs_per_second(accelerator, layer) for layer in workload.nodes)
-
-
-def _macs_per_second(accelerator: Accelerator, layer: LayerTensors) -> Fraction:
+def _seconds_of_macs(workload: Workload, accelerator: Accelerator) -> tuple[Fraction, ...]:
+    """Return the seconds of one of each node's multiply-accumulates on one accelerator."""
     # Row-stationary: rows of processing units hold a kernel's rows, columns an output's. A
     # layer without such axes (fully-connected) has one of each.
-    rows, outputs = layer.sizes.get("k", 1), layer.sizes.get("p", 1)
-    return accelerator.macs_per_second(rows, outputs)
+    return tuple(
+        1 / accelerator.macs_per_second(node.sizes.get("k", 1), node.sizes.get("p", 1))
+        for node in workload.nodes
+    )

@@ -69,10 +69,7 @@ class KernelWork(Work):
         """Return the seconds of each layer's passes, without the update of weights."""
         nodes = np.arange(len(workload.nodes))
         return {
-            phase: [
-                Fraction(charge, _RESOLUTION)
-                for charge in self._charge(workload, nodes, states, _RESOLUTION, phase).tolist()
-            ]
+            phase: _in_seconds(self._charge(workload, nodes, states, _RESOLUTION, phase), nodes)
             for phase in phases
         }
 
@@ -88,7 +85,7 @@ class KernelWork(Work):
         """
         nodes = np.arange(len(workload.nodes))
         charges = self._update(workload, nodes, states, _RESOLUTION, shared_out=shared_out)
-        return [Fraction(c, _RESOLUTION) for c in np.broadcast_to(charges, nodes.shape).tolist()]
+        return _in_seconds(charges, nodes)
 
     def charges(
         self,
@@ -110,16 +107,8 @@ class KernelWork(Work):
         each = Fraction(_MOST * self.element_bytes, 4) + (self.accelerator.update or 0)
         # With replicas, all accelerators have all of every tensor.
         loading = words * each / (self._dram_bandwidth / self.hierarchy.accelerators)
-        whole = np.any(workload.layouts.whole, axis=0).tolist()
-        computing = sum(
-            (
-                max(seconds) * node.macs / (1 if by_all else self.hierarchy.accelerators)
-                for *seconds, node, by_all in zip(
-                    *(own.seconds for own in passes), workload.nodes, whole, strict=True
-                )
-            ),
-            Fraction(),
-        )
+        slowest = tuple(map(max, zip(*(own.seconds for own in passes), strict=True)))
+        computing = self._computing_bound(workload, slowest)
         launches = sum(max(own.launches.tolist(), default=0) for own in passes)
         launching = launches * len(workload.nodes) * (self.accelerator.launch or 0)
         seconds: Fraction = (loading + computing) * self._stretched_bound(workload) + launching
@@ -143,12 +132,8 @@ class KernelWork(Work):
             own.each[nodes] * each + own.output[nodes] * output + own.of_inner[nodes] * inner
         )
         per_word = self.element_bytes * per_second / self._dram_bandwidth
-        longer: Integers = rounded_half_even(of_products, per_word)
-        operations = self._operations(workload, nodes, states)
-        for seconds in dict.fromkeys(own.seconds):
-            computing = rounded_half_even(operations, seconds * per_second / accelerators)
-            alike = np.array([one == seconds for one in own.seconds], bool)[nodes]
-            longer = np.where(alike, np.maximum(longer, computing), longer)
+        loading = rounded_half_even(of_products, per_word)
+        longer = self._longer(loading, own.seconds, workload, nodes, states, per_second)
         launching = rounded_half_even(
             own.launches[nodes], (self.accelerator.launch or Fraction()) * per_second
         )
@@ -172,6 +157,10 @@ class KernelWork(Work):
             words = words // copies(lacks, nodes, states, self.hierarchy)
         each = (self.accelerator.update or Fraction()) * per_second / self._dram_bandwidth
         return rounded_half_even(words, each)
+
+
+def _in_seconds(charges: Integers, nodes: Indices) -> list[Fraction]:
+    return [Fraction(c, _RESOLUTION) for c in np.broadcast_to(charges, nodes.shape).tolist()]
 
 
 class _Pass(NamedTuple):

@@ -47,13 +47,8 @@ def gpt(
     >>> ho.gpt(layers=24, hidden=2304, heads=24).name
     'gpt:layers=24,hidden=2304,heads=24'
     """
-    sizes = {
-        "layers": layers,
-        "hidden": hidden,
-        "heads": heads,
-        "tokens": tokens,
-        "vocabulary": vocabulary,
-    }
+    names = ("layers", "hidden", "heads", "tokens", "vocabulary")
+    sizes = dict(zip(names, (layers, hidden, heads, tokens, vocabulary), strict=True))
     for key, size in sizes.items():
         if size < 1:
             raise HyparError(f"{argument(key)} should be 1 or more, got {size}")
@@ -62,36 +57,47 @@ def gpt(
     given = {key: size for key, size in sizes.items() if size != _DEFAULTS.get(key)}
     keys = [f"{key}={size}" for key, size in given.items()] + ["dropout=true"] * dropout
 
-    def layer(name: str, kind: str, **own: object) -> dict[str, object]:
-        return {"name": name, "kind": kind, **own}
-
     drops = {"dropout": True} if dropout else {}
-    block = [
-        layer("norm1", "norm", norm="layer"),
-        layer("qkv", "fc", units=3 * hidden, bias=True),
-        layer("attention", "attention", heads=heads, causal=True, **drops),
-        layer("proj", "fc", units=hidden, bias=True),
-        layer("add1", "add", inputs=["input", "proj"], **drops),
-        layer("norm2", "norm", norm="layer"),
-        layer("up", "fc", units=4 * hidden, bias=True, activation="gelu"),
-        layer("down", "fc", units=hidden, bias=True),
-        layer("add2", "add", inputs=["add1", "down"], **drops),
-    ]
     described = {
         "schema": "hypar-opt/network/2",
         "name": f"gpt:{','.join(keys)}",
         "input": {"tokens": tokens, "vocabulary": vocabulary},
         "layer": [
-            layer("token", "embedding", features=hidden),
-            layer("position", "embedding", inputs=[], features=hidden, vocabulary=tokens),
-            layer("embedded", "add", inputs=["token", "position"], **drops),
-            layer("norm", "norm", inputs=["decoder"], norm="layer"),
-            layer("head", "fc", units=vocabulary, tied="token"),
-            layer("loss", "output"),
+            _layer("token", "embedding", features=hidden),
+            _layer("position", "embedding", inputs=[], features=hidden, vocabulary=tokens),
+            _layer("embedded", "add", inputs=["token", "position"], **drops),
+            _layer("norm", "norm", inputs=["decoder"], norm="layer"),
+            _layer("head", "fc", units=vocabulary, tied="token"),
+            _layer("loss", "output"),
         ],
-        "block": [{"name": "decoder", "repeat": layers, "inputs": ["embedded"], "layer": block}],
+        "block": [
+            {
+                "name": "decoder",
+                "repeat": layers,
+                "inputs": ["embedded"],
+                "layer": _block(hidden, heads, drops),
+            }
+        ],
     }
     return validate(Network, described)
+
+
+def _block(hidden: int, heads: int, drops: dict[str, bool]) -> list[dict[str, object]]:
+    return [
+        _layer("norm1", "norm", norm="layer"),
+        _layer("qkv", "fc", units=3 * hidden, bias=True),
+        _layer("attention", "attention", heads=heads, causal=True, **drops),
+        _layer("proj", "fc", units=hidden, bias=True),
+        _layer("add1", "add", inputs=["input", "proj"], **drops),
+        _layer("norm2", "norm", norm="layer"),
+        _layer("up", "fc", units=4 * hidden, bias=True, activation="gelu"),
+        _layer("down", "fc", units=hidden, bias=True),
+        _layer("add2", "add", inputs=["add1", "down"], **drops),
+    ]
+
+
+def _layer(name: str, kind: str, **own: object) -> dict[str, object]:
+    return {"name": name, "kind": kind, **own}
 
 
 _SIGNATURE = signature(gpt).parameters

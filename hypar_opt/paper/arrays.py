@@ -200,8 +200,8 @@ def _seconds_of_one(network: str) -> float:
     plan = solve(network, solver="data", levels=0)
     workload = workload_of(plan.network.description, plan.batch)
     work = Work(find_array(H_TREE).accelerator, plan.hierarchy, plan.element_bytes)
-    # Each of the three passes of training has the layer's multiply-accumulates once.
-    return float(sum(work.seconds(workload, []))) * len(TRAINING)
+    passes = work.passes(workload, [], TRAINING)
+    return float(sum(passes[TRAINING[0]])) * len(TRAINING)
 
 
 def _gigabytes(network: str, column: str, accelerators: int, reading: str) -> float:

@@ -246,13 +246,13 @@ class _Count:
         dropped: dict[int, dict[Hashable, int]] = {}
         for node in self._layers:
             inside = segment.get(node)
-            for writer, size in self._reads(node):
-                if inside is not None and segment.get(writer) != inside:
-                    _keep(kept, node, _Tensor(writer, size))  # what the block starts from
-                elif self._saves(node).inputs and inside is None:
-                    _keep(kept, node, _Tensor(writer, size))
-                elif self._saves(node).inputs and inside is not None:
-                    _drop(dropped, inside, _Tensor(writer, size))
+            for read in self._reads(node):
+                # A block keeps what it starts from, whatever its layers read of it backward.
+                starts = inside is not None and segment.get(read[0]) != inside
+                if starts or (inside is None and self._saves(node).inputs):
+                    _keep(kept, node, _Tensor(*read))
+                elif inside is not None and self._saves(node).inputs:
+                    _drop(dropped, inside, _Tensor(*read))
             for tensor, is_own in self._written(node):
                 if inside is not None:
                     _drop(dropped, inside, tensor)

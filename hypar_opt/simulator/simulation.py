@@ -81,15 +81,7 @@ def simulate_step(
     stalls = max(0.0, launched - measured.seconds)
     memory, capacity, device_memory = _memory(plan, workload, array, rows, options)
     passes = len(phases_of(plan)) * options.micro_batches
-    every_node = np.arange(len(workload.nodes))
-    weights, inputs, outputs = local_words(
-        workload, every_node, of_rows(rows, len(workload.nodes)), plan.hierarchy
-    )
-    # The words of all accelerators, once per pass; an element may be smaller than a word.
-    local_bytes = int((weights + inputs + outputs).sum()) * passes * plan.element_bytes
-    # Split by image, input channel or output channel, a layer has two of its three tensors in the
-    # vaults that use them; the third, chosen to be the smallest, moves between all vaults.
-    between_vaults = int(np.minimum(np.minimum(weights, inputs), outputs).sum())
+    words, between_vaults = _accessed(plan, workload, rows)
     return StepResult(
         plan=plan,
         array=array.name,
@@ -106,7 +98,8 @@ def simulate_step(
         known_energy=_energy(
             array,
             macs=sum(layer_macs(workload, array.accelerator, options.input_sizes)) * passes,
-            dram_words=Fraction(local_bytes, WORD_BYTES),
+            # An element may be smaller than a word.
+            dram_words=Fraction(words * passes * plan.element_bytes, WORD_BYTES),
             measured=measured,
         ),
         memory=memory,
@@ -117,6 +110,18 @@ def simulate_step(
         trace=trace_of(measured, tasks, array.interconnect) if options.trace else None,
         of_training=FrozenDict(options.of_training),
     )
+
+
+def _accessed(plan: Plan, workload: Workload, rows: Rows) -> tuple[int, int]:
+    """Return the words of all accelerators that a pass accesses, and those between vaults."""
+    nodes = np.arange(len(workload.nodes))
+    weights, inputs, outputs = local_words(
+        workload, nodes, of_rows(rows, len(nodes)), plan.hierarchy
+    )
+    # Split by image, input channel or output channel, a layer has two of its three tensors in the
+    # vaults that use them; the third, chosen to be the smallest, moves between all vaults.
+    smallest = np.minimum(np.minimum(weights, inputs), outputs)
+    return int((weights + inputs + outputs).sum()), int(smallest.sum())
 
 
 def _measured(

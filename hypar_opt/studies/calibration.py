@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +17,9 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.results import Results
+from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.validation.calculated import NotModelledError, step_of
 from hypar_opt.studies.validation.rows import Row, read_steps, setting
-
-if TYPE_CHECKING:
-    from hypar_opt.studies.validation.machines import Machines
-
-Progress = Callable[[int, int], None]
 
 FACTOR = "factor"
 """One factor on all that kernels achieve, which a single step decides."""
@@ -105,7 +101,7 @@ def calibrate(
     steps: str | Path,
     *,
     fit: Sequence[str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Calibration:
     """Fit an array's constants on measured steps, by least squares of logarithms.
 
@@ -130,7 +126,7 @@ def calibrate(
         Naming a step that is not modelled or has no seconds, or too many constants for the steps.
     """
     target = find_array(array)
-    machines = {"": _machine(target)}
+    machine = _machine(target)
     measured = read_steps(steps)
     rows = [{**row, "machine": ""} for own in measured.sets for row in measured.rows_of(own)]
     for row in rows:
@@ -144,14 +140,14 @@ def calibrate(
     def seconds(row: Row, constants: Mapping[str, float]) -> float:
         nonlocal done
         done += 1
-        if progress is not None:
-            progress(min(done, total), total)
+        progress(min(done, total), total)
         try:
-            return step_of(row, _with(machines, constants)).seconds
+            own = {**machine, "accelerator": {**machine["accelerator"], **constants}}
+            return step_of(row, {"": own}).seconds
         except NotModelledError as error:
             raise RefusedError(f"step {row['id']!r}: {error.message}") from None
 
-    start = {key: float(machines[""]["accelerator"].get(key, 1.0)) for key in _START}
+    start = {key: float(machine["accelerator"].get(key, 1.0)) for key in _START}
     before = [seconds(row, start) for row in rows]
     fitted = _fitted(rows, keys, start, seconds)
     errors: list[float] = []
@@ -165,7 +161,7 @@ def calibrate(
             CalibratedStep(str(row["id"]), row["seconds"], *pair)
             for row, *pair in zip(rows, before, after, strict=True)
         ),
-        array=_calibrated(target, changed, Path(str(steps)).name, len(rows)),
+        array=_calibrated(target, machine["accelerator"], changed, Path(steps).name, len(rows)),
         constants=FrozenDict(changed),
         held_out=fmean(errors) if errors else None,
     )
@@ -194,14 +190,7 @@ def _keys(fit: Sequence[str] | None, rows: Sequence[Row]) -> tuple[str, ...]:
     if fit is None:
         if len(rows) == 1:
             return (FACTOR,)
-        return (
-            ("gemm", "elementwise", "flash")
-            if fused and len(rows) > 2
-            else (
-                "gemm",
-                "elementwise",
-            )
-        )
+        return ("gemm", "elementwise", *(("flash",) if fused and len(rows) > 2 else ()))
     for key in fit or [""]:
         if key not in _START:
             known = ", ".join(_START)
@@ -211,12 +200,6 @@ def _keys(fit: Sequence[str] | None, rows: Sequence[Row]) -> tuple[str, ...]:
     if len(fit) > len(rows):
         raise RefusedError(f"{len(fit)} constants need as many steps, got {len(rows)}")
     return tuple(dict.fromkeys(fit))
-
-
-def _with(machines: Machines, constants: Mapping[str, float]) -> Machines:
-    """Return the machine with other constants."""
-    own = machines[""]
-    return {"": {**own, "accelerator": {**own["accelerator"], **constants}}}
 
 
 def _fitted(
@@ -260,11 +243,16 @@ def _fitted(
     return constants(logs.tolist())
 
 
-def _calibrated(array: Array, constants: Mapping[str, float], file: str, steps: int) -> Array:
-    """Return the array with constants, and their source."""
+def _calibrated(
+    array: Array,
+    accelerator: Mapping[str, Any],
+    constants: Mapping[str, float],
+    file: str,
+    steps: int,
+) -> Array:
+    """Return the array with an accelerator of some constants, and their source."""
     described = array.description()
-    own = _machine(array)["accelerator"]
     said = f"{', '.join(constants)} fitted on {steps} measured step{'s' * (steps > 1)} of {file}"
     source = "; ".join(filter(None, (described.get("source", ""), said)))
-    accelerator = {**own, **constants}
-    return Array.model_validate({**described, "source": source, "accelerator": accelerator})
+    own = {**accelerator, **constants}
+    return Array.model_validate({**described, "source": source, "accelerator": own})

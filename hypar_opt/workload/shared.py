@@ -24,7 +24,7 @@ from hypar_opt.workload.operators.axes import (
     Contraction,
 )
 from hypar_opt.workload.operators.base import Operator
-from hypar_opt.workload.operators.kernels import NO_KERNELS, PassesKernels
+from hypar_opt.workload.operators.kernels import NOTHING_RUNS, PassesKernels
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
 from hypar_opt.workload.operators.weightless import Weightless
 
@@ -38,7 +38,7 @@ class SharedTensor(Weightless):
     kind: Literal["tensor"] = "tensor"
 
     def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
-        return NO_KERNELS, NO_KERNELS, NO_KERNELS
+        return NOTHING_RUNS
 
 
 class SharedWeights(Operator):
@@ -69,7 +69,7 @@ class SharedWeights(Operator):
         return 0  # its users' are counted
 
     def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
-        return NO_KERNELS, NO_KERNELS, NO_KERNELS
+        return NOTHING_RUNS
 
 
 def weight_owners(graph: LayerGraph) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
@@ -10,13 +9,10 @@ from typing import Any
 
 from hypar_opt.checked import checked
 from hypar_opt.results import Results
+from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.validation.calculated import NotModelledError, step_of
-from hypar_opt.studies.validation.machines import known_machines
-from hypar_opt.studies.validation.machines import read_machines as read_machines
-from hypar_opt.studies.validation.rows import measured_bytes
-from hypar_opt.studies.validation.rows import read_steps as read_steps
-
-Progress = Callable[[int, int], None]
+from hypar_opt.studies.validation.machines import known_machines, read_machines
+from hypar_opt.studies.validation.rows import measured_bytes, read_steps
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,7 @@ def validate(
     file: str | Path | None = None,
     *,
     constants: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Validation:
     """Calculate measured training steps, and compare.
 
@@ -162,8 +158,7 @@ def validate(
                     *(str(row["id"]), own.name, measured, seconds, why), measured_bytes(row), held
                 )
             )
-            if progress is not None:
-                progress(len(found), total)
+            progress(len(found), total)
         errors.append(_errors(own.name, own.source, found[first:]))
     return Validation(tuple(found), tuple(errors))
 

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import solve
+from hypar_opt.simulator.options import SHARDED
 from hypar_opt.studies.megatron import megatron_pins
 from hypar_opt.studies.simulation import simulate
 from hypar_opt.studies.validation.machines import array_of
 from hypar_opt.studies.validation.rows import NUMBERS, setting
 from hypar_opt.workload.operators.axes import REPLICAS
+from hypar_opt.workload.parallelism import CHOICES
 
 if TYPE_CHECKING:
-    from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.result import StepResult
     from hypar_opt.studies.validation.machines import Machines
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 HALF_PRECISION = ("fp16", "bf16", "amp_fp16", "amp_bf16")
-SHARDED = ("none", "state", "gradients", "weights")
-"""What ZeRO's stages 0 to 3 split, as `hypar_opt.simulator.RunOptions` names it."""
+ELEMENT_BYTES = 2
 
 
 class NotModelledError(HyparError):
@@ -48,15 +48,16 @@ def step_of(row: Row, machines: Machines) -> StepResult:
     keys = {"overlap": "gradient"} if row["zero"] > 1 else {"bucket": "1 TB"}
     try:
         array = array_of(machines, row["machine"], row["gpus"], fused=flash, **keys)
-        plan = _plan(_network(row), array, row["tp"], row["sp"])
     except InputError as error:
         raise NotModelledError(f"{error.where}: {error.problem}") from None
+    plan = _plan(_network(row), array.hierarchy().sizes, row["tp"], sequence_parallel=row["sp"])
     return simulate(
         # The same choices for another batch; of the plan's cost nothing is read.
         plan.model_copy(update={"batch": row["gbs"]}),
+        array,
         micro_batches=row["gbs"] // (row["mbs"] * row["dp"]),
         recompute=setting(row, "recompute"),
-        shard=SHARDED[row["zero"]],
+        shard=SHARDED[row["zero"]],  # ZeRO's stages in their order
         # Sequence parallelism splits tokens evenly; here images stand for them.
         exact_shares=True,
     )
@@ -83,29 +84,25 @@ def _check(row: Row, machines: Machines) -> None:
 
 
 def _network(row: Row) -> Network:
-    sizes = [row[name] for name in ("layers", "hidden", "heads", "seq", "vocab")]
     try:
-        return _gpt(*sizes, setting(row, "attention") == "megatron")
+        return _gpt(
+            **{name: row[name] for name in ("layers", "hidden", "heads")},
+            tokens=row["seq"],
+            vocabulary=row["vocab"],
+            dropout=setting(row, "attention") == "megatron",
+        )
     except HyparError as error:
         raise NotModelledError(str(error)) from None
 
 
-@lru_cache(maxsize=64)
-def _gpt(layers: int, hidden: int, heads: int, tokens: int, vocab: int, dropout: bool) -> Network:
-    return gpt(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        tokens=tokens,
-        vocabulary=vocab,
-        dropout=dropout,
-    )
+_gpt = lru_cache(maxsize=64)(gpt)
 
 
 @lru_cache(maxsize=64)
-def _plan(network: Network, array: Array, degree: int, sequence_parallel: bool) -> Plan:
-    """Return the plan of tensor parallelism inside data parallelism."""
-    sizes = array.hierarchy().sizes
+def _plan(
+    network: Network, sizes: tuple[int, ...], degree: int, *, sequence_parallel: bool
+) -> Plan:
+    """Return the plan of tensor parallelism inside data parallelism, on levels of some parts."""
     outer = next((n for n in range(len(sizes) + 1) if prod(sizes[n:]) == degree), None)
     if outer is None:
         raise NotModelledError(f"tp: should be the parts of inner levels of {sizes}, got {degree}")
@@ -121,9 +118,11 @@ def _plan(network: Network, array: Array, degree: int, sequence_parallel: bool) 
         pins += [f"{name}@H{n}={REPLICAS.word}" for name in sorted(whole) for n in levels]
     return solve(
         network,
-        array=array,
-        batch=array.interconnect.accelerators,
-        cost="bytes",
-        search="levelwise",
-        constraints={"fix": pins, "runnable": False, "optimizer": "adam"},
+        hierarchy=sizes,
+        whole_levels=True,
+        batch=prod(sizes),
+        element_bytes=ELEMENT_BYTES,
+        choices=CHOICES,
+        reading="executed",
+        constraints={"fix": pins, "optimizer": "adam"},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -122,8 +122,3 @@ def read_steps(path: str | Path | None = None) -> MeasuredSteps:
 def setting(row: Row, column: str) -> str:
     """Return the word of a column, without the mark of what the source does not say."""
     return str(row[column]).rstrip("?")
-
-
-def named(rows: Sequence[Row]) -> list[str]:
-    """Return the names of rows."""
-    return [str(row["id"]) for row in rows]

@@ -24,7 +24,12 @@ from hypar_opt.workload.operators.free_sizes import (
     plus,
     times,
 )
-from hypar_opt.workload.operators.kernels import NO_KERNELS, PassesKernels, PassKernels
+from hypar_opt.workload.operators.kernels import (
+    NO_KERNELS,
+    NOTHING_RUNS,
+    PassesKernels,
+    PassKernels,
+)
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
 from hypar_opt.workload.operators.saved import OwnTensor, Saved, activated
 from hypar_opt.workload.operators.weightless import Weightless
@@ -191,7 +196,7 @@ class Flatten(Weightless):
     writes_vectors: ClassVar[bool] = True
 
     def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
-        return NO_KERNELS, NO_KERNELS, NO_KERNELS  # the same bytes, seen otherwise
+        return NOTHING_RUNS  # the same bytes, seen otherwise
 
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
@@ -261,7 +266,7 @@ class Output(Weightless):
 
     def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
         if self.loss == "none":
-            return NO_KERNELS, NO_KERNELS, NO_KERNELS
+            return NOTHING_RUNS
         # In single precision: the largest, exponentials and their sum, and as many backward.
         cross_entropy = PassKernels(output=48, launches=3)
         return cross_entropy, cross_entropy, NO_KERNELS

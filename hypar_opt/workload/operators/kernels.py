@@ -36,6 +36,9 @@ NO_KERNELS = PassKernels()
 PassesKernels = tuple[PassKernels, PassKernels, PassKernels]
 """Those of the forward, the backward (errors) and the gradient pass."""
 
+NOTHING_RUNS: PassesKernels = (NO_KERNELS,) * 3
+"""Of a layer that only names a tensor."""
+
 
 def of_products(*, activation: bool) -> PassesKernels:
     """Return the kernels of a layer with weights: a product a pass; its activation's own."""
