@@ -10,6 +10,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.documents.document import validate
+from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.simulator.device_memory import DeviceMemory
 from hypar_opt.simulator.memory import WeightBytes
 from hypar_opt.studies.validation.calculated import _plan
@@ -28,7 +29,9 @@ def megatron(
 ) -> ho.Plan:
     """Return Megatron-LM's plan of tensor parallelism alone."""
     array = array_of(known_machines(), "selene", degree, fused=fused)
-    return _plan(network, array, degree, sequence).model_copy(update={"batch": batch})
+    plan = _plan(network, array.hierarchy().sizes, degree, sequence_parallel=sequence)
+    placed = {"array": ArrayRecord.of(array), "placement": tuple(range(plan.levels))[::-1]}
+    return plan.model_copy(update={**placed, "batch": batch})
 
 
 def of_block(held: DeviceMemory, number: int = 1) -> int:

@@ -206,10 +206,11 @@ def test_measured_memory_stands_beside_the_bytes_of_the_count(tmp_path: Path) ->
     runs = written(tmp_path, *rows, columns=[*ROW, "memory_gb"])
     result = ho.validate(runs)
     assert [own.measured_bytes for own in result] == [None, 41 * 10**9, 405 * 10**8, "OOM"]
-    plan = _plan(
-        ho.gpt(**GPT, dropout=True), array_of(known_machines(), "selene", 8, fused=False), 2, False
-    )
-    held = ho.memory(plan.model_copy(update={"batch": 16}), micro_batches=2, exact_shares=True)
+    array = array_of(known_machines(), "selene", 8, fused=False)
+    sizes = array.hierarchy().sizes
+    plan = _plan(ho.gpt(**GPT, dropout=True), sizes, 2, sequence_parallel=False)
+    plan = plan.model_copy(update={"batch": 16})
+    held = ho.memory(plan, array, micro_batches=2, exact_shares=True)
     assert held.categories["state"] == 6 * held.categories["weights"]
     assert {own.bytes for own in result} == {held.total}
     document = result.document()["rows"]
