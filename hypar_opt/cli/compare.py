@@ -24,6 +24,9 @@ PLANS = {
     "joint": "joint optimum",
     "time": "least time",
     "three": "three choices",
+    "equal": "equal parts",
+    "ratio": "compute ratio",
+    "accpar": "AccPar's types",
 }
 
 EPILOG = (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.search.shares import compute_share
 from hypar_opt.solvers.baselines import BASELINES
+from hypar_opt.studies.accpar import in_accpars_order
 from hypar_opt.studies.megatron import degrees, megatron_pins
 from hypar_opt.workload.parallelism import CHOICES, SIDES, on_both_sides
 
@@ -30,9 +31,12 @@ Networks with attention also have Megatron-LM's tensor parallelism of each degre
 ``megatron-2``, ..., otherwise as in ``three``.
 """
 
-OF_GROUPS = {"equal": ("dp", "joint", "time"), "ratio": ("dp", "joint", "time")}
+ACCPAR = "accpar"
+
+OF_GROUPS = dict.fromkeys(("equal", "ratio", ACCPAR), ("dp", "joint", "time"))
 """On an array of two groups of accelerators, beside `PLANS`: the plans of least time in which H1
-splits every layer, in equal parts, and in proportion to what the groups compute."""
+splits every layer, in equal parts, and in proportion to what the groups compute; and the types that
+AccPar's order chooses (`hypar_opt.studies.accpar`), at the one ratio that is best for them."""
 
 MEGATRON = "megatron-"
 
@@ -43,6 +47,18 @@ class ComparedPlan(NamedTuple):
     solver: str
     search: str
     problem: Problem
+    in_order: bool = False
+    """Whether the plan has the types that AccPar's order chooses for the problem."""
+
+    def stated(self, network: Network) -> Problem:
+        """Return the problem to solve: where types are AccPar's, with these pinned.
+
+        Raises
+        ------
+        HyparError
+            As `in_accpars_order`.
+        """
+        return in_accpars_order(network, self.problem) if self.in_order else self.problem
 
 
 def compared_plans(network: Network, problem: Problem) -> dict[str, ComparedPlan]:
@@ -57,7 +73,9 @@ def compared_plans(network: Network, problem: Problem) -> dict[str, ComparedPlan
     plans: dict[str, ComparedPlan] = {}
     for name in names:
         solver, search, _ = _how(name, problem)
-        plan = ComparedPlan(solver, search, _problem_of(name, network, problem))
+        plan = ComparedPlan(
+            solver, search, _problem_of(name, network, problem), in_order=name == ACCPAR
+        )
         if plan not in plans.values():
             plans[name] = plan
     return plans
@@ -95,8 +113,8 @@ def _shared_out(name: str, problem: Problem, update: Mapping[str, Any]) -> dict[
     """Return what a plan on two groups of accelerators may choose at H1, and its share."""
     choices = on_both_sides(update.get("choices", problem.choices))
     if name in OF_GROUPS:
-        share = 0.5 if name == "equal" else compute_share(problem)
-        return {"choices": choices, "share": share}
+        shares = {"equal": 0.5, "ratio": compute_share(problem), ACCPAR: problem.share}
+        return {"choices": choices, "share": shares[name]}
     # Bytes are least with all on one side: they keep to equal parts. Level by level, too, H1 has no
     # charge of what one group computes.
     timed = update.get("cost", problem.cost) == "time" and _how(name, problem)[1] == "joint"

@@ -144,7 +144,9 @@ def compare(
     Comparison
         One row per plan and case, in the order above: ``joint`` is the optimum over all levels
         by the cost, ``time`` the plan of the least time in closed form, ``three`` the optimum of
-        three choices in the reading ``executed``. Infeasible and refused plans have a reason.
+        three choices in the reading ``executed``; on an array of two groups ``equal`` and ``ratio``
+        split every layer, in equal parts and as the groups compute, and ``accpar`` has AccPar's
+        types, at the one ratio that is best for them. Infeasible and refused plans have a reason.
 
     Raises
     ------
@@ -198,9 +200,9 @@ def _measured(
     compared: ComparedPlan, network: Network, run: RunArguments
 ) -> _Measured | HyparError:
     """Solve one of the plans, and simulate it on an array; return the error if it has no answer."""
-    solver, search, problem = compared
     try:
-        plan = solve_problem(network, problem, solver=solver, search=search)
+        problem = compared.stated(network)
+        plan = solve_problem(network, problem, solver=compared.solver, search=compared.search)
         if plan.array is None:
             return _Measured(plan, None, None)
         step = simulate(plan, **run)

@@ -17,7 +17,6 @@ from hypar_opt.costs.sides import SHARES
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
-from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_plans, total_cost
 from hypar_opt.models import find_network
@@ -27,7 +26,7 @@ from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.shares import GAP, best_share
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
-from tests.strategies.groups import described, nodes, pair
+from tests.strategies.groups import described, nodes, of_accpar, pair
 from tests.strategies.problems import random_network
 
 
@@ -91,30 +90,14 @@ Source: a dynamic programme over intervals of ratios, in floating point; docs/de
 """
 
 
-def _of_accpar(name: str, gigabytes: tuple[float, float], share: float, *sides: str) -> Instance:
-    network = find_network(name)
-    problem = problem_of(
-        network, array=pair(), cost="time", batch=512, choices=CHOICES, element_bytes=2
-    ).model_copy(update={"choices": (*CHOICES, *sides), "share": share})
-    instance = Instance(network, problem)
-    cost = instance.cost
-    assert isinstance(cost, GroupTime)
-    # AccPar's groups receive at their own rates, which no link with two equal directions has.
-    first, second = (
-        (BisectionLink(1 / Fraction(2 * 10**9 * own), Fraction(), Fraction(1)),)
-        for own in map(Fraction, gigabytes)
-    )
-    return instance.with_cost(replace(cost, links=(first, second), per_unit=10**15))
-
-
 @pytest.mark.parametrize(("name", "first", "second"), ORACLES)
 def test_published_groups_take_the_time_of_the_prototype(
     name: str, first: float, second: float
 ) -> None:
     *expected, of_all = ORACLES[name, first, second]
-    of_accpar = [(0.5, ()), (0.3, ()), (0.3, SIDES)]
-    for milliseconds, (share, sides) in zip(expected, of_accpar, strict=True):
-        search = request(_of_accpar(name, (first, second), share, *sides))
+    asked = [(0.5, ()), (0.3, ()), (0.3, SIDES)]
+    for milliseconds, (share, sides) in zip(expected, asked, strict=True):
+        search = request(of_accpar(name, (first, second), share, *sides))
         found = joint(search)
         assert float(search.total(found.assignments)) / 1e12 == pytest.approx(
             milliseconds, abs=6e-5

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
+from hypar_opt.costs.group_time import GroupTime
 from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.links import BisectionLink
+from hypar_opt.instance.instance import Instance
+from hypar_opt.models import find_network
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.workload.parallelism import CHOICES
 
 RATES = {"v2": 180, "v3": 420}
 """Tflop/s of AccPar's two groups, TPU v2 and v3."""
@@ -55,3 +63,20 @@ def nodes(
     }
     rates = dict(zip(("slow", "fast"), operations, strict=True))
     return Array.model_validate(described(rates, topology, dram))
+
+
+def of_accpar(name: str, gigabytes: tuple[float, float], share: float, *sides: str) -> Instance:
+    """A network on AccPar's two groups, each of which receives so much in a second."""
+    network = find_network(name)
+    problem = problem_of(
+        network, array=pair(), cost="time", batch=512, choices=CHOICES, element_bytes=2
+    ).model_copy(update={"choices": (*CHOICES, *sides), "share": share})
+    instance = Instance(network, problem)
+    cost = instance.cost
+    assert isinstance(cost, GroupTime)
+    # AccPar's groups receive at their own rates, which no link with two equal directions has.
+    first, second = (
+        (BisectionLink(1 / Fraction(2 * 10**9 * own), Fraction(), Fraction(1)),)
+        for own in map(Fraction, gigabytes)
+    )
+    return instance.with_cost(replace(cost, links=(first, second), per_unit=10**15))
