@@ -105,7 +105,7 @@ def test_on_equal_groups_it_is_the_optimum_of_equal_parts(seed: int) -> None:
 
 def test_levels_below_the_groups_are_chosen_one_after_the_other() -> None:
     array = nodes(4, ("2 TFLOPS", "2 TFLOPS"), latency="0 s")
-    for name in ("alexnet", "resnet-18"):
+    for name in ("alexnet", "resnet-18", "gpt-2"):
         network = find_network(name)
         problem = problem_of(network, array=array, cost="time", batch=64)
         problem = problem.model_copy(update={"choices": CHOICES})
