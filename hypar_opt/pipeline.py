@@ -32,7 +32,6 @@ from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan, SolverRecord, SolverSettings, columns_of, schema_of, words_of
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
 from hypar_opt.search.default_solver import default_solver
-from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.search.level_order import fastest_order
 from hypar_opt.search.model_file import (
     SOLUTION,
@@ -46,6 +45,7 @@ from hypar_opt.search.result import Progress, SearchRequest, rows_to_start_from,
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.search.shares import shared_out, was_searched
 from hypar_opt.search.solver_settings import options_from, options_of, settings_of
+from hypar_opt.search.within_memory import training_left_open, within_memory
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.version import __version__
@@ -248,7 +248,11 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
         search, of_shares = shared_out(search, SEARCHES[how.search], joint=how.search == "joint")
         instance = search.instance
         search_once = SEARCHES[how.search]
-        partition = in_buckets(search, search_once) if how.answer is None else search_once(search)
+        if how.answer is None:
+            search, partition = within_memory(search, search_once)
+            instance = search.instance
+        else:
+            partition = search_once(search)
     except (RefusedError, WrongClaimError, InfeasibleError) as error:
         # The same type, to keep the exit status; prefixed with the solver, since a study may run
         # several.
@@ -375,9 +379,10 @@ def search_again(plan: Plan, progress: Progress = silent, *, parameters: bool = 
     problem = plan.problem
     if was_searched(plan):
         problem = problem.model_copy(update={"share": None})
+    training = plan.training.model_copy(update=training_left_open(plan))
     return solve_problem(
         plan.network.description,
-        problem,
+        problem.model_copy(update={"training": training}),
         solver=plan.solver.name,
         search=plan.solver.search,
         options=options_of(plan, parameters=parameters),

@@ -23,7 +23,10 @@ LATENCY = 2**16
 """The parts of a latency that the gradients of a bucket share."""
 
 Share = Callable[..., "Integers"]
-"""Returns what nodes and states have of a latency, given it; and, as ``here``, some places."""
+"""Returns what nodes and states have of messages' latencies.
+
+Given a latency, the messages, and, as ``here``, some places.
+"""
 
 Buckets = Sequence[Sequence[int]]
 """The nodes of each bucket."""
@@ -100,7 +103,13 @@ class LatencyShares:
         """What tells nodes apart: their shares."""
         return [own.tobytes() for own in np.moveaxis(self.ends, 2, 0)]
 
-    def among(self, nodes: Indices, moved: Sequence[Integers], shape: tuple[int, ...]) -> Share:
+    def among(
+        self,
+        workload: Workload,
+        nodes: Indices,
+        moved: Sequence[Integers],
+        shape: tuple[int, ...],
+    ) -> Share:
         """Return what shares out a latency among nodes and their states.
 
         Parameters
@@ -114,16 +123,25 @@ class LatencyShares:
         if self.kinds:
             levels, _ = joined(moved, shape)
             numbers = np.zeros(1 << len(moved), np.intp)
-            numbers[[*self.kinds]] = [*self.kinds.values()]
+            for own, number in self.kinds.items():
+                numbers[own : own + 1] = number  # nothing where a state has fewer levels
             begins, ends = (self.ends[numbers[levels], side, nodes] for side in range(2))
+        repeats = workload.repeats
+        halves = repeats.halves(workload)[nodes]
 
-        def share(latency: int, here: Places | None = None) -> Integers:
-            begin, end = begins, ends
+        def share(latency: int, messages: Integers, here: Places | None = None) -> Integers:
+            begin, end, all_of = begins, ends, halves
             if here is not None:
-                begin, end = (np.broadcast_to(side, shape)[here] for side in (begins, ends))
+                begin, end, all_of = (
+                    np.broadcast_to(own, shape)[here] for own in (begins, ends, halves)
+                )
             # Of factors that are no larger than the latency.
             whole, rest = divmod(latency, LATENCY)
             part: Integers = whole * (end - begin) + rest * end // LATENCY - rest * begin // LATENCY
-            return part
+            if not repeats.in_halves:
+                return messages * part
+            # Gradients are reduce-scattered in buckets, weights all-gathered layer by layer.
+            together = repeats.micro_batches * part + (all_of - repeats.micro_batches) * latency
+            return messages // all_of * together
 
         return share

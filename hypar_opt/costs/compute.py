@@ -22,7 +22,9 @@ from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.sharding.passes import Phase
 from hypar_opt.workload.layouts import FIRST_SPLIT
+from hypar_opt.workload.repeats import ONCE, repeated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.plan.problem import ProblemFields
-    from hypar_opt.sharding.passes import Phase
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
 
@@ -165,6 +166,12 @@ def load_of(
     return load
 
 
+def passes_of(workload: Workload, phase: Phase) -> Integers:
+    """Return how often a step runs each node's pass."""
+    forward, others = workload.repeats.passes(len(workload.nodes))
+    return forward if phase is Phase.FORWARD else others
+
+
 @dataclass(frozen=True)
 class Work:
     """The seconds of each layer's pass on one of a hierarchy's equal accelerators.
@@ -227,8 +234,12 @@ class Work:
         states
             Over all levels.
         phases
-            The passes of a step.
+            The passes of a step, which repeats them as the workload says.
         """
+        if workload.repeats != ONCE:
+            once = repeated(workload, ONCE)
+            alike = Work.charges(self, once, nodes, states, per_second, phases[:1])
+            return added_up([passes_of(workload, phase)[nodes] * alike for phase in phases])
         per_second *= len(phases)
         words = added_up(self._words(workload, nodes, states))
         loading = rounded_half_even(words, self.element_bytes * per_second / self._dram_bandwidth)
@@ -273,7 +284,8 @@ class Work:
         )
         loading: Fraction = self.element_bytes * words / self._dram_bandwidth
         computing = self._computing_bound(workload, _seconds_of_macs(workload, self.accelerator))
-        return (loading + computing) * self._stretched_bound(workload)
+        often = workload.repeats.most(workload)
+        return often * (loading + computing) * self._stretched_bound(workload)
 
     def _words(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return the words of each tensor of nodes, in all accelerators together."""

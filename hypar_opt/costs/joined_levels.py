@@ -106,22 +106,33 @@ def _parted(charge: Integers, parts: Sequence[Fraction]) -> Iterator[Integers]:
         begun = done
 
 
-def messages_of(cost: CommunicationCost, workload: Workload, phase: Phase) -> Integers:
-    """Return the messages of each node's reduction in a pass at a level below the topmost.
+def messages_of(
+    cost: CommunicationCost, workload: Workload, phase: Phase
+) -> tuple[Integers, Integers]:
+    """Return the messages of each node's reductions in a pass at the topmost level and below it.
 
     An all-reduce between pairs is recursive halving and doubling, which crosses each level
     twice, and the topmost once. A reduce-scatter or an all-gather crosses each once.
 
     Returns
     -------
-    (nodes,)
+    (nodes,), (nodes,)
 
     Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; docs/decisions/0007-arrays-and-time.md.
     """
     # Only `executed` splits an all-reduce of partial sums over two passes; gradients, and the
     # sums of norms, are all-reduced in every reading.
     scattered = READINGS[cost.reading].gathered_error and phase is not Phase.GRADIENT
-    return np.array(
-        [1 if scattered and not any(node.statistics) else 2 for node in workload.nodes],
-        np.int64,
-    )
+    own, repeats = workload.nodes, workload.repeats
+    if phase is Phase.GRADIENT and repeats.in_halves:
+        halves = repeats.halves(workload)
+        return halves, halves
+    each = np.array([1 if scattered and not any(node.statistics) else 2 for node in own], np.int64)
+    times = np.ones(len(own), np.int64) if phase is Phase.GRADIENT else often(workload, phase)
+    return times, times * each
+
+
+def often(workload: Workload, phase: Phase) -> Integers:
+    """Return how often a step repeats each node's exchanges of feature maps or errors."""
+    times = workload.repeats.forward_exchanges(len(workload.nodes))
+    return times if phase is Phase.FORWARD else np.full_like(times, workload.repeats.micro_batches)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.compute import NO_SIZES, Work
+from hypar_opt.costs.compute import NO_SIZES, Work, passes_of
 from hypar_opt.costs.physical import rounded_half_even
 from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
@@ -95,9 +95,15 @@ class KernelWork(Work):
         per_second: int,
         phases: Sequence[Phase],
     ) -> Integers:
-        charged = [self._charge(workload, nodes, states, per_second, phase) for phase in phases]
+        charged = [
+            passes_of(workload, phase)[nodes]
+            * self._charge(workload, nodes, states, per_second, phase)
+            for phase in phases
+        ]
         if Phase.GRADIENT in phases:
-            charged.append(self._update(workload, nodes, states, per_second))
+            shared_out = workload.repeats.shard != "none"
+            asked = workload, nodes, states, per_second
+            charged.append(self._update(*asked, shared_out=shared_out))
         return added_up(charged)
 
     def upper_bound(self, workload: Workload) -> Fraction:
@@ -112,7 +118,7 @@ class KernelWork(Work):
         launches = sum(max(own.launches.tolist(), default=0) for own in passes)
         launching = launches * len(workload.nodes) * (self.accelerator.launch or 0)
         seconds: Fraction = (loading + computing) * self._stretched_bound(workload) + launching
-        return seconds
+        return workload.repeats.most(workload) * seconds
 
     def _charge(
         self, workload: Workload, nodes: Indices, states: States, per_second: int, phase: Phase

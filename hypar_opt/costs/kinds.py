@@ -42,6 +42,7 @@ def kinds_of_boundaries(workload: Workload) -> Kinds:
             layouts.inputs[workload.operand, :, targets].T,
             # Heads, say, of which a tensor has fewer than channels.
             *sizes_at_ends(workload),
+            workload.repeats.forward_exchanges(len(workload.nodes))[targets],
         ]
     )
     return numbered(column.tobytes() for column in np.ascontiguousarray(columns.T))
@@ -59,6 +60,9 @@ def kinds_of_nodes(workload: Workload) -> Kinds:
         [
             numbered(tensors).numbers,
             np.isin(np.arange(len(nodes)), list(workload.readers)),
+            workload.repeats.forward_exchanges(len(nodes)),
+            *workload.repeats.passes(len(nodes)),
+            workload.repeats.halves(workload),
             *layouts.inputs,
             layouts.weight,
             layouts.output,

@@ -13,10 +13,12 @@ import numpy as np
 
 from hypar_opt.costs.base import CostModel, Symmetries
 from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.joined_levels import often
 from hypar_opt.costs.physical import Rings, finest, rounded
 from hypar_opt.costs.states import levels_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.units import PREFIXES
+from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,8 +88,12 @@ class ArrayCost(CostModel):
         rows = self.uncharged(levels_of(targets))
         for exchanges in self.charged_apart:
             moved = exchanges.edge(workload, boundaries, sources, targets)
+            times: Integers | int = 1
+            if workload.repeats != ONCE:
+                times = often(workload, exchanges.phases[0])[workload.ends[boundaries, 1]]
             for level, row in enumerate(moved):
-                rows[level] = rows[level] + self.charge(row, self.rates(level), self.rounds(level))
+                messages = times * self.rounds(level)
+                rows[level] = rows[level] + self.charge(row, self.rates(level), messages)
         return rows
 
     def rounds(self, level: int) -> int:

@@ -44,17 +44,22 @@ def conversions_of(
     """
     layouts = workload.layouts
     # The least that holds any reading's charge: an all-gather in both passes.
-    dtype = exact_dtype(8 * parts * max(workload.boundary_sizes, default=0))
+    repeats, (sources, targets) = workload.repeats, workload.ends.T
+    most = 8 * parts * max(workload.boundary_sizes, default=0)
+    dtype = exact_dtype(most * repeats.most(workload))
     tensors = Extent(*np.array(workload.extents, dtype).reshape(-1, len(Extent._fields)).T)
     names = layouts.names
+    times = {
+        Phase.FORWARD: repeats.forward_exchanges(len(workload.nodes))[targets],
+        Phase.BACKWARD: repeats.micro_batches,
+    }
     moved: Integers = np.zeros((len(names), len(names), len(workload.boundaries)), dtype)
     for written, read in itertools.product(range(len(names)), repeat=2):
         if written != read and names[read] != PARTIAL:  # no layer reads partial sums
             both = READINGS[reading].conversion(names[written], names[read], parts, tensors)
             for quarters, phase in zip(both, (Phase.FORWARD, Phase.BACKWARD), strict=True):
                 if phase in phases:
-                    moved[written, read] += quarters
-    sources, targets = workload.ends.T
+                    moved[written, read] += quarters * times[phase]
     writes, reads = layouts.output[:, sources], layouts.inputs[workload.operand, :, targets]
     boundaries = np.arange(len(workload.boundaries))[:, None, None]
     pairs: Integers = moved[writes.T[:, :, None], reads[:, None, :], boundaries]
@@ -80,17 +85,28 @@ def reductions_of(
     forward, backward, gradient = (phase in phases for phase in Phase)
     layouts = workload.layouts
     outputs = workload.outputs if row.before_pool else workload.pooled
-    output_quarters = row.partial_sum * forward + row.gathered_error * backward
+    repeats = workload.repeats
+    behind = repeats.micro_batches * backward
+    times = [forward * own for own in repeats.forward_exchanges(len(workload.nodes)).tolist()]
+    halves = [gradient * own for own in repeats.halves(workload).tolist()]
+    output_quarters = [row.partial_sum * own + row.gathered_error * behind for own in times]
     statistics = [
-        node.statistics[0] * forward + node.statistics[1] * backward for node in workload.nodes
+        node.statistics[0] * own + node.statistics[1] * behind
+        for node, own in zip(workload.nodes, times, strict=True)
     ]
     # No layer reads the error of the network's input; AccPar still charges it.
-    errors = (row.input_error or 0) * backward
+    errors = (row.input_error or 0) * behind
     channels = [n for n, name in enumerate(layouts.names) if name in (CHANNEL, SHUFFLED)]
     whole = layouts.whole
     reduced = [
-        (layouts.weight < FIRST_SPLIT, [row.gradient * gradient * x for x in workload.stored]),
-        ((layouts.output < FIRST_SPLIT) & ~whole, [output_quarters * size for size in outputs]),
+        (
+            layouts.weight < FIRST_SPLIT,
+            [row.gradient * own * x // 2 for own, x in zip(halves, workload.stored, strict=True)],
+        ),
+        (
+            (layouts.output < FIRST_SPLIT) & ~whole,
+            [own * size for own, size in zip(output_quarters, outputs, strict=True)],
+        ),
         *(
             (
                 (read < FIRST_SPLIT) & ~whole,

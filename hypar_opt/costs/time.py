@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.buckets import Share
     from hypar_opt.costs.compute import Work
+    from hypar_opt.costs.device_load import PricedLoad
     from hypar_opt.costs.joined_levels import Levels, Places
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.states import Indices, States
@@ -66,6 +67,8 @@ class TimeCost(ArrayCost):
         evenly. Only all levels say how long that is: by then more is charged, with the last.
     rule
         How constraints let levels split an axis; None for any way.
+    memory
+        What bytes of memory are charged, in a bound on the plans within a capacity.
 
     Source: docs/simulator.md.
     """
@@ -76,6 +79,7 @@ class TimeCost(ArrayCost):
     latencies: LatencyShares | None = None
     longest: bool = False
     rule: SplitRule | None = None
+    memory: PricedLoad | None = None
 
     BASE = "seconds"
 
@@ -172,6 +176,10 @@ class TimeCost(ArrayCost):
             phases = self.communication.phases
             work = self.work.charges(workload, nodes, states, self.per_unit, phases)
             rows[-1] = rows[-1] + work.astype(rows[-1].dtype)
+        if self.memory is not None and self._are_all(levels):
+            bytes_held = self.memory.charges(nodes, states)
+            dtype = np.result_type(rows[-1], bytes_held)
+            rows[-1] = rows[-1].astype(dtype) + bytes_held.astype(dtype)
         return rows
 
     def edge(
@@ -218,20 +226,22 @@ class TimeCost(ArrayCost):
         rows = self.uncharged(levels)
         for phase in self.communication.phases:
             moved = self.communication.of(phase).node(workload, nodes, states)
-            messages = messages_of(self.communication, workload, phase)[nodes]
+            topmost, below = (
+                own[nodes] for own in messages_of(self.communication, workload, phase)
+            )
             share = None
             if self.latencies is not None and phase is Phase.GRADIENT:
-                share = self.latencies.among(nodes, moved, shape)
+                share = self.latencies.among(workload, nodes, moved, shape)
             if self.rings is None:
-                charged = self._between_pairs(moved, messages, share)
+                charged = self._between_pairs(moved, topmost, below, share)
             else:
-                steps = np.broadcast_to(messages, shape)
+                steps = np.broadcast_to(below, shape)
                 charged = self._around_rings(self.rings, moved, steps, share)
             rows = [row + charge for row, charge in zip(rows, charged, strict=True)]
         return rows
 
     def _between_pairs(
-        self, moved: Sequence[Integers], twice: Integers, share: Share | None
+        self, moved: Sequence[Integers], once: Integers, twice: Integers, share: Share | None
     ) -> list[Integers]:
         """Return the time of reductions by recursive halving and doubling.
 
@@ -241,7 +251,7 @@ class TimeCost(ArrayCost):
         rows, is_below = [], np.zeros((), bool)
         for level, row in enumerate(moved):
             rounds = self.rounds(level)
-            crossings = twice if rounds > 1 else np.where(is_below, twice, 1)
+            crossings = twice if rounds > 1 else np.where(is_below, twice, once)
             rows.append(self._sharing(row, self.rates(level), crossings * rounds, share))
             is_below = is_below | (row > 0)
         return rows
@@ -276,13 +286,18 @@ class TimeCost(ArrayCost):
             return self.charge(moved, rates, messages)
         pace, latency = rates
         whole = math.floor(latency + Fraction(1, 2))
-        latencies = np.where(moved > 0, messages * share(whole), 0)
+        latencies = np.where(moved > 0, share(whole, messages), 0)
         return self.charge(moved, (pace, Fraction())) + latencies.astype(np.int64)
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return what is charged alike; nodes by the share of their bucket's latency, too."""
         alike = super().symmetries(workload, levels)
-        return alike if self.latencies is None else alike._replace(marks=self.latencies.marks)
+        own = [of.marks for of in (self.latencies, self.memory and self.memory.load) if of]
+        return alike._replace(marks=[*zip(*own, strict=True)]) if own else alike
+
+    def with_memory(self, memory: PricedLoad) -> Self:
+        """Return the cost with a price of memory, in integers that hold both."""
+        return replace(self, memory=memory, largest=self.largest + 4 * memory.upper_bound)
 
     def communication_only(self) -> TimeCost:
         return replace(self, work=None)
@@ -317,6 +332,8 @@ class TimeCost(ArrayCost):
             # Around a ring of all accelerators it takes less than twice as many messages.
             rounds = 2 * math.prod(self.communication.sizes)
         messages = len(self.communication.phases) * (len(workload.nodes) + len(workload.boundaries))
+        users = sum(map(len, workload.weight_users.values()))
+        messages = workload.repeats.most(workload) * (messages + users)
         seconds = rounds * messages * latency
         communication = (self._of_longest if self.longest else self).communication
         for level in levels:

@@ -106,6 +106,11 @@ class Accelerator(Document):
         return self
 
     @property
+    def saves_scores(self) -> bool:
+        """Whether attention keeps its scores for the backward pass."""
+        return self.attention == "unfused"
+
+    @property
     def fuses_attention(self) -> bool:
         """Whether attention is one kernel, which never writes its scores."""
         return self.gemm is not None and self.attention != "unfused"

@@ -58,6 +58,8 @@ class ConstraintSet:
 
     def __init__(self, problem: ProblemFields, workload: Workload) -> None:
         self._constraints = problem.constraints
+        # A device's memory is a matter of the whole step: `hypar_opt.search.within_memory`.
+        self._memory = None if problem.counts_device_memory else problem.constraints.memory
         self._workload = workload
         self._hierarchy, self._levels = problem.hierarchy, problem.levels
         self._choices = problem.choices
@@ -73,12 +75,13 @@ class ConstraintSet:
     @property
     def any(self) -> bool:
         """Whether any choice may be infeasible: by a constraint, a layer's kind, or below H1."""
-        return self._constraints.any or self._lacks_choices
+        own = self._constraints.model_copy(update={"memory": self._memory})
+        return own.any or self._lacks_choices
 
     @property
     def couple_layers(self) -> bool:
         """Whether layers share a capacity, so that they cannot be constrained one by one."""
-        return self._constraints.memory is not None
+        return self._memory is not None
 
     @property
     def by_counts(self) -> bool:
@@ -236,7 +239,7 @@ class ConstraintSet:
                     problem = f"{layer.name} may not take {word} at H{level + 1}"
                     raise HyparError(f"constraints: {problem}")
                 parts = one_more(parts, column, self._hierarchy.sizes[level])
-        memory = self._constraints.memory
+        memory = self._memory
         if memory is not None and (needed := self._memory_of(rows)) > memory:
             raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}")
 
@@ -294,7 +297,7 @@ class ConstraintSet:
 
     def _limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
         """Return a table with allowed choices and, if memory is limited, loads and a capacity."""
-        memory = self._constraints.memory
+        memory = self._memory
         if memory is None:
             return replace(table, allowed=allowed)
         # `impossible` marks loads without a feasible choice; it must not widen the dtype.
@@ -373,7 +376,7 @@ class ConstraintSet:
                 raise InfeasibleError(
                     f"{rule}: no layout fits the {layer.name}, which several layers read; {axes}"
                 )
-        memory = self._constraints.memory
+        memory = self._memory
         if memory is not None and (needed := self.least_memory()) > memory:
             raise InfeasibleError(
                 f"{argument('constraints.memory')}: no plan fits {memory:,} bytes per accelerator;"

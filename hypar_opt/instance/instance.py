@@ -12,6 +12,7 @@ from hypar_opt.costs.of_problem import cost_of
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.row_names import RowNames
 from hypar_opt.instance.constraints import ConstraintSet
+from hypar_opt.workload.repeats import Repeats, recomputed, repeated
 from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
@@ -79,15 +80,25 @@ class Instance:
 
     @cached_property
     def _plain(self) -> Workload:
-        return workload_of(self.network, self.problem.batch, self.problem.choices)
+        return self._of_micro_batch(shared_tensors=False)
 
     @cached_property
     def _with_shared(self) -> Workload:
-        if not self.network.shares_tensors:
-            return self._plain
-        return workload_of(
-            self.network, self.problem.batch, self.problem.choices, shared_tensors=True
+        return (
+            self._of_micro_batch(shared_tensors=True)
+            if self.network.shares_tensors
+            else self._plain
         )
+
+    def _of_micro_batch(self, *, shared_tensors: bool) -> Workload:
+        """Return the tensors of a micro-batch, with how often a step repeats its passes."""
+        problem, training = self.problem, self.problem.training
+        count = training.micro_batches or 1
+        batch = problem.batch // count
+        workload = workload_of(self.network, batch, problem.choices, shared_tensors=shared_tensors)
+        fused = not (problem.array and problem.array.description.accelerator.saves_scores)
+        again = recomputed(self.network, workload, training.recompute or "none", fused=fused)
+        return repeated(workload, Repeats(count, training.shard or "none", again))
 
     def labels(self, *levels: str, states: Sequence[Sequence[int]] | None = None) -> RowNames:
         """Return the names of a table's rows and columns: of levels, or of states."""

@@ -277,6 +277,9 @@ class Plan(Displayed, ProblemFields):
                 del dumped[key]
         if not self.constraints.runnable:
             del dumped["constraints"]["runnable"]
+        dumped["training"] = self.training.stated
+        if not dumped["training"]:
+            del dumped["training"]
         head = ("schema", "network", "array")
         return {key: dumped[key] for key in (*head, *(k for k in dumped if k not in head))}
 

@@ -33,6 +33,7 @@ from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES, on_both_sides
+from hypar_opt.workload.repeats import RECOMPUTED, SHARDED
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.accelerator import AcceleratorGroup
@@ -234,6 +235,41 @@ class ArrayRecord(Record):
         return {**data, "description": newer, "digest": digest_of(newer)}
 
 
+def _word(words: tuple[str, ...]) -> AfterValidator:
+    def known(value: str | None) -> str | None:
+        if value is not None and value not in words:
+            raise rule(f"should be {', '.join(words[:-1])} or {words[-1]}, got {shown(value)}")
+        return value
+
+    return AfterValidator(known)
+
+
+class Training(Document):
+    """How a step trains: what it repeats, and what its accelerators share out among them.
+
+    None is left to the search where the memory of accelerators limits it, and else the default.
+    """
+
+    micro_batches: Size | None = None
+    """The equal parts of the batch that pass one after the other; their gradients accumulate."""
+    recompute: Annotated[str | None, _word(RECOMPUTED)] = None
+    """What the backward pass computes again: ``none``; ``selective``: layers whose inner tensor is
+    large (attention); ``full``: all layers of the network's blocks, exchanges included."""
+    shard: Annotated[str | None, _word(SHARDED)] = None
+    """What data parallelism splits between its parts: ``none``; the optimizer's ``state`` (ZeRO-1);
+    ``gradients``, too (ZeRO-2); or ``weights``, too (ZeRO-3, FSDP)."""
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """What is stated, by name."""
+        return {name: value for name, value in dict(self).items() if value is not None}
+
+    @property
+    def unlike_defaults(self) -> dict[str, Any]:
+        """What is stated and not the default, by name."""
+        return {name: value for name, value in self.stated.items() if value not in (1, "none")}
+
+
 class ProblemFields(Document):
     """Every option that changes the answer, except the cost and the reading."""
 
@@ -258,6 +294,8 @@ class ProblemFields(Document):
     """With an array: the digit of an accelerator's number that each level splits, H1 first."""
     share: Annotated[float, Strict(), AfterValidator(_share)] | None = None
     """With an array of two groups: the first one's share of what H1 splits; None for a half."""
+    training: Training = Training()
+    """Micro-batches, recomputation, and what data parallelism shards."""
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -329,6 +367,24 @@ class ProblemFields(Document):
                 f"parts: should be {list(array.hierarchy(self.placement).sizes)}, as the levels of"
                 f" the array {array.name} have, got {list(self.hierarchy.sizes)}"
             )
+        return self
+
+    @property
+    def counts_device_memory(self) -> bool:
+        """Whether the memory is that of a device which trains, and not the paper's count."""
+        own = (getattr(self, "cost", "bytes"), getattr(self, "reading", "")) == ("time", "executed")
+        on_own_array = self.times_longest_part and not (self.groups or self.inference)
+        return own and on_own_array and self.constraints.memory is not None
+
+    @model_validator(mode="after")
+    def _micro_batches_are_equal(self) -> Self:
+        count = self.training.micro_batches or 1
+        if self.batch % count:
+            raise rule(f"micro_batches: should divide the batch of {self.batch:,}, got {count:,}")
+        if self.training.unlike_defaults and (self.inference or self.groups):
+            what = "inference" if self.inference else "unequal groups of accelerators"
+            key = next(iter(self.training.unlike_defaults))
+            raise rule(f"{key}: is not supported with {what}")
         return self
 
     @model_validator(mode="after")

@@ -10,13 +10,12 @@ from hypar_opt.costs.compute import NO_SIZES, Sizes
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.frozen import Frozen
 from hypar_opt.simulator.streams import OVERLAPS
+from hypar_opt.workload.repeats import RECOMPUTED, SHARDED
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.profile import Profile
 
-RECOMPUTED = ("none", "selective", "full")
-SHARDED = ("none", "state", "gradients", "weights")
 COLLECTIVES = ("pairwise", "ring", "one-ring", "hierarchical")
 
 

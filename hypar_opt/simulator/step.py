@@ -28,13 +28,13 @@ from hypar_opt.simulator.exchanges import (
 )
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
+from hypar_opt.workload.repeats import recomputed
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.tasks import OfGroups, Task
-    from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
 _AS_THE_ARRAY = RunOptions()
@@ -73,34 +73,13 @@ def program(
         buckets_of(workload, array.bucket_elements(plan.element_bytes)),
         overlap,
         recomputed(
-            *(plan.network.description, workload, options),
-            fused=array.accelerator.fuses_attention,
+            *(plan.network.description, workload, options.recompute),
+            fused=not array.accelerator.saves_scores,
         ),
         options.shard,
         _updates(plan, workload, array, options, rows),
     )
     return schedule.tasks()
-
-
-def recomputed(
-    network: Network, workload: Workload, options: RunOptions, *, fused: bool
-) -> dict[int, bool]:
-    """Return the nodes whose forward pass runs twice, and whether their exchanges do, too.
-
-    Fully: those in the network's blocks, or all but its end where it has none.
-    """
-    layers = dict(enumerate(workload.layers, workload.shared))
-    if options.recompute == "full":
-        inside = {
-            workload.shared + block.first + n
-            for block in network.repeats
-            for n in range(block.length * block.count)
-        }
-        own = inside or {n for n, layer in layers.items() if not layer.operator.ends}
-        return dict.fromkeys(sorted(own), True)
-    if options.recompute == "selective" and not fused:
-        return {n: False for n, layer in layers.items() if layer.operator.inner}
-    return {}
 
 
 def launching(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> float:
@@ -109,7 +88,7 @@ def launching(plan: Plan, workload: Workload, array: Array, options: RunOptions)
     if not isinstance(host, Fraction):
         return 0.0
     fused, phases = array.accelerator.fuses_attention, len(phases_of(plan))
-    again = recomputed(plan.network.description, workload, options, fused=fused)
+    again = recomputed(plan.network.description, workload, options.recompute, fused=fused)
     kernels = 0
     for number, node in enumerate(workload.nodes):
         passes = [own.launches for own in node.operator.kernels(fused=fused)[:phases]]

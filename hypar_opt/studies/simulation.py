@@ -17,7 +17,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.pipeline import plan_of, search_again, solve_problem
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import Plan
-from hypar_opt.plan.problem import Constraints
+from hypar_opt.plan.problem import Constraints, Training
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
@@ -92,7 +92,7 @@ def simulate(
             f" {argument('other_array', True)} simulates it anyway"
         )
     target = fitting(plan, target)
-    options = RunOptions(**run)
+    options = RunOptions(**{**plan.training.stated, **run})
     workload, rows = micro_batch(plan, options.micro_batches).workload, None
     if workload.shared:
         rows = rows_of_plan(plan, workload)
@@ -111,7 +111,8 @@ def micro_batch(plan: Plan, count: int) -> Instance:
         raise HyparError(
             f"{argument('micro_batches')} should divide the batch of {plan.batch:,}, got {count:,}"
         )
-    problem = plan.problem.model_copy(update={"batch": plan.batch // count})
+    update = {"batch": plan.batch // count, "training": Training()}
+    problem = plan.problem.model_copy(update=update)
     return Instance(plan.network.description, problem)
 
 

@@ -17,6 +17,7 @@ from hypar_opt.workload.layer_tensors import Boundary, Extent, LayerTensors, Sha
 from hypar_opt.workload.layouts import FIRST_SPLIT, Layouts, layouts_of
 from hypar_opt.workload.operators.words import choices_of_kind, words_of_kind
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
+from hypar_opt.workload.repeats import ONCE, Repeats
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Workload:
         Whether nodes may be whole: split neither by batch nor by channel.
     choices
         The choices that a problem offers: each is a column of a cost table.
+    repeats
+        How often a step runs the passes of these tensors.
     """
 
     batch: int
@@ -53,6 +56,7 @@ class Workload:
     shared: int = 0
     replicas: bool = False
     choices: tuple[str, ...] = PAPERS_CHOICES
+    repeats: Repeats = ONCE
 
     __setstate__ = Frozen.__setstate__  # a copy's arrays, too; those given are tuples
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import solve
-from hypar_opt.simulator.options import SHARDED
 from hypar_opt.studies.megatron import megatron_pins
 from hypar_opt.studies.simulation import simulate
 from hypar_opt.studies.validation.machines import array_of
 from hypar_opt.studies.validation.rows import NUMBERS, setting
 from hypar_opt.workload.operators.axes import REPLICAS
 from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.repeats import SHARDED
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan

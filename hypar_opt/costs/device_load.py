@@ -1,0 +1,159 @@
+"""What each node's choices add to the memory of a device: for a search within a capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.saved_tensors import SavedTensor, saved_tensors
+from hypar_opt.costs.states import added_up, copies
+from hypar_opt.costs.table import exact_dtype
+from hypar_opt.workload.layouts import FIRST_SPLIT
+from hypar_opt.workload.operators.axes import BATCH
+from hypar_opt.workload.operators.base import elements
+from hypar_opt.workload.repeats import SHARDED
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.costs.states import Indices, States
+    from hypar_opt.costs.table import Integers
+    from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.tensors import Workload
+
+WeightBytes = tuple[int, int, int]
+"""Bytes of a weight, of its gradient and of the optimizer's state for it."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceLoad:
+    """The bytes that nodes hold in all accelerators together, by their states.
+
+    Without what is held for a moment only, and as if axes were divided exactly: no more than an
+    accelerator's count times the accelerators.
+
+    Parameters
+    ----------
+    terms
+        The bytes of a tensor of each node before any split, ``(nodes,)``, and which choices split
+        none of its axes, so that each part has all: ``(choices, nodes)``.
+    """
+
+    terms: Sequence[tuple[Integers, NDArray[np.bool_]]]
+    hierarchy: Hierarchy
+
+    def of(self, nodes: Indices, states: States) -> Integers:
+        """Return the bytes of nodes in states over all levels."""
+        return added_up(
+            [
+                sizes[nodes] * copies(lacks, nodes, states, self.hierarchy)
+                for sizes, lacks in self.terms
+            ]
+        )
+
+    @cached_property
+    def marks(self) -> list[Hashable]:
+        """What tells nodes apart."""
+        columns = [
+            [*zip(sizes.tolist(), map(tuple, lacks.T.tolist()), strict=True)]
+            for sizes, lacks in self.terms
+        ]
+        return list(zip(*columns, strict=True))
+
+    @property
+    def upper_bound(self) -> int:
+        """An upper bound on the bytes of any plan."""
+        return self.hierarchy.accelerators * sum(int(sizes.sum()) for sizes, _ in self.terms)
+
+
+def device_load(
+    network: Network,
+    workload: Workload,
+    hierarchy: Hierarchy,
+    element_bytes: int,
+    weight_bytes: WeightBytes,
+    recompute: str,
+    *,
+    fused: bool,
+) -> DeviceLoad:
+    """Return what the weights and saved tensors of a step take; the parameters are a problem's.
+
+    Source: docs/decisions/0029-memory-of-a-device.md.
+    """
+    layouts, nodes = workload.layouts, len(workload.nodes)
+    terms = []
+    whole = layouts.weight < FIRST_SPLIT
+    apart = whole & ~_splits(workload, (BATCH,))
+    split = SHARDED.index(workload.repeats.shard)
+    # ZeRO's stages in their order: state, gradients, weights.
+    for stage, each in zip((3, 2, 1), weight_bytes, strict=True):
+        sizes = [each * own for own in workload.stored]
+        terms.append((sizes, apart if split >= stage else whole))
+    of_node: dict[int, list[SavedTensor]] = {}
+    saved = saved_tensors(network, workload, recompute, fused=fused)
+    for tensors in saved.kept.values():
+        for tensor in tensors:
+            of_node.setdefault(tensor.node, []).append(tensor)
+    for number in range(max(map(len, of_node.values()), default=0)):
+        sizes, lacks = [0] * nodes, np.zeros_like(whole)
+        for node, own in of_node.items():
+            if number < len(own):
+                sizes[node], lacks[:, node] = _of_tensor(workload, own[number], element_bytes)
+        terms.append((sizes, lacks))
+    dtype = exact_dtype(hierarchy.accelerators * sum(sum(sizes) for sizes, _ in terms))
+    return DeviceLoad([(np.array(sizes, dtype), lacks) for sizes, lacks in terms], hierarchy)
+
+
+def _of_tensor(
+    workload: Workload, tensor: SavedTensor, element_bytes: int
+) -> tuple[int, NDArray[np.bool_]]:
+    """Return the bytes of a saved tensor, and which choices of its node do not split it."""
+    node, layouts = tensor.node, workload.layouts
+    if tensor.own is not None:
+        each = tensor.own.elements * element_bytes + tensor.own.bytes
+        own = elements(tensor.own.axes, workload.nodes[node].sizes)
+        return each * own, ~_splits(workload, tensor.own.axes)[:, node]
+    # Partial sums are stored as they are reduce-scattered.
+    numbers = layouts.inputs[0] if tensor.reads else layouts.output
+    return element_bytes * prod(tensor.shape), numbers[:, node] == 0
+
+
+def _splits(workload: Workload, axes: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which choices split one of some axes: ``(choices, nodes)``."""
+    columns = [
+        [(choice.axis if choice else BATCH) in axes for choice in choices]
+        for choices in workload.choices_of_nodes
+    ]
+    return np.array(columns, bool).T
+
+
+@dataclass(frozen=True, eq=False)
+class PricedLoad:
+    """Bytes at a price: a Lagrangian relaxation of a capacity.
+
+    Parameters
+    ----------
+    price
+        Charges for a byte of all accelerators together.
+    """
+
+    load: DeviceLoad
+    price: Fraction
+
+    def charges(self, nodes: Indices, states: States) -> Integers:
+        """Return no more than what the bytes of nodes cost."""
+        loads, (per, of) = self.load.of(nodes, states), self.price.as_integer_ratio()
+        dtype = exact_dtype(max(per * int(loads.max(initial=0)), of))
+        charged: Integers = loads.astype(dtype) * per // of
+        return charged
+
+    @property
+    def upper_bound(self) -> int:
+        return int(self.price * self.load.upper_bound) + 1

@@ -1,0 +1,160 @@
+"""The tensors that a step keeps for its backward pass, each once, and those it computes again."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from hypar_opt.workload.repeats import recomputed
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.saved import OwnTensor
+    from hypar_opt.workload.tensors import Workload
+
+
+@dataclass(frozen=True)
+class SavedTensor:
+    """A tensor from a forward to a backward pass.
+
+    Parameters
+    ----------
+    node
+        Whose choices lay it out: its writer, the shared node of a tensor with several readers, or
+        of the network's input its first reader.
+    shape
+        Of all of it, where it is a feature map.
+    reads
+        Whether it is laid out as ``node`` reads its input, and not as it stores its output.
+    own
+        A tensor that only ``node`` has.
+    """
+
+    node: int
+    shape: tuple[int, ...] = ()
+    reads: bool = False
+    own: OwnTensor | None = None
+
+
+@dataclass(frozen=True)
+class SavedTensors:
+    """The tensors of a step by layer.
+
+    Parameters
+    ----------
+    kept
+        By the first layer that saves them.
+    again
+        Those that a layer's backward pass, or its block's, computes again.
+    """
+
+    kept: Mapping[int, tuple[SavedTensor, ...]]
+    again: Mapping[int, tuple[SavedTensor, ...]]
+
+
+@lru_cache(maxsize=64)
+def saved_tensors(
+    network: Network, workload: Workload, recompute: str, *, fused: bool
+) -> SavedTensors:
+    """Return what a training step of a network saves.
+
+    A tensor is kept as its writer stores it, and the network's input as its first reader reads it.
+
+    Parameters
+    ----------
+    recompute
+        ``none``, ``selective`` or ``full``: in the latter a block keeps what it starts from.
+    fused
+        Whether attention is one kernel, which writes no scores.
+
+    Source: docs/decisions/0029-memory-of-a-device.md.
+    """
+    again = recomputed(network, workload, recompute, fused=fused)
+    segment = _segments(network, workload, again)
+    kept: dict[Hashable, tuple[int, SavedTensor]] = {}
+    dropped: dict[int, dict[Hashable, SavedTensor]] = {}
+    for node in range(workload.shared, len(workload.nodes)):
+        inside = segment.get(node)
+        saves = workload.nodes[node].operator.saves(fused=fused)
+        for writer, tensor in inputs_of(network, workload, node):
+            # A block keeps what it starts from, whatever its layers read of it backward.
+            starts = inside is not None and segment.get(writer) != inside
+            if starts or (inside is None and saves.inputs):
+                kept.setdefault(writer, (node, tensor))
+            elif inside is not None and saves.inputs:
+                dropped.setdefault(inside, {}).setdefault(writer, tensor)
+        for key, tensor in _written(workload, node, fused=fused):
+            if inside is not None:
+                dropped.setdefault(inside, {}).setdefault(key, tensor)
+            elif tensor.own is not None and node in again:
+                dropped.setdefault(node, {})[key] = tensor
+            else:
+                kept.setdefault(key, (node, tensor))
+    by_layer: dict[int, tuple[SavedTensor, ...]] = {}
+    for first, tensor in kept.values():
+        by_layer[first] = (*by_layer.get(first, ()), tensor)
+    moments = {
+        place: tuple(tensor for key, tensor in tensors.items() if key not in kept)
+        for place, tensors in dropped.items()
+    }
+    layers = range(workload.shared, len(workload.nodes))
+    return SavedTensors(by_layer, {n: moments.get(segment.get(n, n), ()) for n in layers})
+
+
+def inputs_of(network: Network, workload: Workload, node: int) -> Iterator[tuple[int, SavedTensor]]:
+    """Yield the writer of each of a layer's inputs, `INPUT` for the network's, and its tensor.
+
+    Ids, which have no error, are left out.
+    """
+    layer = workload.nodes[node]
+    shapes = (layer.input, *layer.others)
+    for number, source in enumerate(network.sources[node - workload.shared]):
+        if source >= 0:
+            writer = source + workload.shared
+            yield writer, stored_output(workload, writer)
+        elif not layer.operator.reads_ids:
+            yield INPUT, SavedTensor(node, shapes[number], reads=True)
+
+
+INPUT = -1
+"""The network's input, among the layers whose outputs tensors are."""
+
+
+def stored_output(workload: Workload, writer: int) -> SavedTensor:
+    """Return a layer's output as it is stored for its readers."""
+    into = workload.boundary_into_shared.get(writer)
+    node = writer if into is None else workload.boundaries[into].target
+    return SavedTensor(node, workload.nodes[writer].pooled)
+
+
+def _written(
+    workload: Workload, node: int, *, fused: bool
+) -> Iterator[tuple[Hashable, SavedTensor]]:
+    """Yield what a layer saves besides its inputs."""
+    layer = workload.nodes[node]
+    saves = layer.operator.saves(fused=fused)
+    if saves.output and layer.operator.fused_pool is None:
+        yield node, stored_output(workload, node)
+    elif saves.output:
+        yield (node, "before pool"), SavedTensor(node, layer.output)
+    if saves.before_activation:
+        yield (node, "before activation"), SavedTensor(node, layer.output)
+    for number, own in enumerate(saves.own):
+        yield (node, number), SavedTensor(node, own=own)
+
+
+def _segments(network: Network, workload: Workload, again: Mapping[int, bool]) -> dict[int, int]:
+    """Return the first node of the repetition of a block that each layer is computed with."""
+    if not any(again.values()):
+        return {}
+    shared = workload.shared
+    if not network.repeats:
+        return dict.fromkeys(again, shared)
+    return {
+        shared + first + n: shared + first
+        for block in network.repeats
+        for first in range(block.first, block.first + block.length * block.count, block.length)
+        for n in range(block.length)
+    }

@@ -1,0 +1,111 @@
+"""How often a training step repeats the passes of a micro-batch, and what it exchanges for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.frozen import FrozenDict
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.tensors import Workload
+
+RECOMPUTED = ("none", "selective", "full")
+SHARDED = ("none", "state", "gradients", "weights")
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """How often the passes of a workload's tensors run in a step.
+
+    Parameters
+    ----------
+    micro_batches
+        The equal parts of the batch that pass one after the other; the tensors are those of one.
+    shard
+        What data parallelism splits between its parts, one of `SHARDED`: the optimizer's ``state``
+        (ZeRO-1, as many bytes); ``gradients``, too (ZeRO-2: reduce-scattered in every micro-batch,
+        and new weights all-gathered); or ``weights``, too (ZeRO-3, FSDP: all-gathered before each
+        layer's forward and backward passes).
+    again
+        The nodes whose forward pass the backward pass runs again, and whether their exchanges, too.
+
+    Source: S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
+    Models", SC20; docs/decisions/0029-memory-of-a-device.md.
+    """
+
+    micro_batches: int = 1
+    shard: str = "none"
+    again: Mapping[int, bool] = FrozenDict()
+
+    def most(self, workload: Workload) -> int:
+        """Return an upper bound on how often a step repeats anything that it does once."""
+        return max(2 * self.micro_batches, *self.halves(workload).tolist()) if self != ONCE else 1
+
+    def passes(self, nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return how often each node's forward and backward passes compute."""
+        backward = np.full(nodes, self.micro_batches, np.int64)
+        forward = backward.copy()
+        forward[[*self.again]] *= 2
+        return forward, backward
+
+    def forward_exchanges(self, nodes: int) -> NDArray[np.int64]:
+        """Return how often each node's forward exchanges take place."""
+        times = np.full(nodes, self.micro_batches, np.int64)
+        times[[node for node, exchanges in self.again.items() if exchanges]] *= 2
+        return times
+
+    @property
+    def in_halves(self) -> bool:
+        """Whether gradients are reduce-scattered, and what was is all-gathered by itself."""
+        return self.shard in ("gradients", "weights")
+
+    def halves(self, workload: Workload) -> NDArray[np.int64]:
+        """Return the reduce-scatters and all-gathers of each node's gradients and weights.
+
+        An all-reduce is one of each. Of weights that several layers use each gathers its own.
+        """
+        users = np.ones(len(workload.nodes), np.int64)
+        for node, own in workload.weight_users.items():
+            users[node] = len(own)
+        if self.shard == "weights":
+            return self.micro_batches * (1 + 2 * users)
+        return np.full_like(users, 1 + (self.micro_batches if self.shard == "gradients" else 1))
+
+
+ONCE = Repeats()
+
+
+@lru_cache(maxsize=32)
+def repeated(workload: Workload, repeats: Repeats) -> Workload:
+    """Return a workload whose passes are repeated: the same one for equal arguments."""
+    return workload if workload.repeats == repeats else replace(workload, repeats=repeats)
+
+
+def recomputed(
+    network: Network, workload: Workload, recompute: str, *, fused: bool
+) -> FrozenDict[int, bool]:
+    """Return the nodes whose forward pass runs twice, and whether their exchanges do, too.
+
+    Fully: those in the network's blocks, or all but its end where it has none. Selectively: those
+    whose inner tensor is large, as attention's scores where they are written.
+    """
+    layers = dict(enumerate(workload.layers, workload.shared))
+    if recompute == "full":
+        inside = {
+            workload.shared + block.first + n
+            for block in network.repeats
+            for n in range(block.length * block.count)
+        }
+        own = inside or {n for n, layer in layers.items() if not layer.operator.ends}
+        return FrozenDict(dict.fromkeys(sorted(own), True))
+    if recompute == "selective" and not fused:
+        return FrozenDict({n: False for n, layer in layers.items() if layer.operator.inner})
+    return FrozenDict()
