@@ -40,8 +40,7 @@ def level_table(
         cost.node(workload, nodes, states),
         lambda: cost.node(workload, nodes, states[:-1]),
     )
-    # A share of a latency may fall with one more level (`hypar_opt.costs.buckets`).
-    node: Integers = np.broadcast_to(np.maximum(charges, 0), (len(nodes), len(choices)))
+    node: Integers = np.broadcast_to(charges, (len(nodes), len(choices)))
     numbers = np.arange(len(workload.ends))[:, None, None]
     here = choices[None, None, :, None], choices[None, None, None]
     edges = level_edges(cost, workload, rows, numbers, here)

@@ -43,15 +43,22 @@ _MORE = 3
 """By how much more than in the rounds before the shares of nodes that reduce are raised."""
 
 
-def in_buckets(search: SearchRequest, solve: Search) -> SearchResult:
+def in_buckets(
+    search: SearchRequest, solve: Search, first: SearchResult | None = None
+) -> SearchResult:
     """Search with the latencies of buckets shared out in several ways.
+
+    Parameters
+    ----------
+    first
+        What `solve` finds, if it was asked before.
 
     Returns
     -------
     SearchResult
         The best of the plans found and of the baselines, and the best of the bounds.
     """
-    first, cost = solve(search), search.instance.cost
+    first, cost = first or solve(search), search.instance.cost
     if cost.is_sum:
         return first
     best = _Priced.of(search, first)
@@ -94,7 +101,6 @@ def _of_least_time(search: SearchRequest, solve: Search, cost: TimeCost, best: _
     """Return the best plan that is found in some rounds, with the best bound."""
     latest: _Priced | None = best
     instance, workload = search.instance, search.instance.workload
-    quiet = replace(search, progress=lambda done, total: None, start=None)
     for row in [workload.baselines[key][workload.shared :] for key in BASELINES.values()]:
         rows = (tuple(row),) * search.levels
         if instance.constraints.allow(rows):
@@ -104,7 +110,7 @@ def _of_least_time(search: SearchRequest, solve: Search, cost: TimeCost, best: _
     def solved(other: TimeCost) -> _Priced | None:
         """Return the plan of the least sum of other charges; none if a limit comes first."""
         try:
-            found = solve(replace(quiet, instance=instance.with_cost(other)))
+            found = solve(replace(search.quiet, instance=instance.with_cost(other)))
         except NoAnswerError:
             return None
         return _Priced.of(search, found)

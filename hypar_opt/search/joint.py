@@ -51,12 +51,15 @@ def joint(search: SearchRequest) -> SearchResult:
     stopped_by = None
     try:
         search.deadline.check()
-        if search.deadline != NEVER:  # found before the deadline, which leaves no time for it
+        if (
+            search.falls_back and search.deadline != NEVER
+        ):  # found before the deadline, which leaves no time for it
             known()
         rows = _solved(search, reduction, tables, known)
     except NoAnswerError as error:
         stopped_by = error.stopped_by
-    levelwise_plans = known() if search.deadline != NEVER or stopped_by == MEMORY else []
+    limited = search.falls_back and search.deadline != NEVER
+    levelwise_plans = known() if limited or stopped_by == MEMORY else []
     return to_result(search, "joint", rows, tables, stopped_by, levelwise_plans)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,8 @@ class SearchRequest:
         Called with the number of solved tables, and of all.
     deadline
         When to end: a moment, where the time limit among the options is a duration.
+    falls_back
+        Whether the plan of a level-by-level search is known where a limit ends that of all levels.
     """
 
     instance: Instance
@@ -52,6 +54,12 @@ class SearchRequest:
     start: Assignments | None = None
     progress: Progress = silent
     deadline: Deadline = NEVER
+    falls_back: bool = True
+
+    @property
+    def quiet(self) -> SearchRequest:
+        """One of several searches, beside which other plans are known."""
+        return replace(self, progress=silent, start=None, falls_back=False)
 
     @property
     def levels(self) -> int:

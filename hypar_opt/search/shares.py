@@ -83,14 +83,13 @@ def best_share(search: SearchRequest, solve: Search) -> tuple[float, Fraction | 
     """
     instance, cost = search.instance, search.instance.cost
     assert isinstance(cost, GroupTime)
-    quiet = replace(search, progress=lambda done, total: None, start=None)
-    best = solve(quiet)
+    best = solve(search.quiet)
     least, (share,) = total_cost(instance, best.assignments, best.tensors), cost.shares
 
     def bounded(first: int, last: int) -> tuple[Fraction, int, int]:
         """Bound an interval from below, and price its choices at the share in its middle."""
         nonlocal least, share
-        found = solve(replace(quiet, instance=instance.with_cost(cost.between(first, last))))
+        found = solve(replace(search.quiet, instance=instance.with_cost(cost.between(first, last))))
         middle = max(1, (first + last) // 2)
         at_middle = instance.with_cost(cost.between(middle))
         total = total_cost(at_middle, found.assignments, found.tensors)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ import numpy as np
 from hypar_opt.costs.device_load import DeviceLoad, PricedLoad, device_load
 from hypar_opt.costs.states import every_state
 from hypar_opt.costs.time import TimeCost
-from hypar_opt.errors import InfeasibleError, NoAnswerError, argument
+from hypar_opt.errors import InfeasibleError, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
 from hypar_opt.plan.problem import Training
@@ -63,11 +63,12 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
     if not problem.counts_device_memory:
         return search, in_buckets(search, solve)
     first = _Way.of(search, problem.training)
-    found = in_buckets(search, solve)
-    at_first = first.counted(found)
-    if at_first.fits:
-        return search, found
-    return _Ways(search, solve, at_first).best()
+    found = solve(search)
+    if first.counted(found).fits:
+        found = in_buckets(search, solve, found)
+        if first.counted(found).fits:
+            return search, found
+    return _Ways(search, solve).best()
 
 
 def training_left_open(plan: Plan) -> dict[str, None]:
@@ -111,8 +112,7 @@ class _Way:
             training.recompute or "none",
             fused=not problem.array.description.accelerator.saves_scores,
         )
-        quiet = replace(search, instance=instance, progress=lambda done, of: None, start=None)
-        return cls(quiet, load)
+        return cls(replace(search.quiet, instance=instance), load)
 
     @property
     def instance(self) -> Instance:
@@ -181,40 +181,46 @@ class _Way:
 
 
 class _Ways:
-    """The ways of training that a problem leaves open."""
+    """The ways of training that a problem leaves open, and the best plan known of them."""
 
-    def __init__(self, search: SearchRequest, solve: Search, at_first: _Counted) -> None:
+    def __init__(self, search: SearchRequest, solve: Search) -> None:
         self._search, self._solve = search, solve
         self._best: tuple[_Counted, _Way] | None = None
-        self._bounds: dict[tuple[int, ...], Fraction] = {}
-        self._held = [at_first.bytes]
+        self._unlimited: dict[tuple[int, ...], Fraction] = {}
+        """Bounds on all plans of some ways, whether they fit or not."""
 
     def best(self) -> tuple[SearchRequest, SearchResult]:
-        """Return the best plan of all ways, and the bound on all of them."""
-        ways = [(Fraction(), key) for key in self._keys()]
-        heapify(ways)
-        bounds = []
+        """Return the best plan of all ways, and the bound on all of them.
+
+        The way of the least bound is searched on, until no way can have a better plan.
+
+        Raises
+        ------
+        InfeasibleError
+            If none has a plan that fits.
+        """
+        ways = [(Fraction(), number, key) for number, key in enumerate(self._keys())]
+        searches = {key: self._bounds_of(key) for _, _, key in ways}
         while ways:
-            least, key = heappop(ways)
-            least = max([least, *(b for own, b in self._bounds.items() if _beyond(key, own))])
-            if ways and least > ways[0][0]:
-                heappush(ways, (least, key))
-                continue
-            bounds.append(least)
-            if self._best is not None and least >= self._best[0].seconds:
+            least, number, key = heappop(ways)
+            known = max([least, *(own for of, own in self._unlimited.items() if _beyond(key, of))])
+            if self._best is not None and known >= self._best[0].seconds:
+                if least == known:
+                    heappush(ways, (least, number, key))
+                    break
+            elif known == least:
+                known = next(searches[key], known if self._search.deadline.passed() else _NEVER)
+            heappush(ways, (known, number, key))
+            if ways[0][0] >= _NEVER or self._search.deadline.passed():
                 break
-            if self._search.deadline.passed():
-                break
-            bounds[-1] = self._of_way(key, least)
         if self._best is None:
             self._refuse()
-        return self._result(min(bounds))
+        return self._result(ways[0][0])
 
     def _keys(self) -> Iterator[tuple[int, int, int]]:
         """Yield the numbers of what is open: micro-batches, recomputation, shards."""
         problem, stated = self._search.instance.problem, self._search.instance.problem.training
-        batch = problem.batch
-        divisors = [n for n in range(1, batch + 1) if batch % n == 0]
+        divisors = [n for n in range(1, problem.batch + 1) if problem.batch % n == 0]
         micro_batches = [stated.micro_batches] if stated.micro_batches else divisors
         recomputed = [stated.recompute] if stated.recompute else RECOMPUTED
         # To share out the state takes no more than to have it whole, and holds less.
@@ -222,53 +228,51 @@ class _Ways:
         for count, recompute, shard in product(micro_batches, recomputed, sharded):
             yield count, RECOMPUTED.index(recompute), SHARDED.index(shard)
 
-    def _of_way(self, key: tuple[int, ...], least: Fraction) -> Fraction:
-        """Search one way of training; return a bound on the seconds of its plans that fit."""
+    def _bounds_of(self, key: tuple[int, ...]) -> Iterator[Fraction]:
+        """Search one way of training; yield bounds on the seconds of its plans that fit."""
         count, recompute, shard = key
-        training = Training(
+        stated = Training(
             micro_batches=count, recompute=RECOMPUTED[recompute], shard=SHARDED[shard]
         )
-        nothing_again = training.recompute == "selective"
         try:
-            way = _Way.of(self._search, training)
-            if nothing_again and not way.instance.workload.repeats.again:
-                return _NEVER
-            self._held.append(way.least_bytes())
-            if self._held[-1] > way.capacity:
-                return _NEVER
-            return max(least, self._within(way, key))
-        except (InfeasibleError, NoAnswerError) as error:
-            return least if isinstance(error, NoAnswerError) else _NEVER
+            way = _Way.of(self._search, stated)
+            selects_none = (
+                stated.recompute == "selective" and not way.instance.workload.repeats.again
+            )
+            if not selects_none and way.least_bytes() <= way.capacity:
+                yield from self._within(way, key)
+        except InfeasibleError:
+            return
 
-    def _within(self, way: _Way, key: tuple[int, ...]) -> Fraction:
-        """Search the plans of a way by prices of memory."""
-        at, bound = way.priced(Fraction(), self._solve)
-        self._bounds[key] = bound
-        self._keep(at, way)
-        if at.fits:
-            return bound
+    def _within(self, way: _Way, key: tuple[int, ...]) -> Iterator[Fraction]:
+        """Search the plans of a way by prices of memory; yield a bound after each."""
+        low, bound = way.priced(Fraction(), self._solve)
+        self._unlimited[key] = bound
+        yield self._keep(low, way, bound)
+        if low.fits:
+            return
         # Seconds of a byte at which memory outweighs time.
-        high, of_high = way.priced(1000 * at.seconds / at.bytes, self._solve)
-        self._keep(high, way)
-        bound = max(bound, of_high)
-        low = at
+        high, own = way.priced(1000 * low.seconds / low.bytes, self._solve)
+        bound = max(bound, own)
+        yield self._keep(high, way, bound)
         for _ in range(_PRICES):
-            beaten = self._best is not None and bound >= self._best[0].seconds
-            if beaten or not high.fits or high.bytes >= low.bytes or self._search.deadline.passed():
+            if not high.fits or high.bytes >= low.bytes:
                 break
             price = (high.seconds - low.seconds) / (low.bytes - high.bytes)
             between, own = way.priced(max(price, Fraction()), self._solve)
-            self._keep(between, way)
             bound = max(bound, own)
+            yield self._keep(between, way, bound)
             if between.bytes in (low.bytes, high.bytes):
                 break
             low, high = (low, between) if between.fits else (between, high)
-        return bound
+        while True:  # no price tells more
+            yield bound
 
-    def _keep(self, counted: _Counted, way: _Way) -> None:
-        self._held.append(counted.bytes)
+    def _keep(self, counted: _Counted, way: _Way, bound: Fraction) -> Fraction:
+        """Keep a plan if it is the best that fits; return a bound on all."""
         if counted.fits and (self._best is None or counted.seconds < self._best[0].seconds):
             self._best = counted, way
+        return bound
 
     def _result(self, bound: Fraction) -> tuple[SearchRequest, SearchResult]:
         assert self._best is not None
