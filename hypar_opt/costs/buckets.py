@@ -114,7 +114,9 @@ class LatencyShares:
         if self.kinds:
             levels, _ = joined(moved, shape)
             numbers = np.zeros(1 << len(moved), np.intp)
-            numbers[[*self.kinds]] = [*self.kinds.values()]
+            for joins, kind in self.kinds.items():
+                if joins < len(numbers):  # else of levels that the states have not reached
+                    numbers[joins] = kind
             begins, ends = (self.ends[numbers[levels], side, nodes] for side in range(2))
 
         def share(latency: int, here: Places | None = None) -> Integers:

@@ -9,6 +9,8 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.units import PREFIXES
@@ -162,6 +164,12 @@ def rounded(
     # The factors too: a product with 0 may be small where they are not.
     factors = largest, per_amount, per_message, denominator
     dtype = exact_dtype(2 * max(numerator, *factors) + denominator)
+    shape = amounts.shape
+    if dtype is np.object_ and amounts.dtype != dtype and isinstance(messages, int):
+        # They are slow, and few amounts are different.
+        amounts, places = np.unique(amounts, return_inverse=True)
+        rest = rounded(amounts.astype(dtype), rate, latency, messages)
+        return rest[places].reshape(shape)
     exact: Integers = amounts.astype(dtype) * per_amount
     if per_message:
         if not isinstance(messages, int):

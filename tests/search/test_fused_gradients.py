@@ -12,6 +12,7 @@ from hypar_opt.costs.base import CostModel
 from hypar_opt.costs.state_classes import KnownCharges
 from hypar_opt.costs.table import Integers
 from hypar_opt.errors import RefusedError
+from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.baselines import BASELINES
 from hypar_opt.studies.alternatives import best_plans, regrets
 from hypar_opt.studies.simulation import per_second
@@ -59,6 +60,15 @@ def test_no_plan_takes_less_than_the_bound_nor_a_baseline_less_than_the_plan(see
         assert total <= ho.solve(network, solver=name, **asked).cost.total
     closed_form = ho.simulate(plan).closed_form
     assert total / per_second(plan) == pytest.approx(closed_form, rel=1e-6, abs=1e-12)
+
+
+def test_a_limit_that_does_not_come_leaves_the_plan_and_its_bound() -> None:
+    """With a limit each round looks for a plan level by level, too, by shares of all levels."""
+    asked: Any = {"array": "h100-1x8", "cost": "time"}
+    plan = ho.solve("alexnet", **asked)
+    limited = ho.solve("alexnet", options=SolverOptions(time_limit=1e6), **asked)
+    assert (limited.cost, limited.parallelism) == (plan.cost, plan.parallelism)
+    assert (limited.solver.status, limited.solver.bound) == (plan.solver.status, plan.solver.bound)
 
 
 @pytest.mark.parametrize("vocabulary", [64, 65])
