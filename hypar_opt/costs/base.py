@@ -128,6 +128,21 @@ class CostModel(ABC):
         """
         return self
 
+    def in_all(self, levels: int) -> CostModel:  # noqa: ARG002
+        """Return a cost whose charges of states of so many levels add up to the same.
+
+        It need not say at which level.
+        """
+        return self
+
+    @property
+    def of_boundaries(self) -> CostModel | None:
+        """What all costs share that charge boundaries as this one does; None if not known.
+
+        A key: what is computed for boundaries by one of them is that of the others.
+        """
+        return None
+
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return which levels and nodes are charged alike.
 

@@ -123,8 +123,9 @@ class LatencyShares:
         if self.kinds:
             levels, _ = joined(moved, shape)
             numbers = np.zeros(1 << len(moved), np.intp)
-            for own, number in self.kinds.items():
-                numbers[own : own + 1] = number  # nothing where a state has fewer levels
+            for joins, kind in self.kinds.items():
+                if joins < len(numbers):  # else of levels that the states have not reached
+                    numbers[joins] = kind
             begins, ends = (self.ends[numbers[levels], side, nodes] for side in range(2))
         repeats = workload.repeats
         halves = repeats.halves(workload)[nodes]

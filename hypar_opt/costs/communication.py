@@ -218,6 +218,8 @@ class CommunicationCost(CostModel):
             sizes = self._parts_in(targets, block)
             amounts = self._converted(workload, boundaries, sources[block], targets[block], sizes)
             amounts = amounts.astype(scales.dtype, copy=False)
+            if not amounts.any():  # as of gradients, which are no boundary's
+                return 0 * scales
             if whole:
                 amounts = amounts * repeated(block)
             if any(uneven):

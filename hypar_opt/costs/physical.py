@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import ARRAY, HyparError, argument
@@ -111,7 +114,15 @@ class Rings(Pairs):
 
     def link(self, stage: Sequence[int]) -> BisectionLink:
         """Return the link of a stage's rounds, whose latency is that of all of them together."""
-        return self.interconnect.link(self.rounds(stage))
+        # Every table of a level, and every plan that is priced, asks for the few stages.
+        key = tuple(stage)
+        if key not in self._links:
+            self._links[key] = self.interconnect.link(self.rounds(stage))
+        return self._links[key]
+
+    @cached_property
+    def _links(self) -> dict[tuple[int, ...], BisectionLink]:
+        return {}
 
 
 def finest(upper_bound: Fraction) -> int:
@@ -153,6 +164,12 @@ def rounded(
     # The factors too: a product with 0 may be small where they are not.
     factors = largest, per_amount, per_message, denominator
     dtype = exact_dtype(2 * max(numerator, *factors) + denominator)
+    shape = amounts.shape
+    if dtype is np.object_ and amounts.dtype != dtype and isinstance(messages, int):
+        # They are slow, and few amounts are different.
+        amounts, places = np.unique(amounts, return_inverse=True)
+        rest = rounded(amounts.astype(dtype), rate, latency, messages)
+        return rest[places].reshape(shape)
     exact: Integers = amounts.astype(dtype) * per_amount
     if per_message:
         if not isinstance(messages, int):

@@ -11,7 +11,7 @@ Source: docs/decisions/0023-classes-of-states.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,28 @@ class Partition:
         rows = np.minimum.reduceat(self.least[:, order], starts, axis=1)
         least: Integers = np.minimum.reduceat(rows[:, :, order], starts, axis=2)
         return Partition(classes, least)
+
+
+@dataclass(eq=False)
+class KnownCharges:
+    """What kinds of boundaries are charged at least and at most, by the last cost that was asked.
+
+    Parameters
+    ----------
+    cost
+        As `CostModel.of_boundaries` returns it.
+    of_kinds
+        By kind: what `PairsOfStates.least` finds.
+    """
+
+    cost: CostModel | None = None
+    of_kinds: dict[int, tuple[Integers, int]] = field(default_factory=dict)
+
+    def of(self, cost: CostModel | None) -> dict[int, tuple[Integers, int]]:
+        """Return what is known of a cost's kinds, and will be."""
+        if cost is None or cost != self.cost:
+            self.cost, self.of_kinds = cost, {}
+        return self.of_kinds
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +153,7 @@ def classed(
     states: Sequence[State],
     allowed: NDArray[np.bool_],
     deadline: Deadline = NEVER,
+    known: KnownCharges | None = None,
 ) -> ClassTable:
     """Price all levels at once by classes of states.
 
@@ -139,6 +162,8 @@ def classed(
     states : (states, levels)
         In canonical order.
     allowed : (nodes, states)
+    known
+        What was found for the same workload and states, by any cost.
 
     Raises
     ------
@@ -156,11 +181,12 @@ def classed(
     node = nodes_by_state(cost, workload, nodes, len(made), deadline)
     order: Indices = in_mixed_radix(states, len(workload.choices))
     node = node[:, order]
-    by_levels = cost.by_levels(workload) or cost
-    pairs = PairsOfStates(by_levels, workload, made, boundaries, node.max(axis=1)[node_kinds])
+    in_all = (cost.by_levels(workload) or cost).in_all(len(made))
+    pairs = PairsOfStates(in_all, workload, made, boundaries, node.max(axis=1)[node_kinds])
     groups = tuple(alike.groups)
     own = StateClasses(groups, made, len(workload.choices))
-    least, highest = pairs.least(own, deadline)
+    known = known or KnownCharges()
+    least, highest = pairs.least(own, known.of(in_all.of_boundaries), deadline)
     most = zip((node.max(axis=1), highest), (node_kinds, boundary_kinds), strict=True)
     dtype = exact_dtype(sum(sum(part[kinds].tolist()) for part, kinds in most))
 
@@ -214,8 +240,15 @@ class PairsOfStates:
         ]
         return np.concatenate(rows)
 
-    def least(self, classes: StateClasses, deadline: Deadline) -> tuple[Integers, Integers]:
+    def least(
+        self, classes: StateClasses, known: dict[int, tuple[Integers, int]], deadline: Deadline
+    ) -> tuple[Integers, Integers]:
         """Return what each kind is charged at least for two classes, and at most for any.
+
+        Parameters
+        ----------
+        known
+            That of some kinds, to which this adds all but those of weights.
 
         Raises
         ------
@@ -223,22 +256,35 @@ class PairsOfStates:
             If there are more alignments or pairs of classes than memory allows.
         """
         check_size(len(self.boundaries) * classes.count**2)
+        kinds = range(len(self.boundaries))
+        missing = [kind for kind in kinds if kind not in known]
+        found = known | self._found(classes, missing, deadline)
+        # What weights are charged depends on what their nodes are.
+        weights = self.workload.is_weight_boundary[self.boundaries]
+        known.update((kind, found[kind]) for kind in kinds if not weights[kind])
+        rows = [found[kind][0] for kind in kinds]
+        dtype = np.result_type(np.int64, *rows)
+        least = np.array(rows, dtype).reshape(-1, classes.count, classes.count)
+        return least, np.array([found[kind][1] for kind in kinds], object)
+
+    def _found(
+        self, classes: StateClasses, kinds: Sequence[int], deadline: Deadline
+    ) -> dict[int, tuple[Integers, int]]:
+        """Return the least and the highest charges of some kinds."""
+        if not kinds:
+            return {}
         # With two groups of accelerators, H1 has more choices than other levels.
         choices = (1 + self.states.max(axis=1)).tolist()
         sources, targets = alignments(classes.groups, choices)
         pair = classes.of(sources) * classes.count + classes.of(targets)
         order = pair.argsort(kind="stable")
         starts = np.searchsorted(pair[order], np.arange(classes.count**2))
-        highest = np.zeros(len(self.boundaries), object)
-        every = []
-        for kind in range(len(self.boundaries)):
+        found = {}
+        for kind in kinds:
             deadline.check()
             charges = self._charges(kind, sources, targets)
-            every.append(np.minimum.reduceat(charges[order], starts))
-            highest[kind] = int(charges.max())
-        dtype = np.result_type(np.int64, *every)
-        least = np.array(every, dtype).reshape(-1, classes.count, classes.count)
-        return least, highest
+            found[kind] = np.minimum.reduceat(charges[order], starts), int(charges.max())
+        return found
 
     def _charges(self, kind: int, sources: Indices, targets: Indices) -> Integers:
         """Return a kind's charges for pairs of states, whose first axis is their levels."""

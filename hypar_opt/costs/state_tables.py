@@ -198,7 +198,7 @@ def expanded(
     charged: list[Integers] = []
     for boundary in of_kinds:
         deadline.check()
-        total = added_up(_edges(cost, workload, levels, boundary[None]))
+        total = added_up(_edges(cost.in_all(levels), workload, levels, boundary[None]))
         charged.append(np.broadcast_to(total, (1, *[choices] * 2 * levels)))
     largest = sum(int(charged[kind].max()) for kind in kinds)
     every = np.arange(len(workload.nodes))
@@ -239,7 +239,7 @@ def nodes_by_state(
     for first in range(0, len(nodes), step):
         deadline.check()
         some = nodes[first : first + step].reshape(-1, *[1] * levels)
-        total = added_up(cost.node(workload, some, states))
+        total = added_up(cost.in_all(levels).node(workload, some, states))
         shape = (len(some), *[len(workload.choices)] * levels)
         totals.append(np.broadcast_to(total, shape).reshape(len(some), columns))
     largest = beside + sum(sum(total.max(axis=1).tolist()) for total in totals)

@@ -198,6 +198,13 @@ class TimeCost(ArrayCost):
             return None
         return replace(self, longest=False)
 
+    def in_all(self, levels: int) -> TimeCost:
+        return self._of_longest if self.longest and self._are_all(levels) else self
+
+    @property
+    def of_boundaries(self) -> TimeCost:
+        return replace(self, work=None, latencies=None)
+
     def _are_all(self, levels: int) -> bool:
         return levels == len(self.communication.sizes) > 0
 

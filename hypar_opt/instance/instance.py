@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs.of_problem import cost_of
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.row_names import RowNames
+from hypar_opt.costs.state_classes import KnownCharges
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.workload.repeats import Repeats, recomputed, repeated
 from hypar_opt.workload.tensors import Workload, workload_of
@@ -132,6 +133,11 @@ class Instance:
             If there is no such cost or reading, or it cannot charge the problem.
         """
         return cost_of(self.problem, self.workload)
+
+    @cached_property
+    def known(self) -> KnownCharges:
+        """What boundaries are charged, for the next search by a cost that differs in nodes only."""
+        return KnownCharges()
 
     @cached_property
     def executed(self) -> CostModel:

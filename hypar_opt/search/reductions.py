@@ -154,7 +154,7 @@ class ByStates:
             if table is not None:
                 return constraints.factored(table, states, deadline)
         allowed = constraints.allowed(states, deadline)
-        return classed(instance.cost, workload, states, allowed, deadline)
+        return classed(instance.cost, workload, states, allowed, deadline, instance.known)
 
     def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:
         instance, levels = self.instance, self.instance.problem.levels

@@ -17,7 +17,7 @@ from hypar_opt.cli.commands import SUMMARIES
 from hypar_opt.plan.plan import write_plan
 from tests.public import steps_file
 
-WIDTHS = (60, 80, 200)
+WIDTHS = (60, 80)
 CALLS = [
     "list networks",
     "list arrays",

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.costs.base import CostModel
+from hypar_opt.costs.state_classes import KnownCharges
+from hypar_opt.costs.table import Integers
 from hypar_opt.errors import RefusedError
+from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.baselines import BASELINES
 from hypar_opt.studies.alternatives import best_plans, regrets
 from hypar_opt.studies.simulation import per_second
@@ -56,6 +60,38 @@ def test_no_plan_takes_less_than_the_bound_nor_a_baseline_less_than_the_plan(see
         assert total <= ho.solve(network, solver=name, **asked).cost.total
     closed_form = ho.simulate(plan).closed_form
     assert total / per_second(plan) == pytest.approx(closed_form, rel=1e-6, abs=1e-12)
+
+
+def test_a_limit_that_does_not_come_leaves_the_plan_and_its_bound() -> None:
+    """With a limit each round looks for a plan level by level, too, by shares of all levels."""
+    asked: Any = {"array": "h100-1x8", "cost": "time"}
+    plan = ho.solve("alexnet", **asked)
+    limited = ho.solve("alexnet", options=SolverOptions(time_limit=1e6), **asked)
+    assert (limited.cost, limited.parallelism) == (plan.cost, plan.parallelism)
+    assert (limited.solver.status, limited.solver.bound) == (plan.solver.status, plan.solver.bound)
+
+
+@pytest.mark.parametrize("vocabulary", [64, 65])
+def test_what_rounds_know_of_boundaries_is_what_they_find(
+    vocabulary: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the weights that a GPT's ends share are charged anew, by what their node is."""
+    network = ho.gpt(layers=1, hidden=32, heads=2, tokens=8, vocabulary=vocabulary)
+    asked: Any = {"array": "h100-1x8", "cost": "time", "batch": 4}
+    plan = ho.solve(network, **asked)
+    costs: list[CostModel | None] = []
+
+    def nothing_known(_: KnownCharges, cost: CostModel | None) -> dict[int, tuple[Integers, int]]:
+        costs.append(cost)
+        return {}
+
+    monkeypatch.setattr(KnownCharges, "of", nothing_known)
+    again = ho.solve(network, **asked)
+    assert (again.parallelism, again.cost) == (plan.parallelism, plan.cost)
+    assert again.solver.bound == plan.solver.bound
+    assert len(costs) > 2
+    assert costs[0] is not None
+    assert costs == [costs[0]] * len(costs)
 
 
 @pytest.mark.parametrize("seed", range(8))
