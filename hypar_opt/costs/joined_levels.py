@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -132,6 +133,7 @@ def messages_of(
     return times, times * each
 
 
+@lru_cache(maxsize=64)
 def often(workload: Workload, phase: Phase) -> Integers:
     """Return how often a step repeats each node's exchanges of feature maps or errors."""
     times = workload.repeats.forward_exchanges(len(workload.nodes))

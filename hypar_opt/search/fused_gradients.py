@@ -110,7 +110,8 @@ def _of_least_time(search: SearchRequest, solve: Search, cost: TimeCost, best: _
     def solved(other: TimeCost) -> _Priced | None:
         """Return the plan of the least sum of other charges; none if a limit comes first."""
         try:
-            found = solve(replace(search.quiet, instance=instance.with_cost(other)))
+            asked = replace(search.quiet, instance=instance.with_cost(other), falls_back=False)
+            found = solve(asked)
         except NoAnswerError:
             return None
         return _Priced.of(search, found)

@@ -47,18 +47,16 @@ def joint(search: SearchRequest) -> SearchResult:
     reduction = reduction_of(search.instance)
     tables = TableSolver(search, 1)
     known = cache(partial(level_by_level, search))
+    limited = search.falls_back and search.deadline != NEVER
     rows: Rows = []
     stopped_by = None
     try:
         search.deadline.check()
-        if (
-            search.falls_back and search.deadline != NEVER
-        ):  # found before the deadline, which leaves no time for it
+        if limited:  # found before the deadline, which leaves no time for it
             known()
         rows = _solved(search, reduction, tables, known)
     except NoAnswerError as error:
         stopped_by = error.stopped_by
-    limited = search.falls_back and search.deadline != NEVER
     levelwise_plans = known() if limited or stopped_by == MEMORY else []
     return to_result(search, "joint", rows, tables, stopped_by, levelwise_plans)
 

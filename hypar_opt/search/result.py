@@ -58,8 +58,8 @@ class SearchRequest:
 
     @property
     def quiet(self) -> SearchRequest:
-        """One of several searches, beside which other plans are known."""
-        return replace(self, progress=silent, start=None, falls_back=False)
+        """One of several searches of a problem."""
+        return replace(self, progress=silent, start=None)
 
     @property
     def levels(self) -> int:

@@ -22,9 +22,9 @@ import numpy as np
 from hypar_opt.costs.device_load import DeviceLoad, PricedLoad, device_load
 from hypar_opt.costs.states import every_state
 from hypar_opt.costs.time import TimeCost
-from hypar_opt.errors import InfeasibleError, argument
+from hypar_opt.errors import InfeasibleError, NoAnswerError, argument
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import nodes_of, total_cost
+from hypar_opt.instance.pricing import nodes_of, tensors_of, total_cost
 from hypar_opt.plan.problem import Training
 from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.simulator.memory import WeightBytes, counted_memory
@@ -112,7 +112,7 @@ class _Way:
             training.recompute or "none",
             fused=not problem.array.description.accelerator.saves_scores,
         )
-        return cls(replace(search.quiet, instance=instance), load)
+        return cls(replace(search.quiet, instance=instance, falls_back=False), load)
 
     @property
     def instance(self) -> Instance:
@@ -163,6 +163,34 @@ class _Way:
         held: int = sum(loads.tolist())
         return -(-held // hierarchy.accelerators)
 
+    def between(self, low: _Counted, high: _Counted) -> Iterator[_Counted]:
+        """Yield plans with the first layers of one plan and the others of another, by bisection.
+
+        Equal blocks then are laid out in two ways, with one boundary between them.
+
+        Parameters
+        ----------
+        low, high
+            A plan that does not fit, and one that does.
+        """
+        layers = len(self.instance.workload.layers)
+        for first, then in ((low, high), (high, low)):
+            fits, does_not = (0, layers) if first is low else (layers, 0)
+            while abs(fits - does_not) > 1:
+                upto = (fits + does_not) // 2
+                rows = tuple(
+                    (*one[:upto], *other[upto:])
+                    for one, other in zip(
+                        first.found.assignments, then.found.assignments, strict=True
+                    )
+                )
+                tensors = tensors_of(self.instance, rows)
+                mixed = self.counted(
+                    replace(high.found, assignments=rows, tensors=None, priced=tensors)
+                )
+                yield mixed
+                fits, does_not = (upto, does_not) if mixed.fits else (fits, upto)
+
     def priced(self, price: Fraction, solve: Search) -> tuple[_Counted, Fraction]:
         """Return a plan where memory has a price, and a bound on all plans that fit.
 
@@ -201,21 +229,23 @@ class _Ways:
         """
         ways = [(Fraction(), number, key) for number, key in enumerate(self._keys())]
         searches = {key: self._bounds_of(key) for _, _, key in ways}
-        while ways:
+        searched = []
+        while ways and ways[0][0] < self._limit and not self._search.deadline.passed():
             least, number, key = heappop(ways)
             known = max([least, *(own for of, own in self._unlimited.items() if _beyond(key, of))])
-            if self._best is not None and known >= self._best[0].seconds:
-                if least == known:
-                    heappush(ways, (least, number, key))
-                    break
-            elif known == least:
-                known = next(searches[key], known if self._search.deadline.passed() else _NEVER)
-            heappush(ways, (known, number, key))
-            if ways[0][0] >= _NEVER or self._search.deadline.passed():
-                break
+            bound = next(searches[key], None) if known == least else known
+            if bound is None:  # no price tells more
+                searched.append(known)
+            else:
+                heappush(ways, (max(known, bound), number, key))
         if self._best is None:
             self._refuse()
-        return self._result(ways[0][0])
+        return self._result(min([*searched, *(least for least, *_ in ways)]))
+
+    @property
+    def _limit(self) -> Fraction:
+        """The seconds from which a way is of no interest."""
+        return self._best[0].seconds if self._best else _NEVER
 
     def _keys(self) -> Iterator[tuple[int, int, int]]:
         """Yield the numbers of what is open: micro-batches, recomputation, shards."""
@@ -236,12 +266,14 @@ class _Ways:
         )
         try:
             way = _Way.of(self._search, stated)
-            selects_none = (
-                stated.recompute == "selective" and not way.instance.workload.repeats.again
-            )
-            if not selects_none and way.least_bytes() <= way.capacity:
-                yield from self._within(way, key)
+            again = way.instance.workload.repeats.again
+            needless = stated.recompute == "selective" and not again
+            if needless or way.least_bytes() > way.capacity:
+                yield _NEVER
+            yield from self._within(way, key)
         except InfeasibleError:
+            yield _NEVER
+        except NoAnswerError:  # a limit
             return
 
     def _within(self, way: _Way, key: tuple[int, ...]) -> Iterator[Fraction]:
@@ -251,21 +283,27 @@ class _Ways:
         yield self._keep(low, way, bound)
         if low.fits:
             return
-        # Seconds of a byte at which memory outweighs time.
-        high, own = way.priced(1000 * low.seconds / low.bytes, self._solve)
-        bound = max(bound, own)
-        yield self._keep(high, way, bound)
-        for _ in range(_PRICES):
-            if not high.fits or high.bytes >= low.bytes:
-                break
-            price = (high.seconds - low.seconds) / (low.bytes - high.bytes)
-            between, own = way.priced(max(price, Fraction()), self._solve)
+        # Seconds of a byte, up to where memory outweighs time.
+        price = low.seconds / low.bytes / 4
+        high = low
+        for number in range(_PRICES):
+            between, own = way.priced(price, self._solve)
             bound = max(bound, own)
             yield self._keep(between, way, bound)
-            if between.bytes in (low.bytes, high.bytes):
+            stays = between.bytes in (low.bytes, high.bytes)
+            if between.fits:
+                high = between
+            else:
+                low = between
+            if not high.fits and number < _PRICES // 2:
+                price *= 8
+            elif stays or not high.fits or high.bytes >= low.bytes:
                 break
-            low, high = (low, between) if between.fits else (between, high)
-        while True:  # no price tells more
+            else:
+                price = max((high.seconds - low.seconds) / (low.bytes - high.bytes), Fraction())
+        if high.fits:
+            for mixed in way.between(low, high):
+                self._keep(mixed, way, bound)
             yield bound
 
     def _keep(self, counted: _Counted, way: _Way, bound: Fraction) -> Fraction:
