@@ -212,27 +212,28 @@ class RunningOptions:
 class TrainingOptions:
     """Options for what a training step keeps, and what it does in parts."""
 
+    # None: the plan's, or what the memory of the array's accelerators needs.
     micro_batches: Annotated[
-        int,
+        int | None,
         running_option(
             metavar="M", help="Run the batch in M equal parts, whose gradients accumulate."
         ),
-    ] = 1
+    ] = None
     recompute: Annotated[
-        str,
+        str | None,
         running_option(
             metavar="WHAT",
             help="What the backward pass computes again: none; selective (attention, where it"
             " writes its scores); or full (all layers of the network's blocks).",
             autocompletion=completion.one_of("none", "selective", "full"),
         ),
-    ] = "none"
+    ] = None
     shard: Annotated[
-        str,
+        str | None,
         running_option(
             metavar="WHAT",
             help="What data parallelism splits: none; state (the optimizer's: ZeRO-1); gradients,"
             " too (ZeRO-2); or weights, too (ZeRO-3, FSDP).",
             autocompletion=completion.one_of("none", "state", "gradients", "weights"),
         ),
-    ] = "none"
+    ] = None

@@ -41,7 +41,8 @@ def memory(
         array = inputs.array_named(problem.array)
     if plan is None:
         typed = request.needed_array(problem, "a count of memory") if array is None else array
-        plan, array = request.solved(network, problem, solving, array=typed), None
+        plan = request.solved(network, problem, solving, array=typed, training=training)
+        array = None
     held = counted.memory(
         plan,
         array,

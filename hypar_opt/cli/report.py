@@ -35,7 +35,7 @@ def report(
     from hypar_opt.report.page import page
     from hypar_opt.report.page.contents import gather
     from hypar_opt.report.page.rendering import check_installed
-    from hypar_opt.studies.simulation import own_array
+    from hypar_opt.studies.targets import own_array
     from hypar_opt.units import format_bytes
 
     check_installed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from hypar_opt.cli import inputs, output
 from hypar_opt.errors import HyparError
@@ -13,12 +13,19 @@ if TYPE_CHECKING:
 
     import typer
 
-    from hypar_opt.cli.groups import CostOptions, ProblemOptions, SizeOptions, SolvingOptions
+    from hypar_opt.cli.groups import (
+        CostOptions,
+        ProblemOptions,
+        SizeOptions,
+        SolvingOptions,
+        TrainingOptions,
+    )
     from hypar_opt.hardware.array import Array
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.arguments import ProblemArguments
     from hypar_opt.plan.plan import Plan
     from hypar_opt.solvers.base import SolverOptions
+    from hypar_opt.studies.simulation import RunArguments
     from hypar_opt.workload.network import Network
 
 
@@ -124,6 +131,7 @@ def solved(
     solving: SolvingOptions,
     *,
     array: Array | str | None,
+    training: TrainingOptions | None = None,
     start: Plan | None = None,
     solution: Path | None = None,
     log: Path | None = None,
@@ -135,6 +143,8 @@ def solved(
     arguments = problem_arguments(problem)
     # The array itself, not its name: its file is read, and recorded as read, only once.
     arguments["array"] = array
+    if training is not None:
+        arguments["training"] = vars(training)
     options = solver_options(solving, log, export)
     with output.progress_bar("levels") as progress:
         return pipeline.solve(
@@ -148,6 +158,12 @@ def solved(
             progress=progress,
             **arguments,
         )
+
+
+def stated(training: TrainingOptions) -> RunArguments:
+    """Return the options of a step that were typed."""
+    typed = {name: value for name, value in vars(training).items() if value is not None}
+    return cast("RunArguments", typed)
 
 
 def whole_numbers(option: str, text: str, example: str) -> tuple[int, ...]:

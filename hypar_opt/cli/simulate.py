@@ -52,7 +52,7 @@ def simulate(
     from hypar_opt.documents.files import write_whole
     from hypar_opt.hardware.profile import read_profile
     from hypar_opt.simulator.trace import chrome_trace
-    from hypar_opt.studies import simulation
+    from hypar_opt.studies import simulation, targets
 
     with output.outputs_checked(trace, result_file, picture=picture):
         # Read first, and recorded: an output must not overwrite an input.
@@ -63,9 +63,6 @@ def simulate(
         "collective": running.collective,
         "overlap": running.overlap,
         "profile": measured,
-        "micro_batches": training.micro_batches,
-        "recompute": training.recompute,
-        "shard": training.shard,
         # Spans are recorded only if something shows them.
         "trace": trace is not None or picture is not None,
     }
@@ -74,9 +71,12 @@ def simulate(
         if other_array:
             raise HyparError("--other-array goes with a plan file")
         typed = request.needed_array(problem, "a simulation") if array is None else array
-        plan, array = request.solved(network, problem, solving, array=typed), None
+        plan = request.solved(network, problem, solving, array=typed, training=training)
+        array = None
+    else:
+        run = {**run, **request.stated(training)}
     step = simulation.simulate(plan, array, other_array=other_array, **run)
-    array = simulation.fitting(plan, array or simulation.own_array(plan))
+    array = targets.fitting(plan, array or targets.own_array(plan))
     if trace is not None and step.trace is not None:
         write_whole(trace, json.dumps(chrome_trace(step.trace), allow_nan=False) + "\n")
     title = f"{plan.network.name} on {array.name}, a step in time"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from hypar_opt.cli import inputs, options, output, request
-from hypar_opt.cli.groups import ProblemOptions, SolvingOptions
+from hypar_opt.cli.groups import ProblemOptions, SolvingOptions, TrainingOptions
 from hypar_opt.cli.options import file_option, solving_option, what_if_option
 from hypar_opt.cli.plan_view import print_plan
 from hypar_opt.cli.signatures import takes_groups
@@ -55,6 +55,7 @@ def solve(
     network: options.NETWORK,
     problem: ProblemOptions,
     solving: SolvingOptions,
+    training: TrainingOptions,
     solution: Annotated[Path | None, SOLUTION] = None,
     warm_start: Annotated[Path | None, WARM_START] = None,
     solver_log: Annotated[Path | None, SOLVER_LOG] = None,
@@ -90,6 +91,7 @@ def solve(
         problem,
         solving,
         array=array,
+        training=training,
         start=start,
         solution=solution,
         log=solver_log,

@@ -17,7 +17,7 @@ from hypar_opt.costs.table import exact_dtype
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH
 from hypar_opt.workload.operators.base import elements
-from hypar_opt.workload.repeats import SHARDED
+from hypar_opt.workload.parallelism import SHARDED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -28,6 +28,7 @@ def sharded_plan(plan: Plan) -> ShardedNetwork:
         raise RefusedError(
             "a plan with unequal parts in two groups of accelerators cannot be exported"
         )
+    plan.check_trains_at_once("an export")
     if plan.inference:
         raise HyparError("cannot export an inference plan: export writes a training step")
     network = plan.network.description

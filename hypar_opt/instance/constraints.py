@@ -59,7 +59,7 @@ class ConstraintSet:
     def __init__(self, problem: ProblemFields, workload: Workload) -> None:
         self._constraints = problem.constraints
         # A device's memory is a matter of the whole step: `hypar_opt.search.within_memory`.
-        self._memory = None if problem.counts_device_memory else problem.constraints.memory
+        self._memory = None if problem.device_memory else problem.constraints.memory
         self._workload = workload
         self._hierarchy, self._levels = problem.hierarchy, problem.levels
         self._choices = problem.choices

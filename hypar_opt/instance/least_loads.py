@@ -78,7 +78,7 @@ class LeastLoads:
         self._least: dict[tuple[int, Parts, Way | None], Integers] = {}
         self.start: Parts = (1,) * self._choices
         """The parts above the first level."""
-        self._limited = problem.constraints.memory is not None and not problem.counts_device_memory
+        self._limited = problem.constraints.memory is not None and not problem.device_memory
         self.impossible = 1 + (sum(self.load(self.start).tolist()) if self._limited else 0)
 
     def may(

@@ -11,7 +11,14 @@ from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.plan.problem import MAX_PARTS, ArrayRecord, Constraints, Problem, stated_bytes
+from hypar_opt.plan.problem import (
+    MAX_PARTS,
+    ArrayRecord,
+    Constraints,
+    Problem,
+    Training,
+    stated_bytes,
+)
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
 
 if TYPE_CHECKING:
@@ -29,6 +36,8 @@ class ProblemArguments(TypedDict, total=False):
     the constraints is the capacity of an accelerator's memory in that array. ``bucket``, in bytes,
     replaces the array's; 0 reduces each gradient by itself. On an array of two groups ``share`` is
     the first one's of what H1 splits; None leaves it to a search for time, and is a half for bytes.
+    ``training`` has ``micro_batches``, ``recompute`` and ``shard``; those that are not stated are
+    searched where a plan for time exceeds the memory of the array's accelerators.
 
     On an array other than the paper's, ``cost`` is time unless it is given, ``choices`` are all
     that the reading has, ``element_bytes`` the array's, and plans are those that can run
@@ -48,6 +57,7 @@ class ProblemArguments(TypedDict, total=False):
     array: str | Path | Array | ArrayRecord | None
     placement: Sequence[int] | None
     share: float | None
+    training: Training | Mapping[str, Any]
     cost: str | None
     reading: str | None
 

@@ -28,12 +28,18 @@ from hypar_opt.documents.document import (
     rule,
 )
 from hypar_opt.documents.parsing import shown
-from hypar_opt.errors import HyparError, argument
+from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES, on_both_sides
-from hypar_opt.workload.repeats import RECOMPUTED, SHARDED
+from hypar_opt.workload.parallelism import (
+    CHOICES,
+    PAPERS_CHOICES,
+    RECOMPUTED,
+    SHARDED,
+    SIDES,
+    on_both_sides,
+)
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.accelerator import AcceleratorGroup
@@ -370,11 +376,41 @@ class ProblemFields(Document):
         return self
 
     @property
-    def counts_device_memory(self) -> bool:
-        """Whether the memory is that of a device which trains, and not the paper's count."""
-        own = (getattr(self, "cost", "bytes"), getattr(self, "reading", "")) == ("time", "executed")
-        on_own_array = self.times_longest_part and not (self.groups or self.inference)
-        return own and on_own_array and self.constraints.memory is not None
+    def device_memory(self) -> int | None:
+        """The bytes of a device that a plan to train within has; None where the paper's count is.
+
+        Those of the array, unless fewer are stated: of a problem of time on one's own array.
+        """
+        kind = getattr(self, "cost", None), getattr(self, "reading", None)
+        trains = kind == ("time", "executed") and not (self.groups or self.inference)
+        if self.array is None or not (trains and self.times_longest_part):
+            return None
+        return self.constraints.memory or int(self.array.description.accelerator.dram_capacity)
+
+    def check_trains_at_once(self, what: str) -> None:
+        """Refuse what only knows steps that repeat nothing and share nothing out.
+
+        Raises
+        ------
+        RefusedError
+            If a step repeats or shares out anything.
+        """
+        if own := self.training.unlike_defaults:
+            stated = ", ".join(f"{name} {value}" for name, value in own.items())
+            raise RefusedError(f"{what} is not supported for a plan that trains by {stated}")
+
+    def check_memory_is_free(self, what: str) -> None:
+        """Refuse what looks at all plans, where a search chose among those within a device.
+
+        Raises
+        ------
+        RefusedError
+            If the memory of a device is a constraint, or decided how a plan trains.
+        """
+        if self.device_memory is not None and self.constraints.memory is not None:
+            memory = argument("constraints.memory")
+            raise RefusedError(f"{what} is not supported with {memory}, which is of a whole step")
+        self.check_trains_at_once(what)
 
     @model_validator(mode="after")
     def _micro_batches_are_equal(self) -> Self:

@@ -124,6 +124,7 @@ def certify(plan: Plan) -> Certificate:
         prove it, as there is a duality gap; the message gives the best bound and the gap.
         If a proof is larger than memory allows; the message gives what the solver claims.
     """
+    plan.problem.check_memory_is_free("a certificate")
     check_price(plan)
     try:
         # Before the table of a graph over states is made.
@@ -197,6 +198,7 @@ def check_price(plan: Plan) -> None:
         raise RefusedError(
             f"proofs are not supported with unequal groups of accelerators, as {plan.place}"
         )
+    plan.check_trains_at_once("a price by a derivation of its own")
     costs = price_of(plan)
     if costs != Fraction(plan.cost.total):
         raise CheckFailedError(

@@ -64,6 +64,7 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
         raise HyparError(
             f"a model is of one share of two groups of accelerators: it needs {argument('share')}"
         )
+    instance.problem.check_memory_is_free("a model")
     reduction = reduction_of(instance)
     reduction.check_size(SOLVERS[_SOLVERS[path.suffix]](), instead="take fewer levels")
     table, labels = reduction.apply()

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import product
 from typing import TYPE_CHECKING
@@ -31,11 +32,12 @@ from hypar_opt.simulator.memory import WeightBytes, counted_memory
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.solvers.base import Status
 from hypar_opt.units import format_bytes
-from hypar_opt.workload.repeats import RECOMPUTED, SHARDED
+from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.plan.plan import Plan
     from hypar_opt.search.result import SearchRequest, SearchResult
 
@@ -60,15 +62,21 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
         If no plan fits, with the least memory that is known to do.
     """
     problem = search.instance.problem
-    if not problem.counts_device_memory:
-        return search, in_buckets(search, solve)
-    first = _Way.of(search, problem.training)
     found = solve(search)
+    if problem.device_memory is None or not isinstance(search.instance.cost, TimeCost):
+        return search, in_buckets(search, solve, found)
+    first = _Way.of(search, problem.training)
     if first.counted(found).fits:
         found = in_buckets(search, solve, found)
         if first.counted(found).fits:
             return search, found
-    return _Ways(search, solve).best()
+    try:
+        return _Ways(search, solve).best()
+    except InfeasibleError:
+        if problem.constraints.memory is not None:
+            raise
+    # The array's memory is no constraint that was stated: what exceeds it is said with the plan.
+    return search, in_buckets(search, solve, found)
 
 
 def training_left_open(plan: Plan) -> dict[str, None]:
@@ -93,10 +101,9 @@ class _Counted:
 
 @dataclass(frozen=True)
 class _Way:
-    """One way of training: its problem, and what each state holds."""
+    """One way of training, and its search."""
 
     search: SearchRequest
-    load: DeviceLoad
 
     @classmethod
     def of(cls, search: SearchRequest, training: Training) -> _Way:
@@ -104,15 +111,25 @@ class _Way:
         if training != instance.problem.training:
             problem = instance.problem.model_copy(update={"training": training})
             instance = Instance(instance.network, problem)
-        problem = instance.problem
-        assert problem.array is not None
-        load = device_load(
+        return cls(replace(search.quiet, instance=instance, falls_back=False))
+
+    @cached_property
+    def load(self) -> DeviceLoad:
+        """What each state holds."""
+        instance, problem = self.instance, self.instance.problem
+        return device_load(
             *(instance.network, instance.workload, problem.hierarchy, problem.element_bytes),
             WeightBytes.of(problem.element_bytes, problem.constraints.optimizer),
-            training.recompute or "none",
-            fused=not problem.array.description.accelerator.saves_scores,
+            self.training.recompute or "none",
+            fused=not self._accelerator.saves_scores,
         )
-        return cls(replace(search.quiet, instance=instance, falls_back=False), load)
+
+    @property
+    def _accelerator(self) -> Accelerator:
+        array = self.instance.problem.array
+        assert array is not None
+        accelerator: Accelerator = array.description.accelerator
+        return accelerator
 
     @property
     def instance(self) -> Instance:
@@ -131,10 +148,7 @@ class _Way:
     @property
     def capacity(self) -> int:
         """The bytes of a device that tensors may take."""
-        problem = self.instance.problem
-        assert problem.array is not None
-        assert problem.constraints.memory is not None
-        return problem.constraints.memory - int(problem.array.description.accelerator.reserve or 0)
+        return (self.instance.problem.device_memory or 0) - int(self._accelerator.reserve or 0)
 
     def seconds(self, charges: Fraction) -> Fraction:
         return charges / self.cost.per_unit
@@ -142,14 +156,13 @@ class _Way:
     def counted(self, found: SearchResult) -> _Counted:
         """Return a plan with what it takes and holds."""
         instance, problem = self.instance, self.instance.problem
-        assert problem.array is not None
         asked = found.assignments, found.priced
         total = total_cost(instance, *asked)
         nodes = nodes_of(instance.workload, instance.cost, *asked, rule=instance.rule)
         layers, moment = counted_memory(
             *(problem, instance.network, instance.workload, nodes),
             RunOptions(**problem.training.stated),
-            problem.array.description.accelerator,
+            self._accelerator,
         )
         held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
         return _Counted(found, self.seconds(total), held + moment.total, self.capacity)
@@ -330,12 +343,10 @@ class _Ways:
         )
 
     def _refuse(self) -> None:
-        problem = self._search.instance.problem
-        assert problem.constraints.memory is not None
+        memory = format_bytes(self._search.instance.problem.device_memory or 0)
         raise InfeasibleError(
-            f"{argument('constraints.memory')}: no plan fits"
-            f" {format_bytes(problem.constraints.memory)} of a device, by any micro-batches,"
-            " recomputation and shards that are open"
+            f"{argument('constraints.memory')}: no plan that was found fits {memory} of a device,"
+            " by any micro-batches, recomputation and shards that are left open"
         )
 
 

@@ -10,7 +10,7 @@ from hypar_opt.costs.compute import NO_SIZES, Sizes
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.frozen import Frozen
 from hypar_opt.simulator.streams import OVERLAPS
-from hypar_opt.workload.repeats import RECOMPUTED, SHARDED
+from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array

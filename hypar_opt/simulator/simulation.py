@@ -13,6 +13,7 @@ from hypar_opt.costs.energy import WORD_BYTES
 from hypar_opt.costs.group_memory import memory_of_groups
 from hypar_opt.costs.states import of_rows, parts_of
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.hardware import arrays
 from hypar_opt.simulator.bounds import critical_path, in_sequence, lower_bound
 from hypar_opt.simulator.memory import memory_of
 from hypar_opt.simulator.options import RunOptions
@@ -150,7 +151,7 @@ def _memory(
 ) -> tuple[int, int, DeviceMemory | None]:
     """Return the bytes that an accelerator needs and has: in the fuller one of two groups.
 
-    A machine of kernels holds each tensor once; of others the paper's tensors are counted.
+    On one's own array a device holds each tensor once; on the paper's the paper's are counted.
     """
     if array.groups:
         needed = memory_of_groups(workload, rows, plan)
@@ -158,7 +159,7 @@ def _memory(
         pairs = zip(needed, had, strict=True)
         return *max(pairs, key=lambda pair: Fraction(*pair)), None
     capacity = int(array.accelerator.dram_capacity)
-    if array.accelerator.gemm is not None:
+    if not arrays.is_papers(array):
         held = memory_of(plan, workload, rows, options, array.accelerator)
         return held.total, capacity, held
     parts = parts_of(rows, len(workload.nodes), len(plan.choices), plan.hierarchy)

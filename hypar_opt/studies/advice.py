@@ -18,6 +18,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.solvers.base import SolverOptions
+from hypar_opt.studies.memory import memory
 from hypar_opt.units import format_bytes
 
 EXECUTED = argument("reading", "executed")
@@ -167,13 +168,17 @@ def _over_memory(plan: Plan) -> list[str]:
     """Return a warning if a plan takes more memory than an accelerator of its array has."""
     if plan.array is None or arrays.is_papers(plan.array.description):
         return []
-    taken = Instance.of_plan(plan).constraints.memory_of(plan.assignments())
-    capacity = int(plan.array.description.accelerator.dram_capacity)
-    if taken <= capacity:
+    if plan.is_shared_out or plan.array.description.groups:
         return []
+    held = memory(plan)
+    if held.fits:
+        return []
+    remedy = ""
+    if plan.device_memory is not None and not plan.training.stated:
+        remedy = "; no micro-batches, recomputation and shards were found by which one fits"
     return [
-        f"takes {format_bytes(taken)} of memory of an accelerator of {plan.array.name}, which has"
-        f" {format_bytes(capacity)}: all weights, gradients, feature maps and errors together"
+        f"takes {format_bytes(held.total)} of memory of an accelerator of {plan.array.name}, which"
+        f" has {format_bytes(held.capacity or 0)}{remedy}"
     ]
 
 

@@ -12,7 +12,7 @@ from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Constraints
 from hypar_opt.plan.stored_layouts import rows_of_plan
-from hypar_opt.studies.simulation import fitting, micro_batch
+from hypar_opt.studies.targets import fitting, micro_batch
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.device_memory import DeviceMemory
@@ -23,9 +23,9 @@ def memory(
     plan: Plan,
     array: str | Path | Array | None = None,
     *,
-    micro_batches: int = 1,
-    recompute: str = "none",
-    shard: str = "none",
+    micro_batches: int | None = None,
+    recompute: str | None = None,
+    shard: str | None = None,
     optimizer: str | int | None = None,
     gradient_bytes: int | None = None,
     exact_shares: bool = False,
@@ -36,7 +36,9 @@ def memory(
     ----------
     array
         A preset's name, a path or an `Array`; None for the plan's, which may have none.
-    micro_batches, recompute, shard, exact_shares
+    micro_batches, recompute, shard
+        None for the plan's own, else as for `hypar_opt.simulate`.
+    exact_shares
         As for `hypar_opt.simulate`.
     optimizer
         ``sgd``, ``momentum``, ``adam``, or its bytes for a weight; None for the plan's.
@@ -62,9 +64,9 @@ def memory(
     from hypar_opt.simulator import RunOptions
     from hypar_opt.simulator.memory import WeightBytes, memory_of
 
-    options = RunOptions(
-        micro_batches=micro_batches, recompute=recompute, shard=shard, exact_shares=exact_shares
-    )
+    stated = {"micro_batches": micro_batches, "recompute": recompute, "shard": shard}
+    stated = {name: value for name, value in stated.items() if value is not None}
+    options = RunOptions(**{**plan.training.stated, **stated}, exact_shares=exact_shares)
     target = None if plan.array is None else plan.array.description
     if array is not None:
         target = fitting(plan, find_array(array))
@@ -72,15 +74,15 @@ def memory(
         raise HyparError("memory as a device holds it is not counted on two groups of accelerators")
     if gradient_bytes is not None and gradient_bytes < 1:
         raise HyparError(f"{argument('gradient_bytes')} should be 1 or more, got {gradient_bytes}")
-    stated = plan.constraints.optimizer
+    kept = plan.constraints.optimizer
     if optimizer is not None:
-        stated = Constraints(optimizer=optimizer).optimizer
-    workload = micro_batch(plan, micro_batches).executed_workload
+        kept = Constraints(optimizer=optimizer).optimizer
+    workload = micro_batch(plan, options.micro_batches).executed_workload
     return memory_of(
         plan,
         workload,
         rows_of_plan(plan, workload),
         options,
         None if target is None else target.accelerator,
-        WeightBytes.of(plan.element_bytes, stated, gradient_bytes),
+        WeightBytes.of(plan.element_bytes, kept, gradient_bytes),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -20,6 +21,7 @@ from hypar_opt.plan.problem import Problem
 from hypar_opt.results import Results
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
+from hypar_opt.studies.memory import memory
 from hypar_opt.units import PREFIXES, format_bytes, format_cost
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import on_both_sides
@@ -28,6 +30,9 @@ OBJECTIVES = ("bytes", "time", "energy")
 _SYMBOLS = {"time": "seconds", "energy": "joules"}
 _PARTS = 1000
 """Units of progress per front."""
+
+_TIGHTER = Fraction(15, 16)
+"""Of the memory of a point, what the next may take at most, where a front is of devices."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +229,8 @@ def fronts_of(
 ) -> ParetoFronts:
     """Return the fronts of a problem; the arguments are those of `pareto`."""
     if objectives is None:
-        objectives = priced_by(problem)
+        # The other objectives count memory as the paper does: not to be drawn beside a device's.
+        objectives = priced_by(problem) if problem.device_memory is None else ("time",)
     for objective in objectives:
         COSTS[objective]  # an unknown name is refused before the work
     if problem.groups and {*objectives} != {"bytes"}:
@@ -264,6 +270,8 @@ def _front(
     report: Callable[[float], None],
 ) -> ParetoFront:
     """Tighten the memory limit from plan to plan until none fits."""
+    if problem.device_memory is not None:
+        return _device_front(network, problem, solver, points, report)
     constraints = Instance(network, problem).constraints
     least, limit = constraints.least_memory(), problem.constraints.memory
     breakpoints: list[tuple[Plan, int]] = []
@@ -291,6 +299,39 @@ def _front(
         complete, limit = memory <= least, memory - 1
     entries = tuple(point_of(plan, memory) for plan, memory in breakpoints)
     return ParetoFront(entries, problem.cost, complete, reason)
+
+
+def _device_front(
+    network: Network,
+    problem: Problem,
+    solver: str | None,
+    points: int | None,
+    report: Callable[[float], None],
+) -> ParetoFront:
+    """Tighten the memory of a device step by step: what a step repeats and shares out follows."""
+    limit, entries = problem.constraints.memory, list[ParetoPoint]()
+    most = limit or problem.device_memory or 1
+    while points is None or len(entries) < points:
+        constraints = problem.constraints.model_copy(update={"memory": limit})
+        own = problem.model_copy(update={"constraints": constraints})
+        try:
+            plan = solve_problem(network, own, solver=solver, search="joint")
+        except InfeasibleError:
+            if not entries:
+                raise
+            break
+        point = point_of(plan, memory(plan).total)
+        if entries and _seconds(point) <= _seconds(entries[-1]):
+            del entries[-1]  # as fast with less memory
+        entries.append(point)
+        limit = int(_TIGHTER * point.memory)
+        report(1 - min(point.memory, most) / most)
+    reason = Sentence(f"each point is within {_TIGHTER} of the memory of the one before")
+    return ParetoFront(tuple(entries), problem.cost, complete=False, reason=reason)
+
+
+def _seconds(point: ParetoPoint) -> float:
+    return point.seconds or 0.0
 
 
 def _optimum(network: Network, problem: Problem, memory: int | None, solver: str | None) -> Plan:

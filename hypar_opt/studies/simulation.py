@@ -13,16 +13,16 @@ from hypar_opt.errors import ARRAY, HyparError, RefusedError, UnknownNameError, 
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hardware.profile import Profile
-from hypar_opt.instance.instance import Instance
 from hypar_opt.pipeline import plan_of, search_again, solve_problem
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import Plan
-from hypar_opt.plan.problem import Constraints, Training
+from hypar_opt.plan.problem import Constraints
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.advice import turns
 from hypar_opt.studies.alternatives import best_plans
+from hypar_opt.studies.targets import fitting, micro_batch, own_array
 from hypar_opt.units import PREFIXES
 
 if TYPE_CHECKING:
@@ -97,48 +97,6 @@ def simulate(
     if workload.shared:
         rows = rows_of_plan(plan, workload)
     return simulate_step(plan, workload, target, options, rows=rows)
-
-
-def micro_batch(plan: Plan, count: int) -> Instance:
-    """Return the problem of one of so many equal micro-batches of a plan.
-
-    Raises
-    ------
-    HyparError
-        If they would not be equal.
-    """
-    if plan.batch % count:
-        raise HyparError(
-            f"{argument('micro_batches')} should divide the batch of {plan.batch:,}, got {count:,}"
-        )
-    update = {"batch": plan.batch // count, "training": Training()}
-    problem = plan.problem.model_copy(update=update)
-    return Instance(plan.network.description, problem)
-
-
-def fitting(plan: Plan, array: Array) -> Array:
-    """Return an array with its levels as the plan has them: whole, or as their prime factors.
-
-    Raises
-    ------
-    RefusedError
-        If the array has other levels.
-    """
-    if plan.array is not None and plan.array.digest == array.digest():
-        return array
-    for levels in (array, array.with_whole_levels()):
-        if levels.hierarchy() == plan.hierarchy:
-            return levels
-    count = array.interconnect.accelerators
-    if count != plan.accelerators:
-        raise RefusedError(
-            f"the plan is for {plan.accelerators} accelerators, and the array {array.name} has"
-            f" {count}"
-        )
-    raise RefusedError(
-        f"the plan has levels of {plan.hierarchy.shown}, and the array {array.name} of"
-        f" {array.hierarchy().shown}"
-    )
 
 
 def baseline(plan: Plan, array: Array, solver: str) -> Plan:
@@ -274,23 +232,6 @@ def solve_again(plan: Plan, progress: Progress = silent, *, parameters: bool = F
     if considered is None:
         return search_again(plan, progress, parameters=parameters)
     return fastest(contenders(plan, considered, progress=progress)).plan
-
-
-def own_array(plan: Plan) -> Array:
-    """Return the array that a plan was solved for.
-
-    Raises
-    ------
-    HyparError
-        If it was solved without one.
-    """
-    if plan.array is None:
-        if plan.parts:
-            raise HyparError(
-                f"arrays have levels of two parts; the plan has {plan.hierarchy.shown} accelerators"
-            )
-        raise HyparError(f"the plan was solved without an array; name one: {ARRAY}")
-    return plan.array.description
 
 
 def per_second(plan: Plan) -> int:

@@ -150,6 +150,7 @@ def _share_of(plan: Plan) -> float | None:
 
 
 def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
+    plan.check_trains_at_once("a run")
     if plan.is_shared_out and backend != "numpy":
         raise RefusedError(
             "a plan with unequal parts in two groups of accelerators runs on numpy alone"

@@ -23,3 +23,10 @@ SIDES = ("first", "second")
 def on_both_sides(choices: Sequence[str]) -> tuple[str, ...]:
     """Return the choices but `SIDES`: those of every level below the one between two groups."""
     return tuple(choice for choice in choices if choice not in SIDES)
+
+
+RECOMPUTED = ("none", "selective", "full")
+"""What a backward pass computes again, the least first."""
+
+SHARDED = ("none", "state", "gradients", "weights")
+"""What data parallelism splits between its parts: ZeRO's stages in their order."""

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
-RECOMPUTED = ("none", "selective", "full")
-SHARDED = ("none", "state", "gradients", "weights")
-
 
 @dataclass(frozen=True)
 class Repeats:

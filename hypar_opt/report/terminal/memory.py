@@ -44,6 +44,14 @@ def memory_view(held: DeviceMemory) -> RenderableType:
     )
 
 
+def trains(held: DeviceMemory) -> str:
+    """Return in a sentence how a plan trains, and what a device then holds."""
+    options = [TRAINING[name].format(value) for name, value in held.options.items()]
+    how = ", ".join(options) or "the whole batch at once"
+    capacity = f" of {format_bytes(held.capacity)}" if held.capacity is not None else ""
+    return f"Trains by {how}: {format_bytes(held.total)}{capacity} of memory per accelerator."
+
+
 def _amount(count: int) -> str:
     return format_bytes(count) if count else "-"
 

@@ -15,8 +15,10 @@ from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_sym
 from hypar_opt.report.labels import cost_name, level_costs, optimality, total_costs
 from hypar_opt.report.plan_grid import Stored, is_short_chain, plan_grid
 from hypar_opt.report.terminal.console import Column, ascii_only, new_table, texts
+from hypar_opt.report.terminal.memory import trains
 from hypar_opt.search.shares import LEAST
 from hypar_opt.studies.advice import as_executed
+from hypar_opt.studies.memory import memory
 from hypar_opt.units import format_cost, format_ratio
 
 if TYPE_CHECKING:
@@ -70,6 +72,8 @@ def plan_view(
         parts.append(Text(executed))
     if plan.share is not None:
         parts.append(Text(_shares(plan)))
+    if plan.training.stated:
+        parts.append(Text(trains(memory(plan))))
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
     # Each has a separate view.

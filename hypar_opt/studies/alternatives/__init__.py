@@ -101,6 +101,7 @@ def regrets(
     """
     options = options_of(plan, parameters=parameters)
     deadline = deadline or Deadline.after(options.time_limit)
+    plan.problem.check_memory_is_free(argument("regret", True))
     instance = Instance.of_plan(plan)
     check_is_sum(instance.cost)
     words = _words_of_reading(plan, instance)
@@ -259,6 +260,7 @@ def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> Bes
     deadline = deadline or Deadline.after(plan.solver.options.time_limit)
     instance = Instance.of_plan(plan)
     problem, workload, cost = instance.problem, instance.workload, instance.cost
+    problem.check_memory_is_free("a list of the best plans")
     check_is_sum(cost)
     if instance.constraints.couple_layers:
         # A memory limit is a sum over layers, so the state alone does not give a completion's cost.

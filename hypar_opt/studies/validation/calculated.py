@@ -15,8 +15,7 @@ from hypar_opt.studies.simulation import simulate
 from hypar_opt.studies.validation.machines import array_of
 from hypar_opt.studies.validation.rows import NUMBERS, setting
 from hypar_opt.workload.operators.axes import REPLICAS
-from hypar_opt.workload.parallelism import CHOICES
-from hypar_opt.workload.repeats import SHARDED
+from hypar_opt.workload.parallelism import CHOICES, SHARDED
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan

@@ -1,0 +1,72 @@
+"""What a plan is looked at on: its array or another, and one of its micro-batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import ARRAY, HyparError, RefusedError, argument
+from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.problem import Training
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.plan.plan import Plan
+
+
+def micro_batch(plan: Plan, count: int) -> Instance:
+    """Return the problem of one of so many equal micro-batches of a plan.
+
+    Raises
+    ------
+    HyparError
+        If they would not be equal.
+    """
+    if plan.batch % count:
+        raise HyparError(
+            f"{argument('micro_batches')} should divide the batch of {plan.batch:,}, got {count:,}"
+        )
+    update = {"batch": plan.batch // count, "training": Training()}
+    problem = plan.problem.model_copy(update=update)
+    return Instance(plan.network.description, problem)
+
+
+def fitting(plan: Plan, array: Array) -> Array:
+    """Return an array with its levels as the plan has them: whole, or as their prime factors.
+
+    Raises
+    ------
+    RefusedError
+        If the array has other levels.
+    """
+    if plan.array is not None and plan.array.digest == array.digest():
+        return array
+    for levels in (array, array.with_whole_levels()):
+        if levels.hierarchy() == plan.hierarchy:
+            return levels
+    count = array.interconnect.accelerators
+    if count != plan.accelerators:
+        raise RefusedError(
+            f"the plan is for {plan.accelerators} accelerators, and the array {array.name} has"
+            f" {count}"
+        )
+    raise RefusedError(
+        f"the plan has levels of {plan.hierarchy.shown}, and the array {array.name} of"
+        f" {array.hierarchy().shown}"
+    )
+
+
+def own_array(plan: Plan) -> Array:
+    """Return the array that a plan was solved for.
+
+    Raises
+    ------
+    HyparError
+        If it was solved without one.
+    """
+    if plan.array is None:
+        if plan.parts:
+            raise HyparError(
+                f"arrays have levels of two parts; the plan has {plan.hierarchy.shown} accelerators"
+            )
+        raise HyparError(f"the plan was solved without an array; name one: {ARRAY}")
+    return plan.array.description
