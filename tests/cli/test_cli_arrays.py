@@ -172,6 +172,6 @@ def test_exploring_time_on_an_array_of_rings_knows_the_rings(tmp_path: Path, she
     rings = tmp_path / "rings.toml"
     rings.write_text(shell("show", "tpu-v4-4x4x4", "--toml")[1].replace("[4, 4, 4]", "[4, 4]"))
     args = ["explore", "lenet-c", "--free", "H1", "--objective", "time", "--reading", "executed"]
-    args += ["--cost", "time", "--array", rings]
+    args += ["--cost", "time", "--array", str(rings)]
     found = shell.document(*args, "--bucket", "0")
     assert found["plan"]["rank"] == 1
