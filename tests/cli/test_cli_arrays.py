@@ -160,10 +160,10 @@ def test_verify_refuses_a_plan_whose_total_was_changed(tmp_path: Path, shell: Sh
     ],
 )
 def test_a_command_draws_what_it_prints(line: str, tmp_path: Path, shell: Shell) -> None:
-    for suffix, magic in ((".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml")):
-        picture = (tmp_path / "it").with_suffix(suffix)
-        assert shell(*line.split(), "--picture", picture)[0] == 0
-        assert picture.read_bytes().startswith(magic)
+    """As a page; `tests/report` has the other formats of pictures, which all commands share."""
+    picture = tmp_path / "it.svg"
+    assert shell(*line.split(), "--picture", picture)[0] == 0
+    assert picture.read_bytes().startswith(b"<?xml")
     said = shell.refused(*line.split(), "--picture", tmp_path / "it.gif")
     assert "a picture is one of png, svg, pdf" in said
 
