@@ -148,8 +148,9 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 	@touch $@
 
 # Only locked versions: the package is built with the locked hatchling.
+# What is imported is compiled then: that of all packages takes most of a minute.
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml $(LOCK)
-	$(PIP) install --requirement $(LOCK)
+	$(PIP) install --no-compile --requirement $(LOCK)
 	$(PIP) install --no-build-isolation --no-deps --editable .
 	@touch $@
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -114,15 +113,7 @@ class Rings(Pairs):
 
     def link(self, stage: Sequence[int]) -> BisectionLink:
         """Return the link of a stage's rounds, whose latency is that of all of them together."""
-        # Every table of a level, and every plan that is priced, asks for the few stages.
-        key = tuple(stage)
-        if key not in self._links:
-            self._links[key] = self.interconnect.link(self.rounds(stage))
-        return self._links[key]
-
-    @cached_property
-    def _links(self) -> dict[tuple[int, ...], BisectionLink]:
-        return {}
+        return self.interconnect.link(self.rounds(stage))
 
 
 def finest(upper_bound: Fraction) -> int:

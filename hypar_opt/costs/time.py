@@ -203,7 +203,7 @@ class TimeCost(ArrayCost):
 
     @property
     def of_boundaries(self) -> TimeCost:
-        return replace(self, work=None, latencies=None)
+        return replace(self, work=None, latencies=None, memory=None)
 
     def _are_all(self, levels: int) -> bool:
         return levels == len(self.communication.sizes) > 0

@@ -94,6 +94,7 @@ class Interconnect:
         """The number of every channel's link."""
         # Kept, since all levels and placements share the few patterns.
         self._links: dict[tuple[Lane, ...], BisectionLink] = {}
+        self._of_rounds: dict[tuple[MessageRound, ...], BisectionLink] = {}
         self._among: dict[tuple[int, int, int], BisectionLink] = {}
         self._crossed: dict[tuple[MessagePattern, tuple[int, ...]], list[int]] = {}
 
@@ -242,13 +243,16 @@ class Interconnect:
 
     def link(self, rounds: Sequence[MessageRound]) -> BisectionLink:
         """Return the link of an exchange, whose latency is that of all rounds together."""
-        links = [(self._at_once(lanes), times) for lanes, times in rounds]
-        sent = sum(times * lane.share for lanes, times in rounds for lane in lanes)
-        return BisectionLink(
-            sum((times * link.seconds_per_byte for link, times in links), Fraction()) / sent,
-            sum((times * link.latency for link, times in links), Fraction()),
-            sum((times * link.hops for link, times in links), Fraction()) / sent,
-        )
+        key = tuple(rounds)
+        if key not in self._of_rounds:
+            links = [(self._at_once(lanes), times) for lanes, times in rounds]
+            sent = sum(times * lane.share for lanes, times in rounds for lane in lanes)
+            self._of_rounds[key] = BisectionLink(
+                sum((times * link.seconds_per_byte for link, times in links), Fraction()) / sent,
+                sum((times * link.latency for link, times in links), Fraction()),
+                sum((times * link.hops for link, times in links), Fraction()) / sent,
+            )
+        return self._of_rounds[key]
 
     def crossing(
         self, rounds: Sequence[MessageRound], digits: Sequence[int]

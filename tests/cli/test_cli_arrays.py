@@ -160,10 +160,10 @@ def test_verify_refuses_a_plan_whose_total_was_changed(tmp_path: Path, shell: Sh
     ],
 )
 def test_a_command_draws_what_it_prints(line: str, tmp_path: Path, shell: Shell) -> None:
-    for suffix, magic in ((".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml")):
-        picture = (tmp_path / "it").with_suffix(suffix)
-        assert shell(*line.split(), "--picture", picture)[0] == 0
-        assert picture.read_bytes().startswith(magic)
+    """As a page; `tests/report` has the other formats of pictures, which all commands share."""
+    picture = tmp_path / "it.svg"
+    assert shell(*line.split(), "--picture", picture)[0] == 0
+    assert picture.read_bytes().startswith(b"<?xml")
     said = shell.refused(*line.split(), "--picture", tmp_path / "it.gif")
     assert "a picture is one of png, svg, pdf" in said
 
@@ -172,6 +172,6 @@ def test_exploring_time_on_an_array_of_rings_knows_the_rings(tmp_path: Path, she
     rings = tmp_path / "rings.toml"
     rings.write_text(shell("show", "tpu-v4-4x4x4", "--toml")[1].replace("[4, 4, 4]", "[4, 4]"))
     args = ["explore", "lenet-c", "--free", "H1", "--objective", "time", "--reading", "executed"]
-    args += ["--cost", "time", "--array", rings]
+    args += ["--cost", "time", "--array", str(rings)]
     found = shell.document(*args, "--bucket", "0")
     assert found["plan"]["rank"] == 1

@@ -54,8 +54,8 @@ COSTS = (
     Mutant(
         "a replica's reductions are charged",
         "costs/reading_factors",
-        "((layouts.output < FIRST_SPLIT) & ~whole, [output_quarters",
-        "(layouts.output < FIRST_SPLIT, [output_quarters",
+        "(layouts.output < FIRST_SPLIT) & ~whole,",
+        "layouts.output < FIRST_SPLIT,",
         ("execution/virtual/test_optima", "proofs/test_proof_tables"),
     ),
     Mutant(
@@ -68,7 +68,7 @@ COSTS = (
     Mutant(
         "the topmost level is crossed twice",
         _TIME,
-        "crossings = twice if rounds > 1 else np.where(is_below, twice, 1)",
+        "crossings = twice if rounds > 1 else np.where(is_below, twice, once)",
         "crossings = twice",
         ("costs/test_time",),
     ),
@@ -82,8 +82,8 @@ COSTS = (
     Mutant(
         "the DRAM is never the slower",
         "costs/compute",
-        "np.where(of_rate, np.maximum(longer, computing), longer)",
-        "np.where(of_rate, computing, longer)",
+        "np.where(alike, np.maximum(longer, computing), longer)",
+        "np.where(alike, computing, longer)",
         ("costs/test_time",),
     ),
     Mutant(
