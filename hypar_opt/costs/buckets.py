@@ -128,7 +128,7 @@ class LatencyShares:
                     numbers[joins] = kind
             begins, ends = (self.ends[numbers[levels], side, nodes] for side in range(2))
         repeats = workload.repeats
-        halves = repeats.halves(workload)[nodes]
+        halves = workload.halves[nodes]
 
         def share(latency: int, messages: Integers, here: Places | None = None) -> Integers:
             begin, end, all_of = begins, ends, halves

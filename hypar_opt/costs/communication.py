@@ -337,7 +337,7 @@ class CommunicationCost(CostModel):
         most = 8 * (max(self.sizes, default=2) - 1)
         if self.longest:
             most *= most_stretched(workload, self.hierarchy)
-        most *= workload.repeats.most(workload)
+        most *= workload.most_repeats
         return most * workload.elements * math.prod(self._parts(levels))
 
     def _scales(self, workload: Workload, states: States, block: int) -> Integers:

@@ -24,7 +24,8 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.workload.layouts import FIRST_SPLIT
-from hypar_opt.workload.repeats import ONCE, repeated
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -284,7 +285,7 @@ class Work:
         )
         loading: Fraction = self.element_bytes * words / self._dram_bandwidth
         computing = self._computing_bound(workload, _seconds_of_macs(workload, self.accelerator))
-        often = workload.repeats.most(workload)
+        often = workload.most_repeats
         return often * (loading + computing) * self._stretched_bound(workload)
 
     def _words(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:

@@ -126,7 +126,7 @@ def messages_of(
     scattered = READINGS[cost.reading].gathered_error and phase is not Phase.GRADIENT
     own, repeats = workload.nodes, workload.repeats
     if phase is Phase.GRADIENT and repeats.in_halves:
-        halves = repeats.halves(workload)
+        halves = workload.halves
         return halves, halves
     each = np.array([1 if scattered and not any(node.statistics) else 2 for node in own], np.int64)
     times = np.ones(len(own), np.int64) if phase is Phase.GRADIENT else often(workload, phase)

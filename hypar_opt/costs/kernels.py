@@ -118,7 +118,7 @@ class KernelWork(Work):
         launches = sum(max(own.launches.tolist(), default=0) for own in passes)
         launching = launches * len(workload.nodes) * (self.accelerator.launch or 0)
         seconds: Fraction = (loading + computing) * self._stretched_bound(workload) + launching
-        return workload.repeats.most(workload) * seconds
+        return workload.most_repeats * seconds
 
     def _charge(
         self, workload: Workload, nodes: Indices, states: States, per_second: int, phase: Phase

@@ -62,7 +62,7 @@ def kinds_of_nodes(workload: Workload) -> Kinds:
             np.isin(np.arange(len(nodes)), list(workload.readers)),
             workload.repeats.forward_exchanges(len(nodes)),
             *workload.repeats.passes(len(nodes)),
-            workload.repeats.halves(workload),
+            workload.halves,
             *layouts.inputs,
             layouts.weight,
             layouts.output,

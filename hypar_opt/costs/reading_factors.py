@@ -46,7 +46,7 @@ def conversions_of(
     # The least that holds any reading's charge: an all-gather in both passes.
     repeats, (sources, targets) = workload.repeats, workload.ends.T
     most = 8 * parts * max(workload.boundary_sizes, default=0)
-    dtype = exact_dtype(most * repeats.most(workload))
+    dtype = exact_dtype(most * workload.most_repeats)
     tensors = Extent(*np.array(workload.extents, dtype).reshape(-1, len(Extent._fields)).T)
     names = layouts.names
     times = {
@@ -88,7 +88,7 @@ def reductions_of(
     repeats = workload.repeats
     behind = repeats.micro_batches * backward
     times = [forward * own for own in repeats.forward_exchanges(len(workload.nodes)).tolist()]
-    halves = [gradient * own for own in repeats.halves(workload).tolist()]
+    halves = [gradient * own for own in workload.halves.tolist()]
     output_quarters = [row.partial_sum * own + row.gathered_error * behind for own in times]
     statistics = [
         node.statistics[0] * own + node.statistics[1] * behind

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hypar_opt.workload.repeats import recomputed
+from hypar_opt.workload.recomputation import recomputed
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network

@@ -340,7 +340,7 @@ class TimeCost(ArrayCost):
             rounds = 2 * math.prod(self.communication.sizes)
         messages = len(self.communication.phases) * (len(workload.nodes) + len(workload.boundaries))
         users = sum(map(len, workload.weight_users.values()))
-        messages = workload.repeats.most(workload) * (messages + users)
+        messages = workload.most_repeats * (messages + users)
         seconds = rounds * messages * latency
         communication = (self._of_longest if self.longest else self).communication
         for level in levels:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.execution.jax.tensors import ShardedNetwork
+from hypar_opt.plan.check_training import check_trains_at_once
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.kept import left_out
@@ -28,7 +29,7 @@ def sharded_plan(plan: Plan) -> ShardedNetwork:
         raise RefusedError(
             "a plan with unequal parts in two groups of accelerators cannot be exported"
         )
-    plan.check_trains_at_once("an export")
+    check_trains_at_once(plan, "an export")
     if plan.inference:
         raise HyparError("cannot export an inference plan: export writes a training step")
     network = plan.network.description

@@ -13,7 +13,8 @@ from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.row_names import RowNames
 from hypar_opt.costs.state_classes import KnownCharges
 from hypar_opt.instance.constraints import ConstraintSet
-from hypar_opt.workload.repeats import Repeats, recomputed, repeated
+from hypar_opt.workload.recomputation import recomputed, repeated
+from hypar_opt.workload.repeats import Repeats
 from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:

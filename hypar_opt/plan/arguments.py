@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hypar_opt.documents.document import validate
 from hypar_opt.documents.parsing import shown
+from hypar_opt.documents.sizes import stated_bytes
 from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy
@@ -16,9 +17,8 @@ from hypar_opt.plan.problem import (
     ArrayRecord,
     Constraints,
     Problem,
-    Training,
-    stated_bytes,
 )
+from hypar_opt.plan.training import Training
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
 
 if TYPE_CHECKING:

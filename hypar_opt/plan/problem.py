@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
@@ -28,15 +26,14 @@ from hypar_opt.documents.document import (
     rule,
 )
 from hypar_opt.documents.parsing import shown
-from hypar_opt.errors import HyparError, RefusedError, argument
+from hypar_opt.documents.sizes import parse_bytes
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy, SplitRule
+from hypar_opt.plan.training import Training
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import (
     CHOICES,
     PAPERS_CHOICES,
-    RECOMPUTED,
-    SHARDED,
     SIDES,
     on_both_sides,
 )
@@ -55,49 +52,11 @@ SHOWN_PINS = 4
 OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
 """Elements of state that an optimizer keeps for each weight."""
 
-# kB, MB, GB are powers of 1000, as the paper's GB is 1e9 bytes; kiB, MiB, GiB of 1024.
-_UNITS = {"": 1, "B": 1} | {
-    prefix + ending: base ** (power + 1)
-    for ending, base in (("", 1000), ("B", 1000), ("i", 1024), ("iB", 1024))
-    for power, prefix in enumerate("kMGTP")
-}
-
 
 def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
     if value not in {own + sides for own in (PAPERS_CHOICES, CHOICES) for sides in ((), SIDES)}:
         raise rule(f'should be ["data", "model"], or with "output", got {json.dumps(value)}')
     return value
-
-
-def parse_bytes(value: object) -> object:
-    """Convert ``8GB`` (8e9) or ``8GiB`` (8 x 2^30) to bytes; what is no text stays as it is."""
-    if not isinstance(value, str):
-        return value
-    quantity = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kKMGTP]?i?B?)\s*", value)
-    unit = quantity[2].replace("K", "k") if quantity else ""
-    if quantity is None or unit not in _UNITS:
-        raise rule(f"should be bytes, as in 8GB or 512MiB, got {value!r}")
-    # A fraction, not a float: 0.1GB has to be 100,000,000 bytes exactly.
-    return int(Fraction(quantity[1]) * _UNITS[unit])
-
-
-def stated_bytes(name: str, value: object, *, least: int = 1) -> int:
-    """Return the bytes that an argument states, as `parse_bytes` reads them.
-
-    Raises
-    ------
-    HyparError
-        Naming the argument, and what would be right.
-    """
-    try:
-        count = parse_bytes(value)
-    except ValueError as error:
-        raise HyparError(f"{argument(name)}: {error}") from None
-    if type(count) is not int or count < least:
-        raise HyparError(
-            f"{argument(name)}: should be bytes, as in 8GB or 512MiB, got {shown(value)}"
-        )
-    return count
 
 
 def _optimizer(value: object) -> object:
@@ -241,41 +200,6 @@ class ArrayRecord(Record):
         return {**data, "description": newer, "digest": digest_of(newer)}
 
 
-def _word(words: tuple[str, ...]) -> AfterValidator:
-    def known(value: str | None) -> str | None:
-        if value is not None and value not in words:
-            raise rule(f"should be {', '.join(words[:-1])} or {words[-1]}, got {shown(value)}")
-        return value
-
-    return AfterValidator(known)
-
-
-class Training(Document):
-    """How a step trains: what it repeats, and what its accelerators share out among them.
-
-    None is left to the search where the memory of accelerators limits it, and else the default.
-    """
-
-    micro_batches: Size | None = None
-    """The equal parts of the batch that pass one after the other; their gradients accumulate."""
-    recompute: Annotated[str | None, _word(RECOMPUTED)] = None
-    """What the backward pass computes again: ``none``; ``selective``: layers whose inner tensor is
-    large (attention); ``full``: all layers of the network's blocks, exchanges included."""
-    shard: Annotated[str | None, _word(SHARDED)] = None
-    """What data parallelism splits between its parts: ``none``; the optimizer's ``state`` (ZeRO-1);
-    ``gradients``, too (ZeRO-2); or ``weights``, too (ZeRO-3, FSDP)."""
-
-    @property
-    def stated(self) -> dict[str, Any]:
-        """What is stated, by name."""
-        return {name: value for name, value in dict(self).items() if value is not None}
-
-    @property
-    def unlike_defaults(self) -> dict[str, Any]:
-        """What is stated and not the default, by name."""
-        return {name: value for name, value in self.stated.items() if value not in (1, "none")}
-
-
 class ProblemFields(Document):
     """Every option that changes the answer, except the cost and the reading."""
 
@@ -387,40 +311,10 @@ class ProblemFields(Document):
             return None
         return self.constraints.memory or int(self.array.description.accelerator.dram_capacity)
 
-    def check_trains_at_once(self, what: str) -> None:
-        """Refuse what only knows steps that repeat nothing and share nothing out.
-
-        Raises
-        ------
-        RefusedError
-            If a step repeats or shares out anything.
-        """
-        if own := self.training.unlike_defaults:
-            stated = ", ".join(f"{name} {value}" for name, value in own.items())
-            raise RefusedError(f"{what} is not supported for a plan that trains by {stated}")
-
-    def check_memory_is_free(self, what: str) -> None:
-        """Refuse what looks at all plans, where a search chose among those within a device.
-
-        Raises
-        ------
-        RefusedError
-            If the memory of a device is a constraint, or decided how a plan trains.
-        """
-        if self.device_memory is not None and self.constraints.memory is not None:
-            memory = argument("constraints.memory")
-            raise RefusedError(f"{what} is not supported with {memory}, which is of a whole step")
-        self.check_trains_at_once(what)
-
     @model_validator(mode="after")
-    def _micro_batches_are_equal(self) -> Self:
-        count = self.training.micro_batches or 1
-        if self.batch % count:
-            raise rule(f"micro_batches: should divide the batch of {self.batch:,}, got {count:,}")
-        if self.training.unlike_defaults and (self.inference or self.groups):
-            what = "inference" if self.inference else "unequal groups of accelerators"
-            key = next(iter(self.training.unlike_defaults))
-            raise rule(f"{key}: is not supported with {what}")
+    def _trains(self) -> Self:
+        other = "inference" if self.inference else "unequal groups" if self.groups else None
+        self.training.check(self.batch, other)
         return self
 
     @model_validator(mode="after")

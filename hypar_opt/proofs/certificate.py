@@ -32,6 +32,7 @@ from hypar_opt.documents import files
 from hypar_opt.documents.document import Document, read_text, validate, write_whole
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import CheckFailedError, HyparError, RefusedError
+from hypar_opt.plan.check_training import check_memory_is_free, check_trains_at_once
 from hypar_opt.plan.plan import WITHOUT_LAYOUTS, Plan
 from hypar_opt.proofs.graphs import (
     EliminationProof,
@@ -124,7 +125,7 @@ def certify(plan: Plan) -> Certificate:
         prove it, as there is a duality gap; the message gives the best bound and the gap.
         If a proof is larger than memory allows; the message gives what the solver claims.
     """
-    plan.problem.check_memory_is_free("a certificate")
+    check_memory_is_free(plan.problem, "a certificate")
     check_price(plan)
     try:
         # Before the table of a graph over states is made.
@@ -198,7 +199,7 @@ def check_price(plan: Plan) -> None:
         raise RefusedError(
             f"proofs are not supported with unequal groups of accelerators, as {plan.place}"
         )
-    plan.check_trains_at_once("a price by a derivation of its own")
+    check_trains_at_once(plan, "a price by a derivation of its own")
     costs = price_of(plan)
     if costs != Fraction(plan.cost.total):
         raise CheckFailedError(

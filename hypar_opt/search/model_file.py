@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.documents.document import file_name, read_text
 from hypar_opt.errors import HyparError, InfeasibleError, InputError, argument
+from hypar_opt.plan.check_training import check_memory_is_free
 from hypar_opt.search.reductions import reduction_of
 from hypar_opt.search.shares import share_left_open
 from hypar_opt.solvers import SOLVERS
@@ -64,7 +65,7 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
         raise HyparError(
             f"a model is of one share of two groups of accelerators: it needs {argument('share')}"
         )
-    instance.problem.check_memory_is_free("a model")
+    check_memory_is_free(instance.problem, "a model")
     reduction = reduction_of(instance)
     reduction.check_size(SOLVERS[_SOLVERS[path.suffix]](), instead="take fewer levels")
     table, labels = reduction.apply()

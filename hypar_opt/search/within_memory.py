@@ -26,7 +26,7 @@ from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import InfeasibleError, NoAnswerError, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, tensors_of, total_cost
-from hypar_opt.plan.problem import Training
+from hypar_opt.plan.training import Training
 from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.simulator.memory import WeightBytes, counted_memory
 from hypar_opt.simulator.options import RunOptions

@@ -28,7 +28,7 @@ from hypar_opt.simulator.exchanges import (
 )
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
-from hypar_opt.workload.repeats import recomputed
+from hypar_opt.workload.recomputation import recomputed
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.errors import ARRAY, HyparError, RefusedError, argument
 from hypar_opt.instance.instance import Instance
-from hypar_opt.plan.problem import Training
+from hypar_opt.plan.training import Training
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array

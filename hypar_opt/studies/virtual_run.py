@@ -8,12 +8,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.checked import checked
+from hypar_opt.documents.sizes import stated_bytes
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import oversplit_warnings, price_levels
+from hypar_opt.plan.check_training import check_trains_at_once
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan
-from hypar_opt.plan.problem import stated_bytes
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.sharding.program import Program
@@ -150,7 +151,7 @@ def _share_of(plan: Plan) -> float | None:
 
 
 def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
-    plan.check_trains_at_once("a run")
+    check_trains_at_once(plan, "a run")
     if plan.is_shared_out and backend != "numpy":
         raise RefusedError(
             "a plan with unequal parts in two groups of accelerators runs on numpy alone"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,9 +12,6 @@ from hypar_opt.frozen import FrozenDict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from hypar_opt.workload.network import Network
-    from hypar_opt.workload.tensors import Workload
 
 
 @dataclass(frozen=True)
@@ -42,9 +38,11 @@ class Repeats:
     shard: str = "none"
     again: Mapping[int, bool] = FrozenDict()
 
-    def most(self, workload: Workload) -> int:
+    def most(self, users: Sequence[int]) -> int:
         """Return an upper bound on how often a step repeats anything that it does once."""
-        return max(2 * self.micro_batches, *self.halves(workload).tolist()) if self != ONCE else 1
+        if self == ONCE:
+            return 1
+        return max(2 * self.micro_batches, int(self.halves(users).max(initial=0)))
 
     def passes(self, nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how often each node's forward and backward passes compute."""
@@ -64,45 +62,19 @@ class Repeats:
         """Whether gradients are reduce-scattered, and what was is all-gathered by itself."""
         return self.shard in ("gradients", "weights")
 
-    def halves(self, workload: Workload) -> NDArray[np.int64]:
+    def halves(self, users: Sequence[int]) -> NDArray[np.int64]:
         """Return the reduce-scatters and all-gathers of each node's gradients and weights.
 
         An all-reduce is one of each. Of weights that several layers use each gathers its own.
+
+        Parameters
+        ----------
+        users
+            The layers that use each node's weights.
         """
-        users = np.ones(len(workload.nodes), np.int64)
-        for node, own in workload.weight_users.items():
-            users[node] = len(own)
         if self.shard == "weights":
-            return self.micro_batches * (1 + 2 * users)
-        return np.full_like(users, 1 + (self.micro_batches if self.shard == "gradients" else 1))
+            return self.micro_batches * (1 + 2 * np.array(users, np.int64))
+        return np.full(len(users), 1 + (self.micro_batches if self.in_halves else 1), np.int64)
 
 
 ONCE = Repeats()
-
-
-@lru_cache(maxsize=32)
-def repeated(workload: Workload, repeats: Repeats) -> Workload:
-    """Return a workload whose passes are repeated: the same one for equal arguments."""
-    return workload if workload.repeats == repeats else replace(workload, repeats=repeats)
-
-
-def recomputed(
-    network: Network, workload: Workload, recompute: str, *, fused: bool
-) -> FrozenDict[int, bool]:
-    """Return the nodes whose forward pass runs twice, and whether their exchanges do, too.
-
-    Fully: those in the network's blocks, or all but its end where it has none. Selectively: those
-    whose inner tensor is large, as attention's scores where they are written.
-    """
-    layers = dict(enumerate(workload.layers, workload.shared))
-    if recompute == "full":
-        inside = {
-            workload.shared + block.first + n
-            for block in network.repeats
-            for n in range(block.length * block.count)
-        }
-        own = inside or {n for n, layer in layers.items() if not layer.operator.ends}
-        return FrozenDict(dict.fromkeys(sorted(own), True))
-    if recompute == "selective" and not fused:
-        return FrozenDict({n: False for n, layer in layers.items() if layer.operator.inner})
-    return FrozenDict()

@@ -187,6 +187,20 @@ class Workload:
         return tuple(0 if n < self.shared else _count(x.pooled) for n, x in enumerate(self.nodes))
 
     @derived
+    def halves(self) -> NDArray[np.int64]:
+        """The reduce-scatters and all-gathers of each node's gradients and weights in a step."""
+        return self.repeats.halves(self._users)
+
+    @derived
+    def most_repeats(self) -> int:
+        """An upper bound on how often a step repeats anything that it does once."""
+        return self.repeats.most(self._users)
+
+    @property
+    def _users(self) -> list[int]:
+        return [len(self.weight_users.get(node, (node,))) for node in range(len(self.nodes))]
+
+    @derived
     def boundary_sizes(self) -> tuple[int, ...]:
         """Elements of each boundary tensor (A)."""
         return tuple([extent.elements for extent in self.extents])

@@ -16,6 +16,7 @@ from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pins import Pin
+from hypar_opt.plan.check_training import check_memory_is_free
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan, words_of
 from hypar_opt.results import Results
@@ -101,7 +102,7 @@ def regrets(
     """
     options = options_of(plan, parameters=parameters)
     deadline = deadline or Deadline.after(options.time_limit)
-    plan.problem.check_memory_is_free(argument("regret", True))
+    check_memory_is_free(plan.problem, argument("regret", True))
     instance = Instance.of_plan(plan)
     check_is_sum(instance.cost)
     words = _words_of_reading(plan, instance)
@@ -260,7 +261,7 @@ def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> Bes
     deadline = deadline or Deadline.after(plan.solver.options.time_limit)
     instance = Instance.of_plan(plan)
     problem, workload, cost = instance.problem, instance.workload, instance.cost
-    problem.check_memory_is_free("a list of the best plans")
+    check_memory_is_free(problem, "a list of the best plans")
     check_is_sum(cost)
     if instance.constraints.couple_layers:
         # A memory limit is a sum over layers, so the state alone does not give a completion's cost.

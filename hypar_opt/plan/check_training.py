@@ -1,0 +1,37 @@
+"""Refusals of what knows neither repeated passes nor the memory of a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import RefusedError, argument
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.problem import ProblemFields
+
+
+def check_trains_at_once(problem: ProblemFields, what: str) -> None:
+    """Refuse what only knows steps that repeat nothing and share nothing out.
+
+    Raises
+    ------
+    RefusedError
+        If a step repeats or shares out anything.
+    """
+    if own := problem.training.unlike_defaults:
+        stated = ", ".join(f"{argument(name)} {value}" for name, value in own.items())
+        raise RefusedError(f"{what} is not supported for a plan that trains by {stated}")
+
+
+def check_memory_is_free(problem: ProblemFields, what: str) -> None:
+    """Refuse what looks at all plans, where a search chose among those within a device.
+
+    Raises
+    ------
+    RefusedError
+        If the memory of a device is a constraint, or decided how a plan trains.
+    """
+    if problem.device_memory is not None and problem.constraints.memory is not None:
+        memory = argument("constraints.memory")
+        raise RefusedError(f"{what} is not supported with {memory}, which is of a whole step")
+    check_trains_at_once(problem, what)

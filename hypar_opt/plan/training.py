@@ -1,0 +1,66 @@
+"""How a step trains: micro-batches, recomputation, and what data parallelism shards."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
+from hypar_opt.documents.document import Document, Size, rule
+from hypar_opt.documents.parsing import shown
+from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+
+
+def _word(words: tuple[str, ...]) -> AfterValidator:
+    def known(value: str | None) -> str | None:
+        if value is not None and value not in words:
+            raise rule(f"should be {', '.join(words[:-1])} or {words[-1]}, got {shown(value)}")
+        return value
+
+    return AfterValidator(known)
+
+
+class Training(Document):
+    """How a step trains: what it repeats, and what its accelerators share out among them.
+
+    None is left to the search where the memory of accelerators limits it, and else the default.
+    """
+
+    micro_batches: Size | None = None
+    """The equal parts of the batch that pass one after the other; their gradients accumulate."""
+    recompute: Annotated[str | None, _word(RECOMPUTED)] = None
+    """What the backward pass computes again: ``none``; ``selective``: layers whose inner tensor is
+    large (attention); ``full``: all layers of the network's blocks, exchanges included."""
+    shard: Annotated[str | None, _word(SHARDED)] = None
+    """What data parallelism splits between its parts: ``none``; the optimizer's ``state`` (ZeRO-1);
+    ``gradients``, too (ZeRO-2); or ``weights``, too (ZeRO-3, FSDP)."""
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """What is stated, by name."""
+        return {name: value for name, value in dict(self).items() if value is not None}
+
+    @property
+    def unlike_defaults(self) -> dict[str, Any]:
+        """What is stated and not the default, by name."""
+        return {name: value for name, value in self.stated.items() if value not in (1, "none")}
+
+    def check(self, batch: int, other: str | None) -> None:
+        """Check that micro-batches are equal, and that a problem trains by them.
+
+        Parameters
+        ----------
+        other
+            What the problem is and does not go with them.
+
+        Raises
+        ------
+        ValueError
+            Naming the key, as a validator does.
+        """
+        if batch % (self.micro_batches or 1):
+            raise rule(
+                f"micro_batches: should divide the batch of {batch:,}, got {self.micro_batches:,}"
+            )
+        if other and self.unlike_defaults:
+            raise rule(f"{next(iter(self.unlike_defaults))}: is not supported with {other}")
