@@ -96,9 +96,9 @@ def _warn(
 
     # A warning, not an error: memory is a constraint only if the problem says so.
     if step.memory > step.capacity:
-        counted = "hypar-opt memory says what they hold"
-        if step.device_memory is None:
-            counted = "--memory array makes that a constraint"
+        counted = "--memory array makes that a constraint"
+        if plan.device_memory is not None:
+            counted = "hypar-opt memory says what they hold"
         output.warn(
             f"the plan takes {step.memory:,} bytes of memory per accelerator, which has"
             f" {step.capacity:,}; {counted}"

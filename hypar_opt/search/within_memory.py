@@ -66,7 +66,7 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
     if problem.device_memory is None or not isinstance(search.instance.cost, TimeCost):
         return search, in_buckets(search, solve, found)
     first = _Way.of(search, problem.training)
-    if first.counted(found).fits:
+    if not first.shares_updates and first.counted(found).fits:
         found = in_buckets(search, solve, found)
         if first.counted(found).fits:
             return search, found
@@ -123,6 +123,11 @@ class _Way:
             self.training.recompute or "none",
             fused=not self._accelerator.saves_scores,
         )
+
+    @property
+    def shares_updates(self) -> bool:
+        """Whether to shard the optimizer's state would save time, and not only memory."""
+        return self._accelerator.update is not None and self.training.shard is None
 
     @property
     def _accelerator(self) -> Accelerator:
@@ -296,6 +301,8 @@ class _Ways:
         yield self._keep(low, way, bound)
         if low.fits:
             return
+        if not self._search.solver.searches:  # a baseline has one plan
+            yield _NEVER
         # Seconds of a byte, up to where memory outweighs time.
         price = low.seconds / low.bytes / 4
         high = low
@@ -308,7 +315,7 @@ class _Ways:
                 high = between
             else:
                 low = between
-            if not high.fits and number < _PRICES // 2:
+            if not high.fits and number < _PRICES // 2 and not (stays and number):
                 price *= 8
             elif stays or not high.fits or high.bytes >= low.bytes:
                 break

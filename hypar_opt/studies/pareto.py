@@ -79,6 +79,7 @@ class ParetoPoint:
             "executed_bytes": self.plan.cost.executed_bytes,
             "seconds": self.seconds,
             "joules": self.joules,
+            **self.plan.training.unlike_defaults,
         }
 
 
@@ -111,8 +112,9 @@ class ParetoFront(Results[ParetoPoint]):
 
         For a point of another front, it is the ratio of that point's amount.
         """
-        # In integer units of the cost if it is the point's objective.
-        own = point.plan.cost.kind == self.objective
+        # In integer units of the cost if it is the point's objective, and all have the same.
+        units = {one.plan.cost.unit for one in (*self, point)}
+        own = point.plan.cost.kind == self.objective and len(units) == 1
         amount = point.total if own else point.amount(self.objective)
         least = self[0].total if own else self[0].amount(self.objective)
         return amount / least if amount is not None and least else None
@@ -326,7 +328,7 @@ def _device_front(
         entries.append(point)
         limit = int(_TIGHTER * point.memory)
         report(1 - min(point.memory, most) / most)
-    reason = Sentence(f"each point is within {_TIGHTER} of the memory of the one before")
+    reason = Sentence(f"each point has at most {_TIGHTER} of the memory of the one before")
     return ParetoFront(tuple(entries), problem.cost, complete=False, reason=reason)
 
 

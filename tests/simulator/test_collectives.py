@@ -192,6 +192,7 @@ def test_resnet_in_data_parallelism_has_a_ring_of_latencies_a_bucket(
         operations="312 TFLOPS",
         utilisation=0.5,
         dram_bandwidth="2 TB/s",
+        dram_capacity="80 GB",
     ).model_copy(update={"collective": "ring", "element_bytes": 2})
     asked: dict[str, Any] = {"array": found, "bucket": bucket, "batch": 2048, "cost": "time"}
     plan = ho.solve("resnet-50", solver="data", **asked)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -25,6 +27,12 @@ TRAINING = {
     "shard": "{} sharded",
 }
 
+
+def trained(options: Mapping[str, int | str]) -> str:
+    """Return how a step trains: micro-batches, recomputation, shards."""
+    return ", ".join(TRAINING[name].format(value) for name, value in options.items())
+
+
 _SECONDS: tuple[Column, ...] = (("compute", SECONDS), ("communication", SECONDS))
 
 _LOCKSTEP = 1e-9
@@ -45,7 +53,7 @@ def step_view(step: StepResult) -> RenderableType:
     all_reduce = f"{step.collective} all-reduce"
     options = [f"reading {plan.cost.reading}", all_reduce, _OVERLAPPED[step.overlap]]
     options += ["inference"] if plan.inference else []
-    options += [TRAINING[name].format(value) for name, value in step.of_training.items()]
+    options += [trained(step.of_training)] if step.of_training else []
     return Group(
         Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
         Text(", ".join(options), style="dim"),

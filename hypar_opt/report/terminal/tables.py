@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from hypar_opt.report.terminal.console import (
     texts,
     unbroken,
 )
+from hypar_opt.report.terminal.step import trained
 from hypar_opt.studies.comparison import disagreements, geometric_means
 from hypar_opt.units import format_bytes, format_cost, format_number, format_ratio
 
@@ -189,18 +189,20 @@ def front_view(front: ParetoFront) -> RenderableType:
     least = _LEAST.get(front.objective, f"least {front.objective}")
     columns: list[Column | None] = [
         ("memory", format_bytes),
-        (least, partial(format_cost, unit=cost.unit)),
+        (least, "{}".format),
         # Four digits: neighbours on a front differ by little.
         ("ratio", format_number),
         *((name, OBJECTIVES[name]) for name in others),
         # In the reading `executed` it would be the column of bytes.
         None if cost.reading == "executed" else ("run", format_bytes),
+        ("trains by", str) if any(own.plan.training.unlike_defaults for own in front) else None,
     ]
     lines = (
         (
-            *(point.memory, point.total, front.ratio(point)),
+            *(point.memory, format_cost(point.total, point.plan.cost.unit), front.ratio(point)),
             *map(point.amount, others),
             point.plan.cost.executed_bytes,
+            trained(point.plan.training.unlike_defaults),
         )
         for point in front
     )
