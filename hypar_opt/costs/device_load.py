@@ -58,6 +58,20 @@ class DeviceLoad:
             ]
         )
 
+    def at(self, parts: Sequence[int]) -> Integers:
+        """Return the bytes of each node, ``(nodes,)``, where choices split into so many parts.
+
+        At levels that have not chosen each part has a copy.
+        """
+        split = np.array(parts, object)[:, None]
+        undecided = self.hierarchy.accelerators // prod(parts)
+        return added_up(
+            [
+                sizes * np.where(lacks, split, 1).prod(axis=0) * undecided
+                for sizes, lacks in self.terms
+            ]
+        ).astype(object)
+
     @cached_property
     def marks(self) -> list[Hashable]:
         """What tells nodes apart."""

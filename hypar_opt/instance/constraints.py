@@ -20,24 +20,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.compute import memory_load
-from hypar_opt.costs.states import parts_of
+from hypar_opt.costs.states import of_rows, parts_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument, worded
-from hypar_opt.instance.least_loads import LeastLoads, Parts, one_more
+from hypar_opt.instance.least_loads import LeastLoads, Parts, axes_of, one_more
 from hypar_opt.instance.pins import Pin
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.feasibility import trivially_infeasible
-from hypar_opt.workload.operators.axes import BATCH
-from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, on_both_sides
+from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_both_sides
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.device_load import DeviceLoad
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.state_tables import FactoredTable
     from hypar_opt.costs.table import CostTable
     from hypar_opt.instance.least_loads import Way
     from hypar_opt.plan.problem import ProblemFields
-    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
 
 MAX_WAYS = 1_000
@@ -54,12 +53,24 @@ class ConstraintSet:
     InfeasibleError
         If no plan satisfies them; the message names the layer and level without a feasible
         choice, or the smallest sufficient memory.
+
+    Parameters
+    ----------
+    device, capacity
+        What a device holds of each node, and the bytes that it has for that, where a search within
+        its memory asks; else the problem's own.
     """
 
-    def __init__(self, problem: ProblemFields, workload: Workload) -> None:
-        self._constraints = problem.constraints
+    def __init__(
+        self,
+        problem: ProblemFields,
+        workload: Workload,
+        device: DeviceLoad | None = None,
+        capacity: int | None = None,
+    ) -> None:
+        self._constraints, self._device = problem.constraints, device
         # A device's memory is a matter of the whole step: `hypar_opt.search.within_memory`.
-        self._memory = None if problem.device_memory else problem.constraints.memory
+        self._memory = capacity if problem.device_memory else problem.constraints.memory
         self._workload = workload
         self._hierarchy, self._levels = problem.hierarchy, problem.levels
         self._choices = problem.choices
@@ -70,7 +81,7 @@ class ConstraintSet:
 
     @cached_property
     def _loads(self) -> LeastLoads:
-        return LeastLoads(self._problem, self._workload)
+        return LeastLoads(self._problem, self._workload, self._device)
 
     @property
     def any(self) -> bool:
@@ -250,7 +261,7 @@ class ConstraintSet:
         for position, split in enumerate(parts.T[: self._workload.shared].tolist()):
             if not self._allowed_tensors(tuple(split))[position]:
                 tensor = self._workload.nodes[position]
-                axes = _axes_of(tensor, self._choices)
+                axes = axes_of(tensor, self._choices)
                 which = "unequal" if self._constraints.even else "empty"
                 raise HyparError(
                     f"constraints: the {tensor.name} is split into {which} parts; {axes}"
@@ -274,6 +285,9 @@ class ConstraintSet:
 
     def _memory_of(self, rows: Sequence[Sequence[int]]) -> int:
         parts = parts_of(rows, len(self._workload.nodes), len(self._choices), self._hierarchy)
+        if self._device is not None:
+            nodes = np.arange(len(self._workload.nodes))
+            return self._whole_bytes(int(self._device.of(nodes, of_rows(rows, len(nodes))).sum()))
         load = memory_load(self._workload, parts, self._problem).sum()
         return self._whole_bytes(int(load))
 
@@ -359,7 +373,7 @@ class ConstraintSet:
                     remedy += f"; {any_split} allows less than one of them in a part"
                 raise InfeasibleError(
                     f"{constraints}: no choice fits layer {layer.name!r} at H{level};"
-                    f" {_axes_of(layer, self._choices)}{remedy}"
+                    f" {axes_of(layer, self._choices)}{remedy}"
                 )
         # At least one layout of a shared tensor, by batch or by channel, has to be even; with three
         # choices it may be whole, which is always even.
@@ -372,7 +386,7 @@ class ConstraintSet:
         for layer, fits in zip(self._workload.nodes, np.any(even, axis=0), strict=False):
             if not fits:
                 rule = argument(f"constraints.{'even' if self._constraints.even else 'runnable'}")
-                axes = _axes_of(layer, PAPERS_CHOICES)
+                axes = axes_of(layer, PAPERS_CHOICES)
                 raise InfeasibleError(
                     f"{rule}: no layout fits the {layer.name}, which several layers read; {axes}"
                 )
@@ -383,15 +397,3 @@ class ConstraintSet:
                 f" the smallest memory that suffices is {needed:,} bytes, counting every layer's"
                 " input and output with their errors"
             )
-
-
-def _axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
-    """Return the sizes of the axes that a layer's choices split, for a message."""
-    splits = layer.operator.splits
-    if layer.operator.contraction.contracted and len(splits) == len(CHOICES):
-        channels = f"{layer.input[-1 if 't' in layer.sizes else 1]} in and"
-        channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"
-        return f"its batch is {layer.sizes[BATCH]}, its channels {channels}"
-    own = (splits[word] for word in choices if word in splits)
-    sizes = (f"{layer.sizes[choice.axis]} {choice.part}s" for choice in own if choice.axis)
-    return f"it has {', '.join(sizes)}"

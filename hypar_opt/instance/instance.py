@@ -19,6 +19,7 @@ from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
+    from hypar_opt.costs.device_load import DeviceLoad
     from hypar_opt.costs.thresholds import ThresholdTable
     from hypar_opt.hierarchy import SplitRule
     from hypar_opt.plan.plan import Plan
@@ -56,6 +57,13 @@ class Instance:
         other = Instance(self.network, self.problem)
         vars(other).update(vars(self) | {"cost": cost})
         vars(other).pop("thresholds", None)
+        return other
+
+    def with_capacity(self, device: DeviceLoad, capacity: int) -> Instance:
+        """Return the same problem within so many bytes of what a device holds."""
+        other = self.with_cost(self.cost)
+        limited = ConstraintSet(self.problem, self.workload, device, capacity)
+        vars(other)["constraints"] = limited
         return other
 
     def with_share(self, share: float) -> Instance:

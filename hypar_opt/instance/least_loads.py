@@ -21,11 +21,13 @@ from hypar_opt.costs.compute import memory_load
 from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.sharding.weights import replicated
 from hypar_opt.workload.operators.axes import BATCH, REPLICAS
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import CHOICES, SIDES
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.device_load import DeviceLoad
     from hypar_opt.costs.table import Integers
     from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
 
 Parts = tuple[int, ...]
@@ -50,8 +52,10 @@ class LeastLoads:
         loads are compared, and all others are 0.
     """
 
-    def __init__(self, problem: ProblemFields, workload: Workload) -> None:
-        self._problem, self._workload = problem, workload
+    def __init__(
+        self, problem: ProblemFields, workload: Workload, device: DeviceLoad | None = None
+    ) -> None:
+        self._problem, self._workload, self._device = problem, workload, device
         self._rule = problem.split_rule
         self._sizes, self._choices = problem.hierarchy.sizes, len(problem.choices)
         self._levels = len(self._sizes)
@@ -78,7 +82,8 @@ class LeastLoads:
         self._least: dict[tuple[int, Parts, Way | None], Integers] = {}
         self.start: Parts = (1,) * self._choices
         """The parts above the first level."""
-        self._limited = problem.constraints.memory is not None and not problem.device_memory
+        papers = problem.constraints.memory is not None and not problem.device_memory
+        self._limited = papers or device is not None
         self.impossible = 1 + (sum(self.load(self.start).tolist()) if self._limited else 0)
 
     def may(
@@ -179,6 +184,8 @@ class LeastLoads:
         parts : (choices,)
             Into how many parts each choice splits every layer over all levels.
         """
+        if self._device is not None:
+            return self._device.at(parts)
         same_for_all: Integers = np.broadcast_to(
             np.array(parts, object)[:, None], (len(parts), len(self._workload.nodes))
         )
@@ -288,3 +295,15 @@ class LeastLoads:
 def one_more(above: Parts, choice: int, size: int) -> Parts:
     """Return the parts after one more level, of ``size`` parts, that a choice splits."""
     return (*above[:choice], above[choice] * size, *above[choice + 1 :])
+
+
+def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
+    """Return the sizes of the axes that a layer's choices split, for a message."""
+    splits = layer.operator.splits
+    if layer.operator.contraction.contracted and len(splits) == len(CHOICES):
+        channels = f"{layer.input[-1 if 't' in layer.sizes else 1]} in and"
+        channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"
+        return f"its batch is {layer.sizes[BATCH]}, its channels {channels}"
+    own = (splits[word] for word in choices if word in splits)
+    sizes = (f"{layer.sizes[choice.axis]} {choice.part}s" for choice in own if choice.axis)
+    return f"it has {', '.join(sizes)}"

@@ -11,25 +11,17 @@ Source: docs/decisions/0031-training-within-memory.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
 from heapq import heappop, heappush
 from itertools import product
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from hypar_opt.costs.device_load import DeviceLoad, PricedLoad, device_load
-from hypar_opt.costs.states import every_state
 from hypar_opt.costs.time import TimeCost
-from hypar_opt.errors import InfeasibleError, NoAnswerError, argument
-from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import nodes_of, tensors_of, total_cost
+from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
 from hypar_opt.plan.training import Training
 from hypar_opt.search.fused_gradients import in_buckets
-from hypar_opt.simulator.memory import WeightBytes, counted_memory
-from hypar_opt.simulator.options import RunOptions
+from hypar_opt.search.way_of_training import Counted, WayOfTraining
 from hypar_opt.solvers.base import Status
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
@@ -37,7 +29,6 @@ from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.plan.plan import Plan
     from hypar_opt.search.result import SearchRequest, SearchResult
 
@@ -65,7 +56,7 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
     found = solve(search)
     if problem.device_memory is None or not isinstance(search.instance.cost, TimeCost):
         return search, in_buckets(search, solve, found)
-    first = _Way.of(search, problem.training)
+    first = WayOfTraining.of(search, problem.training)
     if not first.shares_updates and first.counted(found).fits:
         found = in_buckets(search, solve, found)
         if first.counted(found).fits:
@@ -85,153 +76,12 @@ def training_left_open(plan: Plan) -> dict[str, None]:
     return {name: None for name in Training.model_fields if name in names}
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """A result, the seconds that it takes, and the bytes of a device."""
-
-    found: SearchResult
-    seconds: Fraction
-    bytes: int
-    capacity: int
-
-    @property
-    def fits(self) -> bool:
-        return self.bytes <= self.capacity
-
-
-@dataclass(frozen=True)
-class _Way:
-    """One way of training, and its search."""
-
-    search: SearchRequest
-
-    @classmethod
-    def of(cls, search: SearchRequest, training: Training) -> _Way:
-        instance = search.instance
-        if training != instance.problem.training:
-            problem = instance.problem.model_copy(update={"training": training})
-            instance = Instance(instance.network, problem)
-        return cls(replace(search.quiet, instance=instance, falls_back=False))
-
-    @cached_property
-    def load(self) -> DeviceLoad:
-        """What each state holds."""
-        instance, problem = self.instance, self.instance.problem
-        return device_load(
-            *(instance.network, instance.workload, problem.hierarchy, problem.element_bytes),
-            WeightBytes.of(problem.element_bytes, problem.constraints.optimizer),
-            self.training.recompute or "none",
-            fused=not self._accelerator.saves_scores,
-        )
-
-    @property
-    def shares_updates(self) -> bool:
-        """Whether to shard the optimizer's state would save time, and not only memory."""
-        return self._accelerator.update is not None and self.training.shard is None
-
-    @property
-    def _accelerator(self) -> Accelerator:
-        array = self.instance.problem.array
-        assert array is not None
-        accelerator: Accelerator = array.description.accelerator
-        return accelerator
-
-    @property
-    def instance(self) -> Instance:
-        return self.search.instance
-
-    @property
-    def training(self) -> Training:
-        return self.instance.problem.training
-
-    @property
-    def cost(self) -> TimeCost:
-        cost = self.instance.cost
-        assert isinstance(cost, TimeCost)
-        return cost
-
-    @property
-    def capacity(self) -> int:
-        """The bytes of a device that tensors may take."""
-        return (self.instance.problem.device_memory or 0) - int(self._accelerator.reserve or 0)
-
-    def seconds(self, charges: Fraction) -> Fraction:
-        return charges / self.cost.per_unit
-
-    def counted(self, found: SearchResult) -> _Counted:
-        """Return a plan with what it takes and holds."""
-        instance, problem = self.instance, self.instance.problem
-        asked = found.assignments, found.priced
-        total = total_cost(instance, *asked)
-        nodes = nodes_of(instance.workload, instance.cost, *asked, rule=instance.rule)
-        layers, moment = counted_memory(
-            *(problem, instance.network, instance.workload, nodes),
-            RunOptions(**problem.training.stated),
-            self._accelerator,
-        )
-        held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
-        return _Counted(found, self.seconds(total), held + moment.total, self.capacity)
-
-    def least_bytes(self) -> int:
-        """Return a lower bound on the bytes of a device."""
-        workload, hierarchy = self.instance.workload, self.instance.problem.hierarchy
-        states = every_state(len(workload.choices), hierarchy.levels)
-        nodes = np.arange(len(workload.nodes)).reshape(-1, *[1] * hierarchy.levels)
-        loads = self.load.of(nodes, states).reshape(len(nodes), -1).min(axis=1)
-        held: int = sum(loads.tolist())
-        return -(-held // hierarchy.accelerators)
-
-    def between(self, low: _Counted, high: _Counted) -> Iterator[_Counted]:
-        """Yield plans with the first layers of one plan and the others of another, by bisection.
-
-        Equal blocks then are laid out in two ways, with one boundary between them.
-
-        Parameters
-        ----------
-        low, high
-            A plan that does not fit, and one that does.
-        """
-        layers = len(self.instance.workload.layers)
-        for first, then in ((low, high), (high, low)):
-            fits, does_not = (0, layers) if first is low else (layers, 0)
-            while abs(fits - does_not) > 1:
-                upto = (fits + does_not) // 2
-                rows = tuple(
-                    (*one[:upto], *other[upto:])
-                    for one, other in zip(
-                        first.found.assignments, then.found.assignments, strict=True
-                    )
-                )
-                tensors = tensors_of(self.instance, rows)
-                mixed = self.counted(
-                    replace(high.found, assignments=rows, tensors=None, priced=tensors)
-                )
-                yield mixed
-                fits, does_not = (upto, does_not) if mixed.fits else (fits, upto)
-
-    def priced(self, price: Fraction, solve: Search) -> tuple[_Counted, Fraction]:
-        """Return a plan where memory has a price, and a bound on all plans that fit.
-
-        Parameters
-        ----------
-        price
-            Seconds for a byte of a device.
-        """
-        parts = self.instance.problem.accelerators
-        own = PricedLoad(self.load, price * self.cost.per_unit / parts)
-        found = solve(
-            replace(self.search, instance=self.instance.with_cost(self.cost.with_memory(own)))
-        )
-        bound = self.seconds(found.bound or Fraction()) - price * self.capacity
-        return self.counted(found), bound
-
-
 class _Ways:
     """The ways of training that a problem leaves open, and the best plan known of them."""
 
     def __init__(self, search: SearchRequest, solve: Search) -> None:
         self._search, self._solve = search, solve
-        self._best: tuple[_Counted, _Way] | None = None
+        self._best: tuple[Counted, WayOfTraining] | None = None
         self._unlimited: dict[tuple[int, ...], Fraction] = {}
         """Bounds on all plans of some ways, whether they fit or not."""
 
@@ -283,7 +133,7 @@ class _Ways:
             micro_batches=count, recompute=RECOMPUTED[recompute], shard=SHARDED[shard]
         )
         try:
-            way = _Way.of(self._search, stated)
+            way = WayOfTraining.of(self._search, stated)
             again = way.instance.workload.repeats.again
             needless = stated.recompute == "selective" and not again
             if needless or way.least_bytes() > way.capacity:
@@ -294,7 +144,7 @@ class _Ways:
         except NoAnswerError:  # a limit
             return
 
-    def _within(self, way: _Way, key: tuple[int, ...]) -> Iterator[Fraction]:
+    def _within(self, way: WayOfTraining, key: tuple[int, ...]) -> Iterator[Fraction]:
         """Search the plans of a way by prices of memory; yield a bound after each."""
         low, bound = way.priced(Fraction(), self._solve)
         self._unlimited[key] = bound
@@ -303,6 +153,13 @@ class _Ways:
             return
         if not self._search.solver.searches:  # a baseline has one plan
             yield _NEVER
+        if way.is_small:
+            try:
+                yield from self._limited(way, bound)
+            except RefusedError:  # by prices then
+                pass
+            else:
+                return
         # Seconds of a byte, up to where memory outweighs time.
         price = low.seconds / low.bytes / 4
         high = low
@@ -326,7 +183,26 @@ class _Ways:
                 self._keep(mixed, way, bound)
             yield bound
 
-    def _keep(self, counted: _Counted, way: _Way, bound: Fraction) -> Fraction:
+    def _limited(self, way: WayOfTraining, bound: Fraction) -> Iterator[Fraction]:
+        """Search the plans of a way whose loads are within the capacity, then with their moments.
+
+        The moment of a plan is known with it: what it exceeds the capacity by is taken from it.
+        """
+        capacity = way.capacity
+        for number in range(_PRICES):
+            try:
+                own = way.limited(capacity, self._solve)
+            except InfeasibleError:
+                yield bound if number else _NEVER
+                return
+            if not number and own.found.bound is not None:
+                bound = max(bound, way.seconds(own.found.bound))
+            yield self._keep(way.improved(own), way, bound)
+            if own.fits:
+                return
+            capacity -= own.bytes - way.capacity
+
+    def _keep(self, counted: Counted, way: WayOfTraining, bound: Fraction) -> Fraction:
         """Keep a plan if it is the best that fits; return a bound on all."""
         if counted.fits and (self._best is None or counted.seconds < self._best[0].seconds):
             self._best = counted, way
