@@ -212,6 +212,13 @@ class RunningOptions:
 class TrainingOptions:
     """Options for what a training step keeps, and what it does in parts."""
 
+    degrees: Annotated[
+        str | None,
+        running_option(
+            metavar="tp=N,dp=M",
+            help="Pin Megatron-LM's plan: tensor parallelism N inside data parallelism M.",
+        ),
+    ] = None
     # None: the plan's, or what the memory of the array's accelerators needs.
     micro_batches: Annotated[
         int | None,

@@ -43,10 +43,12 @@ def memory(
         typed = request.needed_array(problem, "a count of memory") if array is None else array
         plan = request.solved(network, problem, solving, array=typed, training=training)
         array = None
+    else:
+        request.check_no_degrees(training)
     held = counted.memory(
         plan,
         array,
-        **vars(training),
+        **request.stated(training),
         optimizer=problem.optimizer if inputs.was_typed(context, "optimizer") else None,
         gradient_bytes=gradient_bytes,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from hypar_opt.cli import inputs, output
 from hypar_opt.errors import HyparError
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hypar_opt.plan.arguments import ProblemArguments
     from hypar_opt.plan.plan import Plan
     from hypar_opt.solvers.base import SolverOptions
-    from hypar_opt.studies.simulation import RunArguments
     from hypar_opt.workload.network import Network
 
 
@@ -139,12 +138,19 @@ def solved(
 ) -> Plan:
     """Solve the problem that was typed, on an array that has been read."""
     from hypar_opt import pipeline
+    from hypar_opt.plan.arguments import problem_of
+    from hypar_opt.studies.megatron import pins_of_degrees
 
     arguments = problem_arguments(problem)
     # The array itself, not its name: its file is read, and recorded as read, only once.
     arguments["array"] = array
     if training is not None:
-        arguments["training"] = vars(training)
+        arguments["training"] = stated(training)
+        if training.degrees is not None:
+            sizes = problem_of(network, **arguments).hierarchy.sizes
+            constraints = arguments["constraints"]
+            assert isinstance(constraints, dict)
+            constraints["fix"] += pins_of_degrees(network, sizes, training.degrees)
     options = solver_options(solving, log, export)
     with output.progress_bar("levels") as progress:
         return pipeline.solve(
@@ -160,10 +166,16 @@ def solved(
         )
 
 
-def stated(training: TrainingOptions) -> RunArguments:
+def check_no_degrees(training: TrainingOptions) -> None:
+    """Refuse degrees beside a plan, which has its own."""
+    if training.degrees is not None:
+        raise HyparError("--degrees goes with a network, not with a plan file")
+
+
+def stated(training: TrainingOptions) -> Any:
     """Return the options of a step that were typed."""
     typed = {name: value for name, value in vars(training).items() if value is not None}
-    return cast("RunArguments", typed)
+    return {name: typed[name] for name in typed if name != "degrees"}
 
 
 def whole_numbers(option: str, text: str, example: str) -> tuple[int, ...]:

@@ -74,6 +74,7 @@ def simulate(
         plan = request.solved(network, problem, solving, array=typed, training=training)
         array = None
     else:
+        request.check_no_degrees(training)
         run = {**run, **request.stated(training)}
     step = simulation.simulate(plan, array, other_array=other_array, **run)
     array = targets.fitting(plan, array or targets.own_array(plan))

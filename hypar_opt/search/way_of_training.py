@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.device_load import DeviceLoad, PricedLoad, device_load
-from hypar_opt.costs.states import every_state
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.least_loads import one_more
 from hypar_opt.instance.pricing import nodes_of, tensors_of, total_cost
 from hypar_opt.simulator.memory import WeightBytes, counted_memory
 from hypar_opt.simulator.options import RunOptions
@@ -22,7 +22,9 @@ from hypar_opt.simulator.options import RunOptions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.accelerator import Accelerator
+    from hypar_opt.instance.least_loads import Parts
     from hypar_opt.plan.training import Training
     from hypar_opt.search.result import Assignments, SearchRequest, SearchResult
 
@@ -54,7 +56,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class WayOfTraining:
-    """One way of training, and its search."""
+    """One way of training, its search, and its plans as they are found."""
 
     search: SearchRequest
 
@@ -111,6 +113,11 @@ class WayOfTraining:
     def seconds(self, charges: Fraction) -> Fraction:
         return charges / self.cost.per_unit
 
+    def bound(self, found: SearchResult) -> Fraction:
+        """Return a bound on the seconds that all plans are charged; 0 where none is known."""
+        known = found.scope == "joint" and found.bound is not None
+        return self.seconds(found.bound or Fraction()) if known else Fraction()
+
     def counted(self, found: SearchResult) -> Counted:
         """Return a plan with what it takes and holds."""
         instance, problem = self.instance, self.instance.problem
@@ -127,11 +134,12 @@ class WayOfTraining:
 
     def least_bytes(self) -> int:
         """Return a lower bound on the bytes of a device."""
-        workload, hierarchy = self.instance.workload, self.instance.problem.hierarchy
-        states = every_state(len(workload.choices), hierarchy.levels)
-        nodes = np.arange(len(workload.nodes)).reshape(-1, *[1] * hierarchy.levels)
-        loads = self.load.of(nodes, states).reshape(len(nodes), -1).min(axis=1)
-        held: int = sum(loads.tolist())
+        choices, hierarchy = range(len(self.instance.workload.choices)), self.load.hierarchy
+        ways: set[Parts] = {(1,) * len(choices)}
+        for size in hierarchy.sizes:
+            ways = {one_more(parts, choice, size) for parts in ways for choice in choices}
+        least: Integers = np.min([self.load.at(parts) for parts in ways], axis=0)
+        held: int = sum(least.tolist())
         return -(-held // hierarchy.accelerators)
 
     def between(self, low: Counted, high: Counted) -> Iterator[Counted]:
@@ -227,5 +235,4 @@ class WayOfTraining:
         found = solve(
             replace(self.search, instance=self.instance.with_cost(self.cost.with_memory(own)))
         )
-        bound = self.seconds(found.bound or Fraction()) - price * self.capacity
-        return self.counted(found), bound
+        return self.counted(found), self.bound(found) - price * self.capacity

@@ -10,14 +10,17 @@ Source: docs/decisions/0031-training-within-memory.md.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from heapq import heappop, heappush
 from itertools import product
+from math import isqrt
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.time import TimeCost
+from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
 from hypar_opt.plan.training import Training
 from hypar_opt.search.fused_gradients import in_buckets
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
     from hypar_opt.search.result import SearchRequest, SearchResult
 
     Search = Callable[[SearchRequest], SearchResult]
+
+_Key = tuple[int, int, int]
+"""A way: its micro-batches, and the numbers of its recomputation and of its shards."""
 
 SEARCHED = "searched "
 """Before the name of what the search chose of training, among the statistics of a plan."""
@@ -50,7 +56,7 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
     Raises
     ------
     InfeasibleError
-        If no plan fits, with the least memory that is known to do.
+        If no plan is found that fits a memory that was stated.
     """
     problem = search.instance.problem
     found = solve(search)
@@ -82,7 +88,7 @@ class _Ways:
     def __init__(self, search: SearchRequest, solve: Search) -> None:
         self._search, self._solve = search, solve
         self._best: tuple[Counted, WayOfTraining] | None = None
-        self._unlimited: dict[tuple[int, ...], Fraction] = {}
+        self._unlimited: dict[_Key, Fraction] = {}
         """Bounds on all plans of some ways, whether they fit or not."""
 
     def best(self) -> tuple[SearchRequest, SearchResult]:
@@ -108,43 +114,55 @@ class _Ways:
                 heappush(ways, (max(known, bound), number, key))
         if self._best is None:
             self._refuse()
-        return self._result(min([*searched, *(least for least, *_ in ways)]))
+        return self._result(min([*searched, *(least for least, *_ in ways)], default=Fraction()))
 
     @property
     def _limit(self) -> Fraction:
         """The seconds from which a way is of no interest."""
         return self._best[0].seconds if self._best else _NEVER
 
-    def _keys(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the numbers of what is open: micro-batches, recomputation, shards."""
+    def _keys(self) -> Iterator[_Key]:
+        """Yield the numbers of what is open: micro-batches, recomputation, shards.
+
+        Without ways that recompute nothing new, and those whose least load exceeds the memory.
+        """
         problem, stated = self._search.instance.problem, self._search.instance.problem.training
-        divisors = [n for n in range(1, problem.batch + 1) if problem.batch % n == 0]
-        micro_batches = [stated.micro_batches] if stated.micro_batches else divisors
+        micro_batches = [stated.micro_batches] if stated.micro_batches else divisors(problem.batch)
         recomputed = [stated.recompute] if stated.recompute else RECOMPUTED
         # To share out the state takes no more than to have it whole, and holds less.
         sharded = [stated.shard] if stated.shard else SHARDED[1:]
-        for count, recompute, shard in product(micro_batches, recomputed, sharded):
-            yield count, RECOMPUTED.index(recompute), SHARDED.index(shard)
+        for words in product(recomputed, sharded):
+            own = RECOMPUTED.index(words[0]), SHARDED.index(words[1])
+            if stated.recompute is None and own[0] and not self._recomputes((1, *own)):
+                continue
+            # More micro-batches hold no more.
+            first = bisect_left(micro_batches, True, key=lambda count: self._may_fit((count, *own)))
+            yield from ((count, *own) for count in micro_batches[first:])
 
-    def _bounds_of(self, key: tuple[int, ...]) -> Iterator[Fraction]:
-        """Search one way of training; yield bounds on the seconds of its plans that fit."""
+    def _way(self, key: _Key) -> WayOfTraining:
         count, recompute, shard = key
         stated = Training(
             micro_batches=count, recompute=RECOMPUTED[recompute], shard=SHARDED[shard]
         )
+        return WayOfTraining.of(self._search, stated)
+
+    def _recomputes(self, key: _Key) -> bool:
+        return bool(self._way(key).instance.workload.repeats.again)
+
+    def _may_fit(self, key: _Key) -> bool:
+        way = self._way(key)
+        return way.least_bytes() <= way.capacity
+
+    def _bounds_of(self, key: _Key) -> Iterator[Fraction]:
+        """Search one way of training; yield bounds on the seconds of its plans that fit."""
         try:
-            way = WayOfTraining.of(self._search, stated)
-            again = way.instance.workload.repeats.again
-            needless = stated.recompute == "selective" and not again
-            if needless or way.least_bytes() > way.capacity:
-                yield _NEVER
-            yield from self._within(way, key)
+            yield from self._within(self._way(key), key)
         except InfeasibleError:
             yield _NEVER
         except NoAnswerError:  # a limit
             return
 
-    def _within(self, way: WayOfTraining, key: tuple[int, ...]) -> Iterator[Fraction]:
+    def _within(self, way: WayOfTraining, key: _Key) -> Iterator[Fraction]:
         """Search the plans of a way by prices of memory; yield a bound after each."""
         low, bound = way.priced(Fraction(), self._solve)
         self._unlimited[key] = bound
@@ -195,8 +213,8 @@ class _Ways:
             except InfeasibleError:
                 yield bound if number else _NEVER
                 return
-            if not number and own.found.bound is not None:
-                bound = max(bound, way.seconds(own.found.bound))
+            if not number:
+                bound = max(bound, way.bound(own.found))
             yield self._keep(way.improved(own), way, bound)
             if own.fits:
                 return
@@ -212,8 +230,11 @@ class _Ways:
         assert self._best is not None
         best, way = self._best
         search = replace(self._search, instance=way.instance)
-        units = Fraction(min(bound, best.seconds) * way.cost.per_unit // 1)
+        units: Fraction | None = Fraction(min(bound, best.seconds) * way.cost.per_unit // 1)
         proved = units == best.seconds * way.cost.per_unit
+        if best.found.scope != "joint":  # level by level there is no bound on all plans
+            units, proved = None, False
+        limit = TIME_LIMIT if self._search.deadline.passed() and not proved else None
         open_ones = self._search.instance.problem.training
         row: Mapping[str, float] = {
             SEARCHED + name: 1 for name, own in dict(open_ones).items() if own is None
@@ -222,6 +243,7 @@ class _Ways:
             best.found,
             status=Status.OPTIMAL if proved else Status.FEASIBLE,
             bound=units,
+            stopped_by=best.found.stopped_by or limit,
             statistics=(*best.found.statistics, row),
         )
 
@@ -233,7 +255,13 @@ class _Ways:
         )
 
 
-def _beyond(key: tuple[int, ...], other: tuple[int, ...]) -> bool:
+def divisors(number: int) -> list[int]:
+    """Return what divides a number, in order."""
+    low = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
+    return sorted({*low, *(number // n for n in low)})
+
+
+def _beyond(key: _Key, other: _Key) -> bool:
     """Return whether a way repeats and shares out no less than another, whose bound then holds."""
     count, recompute, shard = key
     # Selective recomputation need not be a part of full, which is of the network's blocks.

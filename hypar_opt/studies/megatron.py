@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from hypar_opt.errors import HyparError
 from hypar_opt.workload.operators.attention import HEADS
 from hypar_opt.workload.operators.axes import CHANNELS
 
@@ -53,6 +54,29 @@ def megatron_pins(network: Network, sizes: Sequence[int], degree: int) -> tuple[
         # A pin's layer is a pattern, in which a name's own brackets have to be escaped.
         pins += [f"{glob.escape(name)}@H{level + 1}={word}" for level in range(outer, levels)]
     return tuple(pins)
+
+
+def pins_of_degrees(network: Network, sizes: Sequence[int], stated: str) -> tuple[str, ...]:
+    """Return the pins of ``tp=8,dp=32``: tensor parallelism 8 inside data parallelism 32.
+
+    Parameters
+    ----------
+    sizes
+        The parts of each level, H1 first.
+
+    Raises
+    ------
+    HyparError
+        If it is not of that form, or not of these levels; naming what would be.
+    """
+    known = [f"tp={degree},dp={prod(sizes) // degree}" for degree in degrees(network, sizes)]
+    typed = dict(part.strip().partition("=")[::2] for part in stated.split(","))
+    ordered = ",".join(f"{name}={typed.get(name, '')}" for name in ("tp", "dp"))
+    if not known:
+        raise HyparError(f"--degrees needs a network with attention, and {network.name} has none")
+    if ordered not in known or len(typed) != len(("tp", "dp")):
+        raise HyparError(f"--degrees should be one of {'; '.join(known)}, got {stated!r}")
+    return megatron_pins(network, sizes, int(typed["tp"]))
 
 
 def tensor_parallelism(network: Network) -> dict[str, str]:

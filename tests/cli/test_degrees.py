@@ -1,0 +1,42 @@
+"""`--degrees`: Megatron-LM's plan of some degrees, from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.studies.megatron import megatron_pins
+from tests.commands import command
+
+GPT = "gpt:layers=2,hidden=64,heads=8,tokens=32,vocabulary=128"
+ASKED = ["--array", "h100-1x8", "--batch", "16", "--bucket", "0"]
+
+
+@pytest.mark.parametrize("degree", [1, 2, 8])
+def test_degrees_are_the_pins_of_tensor_inside_data_parallelism(
+    degree: int, tmp_path: Path
+) -> None:
+    typed = f"dp={8 // degree}, tp={degree}"
+    done = command(["simulate", GPT, *ASKED, "--degrees", typed, "--json"], tmp_path)
+    network = ho.gpt(layers=2, hidden=64, heads=8, tokens=32, vocabulary=128)
+    pins = megatron_pins(network, (2, 2, 2), degree)
+    asked: dict[str, Any] = {"batch": 16, "array": "h100-1x8", "bucket": 0}
+    plan = ho.solve(network, **asked, constraints={"fix": pins})
+    assert json.loads(done.output)["seconds"] == ho.simulate(plan).seconds
+
+
+def test_other_degrees_are_refused_with_those_that_would_do(tmp_path: Path) -> None:
+    known = "--degrees should be one of tp=1,dp=8; tp=2,dp=4; tp=4,dp=2; tp=8,dp=1, got "
+    for typed in ("tp=3,dp=4", "tp=8", "tp=2,dp=4,pp=1", "tp=2,tp=4", "", "dp"):
+        done = command(["memory", GPT, *ASKED, "--degrees", typed], tmp_path)
+        assert (done.status, known + repr(typed) in done.errors) == (2, True)
+    done = command(["solve", "alexnet", *ASKED, "--degrees", "tp=8,dp=1"], tmp_path)
+    assert "needs a network with attention, and AlexNet has none" in done.errors
+    ho.write_plan(ho.solve("lenet-c", batch=16, array="h100-1x8"), tmp_path / "plan.json")
+    for name in ("simulate", "memory"):
+        done = command([name, "plan.json", "--degrees", "tp=8,dp=1"], tmp_path)
+        assert (done.status, "not with a plan file" in done.errors) == (2, True)
