@@ -80,11 +80,6 @@ class WayOfTraining:
         )
 
     @property
-    def shares_updates(self) -> bool:
-        """Whether to shard the optimizer's state would save time, and not only memory."""
-        return self._accelerator.update is not None and self.training.shard is None
-
-    @property
     def _accelerator(self) -> Accelerator:
         array = self.instance.problem.array
         assert array is not None

@@ -63,7 +63,7 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
     if problem.device_memory is None or not isinstance(search.instance.cost, TimeCost):
         return search, in_buckets(search, solve, found)
     first = WayOfTraining.of(search, problem.training)
-    if not first.shares_updates and first.counted(found).fits:
+    if first.counted(found).fits:
         found = in_buckets(search, solve, found)
         if first.counted(found).fits:
             return search, found

@@ -83,7 +83,7 @@ def random_array(
         "operations": f"{amount(10, 1000)} kOPS",
         "utilisation": rng.choice([0.3, 1]),
         "dram_bandwidth": f"{amount(1, 100, 10_000)} kB/s",
-        "dram_capacity": "1 MB",
+        "dram_capacity": "1 GB",
         "mac_count": rng.choice(["output", "input"]),
     }
     energy = {key: f"{amount(0, 1, 50)}.5 pJ" for key in ("mac", "sram", "dram", "remote", "hop")}
