@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     Search = Callable[[SearchRequest], SearchResult]
 
+_CHANGED = 2**6
+"""The states of all layers up to which each is tried in a plan, one after the other."""
+
 _CHAIN = 2**12
 _GRAPH = 2**8
 """The states of all layers of a chain, and of a graph, up to which a capacity is a constraint."""
@@ -191,7 +194,7 @@ class WayOfTraining:
 
         The plan itself where there are many of them.
         """
-        if self._states > _GRAPH:
+        if self._states > _CHANGED:
             return counted
         best, better = None, counted
         while better is not best:

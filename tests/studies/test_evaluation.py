@@ -206,7 +206,7 @@ def test_memory_is_that_of_the_constraint(plan: ho.Plan) -> None:
         assert step.memory == math.ceil(memory(workload(plan), plan.problem, plan.assignments()))
     else:
         assert step.memory == ho.memory(plan).total
-    assert step.capacity == 10**6
+    assert step.capacity == 10**9
 
 
 @pytest.mark.parametrize(("optimizer", "states"), [("sgd", 0), ("momentum", 1), ("adam", 2)])

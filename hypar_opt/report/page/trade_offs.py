@@ -42,6 +42,11 @@ def trade_offs(plan: Plan, array: Array) -> TradeOffs:
     if plan.array is None or plan.array.digest != array.digest():
         other = "the plan was not solved for this array; pareto NETWORK --array computes them"
         return _without(other)
+    if plan.problem.model_copy(update={"cost": "time"}).device_memory is not None:
+        return _without(
+            "within the memory of a device each point takes a search of its own; pareto NETWORK"
+            " computes them"
+        )
     states = len(plan.choices) ** plan.levels
     if states > MAX_STATES:
         return _without(
