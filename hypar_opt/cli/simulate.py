@@ -98,8 +98,6 @@ def _warn(
     # A warning, not an error: memory is a constraint only if the problem says so.
     if step.memory > step.capacity:
         counted = "--memory array makes that a constraint"
-        if plan.device_memory is not None:
-            counted = "hypar-opt memory says what they hold"
         output.warn(
             f"the plan takes {step.memory:,} bytes of memory per accelerator, which has"
             f" {step.capacity:,}; {counted}"

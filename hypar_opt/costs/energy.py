@@ -16,7 +16,9 @@ from hypar_opt.costs.joined_levels import by_stage, joined
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
 from hypar_opt.costs.states import added_up, copies_of, levels_of, shape_of
+from hypar_opt.errors import argument
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.plan.check_training import check_trains_at_once
 
 if TYPE_CHECKING:
     from hypar_opt.costs.joined_levels import Levels, Places
@@ -66,6 +68,8 @@ class EnergyCost(ArrayCost):
         HyparError
             If the problem has no array, or options that contradict one, or the array no energies.
         """
+        # Operations and local words are those of one micro-batch, once.
+        check_trains_at_once(problem, argument("cost", "energy"))
         array, placement = array_of(problem)
         cost = cls(
             communication=CommunicationCost.from_problem(problem, workload),

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.state_tables import FactoredTable
     from hypar_opt.costs.table import CostTable
     from hypar_opt.instance.least_loads import Way
-    from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 
 MAX_WAYS = 1_000
@@ -63,7 +63,7 @@ class ConstraintSet:
 
     def __init__(
         self,
-        problem: ProblemFields,
+        problem: Problem,
         workload: Workload,
         device: DeviceLoad | None = None,
         capacity: int | None = None,

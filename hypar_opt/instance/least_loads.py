@@ -26,7 +26,7 @@ from hypar_opt.workload.parallelism import CHOICES, SIDES
 if TYPE_CHECKING:
     from hypar_opt.costs.device_load import DeviceLoad
     from hypar_opt.costs.table import Integers
-    from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
 
@@ -53,7 +53,7 @@ class LeastLoads:
     """
 
     def __init__(
-        self, problem: ProblemFields, workload: Workload, device: DeviceLoad | None = None
+        self, problem: Problem, workload: Workload, device: DeviceLoad | None = None
     ) -> None:
         self._problem, self._workload, self._device = problem, workload, device
         self._rule = problem.split_rule

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import RefusedError, argument
 
 if TYPE_CHECKING:
-    from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.plan.problem import Problem, ProblemFields
 
 
 def check_trains_at_once(problem: ProblemFields, what: str) -> None:
@@ -23,7 +23,7 @@ def check_trains_at_once(problem: ProblemFields, what: str) -> None:
         raise RefusedError(f"{what} is not supported for a plan that trains by {stated}")
 
 
-def check_memory_is_free(problem: ProblemFields, what: str) -> None:
+def check_memory_is_free(problem: Problem, what: str) -> None:
     """Refuse what looks at all plans, where a search chose among those within a device.
 
     Raises

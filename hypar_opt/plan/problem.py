@@ -299,18 +299,6 @@ class ProblemFields(Document):
             )
         return self
 
-    @property
-    def device_memory(self) -> int | None:
-        """The bytes of a device that a plan to train within has; None where the paper's count is.
-
-        Those of the array, unless fewer are stated: of a problem of time on one's own array.
-        """
-        kind = getattr(self, "cost", None), getattr(self, "reading", None)
-        trains = kind == ("time", "executed") and not (self.groups or self.inference)
-        if self.array is None or not (trains and self.times_longest_part):
-            return None
-        return self.constraints.memory or int(self.array.description.accelerator.dram_capacity)
-
     @model_validator(mode="after")
     def _trains(self) -> Self:
         other = "inference" if self.inference else "unequal groups" if self.groups else None
@@ -360,6 +348,17 @@ class Problem(ProblemFields):
 
     cost: str = "bytes"
     reading: str = "text"
+
+    @property
+    def device_memory(self) -> int | None:
+        """The bytes of a device that a plan to train within has; None where the paper's count is.
+
+        Those of the array, unless fewer are stated: of a problem of time on one's own array.
+        """
+        trains = (self.cost, self.reading) == ("time", "executed") and self.times_longest_part
+        if self.array is None or not trains or self.groups or self.inference:
+            return None
+        return self.constraints.memory or int(self.array.description.accelerator.dram_capacity)
 
     def __repr__(self) -> str:
         return (

@@ -174,7 +174,7 @@ def _over_memory(plan: Plan) -> list[str]:
     if held.fits:
         return []
     remedy = ""
-    if plan.device_memory is not None and not plan.training.stated:
+    if plan.problem.device_memory is not None and not plan.training.stated:
         remedy = "; no micro-batches, recomputation and shards were found by which one fits"
     return [
         f"takes {format_bytes(held.total)} of memory of an accelerator of {plan.array.name}, which"

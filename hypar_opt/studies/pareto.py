@@ -359,10 +359,11 @@ def _optimum(network: Network, problem: Problem, memory: int | None, solver: str
 
 def point_of(plan: Plan, memory: int | None = None) -> ParetoPoint:
     """Return a plan's cost by each objective that its array prices; its memory may be known."""
+    at_once = not plan.training.unlike_defaults
     if memory is None:
         constraints = Instance(plan.network.description, plan.problem).constraints
         memory = constraints.memory_of(plan.assignments())
-    priced = priced_by(plan.problem)
+    priced = [cost for cost in priced_by(plan.problem) if cost != "energy" or at_once]
     amounts = {
         cost: _in_base_unit(repriced(plan, cost=cost), unit) if cost in priced else None
         for cost, unit in _SYMBOLS.items()

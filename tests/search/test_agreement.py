@@ -104,7 +104,7 @@ def best_bound(plan: ho.Plan) -> Fraction:
     cost = COSTS["bytes"].from_problem(plan.problem, workload)
     states = canonical_states(plan.levels, len(workload.choices))
     plain = expanded(cost, workload, plan.levels)
-    table = ConstraintSet(plan, workload).states(plain, states)
+    table = ConstraintSet(plan.problem, workload).states(plain, states)
     costs, over = every_assignment(table)
     # Of all assignments only those count that none beats in both: cheaper ones take more.
     order = np.lexsort((over, costs))

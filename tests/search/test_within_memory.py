@@ -185,7 +185,7 @@ def test_without_a_limit_that_was_stated_a_plan_that_does_not_fit_is_said_so(
 ) -> None:
     done = command(["solve", "llama-70b", "--array", "h100-1x8", "--batch", "8"], tmp_path)
     assert done.status == 0
-    assert "which has 80 GB" in done.errors
+    assert "which has 80 GB; no micro-batches, recomputation and shards were found" in done.errors
     stated = ["solve", "gpt2", "--array", "h100-1x8", "--memory", "100MB"]
     done = command(stated, tmp_path)
     assert done.status == 4
@@ -202,6 +202,7 @@ def test_how_a_plan_trains_is_said_in_a_sentence(tmp_path: Path) -> None:
     wrong = [
         (["--micro-batches", "7"], "micro_batches: should divide the batch of 512, got 7"),
         (["--shard", "wights"], "shard: should be none, state, gradients or weights"),
+        (["--cost", "energy", "--shard", "state"], "is not supported for a plan that trains by"),
         (["--recompute", "half"], "recompute: should be none, selective or full"),
     ]
     for options, message in wrong:
