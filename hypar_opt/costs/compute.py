@@ -18,11 +18,11 @@ from hypar_opt.costs.longest_parts import (
     stretches_of,
 )
 from hypar_opt.costs.physical import rounded_half_even
+from hypar_opt.costs.repetitions import passes_of
 from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.sharding.passes import Phase
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.sharding.passes import Phase
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
 
@@ -165,12 +166,6 @@ def load_of(
         # Gradients are as large as weights, and errors as feature maps.
         load = 2 * load + problem.constraints.optimizer_bytes(element_bytes) * shard
     return load
-
-
-def passes_of(workload: Workload, phase: Phase) -> Integers:
-    """Return how often a step runs each node's pass."""
-    forward, others = workload.repeats.passes(len(workload.nodes))
-    return forward if phase is Phase.FORWARD else others
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.costs.readings import READINGS, Phase
+from hypar_opt.costs.repetitions import exchanges_of
 from hypar_opt.costs.states import added_up
 
 if TYPE_CHECKING:
@@ -129,12 +129,7 @@ def messages_of(
         halves = workload.halves
         return halves, halves
     each = np.array([1 if scattered and not any(node.statistics) else 2 for node in own], np.int64)
-    times = np.ones(len(own), np.int64) if phase is Phase.GRADIENT else often(workload, phase)
+    times = (
+        np.ones(len(own), np.int64) if phase is Phase.GRADIENT else exchanges_of(workload, phase)
+    )
     return times, times * each
-
-
-@lru_cache(maxsize=64)
-def often(workload: Workload, phase: Phase) -> Integers:
-    """Return how often a step repeats each node's exchanges of feature maps or errors."""
-    times = workload.repeats.forward_exchanges(len(workload.nodes))
-    return times if phase is Phase.FORWARD else np.full_like(times, workload.repeats.micro_batches)

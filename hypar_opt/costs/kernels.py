@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.compute import NO_SIZES, Work, passes_of
+from hypar_opt.costs.compute import NO_SIZES, Work
 from hypar_opt.costs.physical import rounded_half_even
+from hypar_opt.costs.repetitions import passes_of
 from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.hardware.accelerator import OPERATIONS_PER_MAC, exactly

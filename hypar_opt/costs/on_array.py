@@ -13,8 +13,8 @@ import numpy as np
 
 from hypar_opt.costs.base import CostModel, Symmetries
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.joined_levels import often
 from hypar_opt.costs.physical import Rings, finest, rounded
+from hypar_opt.costs.repetitions import exchanges_of
 from hypar_opt.costs.states import levels_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.units import PREFIXES
@@ -90,7 +90,7 @@ class ArrayCost(CostModel):
             moved = exchanges.edge(workload, boundaries, sources, targets)
             times: Integers | int = 1
             if workload.repeats != ONCE:
-                times = often(workload, exchanges.phases[0])[workload.ends[boundaries, 1]]
+                times = exchanges_of(workload, exchanges.phases[0])[workload.ends[boundaries, 1]]
             for level, row in enumerate(moved):
                 messages = times * self.rounds(level)
                 rows[level] = rows[level] + self.charge(row, self.rates(level), messages)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.readings import READINGS, Phase
+from hypar_opt.costs.repetitions import exchanges_of
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED
 from hypar_opt.workload.layer_tensors import Extent
@@ -44,22 +45,18 @@ def conversions_of(
     """
     layouts = workload.layouts
     # The least that holds any reading's charge: an all-gather in both passes.
-    repeats, (sources, targets) = workload.repeats, workload.ends.T
+    sources, targets = workload.ends.T
     most = 8 * parts * max(workload.boundary_sizes, default=0)
     dtype = exact_dtype(most * workload.most_repeats)
     tensors = Extent(*np.array(workload.extents, dtype).reshape(-1, len(Extent._fields)).T)
     names = layouts.names
-    times = {
-        Phase.FORWARD: repeats.forward_exchanges(len(workload.nodes))[targets],
-        Phase.BACKWARD: repeats.micro_batches,
-    }
     moved: Integers = np.zeros((len(names), len(names), len(workload.boundaries)), dtype)
     for written, read in itertools.product(range(len(names)), repeat=2):
         if written != read and names[read] != PARTIAL:  # no layer reads partial sums
             both = READINGS[reading].conversion(names[written], names[read], parts, tensors)
             for quarters, phase in zip(both, (Phase.FORWARD, Phase.BACKWARD), strict=True):
                 if phase in phases:
-                    moved[written, read] += quarters * times[phase]
+                    moved[written, read] += quarters * exchanges_of(workload, phase)[targets]
     writes, reads = layouts.output[:, sources], layouts.inputs[workload.operand, :, targets]
     boundaries = np.arange(len(workload.boundaries))[:, None, None]
     pairs: Integers = moved[writes.T[:, :, None], reads[:, None, :], boundaries]
@@ -85,9 +82,8 @@ def reductions_of(
     forward, backward, gradient = (phase in phases for phase in Phase)
     layouts = workload.layouts
     outputs = workload.outputs if row.before_pool else workload.pooled
-    repeats = workload.repeats
-    behind = repeats.micro_batches * backward
-    times = [forward * own for own in repeats.forward_exchanges(len(workload.nodes)).tolist()]
+    behind = backward * workload.repeats.micro_batches
+    times = [forward * own for own in exchanges_of(workload, Phase.FORWARD).tolist()]
     halves = [gradient * own for own in workload.halves.tolist()]
     output_quarters = [row.partial_sum * own + row.gathered_error * behind for own in times]
     statistics = [
