@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import hypar_opt
 
-# Imported late by commands; those that start threads, as jax, could not be forked.
-PACKAGES = ("matplotlib.figure", "matplotlib.backends.backend_svg", "networkx", "simpy")
+# Imported late by commands; those that start threads, as jax, could not be forked. Most of the time
+# that OR-Tools takes to import is that of pandas.
+PACKAGES = ("matplotlib.figure", "matplotlib.backends.backend_svg", "networkx", "pandas", "simpy")
 
 
 def ended(*args: str | Path, status: int = 0, **settings: Any) -> subprocess.CompletedProcess[str]:
@@ -61,6 +62,8 @@ def _server() -> ForkServerContext:
     modules = pkgutil.walk_packages(hypar_opt.__path__, "hypar_opt.")
     own = [module.name for module in modules if not module.name.endswith("__main__")]
     context.set_forkserver_preload([*PACKAGES, *own])
+    # Or pyarrow, which pandas imports, would start a thread.
+    os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     return context
 
 
