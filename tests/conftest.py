@@ -5,6 +5,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from tests.cli.shell import Shell
+from tests.slow import examples
 
 # Thousands of collected tests live to the end: without them each collection of garbage is shorter.
 gc.disable()
@@ -17,7 +18,7 @@ def pytest_collection_finish() -> None:
 
 
 # Time is measured in benchmarks/, never in a test; a fixed seed makes a red run repeat.
-settings.register_profile("hypar", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("hypar", examples(60), deadline=None, derandomize=True)
 # A mutant is to be noticed; the smallest example of that would take minutes to find.
 settings.register_profile(
     "mutants", settings.get_profile("hypar"), phases=[Phase.explicit, Phase.generate]

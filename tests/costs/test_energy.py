@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -20,6 +20,7 @@ from hypar_opt.instance.pricing import price_levels, price_table
 from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.units import PREFIXES
 from tests.hardware.cubes import cubes
+from tests.slow import examples
 from tests.strategies.arrays import stages_by_hand
 from tests.strategies.networks import networks
 from tests.strategies.plans import (
@@ -94,7 +95,7 @@ def crossed_by_the_formula(plan: ho.Plan) -> Fraction:
     return crossed
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(plans("energy"))
 def test_a_plan_costs_what_the_closed_formula_says(plan: ho.Plan) -> None:
     exact = by_the_formula(plan) * per_joule(plan)
@@ -102,7 +103,7 @@ def test_a_plan_costs_what_the_closed_formula_says(plan: ho.Plan) -> None:
     assert abs(total(plan) - exact) <= Fraction(summands, 2)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(plans("energy"))
 def test_a_plan_costs_what_its_simulated_step_takes(plan: ho.Plan) -> None:
     energy = ho.simulate(plan).energy
@@ -114,7 +115,7 @@ def test_a_plan_costs_what_its_simulated_step_takes(plan: ho.Plan) -> None:
     assert moved == pytest.approx(energy.remote + energy.hops, rel=1e-9, abs=1e-13)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(plans("time"), st.sampled_from(COLLECTIVES))
 def test_a_hop_is_paid_for_each_byte_and_link(plan: ho.Plan, collective: str) -> None:
     """Whatever the topology: a ring pays for the links that it uses."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -28,6 +28,7 @@ from hypar_opt.units import PREFIXES
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.hardware.cubes import cubes
+from tests.slow import examples
 from tests.strategies.arrays import stages_by_hand
 from tests.strategies.networks import networks
 from tests.strategies.plans import (
@@ -165,7 +166,7 @@ def updates_by_hand(plan: ho.Plan) -> Fraction:
     return words * accelerator.update / bandwidth
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(plans("time"))
 def test_a_plan_costs_its_messages_and_its_passes_added_up(plan: ho.Plan) -> None:
     exchanges, work, summands = by_hand(plan)
@@ -228,7 +229,7 @@ def test_slow_links_make_the_unit_coarser_and_the_plan_says_so(bandwidth: str, u
     ho.check_certificate(plan, ho.certify(plan))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(networks(longest=3), asked_of_arrays(), COST, st.sampled_from(EXACT), st.data())
 def test_joint_is_brute_force_over_every_plan_that_fits(
     network: ho.Network, asked: Asked, cost: str, solver: str, data: st.DataObject
@@ -258,7 +259,7 @@ def test_joint_is_brute_force_over_every_plan_that_fits(
         ho.check_certificate(plan, ho.certify(plan))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(networks(longest=3), asked_of_arrays(2), COST)
 def test_level_by_level_solvers_agree_or_are_refused_where_a_ring_joins_levels(
     network: ho.Network, asked: Asked, cost: str
@@ -363,7 +364,7 @@ def test_what_an_array_decides_is_not_asked_for(
 # Which split is which level.
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(networks(longest=2), asked_of_arrays(2), COST)
 def test_placed_is_brute_force_over_orders_and_plans(
     network: ho.Network, asked: Asked, cost: str

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -17,6 +17,7 @@ from hypar_opt.costs.states import every_state
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_plans, price_table
 from hypar_opt.plan.arguments import problem_of
+from tests.slow import examples
 
 
 def instances() -> st.SearchStrategy[Instance]:
@@ -43,7 +44,7 @@ def instances() -> st.SearchStrategy[Instance]:
     )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(instances(), st.data())
 def test_a_whole_plan_costs_what_its_tables_say(instance: Instance, data: st.DataObject) -> None:
     cost, workload = instance.cost, instance.workload

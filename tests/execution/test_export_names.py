@@ -6,7 +6,7 @@ import ast
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -16,6 +16,7 @@ from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.workload.network import Network
 from tests.execution.drawn_plans import alike_program
 from tests.execution.jax.steps import results
+from tests.slow import examples
 
 ODD = (
     *("LEVELS = ...", "WEIGHTS = ...", "INPUTS_GIVEN = ...", "TARGETS = ...", "# The operations"),
@@ -88,7 +89,7 @@ def numbered(names: list[str]) -> list[int]:
 PLAIN = [f"layer{number}" for number in range(9)]
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(NAMES, min_size=9, max_size=9, unique=True), NAMES, st.integers(0, 9))
 def test_names_change_nothing_but_names(names: list[str], title: str, seed: int) -> None:
     """Statements and their variables are those of plain names, and the tables have the names."""

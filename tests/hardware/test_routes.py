@@ -9,7 +9,7 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hypar_opt.errors import RefusedError
@@ -23,6 +23,7 @@ from hypar_opt.hardware.topologies.grid import Torus
 from hypar_opt.hardware.traffic import Route
 from hypar_opt.hardware.tree_paths import TreePaths
 from tests.simulator import random_interconnects
+from tests.slow import examples
 
 LINK = {"bandwidth": "1 GB/s", "latency": "1 us"}
 
@@ -63,7 +64,7 @@ def grids(draw: st.DrawFn, *, accelerators: int = 64) -> dict[str, Any]:
 
 
 @given(grids(accelerators=16))
-@settings(max_examples=20)
+@examples(20)
 def test_routes_by_coordinates_are_those_of_a_search(table: dict[str, Any]) -> None:
     topology = TOPOLOGIES[table["kind"]].model_validate(table)
     found = Interconnect(topology.graph(), topology.grid())
@@ -72,7 +73,7 @@ def test_routes_by_coordinates_are_those_of_a_search(table: dict[str, Any]) -> N
 
 
 @given(random_interconnects(latencies=[0, 0.5, 3], cycles=False))
-@settings(max_examples=20)
+@examples(20)
 def test_routes_of_a_tree_are_those_of_a_search(found: Interconnect) -> None:
     assert isinstance(found.paths, TreePaths)
     assert_equal_routes(found)

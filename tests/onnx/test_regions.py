@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -18,6 +18,7 @@ from hypar_opt.onnx.constants import Constants
 from hypar_opt.onnx.model import graph_of
 from hypar_opt.onnx.regions import Region, distinct, overlap
 from tests.onnx.graph_writer import GraphWriter
+from tests.slow import examples
 
 Array = np.ndarray[Any, Any]
 SHAPES = [(12,), (4, 6), (6, 4), (2, 3, 4), (3, 8), (2, 2, 2, 3), (1, 5, 2)]
@@ -94,7 +95,7 @@ def constant_of(g: GraphWriter, name: str) -> tuple[Constant, Array]:
     return constants.get(name), np.asarray(value)
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(views())
 def test_a_region_has_the_elements_that_views_leave(drawn: tuple[GraphWriter, str]) -> None:
     g, name = drawn
@@ -110,7 +111,7 @@ def test_a_region_has_the_elements_that_views_leave(drawn: tuple[GraphWriter, st
     assert elements_of(region.flat()) == elements_of(region) <= set(region.span)
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.lists(views().filter(lambda one: bool(one[0].nodes)), min_size=2, max_size=3))
 def test_regions_have_the_elements_in_common_that_sets_have(
     drawn: list[tuple[GraphWriter, str]],

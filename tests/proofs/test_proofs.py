@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -24,6 +24,7 @@ from hypar_opt.proofs.certificate import Certificate, Proof, TableProof, _digest
 from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.proofs.reference.tables import tables_of
 from hypar_opt.workload.parallelism import CHOICES
+from tests.slow import examples
 from tests.strategies.graph_problems import every_plan_of, random_graph_problem
 from tests.strategies.networks import networks
 from tests.strategies.plans import Asked, Rows
@@ -193,7 +194,7 @@ def test_a_plan_that_states_the_optimums_cost_and_makes_dearer_choices_is_refuse
     assert dearer
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(networks(longest=3), st.sampled_from(["levelwise", "joint"]), st.data())
 def test_potentials_of_choices_that_are_not_allowed_do_not_matter(
     network: ho.Network, search: str, data: st.DataObject

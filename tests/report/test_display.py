@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from rich.console import Console
 
 import hypar_opt as ho
@@ -27,6 +27,7 @@ from hypar_opt.studies.pareto import ParetoFront
 from hypar_opt.studies.sweep import SweepResult, sweep
 from tests.public import STEPS, subclasses
 from tests.report.test_graph_reports import printed
+from tests.slow import examples
 from tests.strategies.networks import graph_networks
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -252,7 +253,7 @@ def test_the_grid_of_a_plan_has_each_choice_of_each_layer() -> None:
     assert [*rows][-2:] == ["communication", "total"]
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(network=graph_networks())
 def test_the_grid_of_a_graph_says_what_each_row_stands_for(network: ho.Network) -> None:
     own = ho.solve(network, batch=8, levels=2, reading="executed")

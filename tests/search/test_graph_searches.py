@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -19,7 +19,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import certify, check_certificate
 from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.workload.parallelism import CHOICES
-from tests.slow import slow_after
+from tests.slow import examples, slow_after
 from tests.strategies.arrays import arrays
 from tests.strategies.graph_problems import (
     choices_of,
@@ -64,7 +64,7 @@ def gpt() -> ho.Network:
     return ho.Network.model_validate(GPT)
 
 
-@pytest.mark.parametrize("seed", slow_after(50, range(80)))
+@pytest.mark.parametrize("seed", slow_after(30, range(80)))
 def test_the_joint_optimum_is_the_cheapest_plan_and_solvers_agree_on_it(seed: int) -> None:
     """All 2^(L H) plans are priced; of equals every exact solver returns the first."""
     rng = Random(seed)
@@ -115,7 +115,7 @@ def test_level_by_level_is_algorithm_2(seed: int) -> None:
         assert isinstance(plan, str) or plan.assignments() == tuple(found), solver
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     graph_networks(),
     st.integers(1, 8),
@@ -150,7 +150,7 @@ def test_what_layers_share_takes_the_layouts_of_least_cost(
     assert price == table.in_units(least)
 
 
-@settings(max_examples=35)
+@examples(35)
 @given(
     graph_networks(most=3),
     arrays(2),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -31,14 +31,14 @@ from hypar_opt.search.prefix_costs import chain_table
 from hypar_opt.solvers.product_states import cheapest_states
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
-from tests.slow import slow_after
+from tests.slow import examples, slow_after
 from tests.strategies.networks import networks
 from tests.strategies.problems import keeps, priced_plans, random_problem
 
 readings = st.sampled_from(list(READINGS))
 
 
-@pytest.mark.parametrize("seed", slow_after(80, range(150)))
+@pytest.mark.parametrize("seed", slow_after(40, range(150)))
 def test_joint_is_brute_force_over_every_plan_and_level_by_level_never_beats_it(seed: int) -> None:
     network, asked = random_problem(Random(seed), longest=3, most_plans=2**9)
     total, rows = priced_plans(network, asked)[0]
@@ -51,7 +51,7 @@ def test_joint_is_brute_force_over_every_plan_and_level_by_level_never_beats_it(
     assert level.cost.total >= total
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(networks(longest=4), st.integers(1, 9), st.integers(1, 4), readings, st.data())
 def test_pins_for_all_levels_and_even_splits_are_answers_to_the_thresholds(
     network: ho.Network, batch: int, levels: int, reading: str, data: st.DataObject

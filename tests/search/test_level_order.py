@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -20,6 +20,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search import level_order
 from hypar_opt.search.level_order import fastest_order, levels_permute
 from hypar_opt.search.plan_file import repriced
+from tests.slow import examples
 from tests.strategies.arrays import AS_THE_PAPER, arrays
 from tests.strategies.networks import networks
 
@@ -39,7 +40,7 @@ def rounding(plan: ho.Plan) -> int:
     return 3 * plan.levels * 2 * len(plan.layers)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(networks(longest=4), arrays(3), readings, st.integers(1, 32), st.booleans())
 def test_no_order_of_the_same_rows_takes_less(
     network: ho.Network, array: Array, reading: str, batch: int, even: bool
@@ -59,7 +60,7 @@ def test_no_order_of_the_same_rows_takes_less(
     assert (plan.cost.total, Counter(rows)) == (free.cost.total, Counter(free.assignments()))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(networks(longest=4), readings, st.integers(1, 9), st.data())
 def test_permuting_levels_changes_no_bytes_where_it_is_said_to_change_none(
     network: ho.Network, reading: str, batch: int, data: st.DataObject

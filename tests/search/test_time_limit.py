@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -26,6 +26,7 @@ from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, columns
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.ilp.solver import IntegerProgram
 from tests.clocks import tick_when_read
+from tests.slow import examples
 from tests.strategies.networks import networks
 
 BASELINES = ("data", "model", "trick")
@@ -64,7 +65,7 @@ def problems(draw: st.DrawFn, levels: int) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     networks(longest=4),
     st.integers(1, 3).flatmap(problems),

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -23,6 +23,7 @@ from hypar_opt.simulator.tasks import ComputeTask, ExchangeKind, Task
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.tensors import workload_of
 from tests.simulator.plans import IN_LOCKSTEP, array, plans
+from tests.slow import examples
 
 ALPHA, BETA = Fraction(1, 250), Fraction(1, 64)
 """Seconds of a message, and of a byte."""
@@ -129,7 +130,7 @@ def layers_of(*units: int) -> ho.Network:
 
 @pytest.mark.parametrize("collective", ["pairwise", "ring", "hierarchical"])
 @given(units=st.lists(st.integers(1, 9), min_size=1, max_size=6), capacity=st.integers(1, 1000))
-@settings(max_examples=20)
+@examples(20)
 def test_gradients_in_buckets_have_a_latency_a_bucket(
     collective: str, units: list[int], capacity: int
 ) -> None:
@@ -153,7 +154,7 @@ def test_gradients_in_buckets_have_a_latency_a_bucket(
 
 
 @given(plans(IN_LOCKSTEP, cost="time"), st.integers(1, 100))
-@settings(max_examples=30)
+@examples(30)
 def test_a_plan_in_buckets_takes_its_cost_and_is_charged_no_more(
     plan: ho.Plan, capacity: int
 ) -> None:

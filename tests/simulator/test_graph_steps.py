@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -27,6 +27,7 @@ from hypar_opt.simulator.trace import chrome_trace
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.parallelism import CHOICES
 from tests.simulator.plans import IN_LOCKSTEP, LINK, UNEVEN, array, plan_on, plans, run
+from tests.slow import examples
 
 PAIR: dict[str, Any] = {"kind": "htree", "accelerators": 2, "link": LINK}
 
@@ -43,7 +44,7 @@ def exchanges_of(plan: ho.Plan, **options: Any) -> list[ExchangeTask]:
     return [task for task in tasks_of(plan, **options) if isinstance(task, ExchangeTask)]
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(plans(IN_LOCKSTEP + UNEVEN))
 def test_what_moves_is_what_the_cost_charges_by_level_and_pass(plan: ho.Plan) -> None:
     assert [level.bytes for level in run(plan).levels] == pytest.approx(list(plan.cost.per_level))
@@ -58,7 +59,7 @@ def test_what_moves_is_what_the_cost_charges_by_level_and_pass(plan: ho.Plan) ->
             assert sum(own) == pytest.approx(float(expected))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(plans(IN_LOCKSTEP, readings=("executed",)))
 def test_a_run_is_the_very_steps_of_the_program(plan: ho.Plan) -> None:
     """By pass, level and kind of exchange, replicas of what is whole among them."""
@@ -76,7 +77,7 @@ def test_a_run_is_the_very_steps_of_the_program(plan: ho.Plan) -> None:
     assert [level.bytes for level in run(plan).levels] == pytest.approx(list(plan.cost.per_level))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(plans(IN_LOCKSTEP), st.sampled_from(["pairwise", "ring"]))
 def test_overlap_is_between_the_critical_path_and_nothing_overlapping(
     plan: ho.Plan, collective: str
@@ -105,7 +106,7 @@ def test_overlap_is_between_the_critical_path_and_nothing_overlapping(
         )
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(plans(IN_LOCKSTEP, cost="energy"))
 def test_energy_and_memory_are_what_the_cost_and_the_constraint_count(plan: ho.Plan) -> None:
     step = run(plan)
@@ -121,7 +122,7 @@ def test_energy_and_memory_are_what_the_cost_and_the_constraint_count(plan: ho.P
             Instance(plan.network.description, problem).constraints.check(plan.assignments())
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(plans(IN_LOCKSTEP, chain=True))
 def test_a_chain_has_nothing_but_gradients_to_overlap(plan: ho.Plan) -> None:
     gradient, branches = (run(plan, overlap=overlap) for overlap in ("gradient", "branches"))
@@ -133,7 +134,7 @@ def test_a_chain_has_nothing_but_gradients_to_overlap(plan: ho.Plan) -> None:
     assert branches == gradient
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(plans(IN_LOCKSTEP + UNEVEN))
 def test_tasks_wait_for_their_operands_and_streams_run_one_at_a_time(plan: ho.Plan) -> None:
     assert plan.array is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -37,6 +37,7 @@ from tests.simulator import (
     wired,
 )
 from tests.simulator.plans import IN_LOCKSTEP, LINK, array
+from tests.slow import examples
 from tests.strategies.arrays import AS_THE_PAPER
 
 TOPOLOGIES = [
@@ -81,7 +82,7 @@ def assert_near(found: Measurements, expected: Measurements) -> None:
 
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda t: f"{t['kind']}-{t.get('shape')}")
 @given(data=st.data())
-@settings(max_examples=20)
+@examples(20)
 def test_one_accelerator_runs_as_all_do(topology: dict[str, Any], data: st.DataObject) -> None:
     interconnect = array(topology).interconnect
     tasks = data.draw(steps(interconnect))

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hypar_opt.costs.readings import Phase
@@ -25,6 +25,7 @@ from tests.simulator import (
     torus,
     wired,
 )
+from tests.slow import examples
 
 ARRAYS = {
     "tree": fat_tree(3),
@@ -242,7 +243,7 @@ def test_the_tasks_of_who_ends_last_add_up_to_the_step(
     assert all(seconds >= 0 for seconds in done.task_seconds)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(steps())
 def test_the_same_step_runs_the_same_again(step: tuple[list[Task], Interconnect]) -> None:
     tasks, interconnect = step

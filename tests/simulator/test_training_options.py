@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.errors import HyparError
 from hypar_opt.simulator.result import StepResult
 from tests.simulator.plans import IN_LOCKSTEP, KERNELS, UNEVEN, array, plan_on, plans, run
+from tests.slow import examples
 
 NODES = IN_LOCKSTEP[5]
 SMALL = ho.gpt(layers=2, hidden=16, heads=4, tokens=8, vocabulary=40)
@@ -31,7 +32,7 @@ def moved(plan: ho.Plan, **options: Any) -> float:
     return sum(level.bytes for level in run(plan, **options).levels)
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(
     plans(IN_LOCKSTEP + UNEVEN, readings=["executed"]),
     st.sampled_from(["none", "gradient", "branches"]),

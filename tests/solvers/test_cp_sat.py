@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
 from hypar_opt.solvers.cp_sat.clauses import MAX_SUM
 from hypar_opt.solvers.cp_sat.solver import ConstraintProgram
+from tests.slow import examples
 from tests.solvers.graphs import optimum
 from tests.solvers.reference import exported_optimum
 from tests.strategies.tables import tables
@@ -53,7 +54,7 @@ def dense(layers: int, choices: int = 2) -> CostTable:
     return random_table(layers, choices, 1000, pairs)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(table=tables(longest=5, largest=2**44))
 def test_large_costs_are_exact(table: CostTable) -> None:
     assert_canonical_optimum(table, solve(table))

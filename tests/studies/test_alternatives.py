@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -24,7 +24,7 @@ from hypar_opt.studies.simulation import contenders
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
-from tests.slow import slow_after
+from tests.slow import examples, slow_after
 from tests.strategies.graph_problems import priced_graph_plans, random_graph_problem
 from tests.strategies.networks import networks
 from tests.strategies.plans import Asked, Rows, asked_of_arrays
@@ -115,7 +115,7 @@ def test_a_regret_is_what_solving_again_with_the_choice_pinned_costs_more(
         assert regret.extra == other.cost.total - plan.cost.total
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(
     networks(longest=3),
     asked_of_arrays(2),
@@ -137,7 +137,7 @@ def test_on_an_array_they_are_too(
         assert each.plan.solver.bound == every[0][0] <= each.plan.cost.total
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(seeds)
 def test_where_levels_are_interchangeable_every_order_of_them_is_as_good(seed: int) -> None:
     network, asked = random_problem(Random(seed), 3, most_plans=2**7)

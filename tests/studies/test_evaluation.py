@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -22,6 +22,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.advice import difference
 from hypar_opt.studies.simulation import contenders, fastest, per_second, solve_again
 from tests.hardware.cubes import CUBES, cubes
+from tests.slow import examples
 from tests.strategies.networks import networks
 from tests.strategies.plans import Asked, asked_of_arrays, plans, workload
 from tests.strategies.problems import memory
@@ -77,7 +78,7 @@ def test_unknown_ways_to_run_are_refused_by_name() -> None:
         ho.simulate(plan, overlap="all")
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(plans("time"))
 def test_the_closed_form_is_what_the_cost_charges(plan: ho.Plan) -> None:
     step = ho.simulate(plan)
@@ -89,7 +90,7 @@ def test_the_closed_form_is_what_the_cost_charges(plan: ho.Plan) -> None:
 # The best, and the fastest of them.
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(
     networks(longest=3),
     asked_of_arrays(2),
@@ -194,7 +195,7 @@ def test_a_plan_is_simulated_where_it_was_placed() -> None:
 # Memory.
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(plans("time"))
 def test_memory_is_that_of_the_constraint(plan: ho.Plan) -> None:
     """Weights and gradients, and maps and errors before pooling: as `--memory` counts them.

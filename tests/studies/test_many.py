@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -15,7 +15,7 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.models import PAPER_NETWORKS
 from hypar_opt.studies.many import ManyPlans, is_batched, solve_many
 from hypar_opt.studies.random_networks import random_graph
-from tests.slow import slow_after
+from tests.slow import examples, slow_after
 from tests.strategies.networks import networks
 from tests.strategies.problems import random_network
 
@@ -56,7 +56,7 @@ def axes(
     )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.sampled_from(PAPER_NETWORKS), axes(st.integers(1, 5000), 12), SEARCHES, st.data())
 def test_a_plan_of_many_is_the_plan_of_one(
     name: str, given_axes: dict[str, list[object]], search: str, data: st.DataObject
@@ -87,7 +87,7 @@ def test_all_of_ten_thousand_points_have_the_plan_of_one(seed: int) -> None:
     assert points == 1000
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(networks(), axes(st.integers(1, 2**31 - 1), 40), SEARCHES)
 def test_what_does_not_fit_64_bits_is_as_exact(
     network: ho.Network, given_axes: dict[str, list[object]], search: str
@@ -99,7 +99,7 @@ def test_what_does_not_fit_64_bits_is_as_exact(
     assert_is_solved(many, (-1, -1, -1, -1))
 
 
-@pytest.mark.parametrize("seed", slow_after(12, range(300)))
+@pytest.mark.parametrize("seed", slow_after(6, range(300)))
 def test_graphs_and_levels_of_any_parts_have_the_plan_of_one(seed: int) -> None:
     """Shared tensors are nodes of their own; where parts divide no channels, batches differ."""
     rng = Random(seed)

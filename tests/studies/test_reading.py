@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -26,6 +26,7 @@ from hypar_opt.studies.advice import (
     turns,
 )
 from tests.cli.shell import Shell
+from tests.slow import examples
 from tests.strategies.networks import networks
 
 Capture = pytest.CaptureFixture[str]
@@ -81,7 +82,7 @@ def test_a_sweep_takes_each_arrays_default(tmp_path: Path, capsys: Capture) -> N
 # The same choices by another reading.
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     networks(longest=4),
     st.integers(1, 9),

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 import hypar_opt as ho
 from hypar_opt.workload.network import json_schema
 from hypar_opt.workload.operators.maps import Map
+from tests.slow import examples
 from tests.strategies.drawn_networks import DrawnNetwork, array_of, drawn_networks
 from tests.workload.forward import Layer, UndefinedError, forward
 
@@ -32,7 +33,7 @@ def as_map(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape, 1, 1) if len(shape) == 1 else shape
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(drawn_networks())
 def test_every_layer_reads_and_writes_what_numpy_computes(drawn: DrawnNetwork) -> None:
     network = ho.Network.model_validate(drawn.description)
@@ -46,7 +47,7 @@ def test_every_layer_reads_and_writes_what_numpy_computes(drawn: DrawnNetwork) -
             assert shape_of(maps.input) == as_map(drawn.computed[source].pooled)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(drawn_networks())
 def test_layers_follow_those_that_they_read_in_the_order_of_their_inputs(
     drawn: DrawnNetwork,
@@ -59,7 +60,7 @@ def test_layers_follow_those_that_they_read_in_the_order_of_their_inputs(
         assert named == drawn.computed[name].reads
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(drawn_networks())
 def test_a_description_of_any_kind_reads_back_as_the_same_network(drawn: DrawnNetwork) -> None:
     network = ho.Network.model_validate(drawn.description)
