@@ -9,13 +9,24 @@ from pathlib import Path
 
 import pytest
 
+import hypar_opt as ho
+
 # Looked for and not imported: this process may have to load OR-Tools yet.
 pytestmark = pytest.mark.skipif(find_spec("highspy") is None, reason="needs highspy")
 
-SOLVE = """
+PROGRAM = """
+import highspy
 import hypar_opt as ho
 for solver in ("cut", "cpsat"):
     print(ho.solve("resnet-18", levels=1, reading="executed", solver=solver).cost.total)
+try:
+    ho.solve("sfc", solver="cpsat", options={{"parameters": {{"no_such": "1"}}}})
+except ho.HyparError as error:
+    print(error)
+try:
+    ho.write_model("sfc", {model!r}, levels=1)
+except ho.HyparError as error:
+    print(error)
 """
 
 
@@ -27,34 +38,17 @@ def printed(program: str) -> str:
     return done.stdout
 
 
-def test_or_tools_solves_where_highspy_was_imported_first() -> None:
-    assert printed("import highspy" + SOLVE) == printed(SOLVE)
-
-
-def test_a_refusal_in_another_process_is_raised_in_this_one() -> None:
-    out = printed(
-        "import highspy\n"
-        "import hypar_opt as ho\n"
-        "try:\n"
-        "    ho.solve('sfc', solver='cpsat', options={'parameters': {'no_such': '1'}})\n"
-        "except ho.HyparError as error:\n"
-        "    print(error)\n"
-    )
-    assert "no_such" in out
-    assert len(out.splitlines()) == 1
-
-
-def test_a_model_that_or_tools_cannot_write_is_one_line(tmp_path: Path) -> None:
-    out = printed(
-        "import highspy\n"
-        "import hypar_opt as ho\n"
-        "try:\n"
-        f"    ho.write_model('sfc', {str(tmp_path / 'sfc.pb')!r}, levels=1)\n"
-        "except ho.HyparError as error:\n"
-        "    print(error)\n"
-    )
+def test_or_tools_is_used_in_another_process_where_highspy_was_imported_first(
+    tmp_path: Path,
+) -> None:
+    """It solves; a refusal is raised in this process; a model that it cannot write is one line."""
+    program = PROGRAM.format(model=str(tmp_path / "sfc.pb"))
+    cut, cpsat, refusal, *more = printed(program).splitlines()
+    alone = ho.solve("resnet-18", levels=1, reading="executed").cost.total
+    assert cut == cpsat == str(alone)
+    assert "no_such" in refusal
     if (tmp_path / "sfc.pb").exists():  # an older highspy's build goes beside OR-Tools'
-        assert out == ""
+        assert more == []
         return
-    assert len(out.splitlines()) == 1
-    assert out.startswith("OR-Tools, which writes the model, cannot be loaded: ")
+    (said,) = more
+    assert said.startswith("OR-Tools, which writes the model, cannot be loaded: ")
