@@ -26,6 +26,7 @@ from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.shares import GAP, best_share
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
+from tests.slow import slow_after
 from tests.strategies.groups import described, nodes, of_accpar, pair
 from tests.strategies.problems import random_network
 
@@ -120,7 +121,7 @@ def _every_plan(instance: Instance) -> list[tuple[tuple[int, ...], ...]]:
     return list(itertools.product(*rows))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", slow_after(5, range(40)))
 def test_no_plan_at_a_share_is_cheaper_than_the_search_or_its_bound(seed: int) -> None:
     rng = Random(seed)
     per_node = rng.choice([1, 1, 2])

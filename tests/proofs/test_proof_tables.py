@@ -42,18 +42,29 @@ from tests.strategies.written_plans import (
     written,
 )
 
-PROBLEMS = range(12)
 COST_KINDS = ["bytes", "time", "energy"]
-EVERY_COST = pytest.mark.parametrize(("cost", "reading"), list(product(COST_KINDS, READINGS)))
+EVERY_COST = pytest.mark.parametrize(
+    ("cost", "reading", "seeds"),
+    slow_after(
+        len(COST_KINDS) * len(READINGS),
+        [
+            (cost, reading, seeds)
+            for seeds in (range(5), range(5, 24))
+            for cost, reading in product(COST_KINDS, READINGS)
+        ],
+    ),
+)
 
 
-def problems(cost: str, reading: str) -> Iterator[tuple[Random, ho.Network, dict[str, Any]]]:
+def problems(
+    cost: str, reading: str, seeds: range
+) -> Iterator[tuple[Random, ho.Network, dict[str, Any]]]:
     """Yield random problems, each with the generator that plans of it are drawn from.
 
     Levels are of two parts, and of other sizes too where no array and no reading of the paper says
     otherwise.
     """
-    for seed in PROBLEMS:
+    for seed in seeds:
         rng = Random(seed)
         network, asked = random_written_problem(rng, cost, reading)
         yield rng, network, asked
@@ -62,9 +73,11 @@ def problems(cost: str, reading: str) -> Iterator[tuple[Random, ho.Network, dict
 
 
 @EVERY_COST
-def test_a_plan_costs_what_the_search_and_its_program_say(cost: str, reading: str) -> None:
+def test_a_plan_costs_what_the_search_and_its_program_say(
+    cost: str, reading: str, seeds: range
+) -> None:
     """Three derivations of one number; the program counts the bytes of a run alone."""
-    for rng, network, asked in problems(cost, reading):
+    for rng, network, asked in problems(cost, reading, seeds):
         write = written(network, "joint", **asked)
         for _ in range(4):
             plan = write(random_rows(rng, network, asked))
@@ -83,9 +96,11 @@ def program_bytes(plan: ho.Plan) -> int:
 
 
 @EVERY_COST
-def test_the_table_of_all_levels_is_the_one_that_the_search_solves(cost: str, reading: str) -> None:
+def test_the_table_of_all_levels_is_the_one_that_the_search_solves(
+    cost: str, reading: str, seeds: range
+) -> None:
     """By states; or by thresholds, where bytes cost the same at every level."""
-    for rng, network, asked in problems(cost, reading):
+    for rng, network, asked in problems(cost, reading, seeds):
         plan = written(network, "joint", **asked)(random_rows(rng, network, asked))
         instance = Instance.of_plan(plan)
         workload = instance.workload
@@ -99,9 +114,11 @@ def test_the_table_of_all_levels_is_the_one_that_the_search_solves(cost: str, re
 
 
 @EVERY_COST
-def test_the_table_of_a_level_is_the_one_that_the_search_solves(cost: str, reading: str) -> None:
+def test_the_table_of_a_level_is_the_one_that_the_search_solves(
+    cost: str, reading: str, seeds: range
+) -> None:
     """Those of a plan's levels add up to it: each charges what it makes those above repeat, too."""
-    for rng, network, asked in problems(cost, reading):
+    for rng, network, asked in problems(cost, reading, seeds):
         if "array" in asked:
             asked["array"] = with_collective(asked["array"], "pairwise")
         plan = written(network, "level", **asked)(random_rows(rng, network, asked))
@@ -129,7 +146,7 @@ def assert_same_charges(
     assert (np.where(pairs, ours.edge - theirs.edge, 0) == 0).all()
 
 
-@pytest.mark.parametrize("seed", slow_after(40, range(60)))
+@pytest.mark.parametrize("seed", slow_after(24, range(60)))
 def test_constraints_allow_and_load_what_they_do_in_the_search(seed: int) -> None:
     rng = Random(seed)
     draw = random_graph_problem if seed % 2 else random_problem
@@ -179,7 +196,7 @@ def test_a_cost_by_entry_point_defines_its_tables_itself(
 ) -> None:
     """One of ours under another name is asked for its charges: the tables are the same."""
     monkeypatch.setitem(COSTS._built_in, "theirs", COSTS._built_in[cost])
-    for seed in PROBLEMS:
+    for seed in range(8):
         rng = Random(seed)
         network, asked = random_written_problem(rng, cost, READINGS[seed % 4])
         if cost == "bytes" and asked["reading"] == "executed" and seed % 8 == 3:

@@ -23,7 +23,7 @@ from tests.slow import slow_after
 from tests.strategies.plans import Asked, Rows
 from tests.strategies.problems import keeps, random_problem
 
-BATCHES, EACH = 20, 100
+BATCHES, EACH = 40, 50
 EXACT = tuple(name for name in SOLVERS if SOLVERS[name].searches)
 
 

@@ -75,7 +75,7 @@ def table_of(instance: Instance) -> ClassTable:
     return classed(instance.cost, instance.workload, states, allowed)
 
 
-@pytest.mark.parametrize("seed", slow_after(50, range(1000)))
+@pytest.mark.parametrize("seed", slow_after(25, range(1000)))
 def test_classes_find_what_the_elimination_of_all_states_finds(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +90,7 @@ def test_classes_find_what_the_elimination_of_all_states_finds(
     assert (other.objective, other.assignment) == (one.objective, one.assignment)
 
 
-@pytest.mark.parametrize("seed", slow_after(20, range(200)))
+@pytest.mark.parametrize("seed", slow_after(10, range(200)))
 def test_without_memory_a_plan_is_improved_and_has_a_bound(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +156,7 @@ def test_what_is_of_one_kind_is_charged_alike(seed: int) -> None:
         assert (full == full[of_kinds.first][of_kinds.numbers]).all()
 
 
-@pytest.mark.parametrize("seed", slow_after(30, range(300)))
+@pytest.mark.parametrize("seed", slow_after(15, range(300)))
 def test_permuting_levels_of_a_group_changes_no_charge_of_a_boundary(seed: int) -> None:
     instance = drawn(seed)
     workload, levels = instance.workload, instance.problem.levels

@@ -45,7 +45,7 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("seed", slow_after(30, range(400)))
+@pytest.mark.parametrize("seed", slow_after(12, range(400)))
 def test_no_plan_takes_less_than_the_bound_nor_a_baseline_less_than_the_plan(seed: int) -> None:
     """Of all plans, each priced as it runs: the time of its step in closed form."""
     network, asked = drawn(seed)
@@ -94,7 +94,7 @@ def test_what_rounds_know_of_boundaries_is_what_they_find(
     assert costs == [costs[0]] * len(costs)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", slow_after(4, range(20)))
 def test_solvers_agree_on_what_they_are_given(seed: int) -> None:
     network, asked = drawn(seed)
     plan = ho.solve(network, **asked)

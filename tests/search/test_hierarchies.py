@@ -112,8 +112,8 @@ def keeps(instance: Instance, rows: tuple[tuple[int, ...], ...]) -> bool:
 @pytest.mark.parametrize(
     ("draw", "seed"),
     [
-        *slow_after(30, [(drawn, seed) for seed in range(1000)]),
-        *slow_after(15, [(on_an_array, seed) for seed in range(1000)]),
+        *slow_after(15, [(drawn, seed) for seed in range(1000)]),
+        *slow_after(8, [(on_an_array, seed) for seed in range(1000)]),
     ],
 )
 def test_a_search_finds_the_best_of_every_plan(draw: Any, seed: int) -> None:
@@ -146,7 +146,7 @@ def test_a_search_finds_the_best_of_every_plan(draw: Any, seed: int) -> None:
     assert keeps(instance, level.assignments())
 
 
-@pytest.mark.parametrize("seed", slow_after(12, range(60)))
+@pytest.mark.parametrize("seed", slow_after(6, range(60)))
 def test_levels_of_equal_parts_are_proved_optimal_by_thresholds(seed: int) -> None:
     """On chains by dynamic programming, on graphs by elimination, on both by minimum cuts."""
     rng = Random(seed)

@@ -64,7 +64,7 @@ def _random(seed: int, most: int = 5) -> tuple[Instance, tuple[tuple[int, ...], 
     return Instance(network, problem), rows, rng
 
 
-@pytest.mark.parametrize("seed", slow_after(80, range(150)))
+@pytest.mark.parametrize("seed", slow_after(40, range(150)))
 def test_a_plan_is_priced_by_what_each_step_of_its_run_moves(seed: int) -> None:
     """By level as the program's exchanges, in all as one state a node and as levels appended."""
     instance, rows, rng = _random(seed)

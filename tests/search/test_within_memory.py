@@ -96,7 +96,7 @@ def test_what_states_hold_is_what_a_device_holds_where_everything_divides(
         assert Fraction(total, plan.accelerators) == held.total - held.moment.total
 
 
-@pytest.mark.parametrize("seed", slow_after(4, range(500)))
+@pytest.mark.parametrize("seed", slow_after(2, range(500)))
 def test_no_way_of_training_has_a_faster_plan_within_the_memory(seed: int) -> None:
     """Of all plans, ways and micro-batches; the bound is below what is best, and proves it."""
     network, asked = drawn(seed)

@@ -47,7 +47,7 @@ def random_step(seed: int) -> StepResult:
     return run(plan, overlap=rng.choice(["none", "gradient", "branches"]))
 
 
-@pytest.mark.parametrize("block", slow_after(2, range(BLOCKS)))
+@pytest.mark.parametrize("block", slow_after(1, range(BLOCKS)))
 def test_no_step_is_faster_than_its_lower_bound(block: int) -> None:
     for seed in range(block, 500, BLOCKS):
         step = random_step(seed)
