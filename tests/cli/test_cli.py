@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.cli.app import run
 from hypar_opt.hardware import arrays
 from tests.cli.shell import COMMAND, Shell, chain, hypar, piped
 from tests.clocks import until
@@ -136,10 +137,24 @@ OFFERED = {
 }
 
 
+@pytest.mark.parametrize("words", OFFERED)
+def test_completion(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What bash's function asks for, in this process."""
+    monkeypatch.setenv("_HYPAR_OPT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"hypar-opt {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
+    with pytest.raises(SystemExit):
+        run([])
+    assert capsys.readouterr().out.split() == OFFERED[words].split()
+
+
 def test_completion_in_a_real_bash() -> None:
+    some = ("so", "show l", "solve VGG-", "compare sfc --array hmc-htree-4,a100-4")
     script = 'eval "$(_HYPAR_OPT_COMPLETE=source_bash hypar-opt)"\n'
     script += "function=$(complete -p hypar-opt | sed 's/.*-F \\([^ ]*\\) .*/\\1/')\n"
-    for words in OFFERED:
+    for words in some:
         script += f"""
     COMP_WORDS=(hypar-opt {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
     $function hypar-opt
@@ -147,7 +162,7 @@ def test_completion_in_a_real_bash() -> None:
     """
     env = os.environ | {"PATH": f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}"}
     offered = ended("bash", "-c", script, env=env).stdout.splitlines()
-    assert [" ".join(line.split()) for line in offered] == list(OFFERED.values())
+    assert [" ".join(line.split()) for line in offered] == [OFFERED[words] for words in some]
 
 
 # What is refused, and how a command ends.

@@ -7,14 +7,13 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.resources import as_file
 from importlib.resources import files as resources
 from itertools import combinations, cycle, product
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -26,6 +25,7 @@ from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.studies.sweep import sweep
 from hypar_opt.studies.sweep.journal import Journal
 from tests.cli.shell import COMMAND, Shell
+from tests.commands import ended
 from tests.hardware.cubes import WIRED
 from tests.onnx.graph_writer import EXPORTED
 
@@ -384,27 +384,26 @@ def test_a_file_without_end_is_refused(call: tuple[str, ...], folder: Path, shel
     assert shell.refused(*call) == "/dev/zero: should have at most 64 MiB"
 
 
-def test_input_comes_through_pipes_as_well(folder: Path) -> None:
-    def piped(*args: str) -> SimpleNamespace:
+def test_input_comes_through_pipes_as_well(folder: Path, shell: Shell) -> None:
+    @contextmanager
+    def array() -> Iterator[int]:
         read, write = os.pipe()
         os.write(write, WIRED.replace("wires.json", str(folder / "wires.json")).encode())
         os.close(write)
-        done = subprocess.run(
-            [COMMAND, *args, "--array", f"/dev/fd/{read}"],
-            input=NETWORK,
-            pass_fds=[read],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        yield read
         os.close(read)
-        return SimpleNamespace(status=done.returncode, said=done.stderr, text=done.stdout)
 
-    solved = piped("solve", "/dev/stdin", "--output", "out.json")
-    assert (solved.status, solved.said) == (0, "")
+    def piped(*args: str) -> str:
+        with array() as read:
+            found = ("--array", f"/dev/fd/{read}")
+            return ended(COMMAND, *args, *found, input=NETWORK, pass_fds=[read]).stderr
+
+    assert piped("solve", "/dev/stdin", "--output", "out.json") == ""
     assert Path("out.json").exists()
-    assert piped("simulate", "plan.json", "--picture", "s.svg").status == 0
-    assert piped("compare", "/dev/stdin", "lenet-c", "--batch", "32,64").status == 0
+    piped("compare", "/dev/stdin", "lenet-c", "--batch", "32,64")
+    with array() as read:
+        picture = ("--picture", "s.svg")
+        assert shell("simulate", "plan.json", "--array", f"/dev/fd/{read}", *picture)[0] == 0
 
 
 def test_a_journal_without_rows_is_gone(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import hypar_opt as ho
 from hypar_opt.costs.device_load import device_load
 from hypar_opt.costs.states import of_rows
 from hypar_opt.errors import InfeasibleError, RefusedError
+from hypar_opt.hardware import arrays
 from hypar_opt.instance.instance import Instance
 from hypar_opt.pipeline import search_again
 from hypar_opt.plan.stored_layouts import rows_of_plan
@@ -183,9 +184,12 @@ def test_what_is_stated_is_kept_and_the_rest_is_searched() -> None:
 def test_without_a_limit_that_was_stated_a_plan_that_does_not_fit_is_said_so(
     tmp_path: Path,
 ) -> None:
-    done = command(["solve", "llama-70b", "--array", "h100-1x8", "--batch", "8"], tmp_path)
+    preset = Path(arrays.__file__).with_name("h100-1x8.toml").read_text()
+    small = preset.replace('dram_capacity = "80 GB"', 'dram_capacity = "100 MB"')
+    (tmp_path / "small.toml").write_text(small)
+    done = command(["solve", "gpt2", "--array", "small.toml", "--batch", "8"], tmp_path)
     assert done.status == 0
-    assert "which has 80 GB; no micro-batches, recomputation and shards were found" in done.errors
+    assert "which has 100 MB; no micro-batches, recomputation and shards were found" in done.errors
     stated = ["solve", "gpt2", "--array", "h100-1x8", "--memory", "100MB"]
     done = command(stated, tmp_path)
     assert done.status == 4

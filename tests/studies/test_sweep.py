@@ -201,7 +201,7 @@ solvers = ["dp joint"]
 simulate = false
 """
     spec, table = spec_of(tmp_path, text), tmp_path / "t.csv"
-    swept = sweep(spec, table)
+    swept = sweep(spec, table, workers=1)
     by_case = {(row.batch, row.array): row for row in swept}
     asked: Any = {"search": "joint"}
     for sizes, shown in (
@@ -215,9 +215,9 @@ simulate = false
         assert (row.bytes, row.executed_bytes) == (plan.cost.total, plan.cost.executed_bytes)
         assert row.seconds is None
         assert by_case[50, shown].bytes is not None
-    assert sweep(spec, table).done_before == len(swept) == 6
+    assert sweep(spec, table, workers=1).done_before == len(swept) == 6
     whole = spec_of(tmp_path, f"{text}whole_levels = true\n")
-    assert sweep(whole, tmp_path / "w.csv")[0].array == "6 x 8 = 48 accelerators"
+    assert sweep(whole, tmp_path / "w.csv", workers=1)[0].array == "6 x 8 = 48 accelerators"
     for wrong, said in (("[3, 1]", r"H2 should have 2 to .* parts"), ("[6, 2, 4]", "there twice")):
         spec = spec_of(tmp_path, text.replace("[3]", wrong))
         with pytest.raises(ho.HyparError, match=rf"hierarchies\[1\]: .*{said}"):
@@ -602,7 +602,7 @@ def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_a_row_of_a_journal_that_was_edited_is_refused(tmp_path: Path) -> None:
     spec, table = spec_of(tmp_path, SMALL), tmp_path / "t.csv"
-    sweep(spec, table)
+    sweep(spec, table, workers=1)
     journal = journal_of(table)
     first, *others = journal.read_text().splitlines()
     entry = json.loads(first)
@@ -617,7 +617,7 @@ def test_a_row_of_a_journal_that_was_edited_is_refused(tmp_path: Path) -> None:
     # Spaces are not what it says.
     spaced = json.dumps(entry, separators=(" ,  ", " : "))
     journal.write_text("\n".join([spaced, *others, ""]))
-    assert sweep(spec, table).done_before == len(others) + 1
+    assert sweep(spec, table, workers=1).done_before == len(others) + 1
 
 
 def test_a_task_ends_after_a_while_and_returns_what_is_left(
