@@ -39,7 +39,7 @@ suite: $(VENV)/.installed-dev
 	$(PYTEST) $(if $(MARK),-rs -m "$(MARK)")
 
 slow: $(VENV)/.installed-dev
-	HYPAR_SLOW= $(PYTEST) -m "slow or hypothesis"
+	$(PYTEST) -m "slow or hypothesis"
 
 # One or more quick tests, of a second at most, of each floor below the studies.
 QUICK = costs/test_communication.py costs/test_whole_plans.py documents hardware instance \

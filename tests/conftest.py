@@ -4,8 +4,8 @@ import signal
 import pytest
 from hypothesis import Phase, settings
 
+from tests import slow
 from tests.cli.shell import Shell
-from tests.slow import examples
 
 # Thousands of collected tests live to the end: without them each collection of garbage is shorter.
 gc.disable()
@@ -17,13 +17,17 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-# Time is measured in benchmarks/, never in a test; a fixed seed makes a red run repeat.
-settings.register_profile("hypar", examples(60), deadline=None, derandomize=True)
-# A mutant is to be noticed; the smallest example of that would take minutes to find.
-settings.register_profile(
-    "mutants", settings.get_profile("hypar"), phases=[Phase.explicit, Phase.generate]
-)
-settings.load_profile("hypar")
+def pytest_configure(config: pytest.Config) -> None:
+    """Before tests are made, which draw as many examples and cases as are to run."""
+    slow.ALL = "slow" in config.option.markexpr.replace("not slow", "")
+    # Time is measured in benchmarks/, never in a test; a fixed seed makes a red run repeat.
+    settings.register_profile("hypar", slow.examples(60), deadline=None, derandomize=True)
+    # A mutant is to be noticed; the smallest example of that would take minutes to find.
+    settings.register_profile(
+        "mutants", settings.get_profile("hypar"), phases=[Phase.explicit, Phase.generate]
+    )
+    settings.load_profile("hypar")
+
 
 # A script's background job ignores Ctrl-C, and all that it starts would; those that a test sends
 # are to be noticed.
