@@ -28,11 +28,12 @@ def test_solve_is_readable_in_ascii() -> None:
     assert levels == [["--", "MM"], ["--", "M-"], ["--", "--"], ["--", "MM"]]
 
 
-def test_narrow_terminals_lose_no_column() -> None:
-    narrow = hypar("solve", "vgg-a", env={**os.environ, "COLUMNS": "20"}).stdout
+def test_narrow_terminals_lose_no_column(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    narrow = shell.output("solve", "vgg-a")
     assert all(part in narrow for part in ("H4", "fc1–fc3", "○○○○○○○●"))
-    nothing = hypar("show", "vgg-e", "--batch", "256", env={**os.environ, "COLUMNS": "0"})
-    assert "22,196,256,768" in nothing.stdout
+    monkeypatch.setenv("COLUMNS", "0")
+    assert "22,196,256,768" in shell.output("show", "vgg-e", "--batch", "256")
 
 
 def test_json_is_the_plan_and_nothing_else(tmp_path: Path) -> None:
@@ -308,7 +309,7 @@ def test_a_reader_that_goes_away_causes_no_traceback() -> None:
     assert full.stderr == "hypar-opt: standard output: No space left on device\n"
 
 
-@pytest.mark.parametrize("command", ["solve sfc", "solve sfc --json", "--version", "solve --help"])
+@pytest.mark.parametrize("command", ["solve sfc --json", "--version", "solve --help"])
 def test_a_result_that_nobody_gets_is_an_error(command: str) -> None:
     closed = piped(f"hypar {command} >&-", stderr=subprocess.PIPE)
     assert (closed.returncode, closed.stderr) == (2, "hypar-opt: standard output: is closed\n")

@@ -25,6 +25,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import drawn_network, drawn_programs, run_as_one_device
+from tests.slow import slow_after
 
 THREE = ("data", "model", "output")
 
@@ -221,7 +222,7 @@ def test_every_network_of_the_zoo_has_a_small_one_of_its_structure(name: str) ->
     )
 
 
-@pytest.mark.parametrize("seed", range(300, 340))
+@pytest.mark.parametrize("seed", slow_after(16, range(300, 380)))
 def test_any_network_scaled_down_runs_the_same_choices(seed: int) -> None:
     network = drawn_network(seed)
     for program in drawn_programs(network, seed, 1):

@@ -17,14 +17,18 @@ from hypar_opt.models import PAPER_NETWORKS
 from hypar_opt.proofs.certificate import Proof, TableProof, read_certificate, write_certificate
 from hypar_opt.proofs.graphs import EliminationProof, FlowProof
 from hypar_opt.workload.parallelism import CHOICES
+from tests.slow import slow_after
 
 
 @pytest.mark.parametrize("search", ["levelwise", "joint"])
 @pytest.mark.parametrize(
     ("name", "asked", "form"),
     [
-        *((name, {}, TableProof) for name in PAPER_NETWORKS),
-        *((name, {"levels": 3, "choices": CHOICES}, TableProof) for name in PAPER_NETWORKS),
+        *slow_after(4, [(name, {}, TableProof) for name in PAPER_NETWORKS]),
+        *slow_after(
+            4,
+            [(name, {"levels": 3, "choices": CHOICES}, TableProof) for name in PAPER_NETWORKS],
+        ),
         ("resnet-18", {"levels": 2}, FlowProof),
         ("resnet-18", {"levels": 2, "choices": CHOICES, "reading": "tables"}, EliminationProof),
         ("resnet-50", {"levels": 2, "choices": CHOICES, "batch": 8}, EliminationProof),

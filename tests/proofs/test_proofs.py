@@ -24,7 +24,7 @@ from hypar_opt.proofs.certificate import Certificate, Proof, TableProof, _digest
 from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.proofs.reference.tables import tables_of
 from hypar_opt.workload.parallelism import CHOICES
-from tests.slow import examples
+from tests.slow import examples, slow_after
 from tests.strategies.graph_problems import every_plan_of, random_graph_problem
 from tests.strategies.networks import networks
 from tests.strategies.plans import Asked, Rows
@@ -243,7 +243,7 @@ def test_potentials_never_prove_more_than_the_optimum(table: CostTable) -> None:
     assert min(_prove(table).potentials[-1]) == least
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", slow_after(12, range(60)))
 def test_of_all_plans_of_a_graph_only_the_cheapest_are_proved(seed: int) -> None:
     """The others, with proofs of their own, are refused with the same bound."""
     network, asked = random_graph_problem(Random(seed), constrained=False)

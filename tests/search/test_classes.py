@@ -136,7 +136,7 @@ def test_a_search_that_memory_or_time_ends_has_the_plan_found_level_by_level(
     elimination_order.cache_clear()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", slow_after(15, range(60)))
 def test_what_is_of_one_kind_is_charged_alike(seed: int) -> None:
     instance = drawn(seed)
     cost, workload = instance.cost, instance.workload

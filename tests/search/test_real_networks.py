@@ -37,7 +37,7 @@ def test_there_are_nine() -> None:
     assert len(NINE) == 9
 
 
-@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("batch", slow_after(1, BATCHES))
 @pytest.mark.parametrize("name", NINE)
 def test_minimum_cuts_are_what_elimination_finds(name: str, batch: int) -> None:
     """At one level and at four, level by level and jointly; joint is never the dearer."""

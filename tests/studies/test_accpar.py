@@ -20,6 +20,7 @@ from hypar_opt.search.shares import GAP
 from hypar_opt.studies.accpar import accpar_order, in_accpars_order
 from hypar_opt.workload.parallelism import CHOICES
 from tests.cli.shell import Shell
+from tests.slow import slow_after
 from tests.strategies.groups import nodes, of_accpar
 from tests.strategies.problems import random_network
 
@@ -69,7 +70,7 @@ def _costs(instance: Instance) -> dict[tuple[int, ...], Fraction]:
     return {row: total for (row,), (total,) in zip(plans, levels, strict=True)}
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", slow_after(5, range(40)))
 def test_types_are_priced_at_their_best_ratio_and_never_beat_the_optimum_there(seed: int) -> None:
     rng = Random(seed)
     network = random_network(rng, 4)

@@ -20,6 +20,7 @@ from hypar_opt.studies.random_networks import random_chain, random_graph
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import CHOICES
 from tests.simulator.plans import IN_LOCKSTEP, array
+from tests.slow import slow_after
 from tests.strategies.graph_problems import plans_of
 
 THREE = CHOICES
@@ -84,7 +85,7 @@ def small(rng: Random, most_plans: int, levels: int) -> Network:
             return network
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", slow_after(8, range(40)))
 @pytest.mark.parametrize("objective", ["bytes", "time", "energy"])
 def test_each_explored_plan_costs_what_it_is_priced_and_simulated_at(
     seed: int, objective: str
