@@ -181,6 +181,21 @@ def test_constraints_allow_and_load_what_they_do_in_the_search(seed: int) -> Non
             assert_same_limits(ours, limits.level(theirs, nodes[:above]))
 
 
+@pytest.mark.parametrize("sizes", [(2, 4, 4), (3, 6, 3), (5, 3, 2)])
+def test_the_least_memory_below_a_level_is_that_of_levels_of_their_parts(
+    sizes: tuple[int, ...],
+) -> None:
+    """Which of unlike levels makes a choice counts: what it leaves in memory are its parts."""
+    asked: Asked = {"hierarchy": sizes, "whole_levels": True, "batch": 180, "reading": "executed"}
+    network = fully_connected(36, 90, 40)
+    plan = written(network, "level", **asked, constraints={"memory": 10**6})(((0, 1),) * 3)
+    instance = Instance.of_plan(plan)
+    nodes = rows_with_shared(instance.workload, instance.cost, plan.assignments())
+    for above, ours in enumerate(tables_of(plan)):
+        theirs = level_table(instance.cost, instance.workload, nodes[:above])
+        assert_same_limits(ours, instance.constraints.level(theirs, nodes[:above]))
+
+
 def assert_same_limits(ours: CostTable, theirs: CostTable) -> None:
     assert ours.allowed is not None
     assert theirs.allowed is not None
