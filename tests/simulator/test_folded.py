@@ -26,6 +26,7 @@ from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.simulator.run import Measurements, run
 from tests.simulator.plans import array
 from tests.simulator.test_lockstep import steps
+from tests.slow import slow_after
 
 Result = TypeVar("Result")
 
@@ -154,7 +155,10 @@ def test_a_step_takes_as_long_to_the_last_bit(
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize(
     "preset",
-    ["hmc-htree-2", "hmc-htree-64", "hmc-torus-32", "hmc-torus-64", "h100-8x8", "tpu-v4-4x4x4"],
+    slow_after(
+        4,
+        ["hmc-htree-2", "hmc-torus-32", "h100-8x8", "tpu-v4-4x4x4", "hmc-htree-64", "hmc-torus-64"],
+    ),
 )
 def test_a_simulation_of_an_array_reports_the_same(
     preset: str, collective: str, monkeypatch: pytest.MonkeyPatch
