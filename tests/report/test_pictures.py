@@ -371,17 +371,18 @@ def test_the_three_formats_are_sound_and_twice_the_same(
 ) -> None:
     starts = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-1."}
     assert set(pictures.FORMATS) == set(starts)
+    one, other = make(), make()
     for kind, start in starts.items():
         files = [tmp_path / f"{n}.{kind}" for n in range(2)]
-        for file in files:
-            pictures.save(make(), file)
-        one, other = (file.read_bytes() for file in files)
-        assert one == other
-        assert one.startswith(start)
+        for figure, file in zip((one, other), files, strict=True):
+            pictures.save(figure, file)
+        written, again = (file.read_bytes() for file in files)
+        assert written == again
+        assert written.startswith(start)
         if kind == "svg":
-            assert ET.fromstring(one).tag == "{http://www.w3.org/2000/svg}svg"
+            assert ET.fromstring(written).tag == "{http://www.w3.org/2000/svg}svg"
         if kind == "pdf":
-            assert one.rstrip().endswith(b"%%EOF")
+            assert written.rstrip().endswith(b"%%EOF")
     assert len(list(tmp_path.iterdir())) == 6  # no drafts are left
 
 
