@@ -29,5 +29,6 @@ def model(
 ) -> None:
     from hypar_opt.pipeline import write_model
 
-    size = write_model(network, model_file, **request.problem_arguments(problem))
+    arguments = request.problem_arguments(problem)
+    size = write_model(network, model_file, tokens=problem.tokens, **arguments)
     print(f"{model_file}: {size.columns:,} columns, {size.rows:,} rows")

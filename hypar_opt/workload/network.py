@@ -140,7 +140,7 @@ class Network(Displayed, Document):
             default = {"vocabulary": self.input.vocabulary}
             layers = tuple(
                 layer.model_copy(update=default)
-                if reads and getattr(layer, "vocabulary", 0) is None
+                if (reads or getattr(layer, "ids", None)) and getattr(layer, "vocabulary", 0) is None
                 else layer
                 for layer, reads in zip(expanded.layers, expanded.sources, strict=True)
             )
@@ -215,16 +215,19 @@ class Network(Displayed, Document):
                 owner is None
                 or owner.contraction.weight != layer.contraction.weight
                 or owner.shares_weights_with is not None
+                or (layer.reads_ids and not owner.reads_ids)
             ):
+                kinds = "embedding" if layer.reads_ids else "embedding or fc"
                 name = shown(layer.shares_weights_with)
                 raise rule(
-                    f"layer {layer.name!r}, tied: should name an embedding or fc that has its own"
+                    f"layer {layer.name!r}, tied: should name an {kinds} that has its own"
                     f" weights, got {name}"
                 )
             sizes, needed = owner.sizes(maps[owner.name]), layer.sizes(maps[layer.name])
             # An embedding's rows are the units of the layer that is tied to it: transposed.
             shape = sizes["i"], sizes["o"]
-            if (needed["i"], needed["o"]) != (shape[::-1] if owner.reads_ids else shape):
+            transposed = owner.reads_ids and not layer.reads_ids
+            if (needed["i"], needed["o"]) != (shape[::-1] if transposed else shape):
                 pads = {getattr(user, "pad", None) for user in (owner, layer)}
                 raise rule(
                     f"layer {layer.name!r}, tied: {owner.name!r} has weights of {sizes['i']} by"

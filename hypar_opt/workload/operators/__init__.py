@@ -22,6 +22,7 @@ OPERATORS: Registry[type[Operator]] = Registry(
         "mul": "hypar_opt.workload.operators.elementwise:Mul",
         "concat": "hypar_opt.workload.operators.elementwise:Concat",
         "pool": "hypar_opt.workload.operators.elementwise:Pool",
+        "upsample": "hypar_opt.workload.operators.elementwise:Upsample",
         "global_pool": "hypar_opt.workload.operators.elementwise:GlobalPool",
         "flatten": "hypar_opt.workload.operators.elementwise:Flatten",
         "shuffle": "hypar_opt.workload.operators.elementwise:Shuffle",

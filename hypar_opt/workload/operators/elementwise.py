@@ -33,7 +33,7 @@ from hypar_opt.workload.operators.kernels import (
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
 from hypar_opt.workload.operators.saved import OwnTensor, Saved, activated
 from hypar_opt.workload.operators.weightless import Weightless
-from hypar_opt.workload.operators.windows import PoolWindow
+from hypar_opt.workload.operators.windows import Pair, PoolWindow
 
 
 class _Broadcast(Weightless):
@@ -163,6 +163,27 @@ class Pool(Weightless):
         (read,) = reads
         pooled = self.pool.pooled(self.name, FeatureMap(1, *read.extent))
         return read._replace(extent=(pooled.height, pooled.width)), {}
+
+
+class Upsample(Weightless):
+    """An image enlarged: each pixel repeated ``factor`` times along rows and columns."""
+
+    kind: Literal["upsample"]
+    factor: Pair = (2, 2)
+
+    reads_images: ClassVar[bool] = True
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        (read,) = reads
+        assert isinstance(read, FeatureMap)
+        rows, columns = self.factor
+        output = FeatureMap(read.channels, read.height * rows, read.width * columns)
+        return LayerMaps(read, output, output)
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        (read,), (rows, columns) = reads, self.factor
+        height, width = read.extent
+        return read._replace(extent=(height * rows, width * columns)), {}
 
 
 class GlobalPool(Weightless):
