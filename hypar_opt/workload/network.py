@@ -37,7 +37,14 @@ from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import REPLICAS
 from hypar_opt.workload.operators.base import Operator
-from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
+from hypar_opt.workload.operators.maps import (
+    ExpertMap,
+    FeatureMap,
+    LayerMaps,
+    Map,
+    TokenMap,
+    described,
+)
 from hypar_opt.workload.operators.words import words_of_kind
 
 SCHEMA: Literal["hypar-opt/network/2"] = "hypar-opt/network/2"
@@ -362,10 +369,14 @@ def _check_inputs(layer: Operator, reads: tuple[int, ...], network_input: Docume
 def _check_images(layer: Operator, reads: list[Map], vectors: list[bool]) -> None:
     """Refuse tokens and vectors where a layer needs height and width."""
     for read in reads:
-        if layer.reads_images and read.tokens:
+        if layer.reads_images and not isinstance(read, FeatureMap):
             raise layer.refuse(
                 "inputs",
                 f"{layer.kind!r} needs channels, height and width, got {described(read)}",
+            )
+        if isinstance(read, ExpertMap) and not layer.reads_experts:
+            raise layer.refuse(
+                "inputs", f"{layer.kind!r} takes no dispatched tokens, got {described(read)}"
             )
     if layer.reads_images and any(vectors):
         raise rule(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from operator import mul
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
@@ -131,9 +132,9 @@ class Restrictions:
         if self._plan.constraints.memory is None:
             return 0
         node, element_bytes = self._nodes[position], self._plan.element_bytes
-        weights, inputs, outputs = node.copies(state, self._hierarchy)
+        weights, *operands, outputs = node.copies(state, self._hierarchy)
         stored = node.stored * weights
-        maps = node.inputs * inputs + node.outputs * outputs
+        maps = sum(map(mul, node.operands, operands)) + node.outputs * outputs
         if self._plan.inference:
             return element_bytes * (stored + maps)
         optimizer = self._plan.constraints.optimizer

@@ -42,6 +42,7 @@ class _Broadcast(Weightless):
     activation: Activation | None = None
 
     reads: ClassVar[tuple[int, int]] = (2, 2**31)
+    reads_experts: ClassVar[bool] = True
 
     def maps(self, *reads: Map) -> LayerMaps:
         # One token and a vector have one position each, and their sum is a token.
@@ -58,6 +59,8 @@ class _Broadcast(Weightless):
         first = reads[maps.inputs.index(maps.output)]
         for read, was in zip(reads, maps.inputs, strict=True):
             small.equate(read.channels, first.channels, self.name)
+            if read.features and first.features:
+                small.equate(read.features, first.features, self.name)
             if was.positions == maps.output.positions and first.tokens and read.tokens:
                 small.equate(read.tokens, first.tokens, self.name)
         return first, {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import NamedTuple
 
 
@@ -44,7 +45,76 @@ class TokenMap(NamedTuple):
         return self.tokens
 
 
-Map = FeatureMap | TokenMap
+class Routing(NamedTuple):
+    """How a router sends tokens to experts.
+
+    Parameters
+    ----------
+    top_k
+        Experts of each token.
+    groups
+        Equal groups of consecutive tokens, in each of which an expert has as many slots.
+    capacity_factor
+        Slots of an expert, as a multiple of its equal share of a group's choices.
+    over_chosen
+        Whether the softmax that weighs experts' outputs is over a token's chosen experts, or all.
+    """
+
+    top_k: int
+    groups: int
+    capacity_factor: Fraction
+    over_chosen: bool
+
+    def slots(self, tokens: int, experts: int) -> int:
+        """Return the tokens of a group that an expert takes, given all tokens of a sequence."""
+        group = tokens // self.groups
+        return min(group, max(1, math.ceil(self.capacity_factor * self.top_k * group / experts)))
+
+
+class LogitMap(TokenMap):
+    """A router's logits, a number for each token and expert; and what it does with them."""
+
+    routing: Routing
+
+    def __new__(cls, tokens: int, channels: int, routing: Routing) -> LogitMap:
+        """Return the map; a tuple is as long as its tensor has axes, without the routing."""
+        made = super().__new__(cls, tokens, channels)
+        made.routing = routing
+        return made
+
+    def __getnewargs__(self) -> tuple[int, int, Routing]:  # type: ignore[override]
+        return (*self, self.routing)
+
+
+class ExpertMap(NamedTuple):
+    """The size of one sequence's tokens as they are dispatched: an expert's are in its slots."""
+
+    experts: int
+    groups: int
+    slots: int
+    features: int
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self)
+
+    @property
+    def tokens(self) -> int:
+        """Zero: only a `TokenMap` has tokens."""
+        return 0
+
+    @property
+    def channels(self) -> int:
+        """The experts: what a split by channel divides."""
+        return self.experts
+
+    @property
+    def positions(self) -> int:
+        """The features of all slots of an expert."""
+        return self.groups * self.slots * self.features
+
+
+Map = FeatureMap | TokenMap | ExpertMap
 
 
 class LayerMaps(NamedTuple):
@@ -68,6 +138,9 @@ def described(over: Map) -> str:
     """Return a map's size as a message gives it: ``64 x 56x56``, ``196 tokens of 768``."""
     if isinstance(over, TokenMap):
         return f"{over.tokens} tokens of {over.channels} features"
+    if isinstance(over, ExpertMap):
+        slots = f"{over.groups} x {over.slots} slots of {over.features} features"
+        return f"{over.experts} experts with {slots}"
     if over.positions == 1:
         return f"{over.channels} features"
     return f"{over.channels} channels of {over.height}x{over.width}"

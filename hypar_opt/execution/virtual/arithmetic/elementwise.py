@@ -30,6 +30,8 @@ class _BroadcastArithmetic(Arithmetic):
 
     def aligned(self, reads: Sequence[Array]) -> list[Array]:
         self._shapes = [read.shape for read in reads]
+        if len({read.shape for read in reads}) == 1:
+            return list(reads)
         # A vector and a single token are the same numbers.
         tokens = bool(self.shard.maps.output.tokens)
         return [_as_tokens(read) if tokens else _as_image(read) for read in reads]
