@@ -71,8 +71,12 @@ class Embedding(Operator):
                 if getattr(self, key) is not None:
                     raise self.refuse(key, "goes with no inputs: should be 'inputs = []'")
             tokens = read.tokens
+        elif self.ids is not None:
+            if self.tokens is not None:
+                raise self.refuse("tokens", "should be left out: 'ids' says how many there are")
+            tokens = self.ids
         else:
-            tokens = self.ids or self._rows()
+            tokens = self._rows()
         output = TokenMap(tokens, self.features)
         return LayerMaps(TokenMap(tokens, 1), output, output)
 

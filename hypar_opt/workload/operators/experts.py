@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, Strict
 
 from hypar_opt.documents.document import Size
 from hypar_opt.frozen import FrozenDict
@@ -44,9 +44,9 @@ class Router(Operator):
     kind: Literal["router"]
     experts: Size
     top_k: Size
-    groups: Annotated[Size | None, default(1)] = None
-    """Groups of tokens of a sequence, of equal length."""
-    capacity_factor: Annotated[float | None, Field(gt=0, le=2**31), default(1.0)] = None
+    group: Size | None = None
+    """Consecutive tokens that are routed together; by default a whole sequence."""
+    capacity_factor: Annotated[float | None, Strict(), Field(gt=0, le=2**31), default(1.0)] = None
     """Slots of an expert, as a multiple of its equal share of a group's choices."""
     softmax: Annotated[Literal["chosen", "all"] | None, default("chosen")] = None
     """The experts that the softmax of their outputs' weights is over."""
@@ -60,7 +60,7 @@ class Router(Operator):
     def routing(self) -> Routing:
         """What the layers that read its logits do with them."""
         factor = Fraction(str(self.capacity_factor or 1))
-        return Routing(self.top_k, self.groups or 1, factor, self.softmax != "all")
+        return Routing(self.top_k, self.group, factor, self.softmax != "all")
 
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
@@ -70,8 +70,8 @@ class Router(Operator):
             raise self.refuse(
                 "top_k", f"should be at most the {self.experts} experts, got {self.top_k}"
             )
-        if read.tokens % self.routing.groups:
-            raise self.refuse("groups", f"should divide {read.tokens} tokens, got {self.groups}")
+        if read.tokens % (self.group or 1):
+            raise self.refuse("group", f"should divide {read.tokens} tokens, got {self.group}")
         output = LogitMap(read.tokens, self.experts, self.routing)
         return LayerMaps(read, output, output)
 
@@ -81,10 +81,12 @@ class Router(Operator):
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
         (read,) = reads
         assert read.tokens is not None
-        experts = constant(small.parts)
-        halves = self.routing.groups > 1 and small.of(read.tokens) % 2 == 0
+        experts, tokens = constant(small.parts), small.of(read.tokens)
         keys = {"experts": experts, "top_k": constant(min(self.top_k, 2))}
-        return SmallMap(experts, read.tokens), keys | {"groups": constant(1 + halves)}
+        if self.group is not None:
+            halves = self.group < maps.input.tokens and tokens % 2 == 0
+            keys["group"] = constant(tokens // (1 + halves))
+        return SmallMap(experts, read.tokens), keys
 
 
 class _Routed(Operator):
@@ -122,9 +124,7 @@ class Dispatch(_Routed):
                 f"the first should be the {logits.tokens} tokens that are routed, got"
                 f" {described(read)}",
             )
-        routing, experts = logits.routing, logits.channels
-        slots = routing.slots(read.tokens, experts)
-        output = ExpertMap(experts, routing.groups, slots, read.channels)
+        output = ExpertMap(*logits.slots, read.channels)
         return LayerMaps(read, output, output, (logits,))
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
@@ -187,13 +187,12 @@ class Combine(_Routed):
 
     def maps(self, *reads: Map) -> LayerMaps:
         read, logits = self.routed(*reads)
-        routing, experts = logits.routing, logits.channels
-        slots = routing.slots(logits.tokens, experts)
-        if not isinstance(read, ExpertMap) or read[:3] != (experts, routing.groups, slots):
+        if not isinstance(read, ExpertMap) or read[:-1] != logits.slots:
+            experts, groups, slots = logits.slots
             raise self.refuse(
                 "inputs",
                 f"the first should be dispatched by the second: {experts} experts with"
-                f" {routing.groups} x {slots} slots, got {described(read)}",
+                f" {groups} x {slots} slots, got {described(read)}",
             )
         output = TokenMap(logits.tokens, read.features)
         return LayerMaps(read, output, output, (logits,))

@@ -52,8 +52,9 @@ class Routing(NamedTuple):
     ----------
     top_k
         Experts of each token.
-    groups
-        Equal groups of consecutive tokens, in each of which an expert has as many slots.
+    group
+        Consecutive tokens, in each group of which an expert has as many slots; None for all tokens
+        of a sequence.
     capacity_factor
         Slots of an expert, as a multiple of its equal share of a group's choices.
     over_chosen
@@ -61,14 +62,9 @@ class Routing(NamedTuple):
     """
 
     top_k: int
-    groups: int
+    group: int | None
     capacity_factor: Fraction
     over_chosen: bool
-
-    def slots(self, tokens: int, experts: int) -> int:
-        """Return the tokens of a group that an expert takes, given all tokens of a sequence."""
-        group = tokens // self.groups
-        return min(group, max(1, math.ceil(self.capacity_factor * self.top_k * group / experts)))
 
 
 class LogitMap(TokenMap):
@@ -81,6 +77,13 @@ class LogitMap(TokenMap):
         made = super().__new__(cls, tokens, channels)
         made.routing = routing
         return made
+
+    @property
+    def slots(self) -> tuple[int, int, int]:
+        """The experts, the groups of tokens, and the tokens of a group that an expert takes."""
+        group = self.routing.group or self.tokens
+        share = self.routing.capacity_factor * self.routing.top_k * group / self.channels
+        return self.channels, self.tokens // group, min(group, max(1, math.ceil(share)))
 
     def __getnewargs__(self) -> tuple[int, int, Routing]:  # type: ignore[override]
         return (*self, self.routing)

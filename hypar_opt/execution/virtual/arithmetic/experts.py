@@ -13,7 +13,7 @@ from hypar_opt.execution.virtual.arithmetic.products import FullyConnectedArithm
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array, Indices
     from hypar_opt.workload.layer_tensors import LayerTensors
-    from hypar_opt.workload.operators.maps import ExpertMap, LogitMap, Routing
+    from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
 
 Errors = tuple[Sequence["Array"], "Array | None"]
 
@@ -39,18 +39,18 @@ class _RoutedArithmetic(Arithmetic):
         return Footprint(kept=3 * logits + 6 * slots, working=8 * logits + 4 * moved)
 
     @property
-    def routing(self) -> Routing:
-        return cast("LogitMap", self.shard.maps.others[0]).routing
+    def logits(self) -> LogitMap:
+        return cast("LogitMap", self.shard.maps.others[0])
 
     def by_group(self, array: Array) -> Array:
         """Return an array of tokens as ``(images, groups, tokens, features)``."""
         images, tokens, features = array.shape
-        groups = self.routing.groups
+        _, groups, _ = self.logits.slots
         return array.reshape(images, groups, tokens // groups, features)
 
     def chosen(self, logits: Array) -> Array:
         """Return which experts each token chooses: those of its largest logits, the first."""
-        order = np.argsort(-logits, axis=3, kind="stable")[..., : self.routing.top_k]
+        order = np.argsort(-logits, axis=3, kind="stable")[..., : self.logits.routing.top_k]
         chosen = np.zeros(logits.shape, bool)
         np.put_along_axis(chosen, order, values=True, axis=3)
         return chosen
@@ -103,7 +103,7 @@ class CombineArithmetic(_RoutedArithmetic):
         self._experts = self.shard.read
         over = cast("ExpertMap", self.shard.maps.input)
         self._taken = self.assigned(self._chosen, over, self._experts)
-        among = self._chosen if self.routing.over_chosen else np.True_
+        among = self._chosen if self.logits.routing.over_chosen else np.True_
         shares = np.where(among, np.exp(logits - logits.max(axis=3, keepdims=True)), 0.0)
         self._shares = shares / shares.sum(axis=3, keepdims=True)
         image, group, token, expert, slot = self._taken
