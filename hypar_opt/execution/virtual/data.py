@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.maps import TokenMap
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class StepData:
     weights: Mapping[int, Array]
     targets: Mapping[int, Array]
     errors: Mapping[int, Array]
-    ids: Mapping[int, Array] = FrozenDict()
+    ids: Mapping[int, Array]
 
 
 def random_data(network: Network, workload: Workload, seed: int) -> StepData:
