@@ -30,5 +30,6 @@ def model(
     from hypar_opt.pipeline import write_model
 
     arguments = request.problem_arguments(problem)
-    size = write_model(network, model_file, tokens=problem.tokens, **arguments)
+    arguments["tokens"] = problem.tokens
+    size = write_model(network, model_file, **arguments)
     print(f"{model_file}: {size.columns:,} columns, {size.rows:,} rows")

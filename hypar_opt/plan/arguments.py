@@ -30,7 +30,9 @@ class ProblemArguments(TypedDict, total=False):
     """The keyword arguments that state a problem; `Problem` documents each of them.
 
     ``tokens`` is the length of the network's sequences, in place of its own; `problem_of` takes a
-    network that has it already. ``hierarchy`` states the levels by their parts: ``(2, 2, 2)`` is ``levels=3``, and ``(6, 8)``
+    network that has it already.
+
+    ``hierarchy`` states the levels by their parts: ``(2, 2, 2)`` is ``levels=3``, and ``(6, 8)``
     six nodes of eight, split into levels of its prime factors unless ``whole_levels``. None leaves
     ``levels`` and ``placement`` to the array, ``element_bytes`` to the network, and ``reading`` to
     the default. ``array`` may be a preset's name, a path or an `Array`; ``memory="array"`` among

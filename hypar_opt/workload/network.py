@@ -147,7 +147,8 @@ class Network(Displayed, Document):
             default = {"vocabulary": self.input.vocabulary}
             layers = tuple(
                 layer.model_copy(update=default)
-                if (reads or getattr(layer, "ids", None)) and getattr(layer, "vocabulary", 0) is None
+                if (reads or getattr(layer, "ids", None))
+                and getattr(layer, "vocabulary", 0) is None
                 else layer
                 for layer, reads in zip(expanded.layers, expanded.sources, strict=True)
             )

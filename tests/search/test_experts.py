@@ -51,9 +51,7 @@ def test_all_exact_solvers_agree_on_mixtures(seed: int) -> None:
 
 @pytest.mark.parametrize("cost", ["bytes", "time", "energy"])
 @pytest.mark.parametrize("choices", [CHOICES[:2], CHOICES])
-def test_an_optimum_is_proved_by_the_second_derivation(
-    cost: str, choices: tuple[str, ...]
-) -> None:
+def test_an_optimum_is_proved_by_the_second_derivation(cost: str, choices: tuple[str, ...]) -> None:
     for seed in range(4):
         asked: dict[str, Any] = {"batch": 8, "cost": cost, "choices": choices}
         plan = ho.solve(mixture(seed), search="joint", array="hmc-htree-4", **asked)

@@ -35,9 +35,7 @@ def test_slots_are_an_equal_share_of_a_groups_choices_times_the_capacity(
 
 def test_maps_of_mixtrals_block_are_those_of_its_sizes() -> None:
     network = ho.load("mixtral-8x7b")
-    maps = dict(
-        zip((layer.name for layer in network.layers), network.maps(), strict=True)
-    )
+    maps = dict(zip((layer.name for layer in network.layers), network.maps(), strict=True))
     assert tuple(maps["decoder.0.router"].output) == (4096, 8)
     # Eight experts, 64 groups of 64 tokens: two of eight experts for each is 16 slots.
     assert tuple(maps["decoder.0.dispatch"].output) == (8, 64, 16, 4096)
@@ -66,9 +64,7 @@ def test_a_routers_map_is_copied_with_its_routing() -> None:
         (4, {"inputs": ["experts"]}, "layer 'head', inputs: 'fc' takes no dispatched tokens"),
     ],
 )
-def test_what_is_no_mixture_is_refused(
-    number: int, changed: dict[str, Any], refused: str
-) -> None:
+def test_what_is_no_mixture_is_refused(number: int, changed: dict[str, Any], refused: str) -> None:
     described = smallest().description()
     described["layer"][number] |= changed
     described["layer"][0]["inputs"] = ["input"]

@@ -44,7 +44,9 @@ def translator() -> ho.Network:
 def test_one_table_embeds_both_sequences_and_is_the_head() -> None:
     network = translator()
     assert describe(network, 1)["total"]["weights"] == 16 * 8 + 4 * 8 * 8
-    lengths = {layer.name: m.output.tokens for layer, m in zip(network.layers, network.maps())}
+    lengths = {
+        layer.name: m.output.tokens for layer, m in zip(network.layers, network.maps(), strict=True)
+    }
     assert (lengths["token"], lengths["second"], lengths["loss"]) == (6, 4, 4)
 
 

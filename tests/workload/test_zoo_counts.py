@@ -124,7 +124,7 @@ def test_the_decoder_of_t5_reads_the_encoders_tokens_and_its_own() -> None:
 
 
 def test_u_net_has_23_convolutions_and_keras_parameters() -> None:
-    """Keras' of zhixuhao/unet are 31,031,685, which ends in 3 x 3 to 2, then 1 x 1 to 1 channels."""
+    """31,031,685 of zhixuhao/unet, which ends in 3 x 3 to 2 channels, then 1 x 1 to one."""
     convolutions = [layer for layer in ho.load("unet").layers if layer.kind == "conv"]
     assert len(convolutions) == 23
     last, more = 64 * 2 + 2, (9 * 64 * 2 + 2) + (2 * 1 + 1)

@@ -63,8 +63,8 @@ def random_data(network: Network, workload: Workload, seed: int) -> StepData:
         if tensors.weight and layer.shares_weights_with is None:
             weights[position] = _weights(tensors, rng)
         if getattr(layer, "ids", None):
-            rows = getattr(layer, "vocabulary", 1)
-            ids[position] = rng.integers(rows, size=(batch, maps.output.positions))
+            words = getattr(layer, "vocabulary", 1)
+            ids[position] = rng.integers(words, size=(batch, maps.output.positions))
         if getattr(layer, "loss", None) == "softmax":
             positions = (batch, maps.output.positions)
             classes = getattr(layer, "classes", None) or maps.output.channels

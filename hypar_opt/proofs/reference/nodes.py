@@ -277,9 +277,7 @@ def _operands(described: Operator, inputs: int) -> list[tuple[str, ...]]:
     return declared or [()]
 
 
-def _splits(
-    described: Operator, inputs: int, sizes: dict[str, int], plan: Plan
-) -> Iterator[Split]:
+def _splits(described: Operator, inputs: int, sizes: dict[str, int], plan: Plan) -> Iterator[Split]:
     weight, written = described.contraction.weight, described.contraction.output
     operands = _operands(described, inputs)
     for choice in (described.splits[word] for word in plan.choices if word in described.splits):

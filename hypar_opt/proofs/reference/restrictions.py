@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from operator import mul
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
@@ -134,7 +133,8 @@ class Restrictions:
         node, element_bytes = self._nodes[position], self._plan.element_bytes
         weights, *operands, outputs = node.copies(state, self._hierarchy)
         stored = node.stored * weights
-        maps = sum(map(mul, node.operands, operands)) + node.outputs * outputs
+        read = sum(size * copies for size, copies in zip(node.operands, operands, strict=True))
+        maps = read + node.outputs * outputs
         if self._plan.inference:
             return element_bytes * (stored + maps)
         optimizer = self._plan.constraints.optimizer

@@ -30,7 +30,14 @@ from hypar_opt.workload.operators.kernels import (
     PassesKernels,
     PassKernels,
 )
-from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
+from hypar_opt.workload.operators.maps import (
+    ExpertMap,
+    FeatureMap,
+    LayerMaps,
+    Map,
+    TokenMap,
+    described,
+)
 from hypar_opt.workload.operators.saved import OwnTensor, Saved, activated
 from hypar_opt.workload.operators.weightless import Weightless
 from hypar_opt.workload.operators.windows import Pair, PoolWindow
@@ -106,19 +113,20 @@ class Concat(Weightless):
     merges: ClassVar[bool] = True
 
     def maps(self, *reads: Map) -> LayerMaps:
-        first, *others = reads
+        plain = [read for read in reads if not isinstance(read, ExpertMap)]  # `reads_experts`
+        first, *others = plain
         output: Map | None = None
         if self.axis == "tokens":
-            if all(isinstance(read, TokenMap) for read in reads):
-                output = TokenMap(sum(read.tokens for read in reads), first.channels)
-                fits = {read.channels for read in reads} == {first.channels}
+            if all(isinstance(read, TokenMap) for read in plain):
+                output = TokenMap(sum(read.tokens for read in plain), first.channels)
+                fits = {read.channels for read in plain} == {first.channels}
         else:
             fits = all(
                 type(read) is type(first)
                 and read._replace(channels=1) == first._replace(channels=1)
-                for read in reads
+                for read in plain
             )
-            output = first._replace(channels=sum(read.channels for read in reads))
+            output = first._replace(channels=sum(read.channels for read in plain))
         if output is None or not fits:
             got = " and ".join(map(described, reads))
             raise self.refuse("inputs", f"should differ in {self.axis} alone, got {got}")

@@ -78,7 +78,7 @@ class Router(Operator):
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
         return {"t": maps.output.tokens, "i": maps.input.channels, "X": self.experts}
 
-    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
         (read,) = reads
         assert read.tokens is not None
         experts, tokens = constant(small.parts), small.of(read.tokens)
@@ -100,9 +100,7 @@ class _Routed(Operator):
         """Return its inputs: a map, and the logits of a router."""
         first, logits = reads
         if not isinstance(logits, LogitMap):
-            raise self.refuse(
-                "inputs", f"the second should be a 'router', got {described(logits)}"
-            )
+            raise self.refuse("inputs", f"the second should be a 'router', got {described(logits)}")
         return first, logits
 
 

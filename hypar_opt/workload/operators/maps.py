@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
 class FeatureMap(NamedTuple):
@@ -72,7 +72,7 @@ class LogitMap(TokenMap):
 
     routing: Routing
 
-    def __new__(cls, tokens: int, channels: int, routing: Routing) -> LogitMap:
+    def __new__(cls, tokens: int, channels: int, routing: Routing) -> Self:
         """Return the map; a tuple is as long as its tensor has axes, without the routing."""
         made = super().__new__(cls, tokens, channels)
         made.routing = routing
@@ -85,7 +85,7 @@ class LogitMap(TokenMap):
         share = self.routing.capacity_factor * self.routing.top_k * group / self.channels
         return self.channels, self.tokens // group, min(group, max(1, math.ceil(share)))
 
-    def __getnewargs__(self) -> tuple[int, int, Routing]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[int, int, Routing]:
         return (*self, self.routing)
 
 

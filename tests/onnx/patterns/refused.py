@@ -42,7 +42,9 @@ def a_mixture_of_experts(g: GraphWriter) -> str:
     return str(g("ScatterND", x, tokens, g("Mul", read, weights)))
 
 
-@pattern(IMAGE, refused="'odd' (Resize): should enlarge rows and columns by whole factors, got 1, 1, 1.5")
+@pattern(
+    IMAGE, refused="'odd' (Resize): should enlarge rows and columns by whole factors, got 1, 1, 1.5"
+)
 def an_image_enlarged_by_half(g: GraphWriter) -> str:
     x = g("Conv", "x", g.weight("a", 4, 8, 1, 1))
     return str(g("Resize", x, "", g.value([1, 1, 1.5, 1.5]), name="odd", mode="nearest"))

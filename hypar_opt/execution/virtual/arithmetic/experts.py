@@ -59,7 +59,8 @@ class _RoutedArithmetic(Arithmetic):
         """Return the tokens in the slots of some experts: each group's first that choose them."""
         slot = (chosen.cumsum(axis=2) - 1)[..., experts]
         taken = np.nonzero(chosen[..., experts] & (slot < over.slots))
-        return _Assignment(*taken, slot[taken])
+        image, group, token, expert = taken
+        return _Assignment(image, group, token, expert, slot[taken])
 
 
 class DispatchArithmetic(_RoutedArithmetic):
