@@ -28,7 +28,7 @@ def table(second: dict[str, Any], *layers: dict[str, Any]) -> dict[str, Any]:
 
 def translator() -> ho.Network:
     """An encoder of one layer, and a decoder that attends to it from fewer tokens."""
-    layers = [
+    layers: list[dict[str, Any]] = [
         {"name": "encoded", "kind": "fc", "inputs": ["token"], "units": 8, "activation": "relu"},
         {"name": "query", "kind": "fc", "inputs": ["second"], "units": 8},
         {"name": "key", "kind": "fc", "inputs": ["encoded"], "units": 8},

@@ -55,7 +55,7 @@ def a_norm_of_squares_written_out(g: GraphWriter) -> str:
 def an_image_enlarged(g: GraphWriter) -> str:
     """By scales, as of old, and to sizes."""
     x = g("Conv", "x", g.weight("a", 4, 8, 1, 1))
-    x = g("Resize", x, "", g.value(np.float32([1, 1, 2, 2])), mode="nearest")
+    x = g("Resize", x, "", g.value(np.array([1, 1, 2, 2], np.float32)), mode="nearest")
     x = g("Conv", x, g.weight("b", 4, 4, 1, 1))
     x = g("Resize", x, "", "", g.value([B, 4, 32, 48]), mode="nearest")
     return str(g("Conv", x, g.weight("c", 4, 4, 1, 1)))
@@ -64,7 +64,7 @@ def an_image_enlarged(g: GraphWriter) -> str:
 @pattern(IMAGE, kinds="conv upsample conv", said=("interpolation between pixels",))
 def an_image_interpolated(g: GraphWriter) -> str:
     x = g("Conv", "x", g.weight("a", 4, 8, 1, 1))
-    x = g("Resize", x, "", g.value(np.float32([1, 1, 2, 2])), mode="linear")
+    x = g("Resize", x, "", g.value(np.array([1, 1, 2, 2], np.float32)), mode="linear")
     return str(g("Conv", x, g.weight("b", 4, 4, 1, 1)))
 
 
