@@ -123,7 +123,7 @@ def test_sizes_bytes_and_work_are_of_the_padded_vocabulary() -> None:
         ({"loss": {"classes": 14}}, "classes: should be at most 13, got 14"),
         (
             {"token": {"inputs": [], "vocabulary": 3, "pad": 2}, "head": {"tied": None}},
-            "read whole",
+            "rows are read in order",
         ),
         ({"head": {"pad": 0}}, "pad: should be"),
     ],
