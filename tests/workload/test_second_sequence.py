@@ -11,6 +11,7 @@ from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
 from hypar_opt.workload.description import describe
 from tests.execution.drawn import drawn_programs, run_as_one_device
+from tests.execution.small_networks import translator
 from tests.execution.virtual.test_arithmetic import assert_gradients_are_slopes
 
 TOKEN = {"name": "token", "kind": "embedding", "features": 8}
@@ -26,24 +27,9 @@ def table(second: dict[str, Any], *layers: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def translator() -> ho.Network:
-    """An encoder of one layer, and a decoder that attends to it from fewer tokens."""
-    layers: list[dict[str, Any]] = [
-        {"name": "encoded", "kind": "fc", "inputs": ["token"], "units": 8, "activation": "relu"},
-        {"name": "query", "kind": "fc", "inputs": ["second"], "units": 8},
-        {"name": "key", "kind": "fc", "inputs": ["encoded"], "units": 8},
-        {"name": "value", "kind": "fc", "inputs": ["encoded"], "units": 8},
-        {"name": "cross", "kind": "attention", "inputs": ["query", "key", "value"], "heads": 4},
-        {"name": "sum", "kind": "add", "inputs": ["second", "cross"]},
-        {"name": "head", "kind": "fc", "units": 16, "tied": "token"},
-        {"name": "loss", "kind": "output"},
-    ]
-    return ho.Network.model_validate(table({"ids": 4, "tied": "token"}, *layers))
-
-
 def test_one_table_embeds_both_sequences_and_is_the_head() -> None:
     network = translator()
-    assert describe(network, 1)["total"]["weights"] == 16 * 8 + 4 * 8 * 8
+    assert describe(network, 1)["total"]["weights"] == 16 * 16 + 4 * 16 * 16
     lengths = {
         layer.name: m.output.tokens for layer, m in zip(network.layers, network.maps(), strict=True)
     }

@@ -5,26 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import hypar_opt as ho
 from tests.execution.drawn import drawn_programs, run_as_one_device
+from tests.execution.small_networks import enlarged
 from tests.execution.virtual.test_arithmetic import (
     assert_gradients_are_slopes,
     one_device,
     stated,
 )
 
-NETWORK = ho.Network.model_validate(
-    {
-        "schema": "hypar-opt/network/2",
-        "name": "enlarged",
-        "input": {"channels": 4, "height": 3, "width": 2},
-        "layer": [
-            {"name": "conv", "kind": "conv", "filters": 8, "kernel": 1},
-            {"name": "up", "kind": "upsample", "factor": [2, 3]},
-            {"name": "last", "kind": "conv", "filters": 4, "kernel": 3},
-        ],
-    }
-)
+NETWORK = enlarged()
 
 
 def test_each_pixel_is_a_block_of_equal_ones() -> None:
