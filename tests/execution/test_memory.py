@@ -69,7 +69,7 @@ def test_no_run_takes_more_than_the_estimate(part: int) -> None:
     assert ran >= 15
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_after(1, range(3)))
 def test_a_mixture_of_experts_takes_no_more_than_the_estimate(seed: int) -> None:
     network = mixture(seed)
     for drawn in drawn_programs(network, seed, 2):
