@@ -115,7 +115,7 @@ def solve(
     # Started before anything is read or built: the limit is that of the whole call.
     deadline = Deadline.after(options.time_limit)
     with recorded_reads() as read:
-        described = find_network(network)
+        described = find_network(network, problem.pop("tokens", None))
         stated = problem_of(described, **problem)
         answer = None if solution is None else read_solution(solution)
     # An output that would overwrite an input is refused before the hours of work, not after.
@@ -169,7 +169,7 @@ def write_model(
     model = Path(model)
     check_model_file(model)
     with recorded_reads() as read:
-        described = find_network(network)
+        described = find_network(network, problem.pop("tokens", None))
         stated = problem_of(described, **problem)
     check_outputs(read, model)
     return write_instance(Instance(described, stated), model)

@@ -52,6 +52,7 @@ CSV = options.table_option(help="Write the rows to this CSV file.")
 def compare(
     networks: Annotated[list[str], NETWORKS],
     batch: Annotated[str, BATCHES] = "256",
+    tokens: Annotated[int | None, options.TOKENS] = None,
     levels: Annotated[str | None, LEVELS] = None,
     hierarchy: Annotated[str | None, options.HIERARCHY] = None,
     whole_levels: Annotated[bool, options.WHOLE_LEVELS] = False,
@@ -77,7 +78,7 @@ def compare(
         arguments["hierarchy"] = request.whole_numbers("--hierarchy", hierarchy, "2,2,2")
         arguments["whole_levels"] = whole_levels
     with output.outputs_checked(csv_file, picture=picture):
-        described = [find_network(name) for typed in networks for name in named(typed)]
+        described = [find_network(name, tokens) for typed in networks for name in named(typed)]
         # The paper's arrays have levels of two parts: others are compared without one, by bytes.
         alone = array is None and hierarchy is not None and sizes is None
         arrays = None if alone else _arrays(array, sizes)

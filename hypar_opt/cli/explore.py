@@ -69,7 +69,7 @@ def explore(
 
     objective = ALIASES.get(objective or "", objective)
     with output.outputs_checked(csv_file, page_file, picture=picture):
-        plan, network = inputs.plan_or_network(context, source, problem.reading)
+        plan, network = inputs.plan_or_network(context, source, problem)
         array: Array | str | None = inputs.array_named(problem.array)
     if page_file is not None:
         check_installed()

@@ -19,6 +19,7 @@ class SizeOptions:
     """Options for the size of a problem, and its array."""
 
     batch: Annotated[int, options.BATCH] = 256
+    tokens: Annotated[int | None, options.TOKENS] = None
     # None: the array fixes its levels.
     levels: Annotated[int | None, options.LEVELS] = None
     hierarchy: Annotated[str | None, options.HIERARCHY] = None

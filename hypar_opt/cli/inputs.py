@@ -69,7 +69,7 @@ def read_plan(context: typer.Context, file: str, reading: str | None, *free: str
 
 
 def plan_or_network(
-    context: typer.Context, name: str, reading: str | None, *free: str
+    context: typer.Context, name: str, problem: ProblemOptions, *free: str
 ) -> tuple[Plan | None, Network]:
     """Read a plan file and return it with its network, or a network, as `solve` does, alone.
 
@@ -78,9 +78,9 @@ def plan_or_network(
     from hypar_opt.models import find_network
 
     if is_plan(name):
-        plan = read_plan(context, name, reading, *free)
+        plan = read_plan(context, name, problem.reading, *free)
         return plan, plan.network.description
-    return None, find_network(name)
+    return None, find_network(name, problem.tokens)
 
 
 def was_typed(context: typer.Context, name: str) -> bool:

@@ -37,7 +37,7 @@ def memory(
 
     with output.outputs_checked(picture=picture):
         # Also of a plan: no choice depends on it where memory is not limited.
-        plan, network = inputs.plan_or_network(context, source, problem.reading, "optimizer")
+        plan, network = inputs.plan_or_network(context, source, problem, "optimizer")
         array = inputs.array_named(problem.array)
     if plan is None:
         typed = request.needed_array(problem, "a count of memory") if array is None else array

@@ -29,5 +29,7 @@ def model(
 ) -> None:
     from hypar_opt.pipeline import write_model
 
-    size = write_model(network, model_file, **request.problem_arguments(problem))
+    arguments = request.problem_arguments(problem)
+    arguments["tokens"] = problem.tokens
+    size = write_model(network, model_file, **arguments)
     print(f"{model_file}: {size.columns:,} columns, {size.rows:,} rows")

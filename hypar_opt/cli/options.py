@@ -42,6 +42,9 @@ NETWORK_OR_PLAN = Annotated[
     network_argument(metavar="NETWORK|PLAN", help="A network, as for solve, or a plan file."),
 ]
 BATCH = problem_option(help="Batch size: images per training step, over all accelerators.")
+TOKENS = problem_option(
+    help="Length of the network's sequences, in tokens. Default: the network file's."
+)
 LEVELS = problem_option(
     help="Hierarchy levels H, 0 to 64, of 2^H accelerators (default: the array's, or 4)."
 )

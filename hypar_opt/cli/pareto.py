@@ -67,7 +67,7 @@ def pareto(
     arguments = request.problem_arguments(problem)
     costs = arguments.pop("cost")
     with output.outputs_checked(csv_file, picture=picture):
-        described = find_network(network)
+        described = find_network(network, problem.tokens)
         # Without an array the fronts are of bytes alone.
         arguments["array"] = inputs.array_named(problem.array or request.papers_array(problem))
     with output.progress_bar("memory") as progress:

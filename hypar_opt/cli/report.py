@@ -41,7 +41,7 @@ def report(
     check_installed()
     with output.outputs_checked(page_file):
         proof = None if certificate is None else read_certificate(certificate)
-        plan, network = inputs.plan_or_network(context, source, problem.reading)
+        plan, network = inputs.plan_or_network(context, source, problem)
         array = inputs.array_named(problem.array)
     from_file = plan is not None
     # The array is None from here on: the new plan has it, with its placement.

@@ -56,6 +56,7 @@ TOML = typer.Option("--toml", help="Print the file of an array or network, as a 
 def show(
     source: Annotated[str | None, SOURCE] = None,
     batch: Annotated[int | None, BATCH] = None,
+    tokens: Annotated[int | None, options.TOKENS] = None,
     reading: options.READING = None,
     rerun: Annotated[bool, RERUN] = False,
     plan_options: Annotated[bool, PLAN_OPTIONS] = False,
@@ -68,6 +69,7 @@ def show(
 ) -> None:
     flags = {
         "--batch": batch is not None,
+        "--tokens": tokens is not None,
         "--reading": reading is not None,
         "--rerun": rerun,
         "--unfolded": unfolded,
@@ -91,7 +93,7 @@ def show(
     if toml:
         _print_file(source, json=picture is not None or as_json, others=typed)
     elif inputs.is_plan(source):
-        _refuse(typed, ("--unfolded",), f"takes a network, and {source!r} is a plan")
+        _refuse(typed, ("--unfolded", "--tokens"), f"takes a network, and {source!r} is a plan")
         with output.outputs_checked(picture=picture):
             plan = _plan(source, batch, reading, rerun=rerun, plan_options=plan_options)
         output.draw(picture, lambda pictures: pictures.plan_dots(plan, layouts=layouts))
@@ -101,7 +103,7 @@ def show(
         _show_array(source, picture, as_json=as_json)
     else:
         with output.outputs_checked(picture=picture):
-            network = _network(source)
+            network = _network(source, tokens)
             of_plans = ("--rerun", "--reading", "--layouts")
             _refuse(typed, of_plans, f"takes a plan file, and {source!r} is a network")
         output.draw(picture, lambda pictures: pictures.network_graph(network, unfolded=unfolded))
@@ -174,12 +176,12 @@ def _rerun(plan: Plan, file: str, *, plan_options: bool) -> Plan:
     return again
 
 
-def _network(name: str) -> Network:
+def _network(name: str, tokens: int | None) -> Network:
     from hypar_opt import models
     from hypar_opt.hardware import arrays
 
     try:
-        return models.find_network(name)
+        return models.find_network(name, tokens)
     except UnknownNameError:
         known = [*models.names(), *arrays.names()]
         raise UnknownNameError("network or array", name, known) from None

@@ -57,7 +57,7 @@ def simulate(
     with output.outputs_checked(trace, result_file, picture=picture):
         # Read first, and recorded: an output must not overwrite an input.
         measured = None if profile is None else read_profile(profile)
-        plan, network = inputs.plan_or_network(context, source, problem.reading)
+        plan, network = inputs.plan_or_network(context, source, problem)
         array = inputs.array_named(problem.array)
     run: RunArguments = {
         "collective": running.collective,

@@ -85,7 +85,7 @@ def solve(
         if solution is not None:
             record_read(solution)
         start = None if warm_start is None else read_plan(warm_start)
-        described, array = find_network(network), inputs.array_named(problem.array)
+        described, array = find_network(network, problem.tokens), inputs.array_named(problem.array)
     plan = request.solved(
         described,
         problem,

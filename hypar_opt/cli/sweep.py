@@ -86,6 +86,7 @@ def _check_alone(context: typer.Context) -> None:
 def _typed(context: typer.Context, problem: ProblemOptions) -> Any:
     """Return the problem that was typed, without the batch unless that was typed, too."""
     arguments: Any = request.problem_arguments(problem)
+    arguments["tokens"] = problem.tokens
     if not inputs.was_typed(context, "batch"):
         del arguments["batch"]
     return arguments
@@ -104,7 +105,7 @@ def _all_batches(
     if table is not None and table.suffix != ".csv":
         raise InputError("should end in .csv", file=str(table))
     with output.outputs_checked(table, picture=picture):
-        described = find_network(network)
+        described = find_network(network, arguments.pop("tokens"))
     with output.progress_bar("batches") as progress:
         return solve_all_batches(
             described, lo=int(ends[1]), hi=int(ends[2]), progress=progress, **arguments

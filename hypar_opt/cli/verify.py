@@ -69,7 +69,7 @@ def verify(
         raise HyparError("--certificate goes with a plan file")
     arguments = request.problem_arguments(problem)
     problem_of(**arguments)  # checked before thousands of networks are generated
-    networks, count = _networks(source, random, seed)
+    networks, count = _networks(source, problem.tokens, random, seed)
     # The default reading is a network's own.
     stated = ((network, problem_of(network, **arguments)) for network in networks)
     rows = _compared(stated, count, solvers.split(","), time_limit, search)
@@ -119,7 +119,7 @@ def _checked_plan(file: str, certificate: Path | None) -> dict[str, Any]:
 
 
 def _networks(
-    name: str | None, random: int | None, seed: int | None
+    name: str | None, tokens: int | None, random: int | None, seed: int | None
 ) -> tuple[Iterable[Network], int]:
     """Return the networks to compare solvers on, and their number."""
     from hypar_opt.models import find_network
@@ -128,7 +128,9 @@ def _networks(
     if (name is None) == (random is None):
         raise HyparError("verify takes a NETWORK, a PLAN, or --random N")
     if name is not None:
-        return [find_network(name)], 1
+        return [find_network(name, tokens)], 1
+    if tokens is not None:
+        raise HyparError("--tokens goes with a NETWORK: random ones have lengths of their own")
     # The range is checked where the networks are generated.
     count = random or 0
     return random_networks(count, seed or 0), count

@@ -30,7 +30,10 @@ def step_bytes(network: Network, program: Program) -> int:
         copies = program.hierarchy.parts(step.level for step in program.gradient_steps(node))
         footprint = arithmetic_of(layer).footprint(workload.nodes[node])
         read_copies = _copies(program, program.read[node])
-        inputs = workload.inputs[node] * read_copies
+        inputs = sum(
+            sizes[node] * _copies(program, program.read_as(node, number))
+            for number, sizes in enumerate(workload.operand_sizes)
+        )
         written = workload.outputs[node] * _copies(program, program.written[node])
         stored = _copies(program, program.stored[node])
         outputs, pooled = (each[node] * stored for each in (workload.outputs, workload.pooled))

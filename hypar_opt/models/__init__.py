@@ -78,10 +78,15 @@ def load(name: str) -> Network:
     return load_preset("network", Network, __name__, names(), zoo_name(name))
 
 
-def find_network(network: str | Path | Network) -> Network:
+def find_network(network: str | Path | Network, tokens: int | None = None) -> Network:
     """Return a network of the zoo by its name or an alias, in any case, or read a network file.
 
     ``gpt:layers=24,hidden=2304,heads=24`` is a GPT of that size.
+
+    Parameters
+    ----------
+    tokens
+        The length of its sequences, in place of its own.
 
     Raises
     ------
@@ -89,7 +94,18 @@ def find_network(network: str | Path | Network) -> Network:
         If the file cannot be read or is not a network.
     UnknownNameError
         If there is neither such a name nor such a file; it suggests the nearest name.
+    HyparError
+        If the network is not one of sequences of so many tokens.
     """
+    found = _found(network)
+    if tokens is None:
+        return found
+    from hypar_opt.workload.sequence_length import with_tokens
+
+    return with_tokens(found, tokens)
+
+
+def _found(network: str | Path | Network) -> Network:
     from hypar_opt.documents.document import find
     from hypar_opt.workload.network import Network
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 from hypar_opt.onnx.axes import POSITIONS, axes_of, is_whole
@@ -54,6 +55,38 @@ def pool(state: ImportState, node: OnnxNode) -> Features:
         raise node.refuse("is a pool, but its input is not an image")
     source = state.read(features, node)
     return state.emit(Layer("pool", {"pool": keys}, [source], new, node, dims=dims))
+
+
+def upsample(state: ImportState, node: OnnxNode) -> Features:
+    """An image enlarged by whole factors: pixels repeated, and as such what is interpolated."""
+    shape = state.seen(node.inputs[0]).shape
+    factors = _factors(state, node, shape)
+    if any(factor != 1 for factor in factors[:2]) or any(f % 1 or f < 1 for f in factors):
+        shown = ", ".join(f"{float(factor):g}" for factor in factors)
+        raise node.refuse(f"should enlarge rows and columns by whole factors, got {shown}")
+    image = image_of(state, node, len(shape) - 2)
+    rows, columns = image.pair([int(factor) for factor in factors[2:]], 1)
+    if node.attributes().get("mode", b"nearest") not in (b"nearest", "nearest"):
+        state.note(node, "interpolation between pixels")
+    height, width = (size * by for size, by in zip(image.extents, (rows, columns), strict=True))
+    dims = image.dims(image.channels, height, width)
+    new = {"c": image.channels, "h": height, "w": width}
+    source = state.read(image.features, node)
+    keys = {"factor": numbers((rows, columns))}
+    return state.emit(Layer("upsample", keys, [source], new, node, dims=dims))
+
+
+def _factors(state: ImportState, node: OnnxNode, shape: Sequence[int]) -> list[Fraction]:
+    """Return what each dimension is multiplied by: of new sizes, or as scales."""
+    sizes = integers(state, node, 3, "sizes")
+    if sizes is not None:
+        return [Fraction(new, old) for new, old in zip(sizes, shape, strict=True)]
+    # After a region of interest, but in the oldest versions.
+    name = node.inputs[min(2, len(node.inputs) - 1)]
+    if not state.is_constant(name) or not state.constant(name).known:
+        raise node.refuse(f"its scales {name!r} should be in the file")
+    state.fixed.add(name)
+    return [Fraction(float(scale)) for scale in state.constant(name).value]
 
 
 def global_pool(state: ImportState, node: OnnxNode) -> Features:

@@ -23,7 +23,7 @@ RULES: dict[str, Rule] = {
         *(elementwise.elementwise, elementwise.softmax),
         *(fused_attention.attention, fused_attention.fused_projection),
         *(norms.batch_norm, norms.channel_norm, norms.last_norm, norms.sum_and_norm),
-        *(pools.global_pool, pools.pad, pools.pool, pools.reduction),
+        *(pools.global_pool, pools.pad, pools.pool, pools.reduction, pools.upsample),
         *(products.convolution, products.einsum, products.general_product, products.product),
         products.quantised_product,
         *(views.concat, views.expand, views.gather, views.reshape, views.shape, views.slice_),

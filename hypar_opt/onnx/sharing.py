@@ -86,7 +86,9 @@ def _may_tie(owner: Layer, layer: Layer) -> bool:
 def _same_axes(owner: Layer, layer: Layer) -> bool:
     """Whether a layer may be tied to another: it has a key for that, and weights of such axes."""
     weight = layer.operator.contraction.weight
-    return "tied" in layer.operator.model_fields and owner.operator.contraction.weight == weight
+    # An embedding may be, too, but imports have one sequence of ids.
+    may_tie = "tied" in layer.operator.model_fields and not layer.operator.reads_ids
+    return may_tie and owner.operator.contraction.weight == weight
 
 
 def _share_vectors(layers: list[Layer], uses: _Uses, position: int) -> None:
@@ -118,7 +120,7 @@ def _share_vectors(layers: list[Layer], uses: _Uses, position: int) -> None:
 
 _REFUSED = {
     ("conv", "conv"): "; convolutions of a network cannot share weights",
-    ("embedding", "embedding"): " by other ids; a network has one input of ids",
+    ("embedding", "embedding"): " by other ids; an import has one input of ids",
 }
 """Why two kinds of layers cannot share weights, where it is not plain."""
 

@@ -64,6 +64,7 @@ OPERATORS: dict[str, Row] = {
     **_rows("last_norm", "SimplifiedLayerNormalization:rms"),
     **_rows("sum_and_norm", "SkipLayerNormalization:layer SkipSimplifiedLayerNormalization:rms"),
     **_rows("pool", "MaxPool:max AveragePool:average LpPool:average"),
+    **_rows("upsample", "Resize Upsample"),
     **_rows("global_pool", "GlobalAveragePool:average GlobalMaxPool:max GlobalLpPool:average"),
     **_rows(
         "reduction",
@@ -104,7 +105,7 @@ UNSUPPORTED = "control flow and recurrences are not supported"
 # Refused before missing sizes of dimensions are asked for.
 HOPELESS = {
     **dict.fromkeys(("GRU", "LSTM", "RNN"), UNSUPPORTED),
-    "TopK": "chooses by values, which a network has no layer for",
+    "TopK": "chooses by values; of experts a network file says it, with the kind 'router'",
 }
 
 # Activations written out in several operators: some of these, and the activation.

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 class ProblemArguments(TypedDict, total=False):
     """The keyword arguments that state a problem; `Problem` documents each of them.
 
+    ``tokens`` is the length of the network's sequences, in place of its own; `problem_of` takes a
+    network that has it already.
+
     ``hierarchy`` states the levels by their parts: ``(2, 2, 2)`` is ``levels=3``, and ``(6, 8)``
     six nodes of eight, split into levels of its prime factors unless ``whole_levels``. None leaves
     ``levels`` and ``placement`` to the array, ``element_bytes`` to the network, and ``reading`` to
@@ -45,6 +48,7 @@ class ProblemArguments(TypedDict, total=False):
     """
 
     batch: int
+    tokens: int | None
     bucket: int | str | None
     levels: int | None
     hierarchy: Sequence[int] | None

@@ -162,8 +162,12 @@ class _Labelling:
                 if self.network.layers[position].reads_ids:
                     if program.written[node][level] == PARTIAL:
                         axes.add(Axis(position, rows=True))
-                elif program.read[node][level] == CHANNEL:
-                    axes.update(map(Axis, self.network.sources[position]))
+                else:
+                    axes.update(
+                        Axis(source)
+                        for number, source in enumerate(self.network.sources[position])
+                        if program.read_as(node, number)[level] == CHANNEL
+                    )
         return split
 
     def divide(self, level: int, split: NDArray[np.bool_]) -> None:

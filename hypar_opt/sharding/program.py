@@ -88,16 +88,24 @@ class Program:
             level for level, layout in enumerate(layouts) if layout in among
         )
 
-    @cached_property
+    @property
     def read(self) -> list[Layouts]:
         """The layouts in which each node reads its first input."""
-        return self._all_laid_out(self.workload.layouts.inputs[0])
+        return self._reads[0]
 
     def read_over(self, boundary: int) -> Layouts:
         """Return the layouts in which a boundary's target reads its tensor."""
-        operand = self.workload.operand[boundary]
-        target = self.workload.boundaries[boundary].target
-        return self._laid_out(self.workload.layouts.inputs[operand], target)
+        edge = self.workload.boundaries[boundary]
+        return self.read_as(edge.target, edge.input)
+
+    def read_as(self, node: int, number: int) -> Layouts:
+        """Return the layouts in which a node reads one of its inputs."""
+        return self._reads[min(number, len(self._reads) - 1)][node]
+
+    @cached_property
+    def _reads(self) -> list[list[Layouts]]:
+        """The layouts in which each node reads its operands."""
+        return [self._all_laid_out(numbers) for numbers in self.workload.layouts.inputs]
 
     @cached_property
     def written(self) -> list[Layouts]:

@@ -161,7 +161,8 @@ def compare(
             raise HyparError(f"{argument(option)} is of a simulated step, which needs an array")
     network_names: Sequence[str | Path | Network] = several(networks)
     places: Sequence[str | Path | Array | None] = [None] if arrays is None else several(arrays)
-    described = [find_network(network) for network in network_names]
+    tokens = problem.pop("tokens", None)
+    described = [find_network(network, tokens) for network in network_names]
     cases = [
         (network, problem_of(network, **(problem | {"batch": batch, "array": array})))
         for array in [place if place is None else find_array(place) for place in places]

@@ -212,7 +212,7 @@ def pareto(
     """
     if points is not None and points < 1:
         raise HyparError(f"{argument('points')} should be 1 or more, got {points}")
-    described = find_network(network)
+    described = find_network(network, problem.pop("tokens", None))
     cost = problem.get("cost")
     if objectives is None and cost is not None:
         objectives = [cost]

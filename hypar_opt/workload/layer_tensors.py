@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import BATCH, REORDERED
+from hypar_opt.workload.operators.maps import FeatureMap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,7 +128,8 @@ def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = Fal
             return ()
         # Without axes of height and width a map is a vector: a fully-connected layer flattens what
         # it reads.
-        is_vector = not over.tokens and sum(axis.rstrip(REORDERED) in sizes for axis in axes) < 3
+        is_image = sum(axis.rstrip(REORDERED) in sizes for axis in axes) >= 3
+        is_vector = isinstance(over, FeatureMap) and not is_image
         return (batch, over.elements) if is_vector else (batch, *over)
 
     return LayerTensors(

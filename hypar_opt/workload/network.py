@@ -37,7 +37,14 @@ from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import REPLICAS
 from hypar_opt.workload.operators.base import Operator
-from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
+from hypar_opt.workload.operators.maps import (
+    ExpertMap,
+    FeatureMap,
+    LayerMaps,
+    Map,
+    TokenMap,
+    described,
+)
 from hypar_opt.workload.operators.words import words_of_kind
 
 SCHEMA: Literal["hypar-opt/network/2"] = "hypar-opt/network/2"
@@ -140,7 +147,8 @@ class Network(Displayed, Document):
             default = {"vocabulary": self.input.vocabulary}
             layers = tuple(
                 layer.model_copy(update=default)
-                if reads and getattr(layer, "vocabulary", 0) is None
+                if (reads or getattr(layer, "ids", None))
+                and getattr(layer, "vocabulary", 0) is None
                 else layer
                 for layer, reads in zip(expanded.layers, expanded.sources, strict=True)
             )
@@ -215,16 +223,19 @@ class Network(Displayed, Document):
                 owner is None
                 or owner.contraction.weight != layer.contraction.weight
                 or owner.shares_weights_with is not None
+                or (layer.reads_ids and not owner.reads_ids)
             ):
+                kinds = "embedding" if layer.reads_ids else "embedding or fc"
                 name = shown(layer.shares_weights_with)
                 raise rule(
-                    f"layer {layer.name!r}, tied: should name an embedding or fc that has its own"
+                    f"layer {layer.name!r}, tied: should name an {kinds} that has its own"
                     f" weights, got {name}"
                 )
             sizes, needed = owner.sizes(maps[owner.name]), layer.sizes(maps[layer.name])
             # An embedding's rows are the units of the layer that is tied to it: transposed.
             shape = sizes["i"], sizes["o"]
-            if (needed["i"], needed["o"]) != (shape[::-1] if owner.reads_ids else shape):
+            transposed = owner.reads_ids and not layer.reads_ids
+            if (needed["i"], needed["o"]) != (shape[::-1] if transposed else shape):
                 pads = {getattr(user, "pad", None) for user in (owner, layer)}
                 raise rule(
                     f"layer {layer.name!r}, tied: {owner.name!r} has weights of {sizes['i']} by"
@@ -359,10 +370,14 @@ def _check_inputs(layer: Operator, reads: tuple[int, ...], network_input: Docume
 def _check_images(layer: Operator, reads: list[Map], vectors: list[bool]) -> None:
     """Refuse tokens and vectors where a layer needs height and width."""
     for read in reads:
-        if layer.reads_images and read.tokens:
+        if layer.reads_images and not isinstance(read, FeatureMap):
             raise layer.refuse(
                 "inputs",
                 f"{layer.kind!r} needs channels, height and width, got {described(read)}",
+            )
+        if isinstance(read, ExpertMap) and not layer.reads_experts:
+            raise layer.refuse(
+                "inputs", f"{layer.kind!r} takes no dispatched tokens, got {described(read)}"
             )
     if layer.reads_images and any(vectors):
         raise rule(

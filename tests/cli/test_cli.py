@@ -125,7 +125,7 @@ OFFERED = {
     "so": "solve",
     "list n": "networks",
     "list a": "arrays",
-    "show l": "lenet-c llama-70b llama-7b",
+    "show l": "lenet-c llama-3-8b llama-70b llama-7b",
     "solve VGG-": "VGG-a VGG-b VGG-c VGG-d VGG-e",
     "solve sfc --solver d": "dp data",
     "solve sfc --reading t": "text tables",

@@ -77,3 +77,37 @@ def chain() -> Network:
     ]
     given = {"channels": 8, "height": 16, "width": 16}
     return Network.model_validate({"name": "small chain", "input": given, "layer": layers})
+
+
+def translator() -> Network:
+    """Return an encoder of one layer, and a decoder of fewer tokens that attends to it."""
+    layers: list[dict[str, Any]] = [
+        {"name": "token", "kind": "embedding", "features": 16},
+        {"name": "second", "kind": "embedding", "inputs": [], "features": 16}
+        | {"ids": 4, "tied": "token"},
+        {"name": "encoded", "kind": "fc", "inputs": ["token"], "units": 16, "activation": "relu"},
+        {"name": "query", "kind": "fc", "inputs": ["second"], "units": 16},
+        {"name": "key", "kind": "fc", "inputs": ["encoded"], "units": 16},
+        {"name": "value", "kind": "fc", "inputs": ["encoded"], "units": 16},
+        {"name": "cross", "kind": "attention", "inputs": ["query", "key", "value"], "heads": 4},
+        {"name": "sum", "kind": "add", "inputs": ["second", "cross"]},
+        {"name": "head", "kind": "fc", "units": 16, "tied": "token"},
+        {"name": "loss", "kind": "output"},
+    ]
+    given = {"tokens": 6, "vocabulary": 16}
+    return Network.model_validate(
+        {"schema": SCHEMA, "name": "small translator", "input": given, "layer": layers}
+    )
+
+
+def enlarged() -> Network:
+    """Return convolutions with an image enlarged between them."""
+    layers = [
+        {"name": "conv", "kind": "conv", "filters": 8, "kernel": 1},
+        {"name": "up", "kind": "upsample", "factor": [2, 3]},
+        {"name": "last", "kind": "conv", "filters": 4, "kernel": 3},
+    ]
+    given = {"channels": 4, "height": 3, "width": 2}
+    return Network.model_validate(
+        {"schema": SCHEMA, "name": "small enlarged", "input": given, "layer": layers}
+    )

@@ -22,6 +22,7 @@ from tests.cli.shell import Shell
 from tests.execution.drawn import drawn_network, drawn_programs
 from tests.limited import GIB, limited
 from tests.slow import slow_after
+from tests.strategies.mixtures import mixture
 
 PYTHON = 100_000
 """Bytes of Python's own objects, which are not counted."""
@@ -66,6 +67,15 @@ def test_no_run_takes_more_than_the_estimate(part: int) -> None:
             assert taken <= step_bytes(network, program) + PYTHON, (seed, drawn.rows)
             ran += 1
     assert ran >= 15
+
+
+@pytest.mark.parametrize("seed", slow_after(1, range(3)))
+def test_a_mixture_of_experts_takes_no_more_than_the_estimate(seed: int) -> None:
+    network = mixture(seed)
+    for drawn in drawn_programs(network, seed, 2):
+        workload = workload_of(network, 16 * drawn.workload.batch, CHOICES, shared_tensors=True)
+        program = Program(workload, drawn.rows, drawn.hierarchy)
+        assert peak(network, program) <= step_bytes(network, program) + PYTHON
 
 
 LARGE_WEIGHTS: dict[str, dict[str, Any]] = {

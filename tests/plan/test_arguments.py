@@ -28,8 +28,12 @@ def test_a_misspelt_argument_is_refused_by_name_and_by_mypy() -> None:
 
 
 def test_the_arguments_of_a_problem_are_its_fields() -> None:
-    """Its levels and their parts are stated as a hierarchy, too, and its array's bucket."""
-    fields = (set(Problem.model_fields) | {"hierarchy", "whole_levels", "bucket"}) - {"parts"}
+    """Its levels and their parts are stated as a hierarchy, too, and its array's bucket.
+
+    The length of sequences is its network's.
+    """
+    stated = {"hierarchy", "whole_levels", "bucket", "tokens"}
+    fields = (set(Problem.model_fields) | stated) - {"parts"}
     assert set(ProblemArguments.__annotations__) == fields
 
 

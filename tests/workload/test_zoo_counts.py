@@ -14,6 +14,7 @@ PARAMETERS = {
     "resnet-50": 25_557_032,
     "resnet-152": 60_192_808,
     "mobilenet-v2": 3_504_872,
+    "mobilenet-v3-large": 5_483_032,
     # 27,161,264 there, with the auxiliary classifier's 3,326,696; see below.
     "inception-v3": 23_834_568,
     "densenet-121": 7_978_856,
@@ -26,6 +27,11 @@ PARAMETERS = {
     "gpt2-xl": 1_557_611_200,
     "llama-7b": 6_738_415_616,
     "llama-70b": 68_976_648_192,
+    # The same, of Meta-Llama-3-8B, gpt-j-6b, Mixtral-8x7B-v0.1 and deepseek-moe-16b-base.
+    "llama-3-8b": 8_030_261_248,
+    "gpt-j-6b": 6_050_882_784,
+    "mixtral-8x7b": 46_702_792_704,
+    "deepseek-moe-16b": 16_375_728_128,
 }
 
 GIGAMACS = {
@@ -35,6 +41,7 @@ GIGAMACS = {
     "resnet-50": 4.089,
     "resnet-152": 11.514,
     "mobilenet-v2": 0.301,
+    "mobilenet-v3-large": 0.217,
     "inception-v3": 5.713,
     "densenet-121": 2.834,
     "vit-b16": 17.564,
@@ -48,6 +55,8 @@ TRANSFORMERS = {
     "gpt2-xl": (1024, 48, 1600, 1600, 2, 6400, 50257 * 1600),
     "llama-7b": (4096, 32, 4096, 4096, 3, 11008, 32000 * 4096),
     "llama-70b": (4096, 80, 8192, 1024, 3, 28672, 32000 * 8192),
+    "llama-3-8b": (8192, 32, 4096, 1024, 3, 14336, 128256 * 4096),
+    "gpt-j-6b": (2048, 28, 4096, 4096, 2, 16384, 50400 * 4096),
 }
 
 
@@ -94,6 +103,40 @@ def test_a_transformers_multiply_accumulates_follow_from_its_table(name: str) ->
 def test_inceptions_auxiliary_classifier_is_what_torchvision_counts_in_addition() -> None:
     first, second, fc = 768 * 128 + 2 * 128, 128 * 768 * 5 * 5 + 2 * 768, 768 * 1000 + 1000
     assert total("inception-v3")["parameters"] + first + second + fc == 27_161_264
+
+
+def test_t5_has_the_published_parameters_but_its_tables_of_relative_positions() -> None:
+    """222,903,552 in Hugging Face's t5-base: 32 distances and 12 heads, in encoder and decoder."""
+    assert total("t5-base")["parameters"] + 2 * 32 * 12 == 222_903_552
+
+
+def test_the_decoder_of_t5_reads_the_encoders_tokens_and_its_own() -> None:
+    maps = outputs("t5-base")
+    assert maps["encoded"] == maps["decoder.11.cross_key"] == (512, 768)
+    assert maps["decoder.11.cross_query"] == maps["decoder.11.cross_attention"] == (114, 768)
+    macs = total("t5-base")["macs"]
+    # Each token of the encoder passes its weights, and those of keys and values in the decoder;
+    # attention is twice over pairs of tokens.
+    encoder = 12 * (4 * 768**2 + 2 * 768 * 3072) + 12 * 2 * 768**2
+    decoder = 12 * (6 * 768**2 + 2 * 768 * 3072) + 32128 * 768
+    pairs = 12 * 2 * 768 * (512 * 512 + 114 * 114 + 114 * 512)
+    assert macs == 512 * encoder + 114 * decoder + pairs
+
+
+def test_u_net_has_23_convolutions_and_keras_parameters() -> None:
+    """31,031,685 of zhixuhao/unet, which ends in 3 x 3 to 2 channels, then 1 x 1 to one."""
+    convolutions = [layer for layer in ho.load("unet").layers if layer.kind == "conv"]
+    assert len(convolutions) == 23
+    last, more = 64 * 2 + 2, (9 * 64 * 2 + 2) + (2 * 1 + 1)
+    assert total("unet")["parameters"] - last + more == 31_031_685
+
+
+def test_what_u_net_joins_has_one_size() -> None:
+    maps = outputs("unet")
+    for number, width in zip("1234", (64, 128, 256, 512), strict=True):
+        side = 512 * 64 // width
+        assert maps[f"down{number}.conv2"] == maps[f"up{number}.half"] == (width, side, side)
+        assert maps[f"up{number}.concat"] == (2 * width, side, side)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +190,8 @@ def test_a_dense_layer_adds_its_growth_rate_to_what_it_reads() -> None:
         ("gpt2", "decoder", 9, 12),
         ("gpt2-xl", "decoder", 9, 48),
         ("llama-70b", "decoder", 13, 80),
+        ("gpt-j-6b", "decoder", 9, 28),
+        ("mixtral-8x7b", "decoder", 16, 32),
     ],
 )
 def test_a_transformer_is_one_block_repeated(

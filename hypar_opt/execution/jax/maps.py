@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hypar_opt.execution.jax.axes import NETWORK_INPUT
-from hypar_opt.workload.operators.maps import TokenMap
+from hypar_opt.workload.operators.maps import FeatureMap, TokenMap
 
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
@@ -63,7 +63,10 @@ class NetworkMaps:
             image = layer.reads_images or (
                 not layer.writes_vectors and any(len(dims) == 2 for dims in read)
             )
-            dimensions.append((written.height, written.width) if image else ())
+            if image and isinstance(written, FeatureMap):
+                dimensions.append((written.height, written.width))
+            else:
+                dimensions.append(())
         return tuple(dimensions)
 
     @property

@@ -173,6 +173,12 @@ def split_features(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return x.reshape(*x.shape[: x.ndim - len(shape)], *shape)
 
 
+def enlarged(x: jax.Array, factor: tuple[int, int]) -> jax.Array:
+    """Return an image with each pixel repeated along rows and columns."""
+    first = len(LEVELS) + 1
+    return x.repeat(factor[0], axis=first).repeat(factor[1], axis=first + 1)
+
+
 def as_tokens(x: jax.Array) -> jax.Array:
     """Return an image's pixels as tokens, row by row."""
     return x.reshape(*batch_dims(x), math.prod(positions(x)), *channel_dims(x))

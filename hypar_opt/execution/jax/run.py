@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
+from hypar_opt.execution.jax.axes import NETWORK_INPUT
 from hypar_opt.execution.jax.collectives import Moved, collectives
 from hypar_opt.execution.jax.module import module_text
 from hypar_opt.execution.jax.weights import inputs_of, targets_of, weights_of
@@ -123,6 +124,8 @@ class Data:
     weights: dict[str, Array]
     input: Array
     targets: dict[str, Array]
+    ids: dict[int, Array]
+    """Of further sequences, by the layers that read them."""
 
 
 def random_data(sharded: ShardedNetwork, seed: int) -> Data:
@@ -143,10 +146,12 @@ def random_data(sharded: ShardedNetwork, seed: int) -> Data:
         # Scales are near one, and so are shifts.
         weights[name] = values / np.float32(one.summed**0.5) if one.summed else 1 + values / 10
     inputs = inputs_of(sharded)[0].values()
-    # All of them are the network's one input, split as each reader requires.
-    network_input = next((draw(one.tensor, one.below) for one in inputs), np.zeros(0))
+    # But for ids of layers' own all are the network's one input, split as each reader requires.
+    whole = [one for one in inputs if one.sequence == NETWORK_INPUT]
+    network_input = next((draw(one.tensor, one.below) for one in whole), np.zeros(0))
+    ids = {one.sequence: draw(one.tensor, one.below) for one in inputs if one not in whole}
     targets = {name: draw(one.tensor, one.below) for name, one in targets_of(sharded).items()}
-    return Data(weights, network_input, targets)
+    return Data(weights, network_input, targets, ids)
 
 
 def one_device(sharded: ShardedNetwork, data: Data) -> tuple[float, dict[str, Array]]:
@@ -166,7 +171,10 @@ def _stored(sharded: ShardedNetwork, data: Data) -> list[dict[str, Array]]:
     """Return weights, inputs and targets as a module stores them."""
     return [
         {name: w.tensor.stored(data.weights[name]) for name, w in weights_of(sharded).items()},
-        {name: one.stored(data.input) for name, one in inputs_of(sharded)[0].items()},
+        {
+            name: one.stored(data.ids.get(one.sequence, data.input))
+            for name, one in inputs_of(sharded)[0].items()
+        },
         {name: one.stored(data.targets[name]) for name, one in targets_of(sharded).items()},
     ]
 

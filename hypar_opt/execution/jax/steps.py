@@ -71,6 +71,8 @@ class Lines(Values):
             else:
                 lines += converted
                 reads.append(name)
+        if not reads and position in self.inputs:
+            reads.append(f"inputs[{quoted(self.inputs[position])}]")  # ids of its own
         lines += self._computed(position, layer, reads)
         return [lines[0], *map(_wrapped, lines[1:])]
 

@@ -119,6 +119,10 @@ class _Tying:
                     assert owned.rows is not None
                     ends = owned.writes, owned.rows
                 axes = (*shapes[user].reads, shapes[user].writes)
+                rows = shapes[user].rows
+                if rows is not None:
+                    assert owned.rows is not None
+                    ends, axes = (owned.rows, owned.writes), (rows, shapes[user].writes)
                 for end, axis in zip(ends, axes, strict=True):
                     self.ties.tie(end, axis)
 

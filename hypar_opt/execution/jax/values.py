@@ -115,7 +115,8 @@ class Values:
         data = () if self.alone else split_by(self.program.written[node], BATCH)
         sizes = self.sharded.batch.shape
         local = (*(1 if n in data else size for n, size in enumerate(sizes[:-1])), sizes[-1])
-        ids = f"jnp.broadcast_to(jnp.arange({rows.size}), {(*local, rows.size)})"
+        tokens = self.sharded.layer_maps[position].output.tokens
+        ids = f"jnp.broadcast_to(jnp.arange({tokens}), {(*local, tokens)})"
         return f"embedding({ids}, {weights}, {rows.shape}, {split})"
 
     def _attention(self, position: int, layer: Any, *reads: str) -> str:
@@ -192,6 +193,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "mul": lambda self, position, _, *reads: self._broadcast(position, reads, "*"),
     "concat": Values._concat,
     "pool": lambda self, position, layer, read: self.pooled(position, layer.pool, read),
+    "upsample": lambda self, position, layer, read: f"enlarged({read}, {layer.factor})",
     "global_pool": Values._global_pool,
     "flatten": Values._flatten,
     "shuffle": lambda self, position, layer, read: f"dealt_out({read})",

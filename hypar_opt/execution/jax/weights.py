@@ -50,12 +50,16 @@ class StepInput:
     ----------
     below
         The exclusive bound of integers; None for real numbers.
+    labels
+        The axis that the integers index: a stored label is a stored position.
+    sequence
+        The layer whose own ids it has; `NETWORK_INPUT` for the network's input.
     """
 
     tensor: StoredTensor
     below: int | None = None
     labels: StoredAxis | None = None
-    """The axis that the integers index: a stored label is a stored position."""
+    sequence: int = NETWORK_INPUT
 
     def stored(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return an array, given in the network's order, as stored."""
@@ -117,23 +121,26 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, 
     for position, (layer, reads) in enumerate(
         zip(sharded.network.layers, sharded.network.sources, strict=True)
     ):
-        if NETWORK_INPUT not in reads:
+        has_own = getattr(layer, "ids", None) is not None
+        if NETWORK_INPUT not in reads and not has_own:
             continue
         node = position + sharded.shared
         layouts = sharded.program.read[node]
         if layer.reads_ids:
-            ids: tuple[StoredAxis | int, ...] = (sharded.batch, *sharded.input_positions)
+            tokens = sharded.layer_maps[position].output.tokens
             data = split_by(sharded.program.written[node], BATCH)
-            below = getattr(sharded.network.input, "vocabulary", None)
-            tensor = StoredTensor(ids, (data, *((),) * (len(ids) - 1)))
-            one = StepInput(tensor, below, sharded.rows(position))
+            of = layer if has_own else sharded.network.input
+            below = getattr(of, "vocabulary", None)
+            tensor = StoredTensor((sharded.batch, tokens), (data, ()))
+            sequence = position if has_own else NETWORK_INPUT
+            one = StepInput(tensor, below, sharded.rows(position), sequence)
         elif SHUFFLED in layouts:
             raise HyparError(f"layer {layer.name!r}: a shuffle of the input has no program in JAX")
         else:
             channels = sharded.split.axes[1]
             one = StepInput(_tensor(sharded, sharded.input_positions, channels, layouts))
         same = (name for name, other in inputs.items() if other == one)
-        free = "input" if "input" not in inputs else f"input of {layer.name}"
+        free = f"input of {layer.name}" if has_own or "input" in inputs else "input"
         name = next(same, free)
         inputs[name] = one
         names[position] = name

@@ -29,14 +29,16 @@ class StepData:
     input
         ``(images, channels, height, width)``, ``(images, tokens, features)``; or ids of tokens,
         ``(images, tokens)``.
-    weights, targets, errors
-        Keyed by position in `Network.layers`; shared weights by their owner's.
+    weights, targets, errors, ids
+        Keyed by position in `Network.layers`; shared weights by their owner's. Ids are those of
+        further sequences, each read by one embedding.
     """
 
     input: Array
     weights: Mapping[int, Array]
     targets: Mapping[int, Array]
     errors: Mapping[int, Array]
+    ids: Mapping[int, Array]
 
 
 def random_data(network: Network, workload: Workload, seed: int) -> StepData:
@@ -55,11 +57,14 @@ def random_data(network: Network, workload: Workload, seed: int) -> StepData:
         ]
         network_input = rng.integers(min(rows, default=1), size=(batch, given.positions))
     read = {source for sources in network.sources for source in sources}
-    weights, targets, errors = {}, {}, {}
+    weights, targets, errors, ids = {}, {}, {}, {}
     for position, (layer, maps, _) in enumerate(_layers(network)):
         tensors = workload.layers[position]
         if tensors.weight and layer.shares_weights_with is None:
             weights[position] = _weights(tensors, rng)
+        if getattr(layer, "ids", None):
+            words = getattr(layer, "vocabulary", 1)
+            ids[position] = rng.integers(words, size=(batch, maps.output.positions))
         if getattr(layer, "loss", None) == "softmax":
             positions = (batch, maps.output.positions)
             classes = getattr(layer, "classes", None) or maps.output.channels
@@ -68,7 +73,7 @@ def random_data(network: Network, workload: Workload, seed: int) -> StepData:
             over = maps.pooled
             extent = (over.tokens, over.channels) if isinstance(over, TokenMap) else over
             errors[position] = rng.standard_normal((batch, *extent))
-    return StepData(network_input, weights, targets, errors)
+    return StepData(network_input, weights, targets, errors, ids)
 
 
 def _layers(network: Network) -> Iterator[tuple[Operator, LayerMaps, tuple[int, ...]]]:

@@ -97,8 +97,8 @@ class Division:
             tensor = self.tensor(sources[0], position)
             channels = tensor.channels.held(splits(read)[1], device)
         data_slice = None
-        if layer.reads_ids and sources:
-            data_slice = data.input[images]
+        if layer.reads_ids and (sources or position in data.ids):
+            data_slice = (data.input if sources else data.ids[position])[images]
         elif position in data.targets:
             data_slice = data.targets[position][images]
         groups = [np.arange(len(images))] if len(images) else []
@@ -191,8 +191,9 @@ class Division:
         if node is None or node >= self.shared:
             return None
         owner = self.owner(node)
-        transposes = owner != position and self.network.layers[owner].reads_ids
-        held, name = self._held(position, device), self.network.layers[position].name
+        layer = self.network.layers[position]
+        transposes = self.network.layers[owner].reads_ids and not layer.reads_ids
+        held, name = self._held(position, device), layer.name
         used = held[::-1] if transposes else held
         return within(self.stored(owner, device), used, name), transposes
 

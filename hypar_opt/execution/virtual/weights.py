@@ -33,6 +33,9 @@ def held_weights(
     if "g" in held:  # whole groups
         held["g"] = np.unique(written // sizes["o"])
         return tuple(held.values())
+    if "x" in held:  # whole experts
+        held["x"] = written
+        return tuple(held.values())
     if layer.reads_ids:
         held["i"] = rows
     elif "i" in held:

@@ -235,7 +235,7 @@ class Exchanges:
     def has_thresholds(self) -> bool:
         """Whether a choice's charge at a level depends only on that choice's own count above."""
         return not any(
-            any(split.input == "whole" for split in node.splits)
+            any("whole" in split.reads for split in node.splits)
             or all(split.keeps_weights for split in node.splits)
             or all(split.output == "partial" for split in node.splits)
             for node in self.graph.nodes
@@ -276,16 +276,16 @@ def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
     conversions = (
         EdgeConversion(
             reading,
-            edge._replace(source=0, target=0),
+            edge._replace(source=0, target=0, number=0),
             padded([split.output for split in graph.nodes[edge.source].splits]),
-            padded([split.input for split in graph.nodes[edge.target].splits]),
+            padded([split.reads_as(edge.number) for split in graph.nodes[edge.target].splits]),
             (
                 tuple(
                     0 if split.output in ("partial", "whole") else split.size
                     for split in graph.nodes[edge.source].splits
                 ),
                 tuple(
-                    0 if split.input == "whole" else split.size
+                    0 if split.reads_as(edge.number) == "whole" else split.size
                     for split in graph.nodes[edge.target].splits
                 ),
             ),
@@ -318,15 +318,16 @@ def _reductions(
     # A program reduces partial sums before the activation and the pool; the paper counts the pooled
     # map.
     output = node.outputs if reading.scattered else node.pooled
-    error = (reading.input_error or 0) * node.inputs if is_fed else 0
-    weights, inputs, outputs = node.copied_by
+    weights, *operands, outputs = node.copied_by
     partial = frozenset(c for c, split in enumerate(node.splits) if split.output == "partial")
     sums = frozenset(c for c, split in enumerate(node.splits) if split.shares_statistics)
     yield Reduction(Pass.GRADIENT, weights, weights, reading.gradient * node.stored, True, latency)
     forward, backward = reading.forward_sum * output, reading.backward_sum * output
     yield Reduction(Pass.FORWARD, partial, outputs, forward, not reading.scattered)
     yield Reduction(Pass.BACKWARD, partial, outputs, backward, False)
-    yield Reduction(Pass.BACKWARD, inputs, inputs, error, True)
+    for size, inputs in zip(node.operands, operands, strict=True):
+        error = (reading.input_error or 0) * size if is_fed else 0
+        yield Reduction(Pass.BACKWARD, inputs, inputs, error, True)
     whole = frozenset(c for c, split in enumerate(node.splits) if split.output == "whole")
     for step, size in zip((Pass.FORWARD, Pass.BACKWARD), node.statistics, strict=True):
         yield Reduction(step, sums, sums, reading.gradient * size, True, repeating=whole)

@@ -30,9 +30,9 @@ class Split(NamedTuple):
 
     size: int
     """The size of the axis that is split; 0 if none is."""
-    input: str
-    """The axis that is read in parts: ``batch``, ``channel`` or, after a shuffle,
-    ``shuffled``; or ``whole``."""
+    reads: tuple[str, ...]
+    """The axis of each operand that is read in parts: ``batch``, ``channel`` or, after a shuffle,
+    ``shuffled``; or ``whole``. Inputs beyond the operands are as the last."""
     output: str
     """The axis that is written in parts: ``batch`` or ``channel``; or ``partial``; or
     ``whole``, where nothing is split."""
@@ -44,15 +44,11 @@ class Split(NamedTuple):
     @property
     def shares_statistics(self) -> bool:
         """Whether each part has the statistics of its own channels only."""
-        return self.input != "batch" and self.output != "whole"
+        return self.reads[0] != "batch" and self.output != "whole"
 
-
-class CopiedBy(NamedTuple):
-    """The choices that leave copies of each of a layer's tensors, one in each part."""
-
-    weights: frozenset[int]
-    inputs: frozenset[int]
-    outputs: frozenset[int]
+    def reads_as(self, number: int) -> str:
+        """Return how an input is read."""
+        return self.reads[min(number, len(self.reads) - 1)]
 
 
 @dataclass(frozen=True)
@@ -64,8 +60,8 @@ class PlanNode:
     weights, stored
         W as its passes read it; and as it keeps it and reduces its gradient: another node does
         for weights that are shared.
-    inputs, outputs, pooled
-        What it reads, and its output before (F') and after pooling (F).
+    operands, outputs, pooled
+        Each operand that it reads, and its output before (F') and after pooling (F).
     macs, macs_by_input
         Multiply-accumulates of a pass, over the output or, as the paper counts, the input.
     splits
@@ -82,7 +78,7 @@ class PlanNode:
     splits: tuple[Split, ...]
     weights: int = 0
     stored: int = 0
-    inputs: int = 0
+    operands: tuple[int, ...] = (0,)
     outputs: int = 0
     pooled: int = 0
     macs: int = 0
@@ -93,17 +89,26 @@ class PlanNode:
     inner: int = 0
     kernels: tuple[PassKernels, ...] = ()
 
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """The elements of W, of each operand, and of F."""
+        return self.weights, *self.operands, self.pooled
+
     @cached_property
-    def copied_by(self) -> CopiedBy:
+    def copied_by(self) -> tuple[frozenset[int], ...]:
+        """The choices that leave copies of each of its `tensors`, one in each part."""
         splits = list(enumerate(self.splits))
-        return CopiedBy(
-            weights=frozenset(c for c, split in splits if split.keeps_weights),
-            inputs=frozenset(c for c, split in splits if split.input == "whole"),
-            outputs=frozenset(c for c, split in splits if split.output in ("partial", "whole")),
+        return (
+            frozenset(c for c, split in splits if split.keeps_weights),
+            *(
+                frozenset(c for c, split in splits if split.reads_as(number) == "whole")
+                for number in range(len(self.operands))
+            ),
+            frozenset(c for c, split in splits if split.output in ("partial", "whole")),
         )
 
     def copies(self, state: State, hierarchy: Hierarchy) -> list[int]:
-        """Return the copies of W, A and F in all parts of a state's levels together."""
+        """Return the copies of each of its `tensors` in all parts of a state's levels together."""
         levels = [*zip(state, hierarchy.sizes, strict=False)]
         return [
             prod(parts for choice, parts in levels if choice in choices)
@@ -137,7 +142,8 @@ def of_longest(amount: int, uneven: LongestParts) -> int:
 class PlanEdge(NamedTuple):
     """A tensor of ``elements`` between two nodes, or weights that the target uses.
 
-    Of a tensor, ``images`` and ``channels`` are the sizes of the axes that layouts split.
+    Of a tensor, ``images`` and ``channels`` are the sizes of the axes that layouts split, and
+    ``number`` is that of the target's input.
     """
 
     source: int
@@ -146,6 +152,7 @@ class PlanEdge(NamedTuple):
     weights: bool = False
     images: int = 1
     channels: int = 1
+    number: int = 0
 
 
 class PlanGraph(NamedTuple):
@@ -157,7 +164,7 @@ class PlanGraph(NamedTuple):
 
     @property
     def reads_whole(self) -> bool:
-        return any(split.input == "whole" for node in self.nodes for split in node.splits)
+        return any("whole" in split.reads for node in self.nodes for split in node.splits)
 
     def users(self, node: int) -> list[int]:
         """Return the layers that use shared weights; none of a shared tensor."""
@@ -185,9 +192,13 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
         if layer.shares_weights_with is not None:
             owner = position[layer.shares_weights_with]
             tied.setdefault(owner, [owner]).append(n)
-    read = [(source, n) for n, (_, _, sources) in enumerate(described) for source in sources]
-    read = [(source, reader) for source, reader in read if source >= 0]
-    readers = [sum(source == n for source, _ in read) for n in range(len(layers))]
+    read = [
+        (source, reader, number)
+        for reader, (_, _, sources) in enumerate(described)
+        for number, source in enumerate(sources)
+        if source >= 0
+    ]
+    readers = [sum(source == n for source, *_ in read) for n in range(len(layers))]
     several = [n for n, count in enumerate(readers) if count > 1 and shared_tensors]
     shared = len(tied) + len(several)
     tensor = {source: len(tied) + n for n, source in enumerate(several)}
@@ -200,32 +211,40 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
         for n, (owner, of_owner) in enumerate(tied.items())
         for user in of_owner
     ]
-    ends = [(source, source + shared, node) for source, node in tensor.items()]
-    ends += [(n, tensor.get(n, n + shared), reader + shared) for n, reader in read]
-    for writer, source, target in ends:
+    ends = [(source, source + shared, node, 0) for source, node in tensor.items()]
+    ends += [(n, tensor.get(n, n + shared), reader + shared, number) for n, reader, number in read]
+    for writer, source, target, number in ends:
         channels = described[writer][1].pooled.channels
-        elements = layers[writer].pooled
-        edges.append(PlanEdge(source, target, elements, images=plan.batch, channels=channels))
+        edges.append(
+            PlanEdge(
+                *(source, target, layers[writer].pooled),
+                images=plan.batch,
+                channels=channels,
+                number=number,
+            )
+        )
     # The order in which the search has them: a certificate counts on it.
     edges.sort(key=lambda edge: (edge.target, edge.source))
     return PlanGraph(tuple(nodes), tuple(edges), shared)
 
 
 def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
-    batch, (read, weight, _) = plan.batch, described.contraction
+    batch, weight = plan.batch, described.contraction.weight
     sizes = {"b": batch, **described.sizes(maps)}
     kernel = prod(sizes[axis] for axis in weight if axis in sizes) if weight else 0
     macs = described.macs(sizes)
     pixels = prod(sizes[axis] for axis in ("t", "h", "w") if axis in sizes)
     (forward, backward), positions = described.statistics, batch * maps.output.positions
+    operands = [0] * len(_operands(described, 1 + len(maps.others)))
     # Ids of an embedding are no feature map.
-    inputs = maps.input.elements + sum(other.elements for other in maps.others) if read else 0
+    for number, over in enumerate(maps.inputs if described.contraction.inputs else ()):
+        operands[min(number, len(operands) - 1)] += batch * over.elements
     return PlanNode(
         described.name,
-        splits=tuple(_splits(described, sizes, plan)),
+        splits=tuple(_splits(described, len(maps.inputs), sizes, plan)),
         weights=kernel,
         stored=kernel,
-        inputs=batch * inputs,
+        operands=tuple(operands),
         outputs=batch * maps.output.elements,
         pooled=batch * maps.pooled.elements,
         macs=macs,
@@ -246,23 +265,42 @@ def _kernels(described: Operator, plan: Plan) -> tuple[PassKernels, ...]:
     return described.kernels(fused=fused)
 
 
-def _splits(described: Operator, sizes: dict[str, int], plan: Plan) -> Iterator[Split]:
+def _operands(described: Operator, inputs: int) -> list[tuple[str, ...]]:
+    """Return the axes of each operand; those that are side by side in one input have what all have.
+
+    A layer that reads nothing has one operand, without axes.
+    """
+    declared = [*described.contraction.inputs.values()]
+    if inputs < len(declared):
+        first, *others = declared
+        return [tuple(axis for axis in first if all(axis in axes for axes in others))]
+    return declared or [()]
+
+
+def _splits(described: Operator, inputs: int, sizes: dict[str, int], plan: Plan) -> Iterator[Split]:
     weight, written = described.contraction.weight, described.contraction.output
-    read = described.contraction.input
+    operands = _operands(described, inputs)
     for choice in (described.splits[word] for word in plan.choices if word in described.splits):
         if not choice.axis:  # nothing is split
             last = described.whole_if_uneven
-            yield Split(0, "whole", "whole", keeps_weights=bool(weight), last_resort=last)
+            whole = ("whole",) * len(operands)
+            yield Split(0, whole, "whole", keeps_weights=bool(weight), last_resort=last)
             continue
         part = "batch" if choice.axis == "b" else "channel"
-        source = "shuffled" if f"{choice.axis}'" in read else part
         yield Split(
             sizes[choice.axis],
+            reads=tuple(_read(choice.axis, axes, part) for axes in operands),
             # A tensor that the layer does not have is neither whole nor a partial sum.
-            input=source if not read or source == "shuffled" or choice.axis in read else "whole",
             output=part if not written or choice.axis in written else "partial",
             keeps_weights=bool(weight) and choice.axis not in weight,
         )
+
+
+def _read(axis: str, axes: tuple[str, ...], part: str) -> str:
+    """Return how an operand is read where an axis is split."""
+    if f"{axis}'" in axes:
+        return "shuffled"
+    return part if not axes or axis in axes else "whole"
 
 
 def _weights(owner: PlanNode) -> PlanNode:
@@ -270,15 +308,15 @@ def _weights(owner: PlanNode) -> PlanNode:
     first, *others = owner.splits
     # Of an embedding and of a fully-connected layer alike the choices beyond the first split the
     # weights; that an axis is one of their tensors' does not matter here.
-    splits = [Split(split.size, "channel", "channel", keeps_weights=False) for split in others]
-    whole = Split(first.size, "batch", "batch", keeps_weights=True)
+    splits = [Split(split.size, ("channel",), "channel", keeps_weights=False) for split in others]
+    whole = Split(first.size, ("batch",), "batch", keeps_weights=True)
     return PlanNode(f"weights of {owner.name}", (whole, *splits), stored=owner.weights)
 
 
 def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     splits = (
-        Split(plan.batch, "batch", "batch", keeps_weights=False),
-        Split(maps.pooled.channels, "channel", "channel", keeps_weights=False),
-        Split(0, "whole", "whole", keeps_weights=False),
+        Split(plan.batch, ("batch",), "batch", keeps_weights=False),
+        Split(maps.pooled.channels, ("channel",), "channel", keeps_weights=False),
+        Split(0, ("whole",), "whole", keeps_weights=False),
     )
     return PlanNode(f"output of {writer.name}", splits[: len(plan.choices)])

@@ -131,9 +131,10 @@ class Restrictions:
         if self._plan.constraints.memory is None:
             return 0
         node, element_bytes = self._nodes[position], self._plan.element_bytes
-        weights, inputs, outputs = node.copies(state, self._hierarchy)
+        weights, *operands, outputs = node.copies(state, self._hierarchy)
         stored = node.stored * weights
-        maps = node.inputs * inputs + node.outputs * outputs
+        read = sum(size * copies for size, copies in zip(node.operands, operands, strict=True))
+        maps = read + node.outputs * outputs
         if self._plan.inference:
             return element_bytes * (stored + maps)
         optimizer = self._plan.constraints.optimizer

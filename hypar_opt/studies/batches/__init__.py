@@ -167,7 +167,7 @@ def solve_all_batches(
     >>> every.at(10**6).bytes_at(10**6) == every.plan(10**6).cost.total
     True
     """
-    described = find_network(network)
+    described = find_network(network, problem.pop("tokens", None))
     stated = _stated(described, lo, hi, problem)
     period = problem_period(described, stated)
     last_start = min(hi, lo + period - 1)

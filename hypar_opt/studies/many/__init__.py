@@ -37,7 +37,7 @@ from hypar_opt.studies.many.kernels import Bits
 from hypar_opt.workload.network import Network
 
 AXES = ("batch", "element_bytes", "reading", "levels")
-TAKEN = (*AXES, "hierarchy", "whole_levels", "search")
+TAKEN = ("tokens", *AXES, "hierarchy", "whole_levels", "search")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,6 +140,7 @@ class ManyPlans(Frozen, Displayed):
 def solve_many(
     network: str | Path | Network,
     *,
+    tokens: int | None = None,
     batch: int | Sequence[int] = 256,
     element_bytes: int | Sequence[int] = 4,
     reading: str | Sequence[str] | None = None,
@@ -161,6 +162,8 @@ def solve_many(
     ----------
     network
         A name of the zoo, the path of a network file, or a `Network`.
+    tokens
+        The length of its sequences, in place of its own.
     batch, element_bytes, reading, levels
         One value or several of each; see `hypar_opt.plan.problem.Problem`. The default reading is
         that of the network.
@@ -187,7 +190,7 @@ def solve_many(
     """
     for name in other:
         raise _not_taken(name)
-    described = find_network(network)
+    described = find_network(network, tokens)
     if search not in SEARCHES:
         raise UnknownNameError("search", search, list(SEARCHES))
     stated = None if hierarchy is None else _hierarchies(hierarchy, whole=whole_levels)

@@ -23,6 +23,7 @@ from hypar_opt.workload.operators.axes import (
 )
 from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap
 from hypar_opt.workload.operators.kernels import PassesKernels, of_elements, of_products
+from hypar_opt.workload.operators.maps import ExpertMap as ExpertMap
 from hypar_opt.workload.operators.maps import FeatureMap as FeatureMap
 from hypar_opt.workload.operators.maps import LayerMaps as LayerMaps
 from hypar_opt.workload.operators.maps import Map as Map
@@ -97,6 +98,9 @@ class Operator(Document):
     def statistics(self) -> Statistics:
         """The statistics that a split of its channels all-reduces in addition to its tensors."""
         return Statistics()
+
+    reads_experts: ClassVar[bool] = False
+    """Whether an input may be of dispatched tokens, whose channels are experts."""
 
     merges: ClassVar[bool] = False
     """Whether it joins branches of a network side by side, or as a sum."""

@@ -30,10 +30,17 @@ from hypar_opt.workload.operators.kernels import (
     PassesKernels,
     PassKernels,
 )
-from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap, described
+from hypar_opt.workload.operators.maps import (
+    ExpertMap,
+    FeatureMap,
+    LayerMaps,
+    Map,
+    TokenMap,
+    described,
+)
 from hypar_opt.workload.operators.saved import OwnTensor, Saved, activated
 from hypar_opt.workload.operators.weightless import Weightless
-from hypar_opt.workload.operators.windows import PoolWindow
+from hypar_opt.workload.operators.windows import Pair, PoolWindow
 
 
 class _Broadcast(Weightless):
@@ -42,6 +49,7 @@ class _Broadcast(Weightless):
     activation: Activation | None = None
 
     reads: ClassVar[tuple[int, int]] = (2, 2**31)
+    reads_experts: ClassVar[bool] = True
 
     def maps(self, *reads: Map) -> LayerMaps:
         # One token and a vector have one position each, and their sum is a token.
@@ -58,6 +66,8 @@ class _Broadcast(Weightless):
         first = reads[maps.inputs.index(maps.output)]
         for read, was in zip(reads, maps.inputs, strict=True):
             small.equate(read.channels, first.channels, self.name)
+            if read.features and first.features:
+                small.equate(read.features, first.features, self.name)
             if was.positions == maps.output.positions and first.tokens and read.tokens:
                 small.equate(read.tokens, first.tokens, self.name)
         return first, {}
@@ -103,19 +113,20 @@ class Concat(Weightless):
     merges: ClassVar[bool] = True
 
     def maps(self, *reads: Map) -> LayerMaps:
-        first, *others = reads
+        plain = [read for read in reads if not isinstance(read, ExpertMap)]  # `reads_experts`
+        first, *others = plain
         output: Map | None = None
         if self.axis == "tokens":
-            if all(isinstance(read, TokenMap) for read in reads):
-                output = TokenMap(sum(read.tokens for read in reads), first.channels)
-                fits = {read.channels for read in reads} == {first.channels}
+            if all(isinstance(read, TokenMap) for read in plain):
+                output = TokenMap(sum(read.tokens for read in plain), first.channels)
+                fits = {read.channels for read in plain} == {first.channels}
         else:
             fits = all(
                 type(read) is type(first)
                 and read._replace(channels=1) == first._replace(channels=1)
-                for read in reads
+                for read in plain
             )
-            output = first._replace(channels=sum(read.channels for read in reads))
+            output = first._replace(channels=sum(read.channels for read in plain))
         if output is None or not fits:
             got = " and ".join(map(described, reads))
             raise self.refuse("inputs", f"should differ in {self.axis} alone, got {got}")
@@ -163,6 +174,27 @@ class Pool(Weightless):
         (read,) = reads
         pooled = self.pool.pooled(self.name, FeatureMap(1, *read.extent))
         return read._replace(extent=(pooled.height, pooled.width)), {}
+
+
+class Upsample(Weightless):
+    """An image enlarged: each pixel repeated ``factor`` times along rows and columns."""
+
+    kind: Literal["upsample"]
+    factor: Pair = (2, 2)
+
+    reads_images: ClassVar[bool] = True
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        (read,) = reads
+        assert isinstance(read, FeatureMap)
+        rows, columns = self.factor
+        output = FeatureMap(read.channels, read.height * rows, read.width * columns)
+        return LayerMaps(read, output, output)
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        (read,), (rows, columns) = reads, self.factor
+        height, width = read.extent
+        return read._replace(extent=(height * rows, width * columns)), {}
 
 
 class GlobalPool(Weightless):

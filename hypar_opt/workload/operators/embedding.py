@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from hypar_opt.documents.document import Size
+from hypar_opt.documents.document import Name, Size
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import DATA_CHOICE, OUTPUT_CHANNELS, Choice, Contraction
 from hypar_opt.workload.operators.base import Operator, default, padded
@@ -27,8 +27,8 @@ VOCABULARY = Choice("model", "i", "token of the vocabulary", "●", "M")
 class Embedding(Operator):
     """A table of ``vocabulary`` rows; each token reads one of them.
 
-    Without inputs it is a learned tensor that is read whole, such as the embeddings of all
-    positions or of a class token.
+    Without inputs it is a learned tensor that is read row by row, such as the embeddings of all
+    positions or of a class token; or with ``ids`` it reads a second sequence, such as a decoder's.
     """
 
     kind: Literal["embedding"]
@@ -37,6 +37,12 @@ class Embedding(Operator):
     """Rows of the table; by default the vocabulary of the network's input."""
     pad: Annotated[Size | None, default(1)] = None
     """Its rows are padded up to a multiple; no token reads those of the padding."""
+    tokens: Size | None = None
+    """Without inputs: the rows that are read, the first ones; by default all."""
+    ids: Size | None = None
+    """Without inputs: the tokens of a second sequence, whose ids it reads."""
+    tied: Name | None = None
+    """The embedding that it shares weights with."""
 
     # A product of one-hot rows and the table, whose input is read for free and has no error.
     contraction: ClassVar[Contraction] = Contraction.parse("w[i,o] -> y[b,t,o]")
@@ -48,18 +54,44 @@ class Embedding(Operator):
     reads: ClassVar[tuple[int, int]] = (0, 1)
     reads_ids: ClassVar[bool] = True
 
+    @property
+    def shares_weights_with(self) -> str | None:
+        return self.tied
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it reads its rows in order, and no ids."""
+        return self.inputs == () and self.ids is None
+
     def maps(self, *reads: Map) -> LayerMaps:
-        if not reads:
-            if self.vocabulary is None:
-                raise self.refuse("vocabulary", "is missing, and the layer has no inputs")
-            if self.pad is not None:
-                raise self.refuse("pad", "should be left out: the table is read whole")
-            output = TokenMap(self.vocabulary, self.features)
-            return LayerMaps(TokenMap(self.vocabulary, 1), output, output)
-        (read,) = reads
-        assert isinstance(read, TokenMap)  # `Network.maps` gives it the network's tokens
-        output = TokenMap(read.tokens, self.features)
-        return LayerMaps(TokenMap(read.tokens, 1), output, output)
+        if reads:
+            (read,) = reads
+            assert isinstance(read, TokenMap)  # `Network.maps` gives it the network's tokens
+            for key in ("tokens", "ids"):
+                if getattr(self, key) is not None:
+                    raise self.refuse(key, "goes with no inputs: should be 'inputs = []'")
+            tokens = read.tokens
+        elif self.ids is not None:
+            if self.tokens is not None:
+                raise self.refuse("tokens", "should be left out: 'ids' says how many there are")
+            tokens = self.ids
+        else:
+            tokens = self._rows()
+        output = TokenMap(tokens, self.features)
+        return LayerMaps(TokenMap(tokens, 1), output, output)
+
+    def _rows(self) -> int:
+        """Return the rows that are read in order."""
+        if self.vocabulary is None:
+            raise self.refuse("vocabulary", "is missing, and the layer has no inputs")
+        for key in ("pad", "tied"):
+            if getattr(self, key) is not None:
+                raise self.refuse(key, "should be left out: rows are read in order")
+        if self.tokens is not None and self.tokens > self.vocabulary:
+            raise self.refuse(
+                "tokens", f"should be at most the {self.vocabulary} rows, got {self.tokens}"
+            )
+        return self.tokens or self.vocabulary
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
         assert self.vocabulary is not None
@@ -77,11 +109,17 @@ class Embedding(Operator):
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
         features, rows = small.free(), maps.output.tokens
-        if reads:
+        keys = {"features": features}
+        if reads or self.ids:
             words = small.words if self.vocabulary == small.vocabulary else small.free()
         else:
             words = constant(1) if rows == 1 else small.free(min(rows, MAX_TOKENS))
-        small.tie(self.name, self.name, features, words)  # as a layer tied to it reads it
-        written = SmallMap(features, small.tokens if reads else words)
+        small.tie(self.name, self.tied or self.name, features, words)  # as tied layers read it
+        if self.ids:
+            tokens = keys["ids"] = constant(min(self.ids, MAX_TOKENS))
+        elif self.tokens:
+            tokens = keys["tokens"] = words
+        else:
+            tokens = small.tokens if reads else words
         table = {"vocabulary": words} if self.pad is None else one_padded("vocabulary", words)
-        return written, {"features": features} | table
+        return SmallMap(features, tokens), keys | table

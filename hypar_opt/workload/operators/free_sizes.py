@@ -39,11 +39,15 @@ def one_padded(key: str, size: Size) -> dict[str, Size]:
 
 
 class SmallMap(NamedTuple):
-    """A map of a small network: its channels, and either tokens or height and width."""
+    """A map of a small network: its channels, and either tokens or height and width.
+
+    Or, with ``features``, the features of dispatched tokens; then its channels are experts.
+    """
 
     channels: Size
     tokens: Size | None
     extent: tuple[int, int] = (1, 1)
+    features: Size | None = None
 
 
 SmallLayer = tuple[SmallMap, dict[str, Size]]

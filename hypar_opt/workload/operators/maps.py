@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from fractions import Fraction
+from typing import NamedTuple, Self
 
 
 class FeatureMap(NamedTuple):
@@ -44,7 +45,79 @@ class TokenMap(NamedTuple):
         return self.tokens
 
 
-Map = FeatureMap | TokenMap
+class Routing(NamedTuple):
+    """How a router sends tokens to experts.
+
+    Parameters
+    ----------
+    top_k
+        Experts of each token.
+    group
+        Consecutive tokens, in each group of which an expert has as many slots; None for all tokens
+        of a sequence.
+    capacity_factor
+        Slots of an expert, as a multiple of its equal share of a group's choices.
+    over_chosen
+        Whether the softmax that weighs experts' outputs is over a token's chosen experts, or all.
+    """
+
+    top_k: int
+    group: int | None
+    capacity_factor: Fraction
+    over_chosen: bool
+
+
+class LogitMap(TokenMap):
+    """A router's logits, a number for each token and expert; and what it does with them."""
+
+    routing: Routing
+
+    def __new__(cls, tokens: int, channels: int, routing: Routing) -> Self:
+        """Return the map; a tuple is as long as its tensor has axes, without the routing."""
+        made = super().__new__(cls, tokens, channels)
+        made.routing = routing
+        return made
+
+    @property
+    def slots(self) -> tuple[int, int, int]:
+        """The experts, the groups of tokens, and the tokens of a group that an expert takes."""
+        group = self.routing.group or self.tokens
+        share = self.routing.capacity_factor * self.routing.top_k * group / self.channels
+        return self.channels, self.tokens // group, min(group, max(1, math.ceil(share)))
+
+    def __getnewargs__(self) -> tuple[int, int, Routing]:
+        return (*self, self.routing)
+
+
+class ExpertMap(NamedTuple):
+    """The size of one sequence's tokens as they are dispatched: an expert's are in its slots."""
+
+    experts: int
+    groups: int
+    slots: int
+    features: int
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self)
+
+    @property
+    def tokens(self) -> int:
+        """Zero: only a `TokenMap` has tokens."""
+        return 0
+
+    @property
+    def channels(self) -> int:
+        """The experts: what a split by channel divides."""
+        return self.experts
+
+    @property
+    def positions(self) -> int:
+        """The features of all slots of an expert."""
+        return self.groups * self.slots * self.features
+
+
+Map = FeatureMap | TokenMap | ExpertMap
 
 
 class LayerMaps(NamedTuple):
@@ -68,6 +141,9 @@ def described(over: Map) -> str:
     """Return a map's size as a message gives it: ``64 x 56x56``, ``196 tokens of 768``."""
     if isinstance(over, TokenMap):
         return f"{over.tokens} tokens of {over.channels} features"
+    if isinstance(over, ExpertMap):
+        slots = f"{over.groups} x {over.slots} slots of {over.features} features"
+        return f"{over.experts} experts with {slots}"
     if over.positions == 1:
         return f"{over.channels} features"
     return f"{over.channels} channels of {over.height}x{over.width}"

@@ -41,6 +41,8 @@ def channel_sizes(maps: LayerMaps) -> dict[str, int]:
         return {"t": written.tokens, "c": written.channels}
     sizes = {"c": written.channels}
     read = maps.input
-    if isinstance(read, FeatureMap) and max(read.positions, written.positions) > 1:
+    if not isinstance(read, FeatureMap) or not isinstance(written, FeatureMap):
+        return sizes
+    if max(read.positions, written.positions) > 1:
         sizes |= {"h": read.height, "w": read.width, "p": written.height, "q": written.width}
     return sizes

@@ -146,7 +146,9 @@ def in_numpy(
     names = [layer.name for layer in network.layers]
     workload = workload_of(network, sharded.batch.size, CHOICES, shared_tensors=True)
     division = Division(network, Program(workload, (), Hierarchy(())), groups)
-    given = StepData(_channels_first(data.input), _weights(sharded, data, workload), {}, {})
+    given = StepData(
+        _channels_first(data.input), _weights(sharded, data, workload), {}, {}, data.ids
+    )
     ends = {names.index(name): name for name in data.targets}
     outputs = TrainingStep(division, given, INFERENCE).run().outputs
     loss, errors = 0.0, {}

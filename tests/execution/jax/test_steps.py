@@ -29,7 +29,7 @@ from tests.execution.drawn_plans import (
 )
 from tests.execution.jax.steps import results
 from tests.execution.small_networks import chain as small_chain
-from tests.execution.small_networks import cnn, gpt
+from tests.execution.small_networks import cnn, enlarged, gpt, translator
 from tests.slow import slow_after
 
 NETWORKS = {
@@ -61,6 +61,16 @@ def test_optima_move_what_is_planned(name: str) -> None:
     for plan, one in zip(plans, found, strict=True):
         assert_as_planned(one, plan)
         assert one["moved"] + Fraction(one["unused"]) == plan.cost.total == plan.cost.executed_bytes
+
+
+def test_second_sequences_and_enlarged_images_move_what_is_planned() -> None:
+    plans = [
+        ho.solve(network, levels=2, batch=8, choices=CHOICES, constraints={"even": True})
+        for network in (translator(), enlarged())
+    ]
+    sharded = [sharded_plan(plan) for plan in plans]
+    for plan, one in zip(plans, results([(s.network, s.program) for s in sharded]), strict=True):
+        assert_as_planned(one, plan)
 
 
 Draw = tuple[Callable[[random.Random, int], Network], Callable[..., Program]]

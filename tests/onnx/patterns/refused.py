@@ -31,6 +31,25 @@ for _op, _why in (("LSTM", "control flow and recurrences"), ("TopK", "chooses by
     )
 
 
+@pattern(SEQUENCE, refused="'odd' (TopK): chooses by values; of experts a network file says it")
+def a_mixture_of_experts(g: GraphWriter) -> str:
+    """As Mixtral is exported: what TopK chooses decides which tokens an expert's products read."""
+    x = g.linear("x", "first", E, E)
+    shares = g("Softmax", g.linear(x, "router", E, 4), axis=-1)
+    weights, chosen = g("TopK", shares, g.value([2]), name="odd", outputs=2)
+    tokens = g("NonZero", g("Equal", chosen, g.value(0)))
+    read = g.linear(g("GatherND", x, tokens), "expert", E, E)
+    return str(g("ScatterND", x, tokens, g("Mul", read, weights)))
+
+
+@pattern(
+    IMAGE, refused="'odd' (Resize): should enlarge rows and columns by whole factors, got 1, 1, 1.5"
+)
+def an_image_enlarged_by_half(g: GraphWriter) -> str:
+    x = g("Conv", "x", g.weight("a", 4, 8, 1, 1))
+    return str(g("Resize", x, "", g.value([1, 1, 1.5, 1.5]), name="odd", mode="nearest"))
+
+
 @pattern(SEQUENCE, refused="'odd' (MatMul): multiplies the tokens of a sequence")
 def a_product_with_the_tokens(g: GraphWriter) -> str:
     across = g("Transpose", g.linear("x", "first", E, E), perm=[0, 2, 1])

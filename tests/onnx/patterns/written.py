@@ -9,6 +9,7 @@ import numpy as np
 
 from tests.onnx.graph_writer import GraphWriter
 from tests.onnx.patterns.registry import (
+    IMAGE,
     PATTERNS,
     SEQUENCE,
     B,
@@ -23,6 +24,7 @@ from tests.onnx.patterns.registry import (
 )
 
 HEADS = {"attention": [{"heads": H}]}
+ENLARGED = {"upsample": [{"factor": (2, 2)}, {"factor": (2, 3)}]}
 
 
 def _conv(filters: int, kernel: int) -> dict[str, Any]:
@@ -47,6 +49,23 @@ def a_layer_norm_written_out(g: GraphWriter) -> str:
 @pattern(SEQUENCE, kinds="fc norm fc", keys={"norm": [{"norm": "rms"}]})
 def a_norm_of_squares_written_out(g: GraphWriter) -> str:
     return head_of(g, _norm(g, g.linear("x", "first", E, E), centred=False))
+
+
+@pattern(IMAGE, kinds="conv upsample conv upsample conv", keys=ENLARGED)
+def an_image_enlarged(g: GraphWriter) -> str:
+    """By scales, as of old, and to sizes."""
+    x = g("Conv", "x", g.weight("a", 4, 8, 1, 1))
+    x = g("Resize", x, "", g.value(np.array([1, 1, 2, 2], np.float32)), mode="nearest")
+    x = g("Conv", x, g.weight("b", 4, 4, 1, 1))
+    x = g("Resize", x, "", "", g.value([B, 4, 32, 48]), mode="nearest")
+    return str(g("Conv", x, g.weight("c", 4, 4, 1, 1)))
+
+
+@pattern(IMAGE, kinds="conv upsample conv", said=("interpolation between pixels",))
+def an_image_interpolated(g: GraphWriter) -> str:
+    x = g("Conv", "x", g.weight("a", 4, 8, 1, 1))
+    x = g("Resize", x, "", g.value(np.array([1, 1, 2, 2], np.float32)), mode="linear")
+    return str(g("Conv", x, g.weight("b", 4, 4, 1, 1)))
 
 
 @pattern(SEQUENCE, kinds="fc norm", added=E, said=("a norm without a scale",))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.execution.virtual.arithmetic import (
     attention,
     elementwise,
+    experts,
     losses,
     norms,
     products,
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
     from hypar_opt.execution.virtual.arithmetic.base import Arithmetic
     from hypar_opt.workload.operators.base import Operator
 
-KINDS = products.KINDS | attention.KINDS | norms.KINDS | elementwise.KINDS | losses.KINDS
+KINDS = (
+    products.KINDS
+    | attention.KINDS
+    | experts.KINDS
+    | norms.KINDS
+    | elementwise.KINDS
+    | losses.KINDS
+)
 """The kinds of layers that can run."""
 
 

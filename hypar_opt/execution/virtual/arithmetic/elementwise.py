@@ -19,7 +19,7 @@ from hypar_opt.sharding.ties import dealt
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
-    from hypar_opt.workload.operators.elementwise import Concat, Flatten, GlobalPool, Pool
+    from hypar_opt.workload.operators.elementwise import Concat, Flatten, GlobalPool, Pool, Upsample
     from hypar_opt.workload.operators.maps import FeatureMap
 
 Errors = tuple[Sequence["Array"], "Array | None"]
@@ -30,6 +30,8 @@ class _BroadcastArithmetic(Arithmetic):
 
     def aligned(self, reads: Sequence[Array]) -> list[Array]:
         self._shapes = [read.shape for read in reads]
+        if len({read.shape for read in reads}) == 1:
+            return list(reads)
         # A vector and a single token are the same numbers.
         tokens = bool(self.shard.maps.output.tokens)
         return [_as_tokens(read) if tokens else _as_image(read) for read in reads]
@@ -99,6 +101,18 @@ class PoolArithmetic(Arithmetic):
 
     def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
         return [self._pool.backward(error)], None
+
+
+class UpsampleArithmetic(Arithmetic):
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        rows, columns = cast("Upsample", self.shard.layer).factor
+        return reads[0].repeat(rows, axis=2).repeat(columns, axis=3)
+
+    def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
+        rows, columns = cast("Upsample", self.shard.layer).factor
+        images, channels, height, width = error.shape
+        parts = error.reshape(images, channels, height // rows, rows, width // columns, columns)
+        return [parts.sum(axis=(3, 5))], None
 
 
 class GlobalPoolArithmetic(Arithmetic):
@@ -171,6 +185,7 @@ KINDS: dict[str, type[Arithmetic]] = {
     "mul": MulArithmetic,
     "concat": ConcatArithmetic,
     "pool": PoolArithmetic,
+    "upsample": UpsampleArithmetic,
     "global_pool": GlobalPoolArithmetic,
     "flatten": FlattenArithmetic,
     "shuffle": ShuffleArithmetic,

@@ -1,0 +1,139 @@
+"""Mixtures of experts: dispatch of tokens, experts' products, and the sum of their outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+
+from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, Footprint
+from hypar_opt.execution.virtual.arithmetic.products import FullyConnectedArithmetic
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.shards import Array, Indices
+    from hypar_opt.workload.layer_tensors import LayerTensors
+    from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
+
+Errors = tuple[Sequence["Array"], "Array | None"]
+
+
+class _Assignment(NamedTuple):
+    """The tokens that a device's experts take, each in a slot: indices, one of each per token."""
+
+    image: Indices
+    group: Indices
+    token: Indices
+    expert: Indices
+    slot: Indices
+
+
+class _RoutedArithmetic(Arithmetic):
+    """A layer that reads a router's logits: all of them, on every device."""
+
+    @classmethod
+    def footprint(cls, tensors: LayerTensors) -> Footprint:
+        logits = int(np.prod(tensors.others[0]))
+        slots = int(np.prod([tensors.sizes[axis] for axis in "bxtk"]))
+        moved = slots * tensors.sizes.get("i", tensors.sizes.get("o", 1))
+        return Footprint(kept=3 * logits + 6 * slots, working=8 * logits + 4 * moved)
+
+    @property
+    def logits(self) -> LogitMap:
+        return cast("LogitMap", self.shard.maps.others[0])
+
+    def by_group(self, array: Array) -> Array:
+        """Return an array of tokens as ``(images, groups, tokens, features)``."""
+        images, tokens, features = array.shape
+        _, groups, _ = self.logits.slots
+        return array.reshape(images, groups, tokens // groups, features)
+
+    def chosen(self, logits: Array) -> Array:
+        """Return which experts each token chooses: those of its largest logits, the first."""
+        order = np.argsort(-logits, axis=3, kind="stable")[..., : self.logits.routing.top_k]
+        chosen = np.zeros(logits.shape, bool)
+        np.put_along_axis(chosen, order, values=True, axis=3)
+        return chosen
+
+    def assigned(self, chosen: Array, over: ExpertMap, experts: Indices) -> _Assignment:
+        """Return the tokens in the slots of some experts: each group's first that choose them."""
+        slot = (chosen.cumsum(axis=2) - 1)[..., experts]
+        taken = np.nonzero(chosen[..., experts] & (slot < over.slots))
+        image, group, token, expert = taken
+        return _Assignment(image, group, token, expert, slot[taken])
+
+
+class DispatchArithmetic(_RoutedArithmetic):
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        tokens, logits = map(self.by_group, reads)
+        self._shapes = [read.shape for read in reads]
+        over, experts = cast("ExpertMap", self.shard.maps.output), self.shard.written
+        self._taken = self.assigned(self.chosen(logits), over, experts)
+        image, group, token, expert, slot = self._taken
+        slots = np.zeros((len(tokens), len(experts), *over[1:]))
+        slots[image, expert, group, slot] = tokens[image, group, token]
+        return slots
+
+    def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
+        image, group, token, expert, slot = self._taken
+        of_tokens, of_logits = map(np.zeros, self._shapes)
+        # Experts share tokens: their errors are added. A choice has no derivative.
+        into = (image, group, token)
+        np.add.at(self.by_group(of_tokens), into, error[image, expert, group, slot])
+        return [of_tokens, of_logits], None
+
+
+class ExpertsArithmetic(Arithmetic):
+    """The product of each expert's slots and its own weights."""
+
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        assert weights is not None
+        (self._read,) = reads
+        self._weights = weights
+        return self._read @ weights[:, None]
+
+    def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
+        gradient = np.einsum("bxtki,bxtko->xio", self._read, error, optimize=True)
+        return [error @ self._weights.swapaxes(1, 2)[:, None]], gradient
+
+
+class CombineArithmetic(_RoutedArithmetic):
+    def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        self._slots, logits = reads[0], self.by_group(reads[1])
+        self._chosen = self.chosen(logits)
+        self._experts = self.shard.read
+        over = cast("ExpertMap", self.shard.maps.input)
+        self._taken = self.assigned(self._chosen, over, self._experts)
+        among = self._chosen if self.logits.routing.over_chosen else np.True_
+        shares = np.where(among, np.exp(logits - logits.max(axis=3, keepdims=True)), 0.0)
+        self._shares = shares / shares.sum(axis=3, keepdims=True)
+        image, group, token, expert, slot = self._taken
+        share = self._shares[image, group, token, self._experts[expert], None]
+        images, tokens, _ = reads[1].shape
+        output = np.zeros((images, tokens, self._slots.shape[4]))
+        into = (image, group, token)
+        np.add.at(self.by_group(output), into, share * self._slots[image, expert, group, slot])
+        return output
+
+    def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
+        image, group, token, expert, slot = self._taken
+        arrived = self.by_group(error)[image, group, token]
+        own = self._experts[expert]
+        of_slots = np.zeros_like(self._slots)
+        share = self._shares[image, group, token, own, None]
+        of_slots[image, expert, group, slot] = share * arrived
+        # Of the shares of this device's experts; other devices add those of theirs.
+        of_shares = np.zeros_like(self._shares)
+        products = arrived * self._slots[image, expert, group, slot]
+        of_shares[image, group, token, own] = products.sum(axis=1)
+        weighted = (of_shares * self._shares).sum(axis=3, keepdims=True)
+        of_logits = self._shares * (of_shares - weighted)
+        return [of_slots, of_logits.reshape(len(error), error.shape[1], -1)], None
+
+
+KINDS: dict[str, type[Arithmetic]] = {
+    "router": FullyConnectedArithmetic,
+    "dispatch": DispatchArithmetic,
+    "experts": ExpertsArithmetic,
+    "combine": CombineArithmetic,
+}

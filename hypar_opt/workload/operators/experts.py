@@ -1,0 +1,219 @@
+"""Mixtures of experts: a router, the dispatch of tokens to experts, these, and their sum.
+
+Tokens are routed in groups: an expert takes as many of each group as it has slots, in the order of
+the tokens, and the others miss it. So what moves depends on the slots alone. Experts that all
+tokens use are plain fully-connected layers beside these.
+
+Source: Lepikhin et al., "GShard", ICLR 2021, section 2.2; Fedus et al., "Switch Transformers", JMLR
+2022, section 2.2; docs/decisions/0034-experts.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, Strict
+
+from hypar_opt.documents.document import Size
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.workload.operators.axes import DATA_CHOICE, INPUT_CHANNELS, Choice, Contraction
+from hypar_opt.workload.operators.base import Activation, Operator, default
+from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap, constant
+from hypar_opt.workload.operators.maps import (
+    ExpertMap,
+    LayerMaps,
+    LogitMap,
+    Map,
+    Routing,
+    TokenMap,
+    described,
+)
+from hypar_opt.workload.operators.saved import OwnTensor, Saved
+
+EXPERTS = Choice("experts", "x", "expert", "●", "M")
+"""Each part has a share of the experts: expert parallelism."""
+
+_BY_EXPERT = FrozenDict(data=DATA_CHOICE, model=EXPERTS)
+
+
+class Router(Operator):
+    """A logit of each expert for each token, of which the ``top_k`` largest choose experts."""
+
+    kind: Literal["router"]
+    experts: Size
+    top_k: Size
+    group: Size | None = None
+    """Consecutive tokens that are routed together; by default a whole sequence."""
+    capacity_factor: Annotated[float | None, Strict(), Field(gt=0, le=2**31), default(1.0)] = None
+    """Slots of an expert, as a multiple of its equal share of a group's choices."""
+    softmax: Annotated[Literal["chosen", "all"] | None, default("chosen")] = None
+    """The experts that the softmax of their outputs' weights is over."""
+
+    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,i] * w[i,X] -> y[b,t,X]")
+    # Readers need all logits of a token to choose from, so that splitting these is no choice.
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(data=DATA_CHOICE, model=INPUT_CHANNELS)
+    trick: ClassVar[str] = "data"
+
+    @property
+    def routing(self) -> Routing:
+        """What the layers that read its logits do with them."""
+        factor = Fraction(str(self.capacity_factor or 1))
+        return Routing(self.top_k, self.group, factor, self.softmax != "all")
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        (read,) = reads
+        if not isinstance(read, TokenMap):
+            raise self.refuse("inputs", f"should be tokens, got {described(read)}")
+        if self.top_k > self.experts:
+            raise self.refuse(
+                "top_k", f"should be at most the {self.experts} experts, got {self.top_k}"
+            )
+        if read.tokens % (self.group or 1):
+            raise self.refuse("group", f"should divide {read.tokens} tokens, got {self.group}")
+        output = LogitMap(read.tokens, self.experts, self.routing)
+        return LayerMaps(read, output, output)
+
+    def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        return {"t": maps.output.tokens, "i": maps.input.channels, "X": self.experts}
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:
+        (read,) = reads
+        assert read.tokens is not None
+        experts, tokens = constant(small.parts), small.of(read.tokens)
+        keys = {"experts": experts, "top_k": constant(min(self.top_k, 2))}
+        if self.group is not None:
+            halves = self.group < maps.input.tokens and tokens % 2 == 0
+            keys["group"] = constant(tokens // (1 + halves))
+        return SmallMap(experts, read.tokens), keys
+
+
+class _Routed(Operator):
+    """A layer that reads a router's logits as its second input."""
+
+    choices: ClassVar[Mapping[str, Choice]] = _BY_EXPERT
+    trick: ClassVar[str] = "data"
+    reads: ClassVar[tuple[int, int]] = (2, 2)
+
+    def routed(self, *reads: Map) -> tuple[Map, LogitMap]:
+        """Return its inputs: a map, and the logits of a router."""
+        first, logits = reads
+        if not isinstance(logits, LogitMap):
+            raise self.refuse("inputs", f"the second should be a 'router', got {described(logits)}")
+        return first, logits
+
+
+class Dispatch(_Routed):
+    """The tokens of each expert, in its slots; a slot that no token takes has zeros."""
+
+    kind: Literal["dispatch"]
+
+    # Tokens t are groups of T; an expert has k slots in each group.
+    contraction: ClassVar[Contraction] = Contraction.parse(
+        "x[b,t,T,i] * l[b,t,T,X] -> y[b,x,t,k,i]"
+    )
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        read, logits = self.routed(*reads)
+        if not isinstance(read, TokenMap) or read.tokens != logits.tokens:
+            raise self.refuse(
+                "inputs",
+                f"the first should be the {logits.tokens} tokens that are routed, got"
+                f" {described(read)}",
+            )
+        output = ExpertMap(*logits.slots, read.channels)
+        return LayerMaps(read, output, output, (logits,))
+
+    def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        assert isinstance(maps.output, ExpertMap)
+        return _sizes(maps.output, maps.input.tokens) | {"i": maps.input.channels}
+
+    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
+        # The token in each slot, as an index.
+        return Saved(own=(OwnTensor(("b", "x", "t", "k"), bytes=4),))
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        read, logits = reads
+        return SmallMap(logits.channels, None, features=read.channels), {}
+
+
+class Experts(Operator):
+    """A fully-connected layer of ``units`` outputs for each expert: its slots', by its weights."""
+
+    kind: Literal["experts"]
+    units: Size
+    activation: Activation | None = None
+
+    contraction: ClassVar[Contraction] = Contraction.parse(
+        "x[b,x,t,k,i] * w[x,i,o] -> y[b,x,t,k,o]"
+    )
+    choices: ClassVar[Mapping[str, Choice]] = _BY_EXPERT
+    trick: ClassVar[str] = "model"
+    reads_experts: ClassVar[bool] = True
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        (read,) = reads
+        if not isinstance(read, ExpertMap):
+            raise self.refuse("inputs", f"should be dispatched tokens, got {described(read)}")
+        output = read._replace(features=self.units)
+        return LayerMaps(read, output, output)
+
+    def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        read = maps.input
+        assert isinstance(read, ExpertMap)
+        positions = {"x": read.experts, "t": read.groups, "k": read.slots}
+        return {**positions, "i": read.features, "o": self.units}
+
+    def fan_in(self, sizes: Mapping[str, int]) -> int:
+        return sizes["i"]
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        units = small.free()
+        return reads[0]._replace(features=units), {"units": units}
+
+
+class Combine(_Routed):
+    """The sum of the outputs of each token's experts, weighted by a softmax of their logits."""
+
+    kind: Literal["combine"]
+
+    contraction: ClassVar[Contraction] = Contraction.parse(
+        "x[b,x,t,k,o] * l[b,t,T,X] -> y[b,t,T,o]"
+    )
+    reads_experts: ClassVar[bool] = True
+
+    def maps(self, *reads: Map) -> LayerMaps:
+        read, logits = self.routed(*reads)
+        if not isinstance(read, ExpertMap) or read[:-1] != logits.slots:
+            experts, groups, slots = logits.slots
+            raise self.refuse(
+                "inputs",
+                f"the first should be dispatched by the second: {experts} experts with"
+                f" {groups} x {slots} slots, got {described(read)}",
+            )
+        output = TokenMap(logits.tokens, read.features)
+        return LayerMaps(read, output, output, (logits,))
+
+    def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        assert isinstance(maps.input, ExpertMap)
+        return _sizes(maps.input, maps.output.tokens) | {"o": maps.output.channels}
+
+    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
+        return Saved(inputs=True)
+
+    def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002
+        read, logits = reads
+        assert read.features is not None
+        return SmallMap(read.features, logits.tokens), {}
+
+
+def _sizes(over: ExpertMap, tokens: int) -> dict[str, int]:
+    """Return the sizes of the axes of dispatched tokens and of their logits."""
+    return {
+        "x": over.experts,
+        "t": over.groups,
+        "k": over.slots,
+        "T": tokens // over.groups,
+        "X": over.experts,
+    }

@@ -1,0 +1,85 @@
+"""Mixtures of experts on virtual devices: each token's experts, slots, and what moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
+from hypar_opt.execution.virtual.data import StepData
+from hypar_opt.workload.operators.experts import Router
+from hypar_opt.workload.operators.maps import LogitMap
+from tests.execution.drawn import drawn_programs, run_as_one_device
+from tests.execution.virtual.test_arithmetic import (
+    BATCH,
+    assert_gradients_are_slopes,
+    one_device,
+    stated,
+)
+from tests.slow import slow_after
+from tests.strategies.mixtures import mixture
+
+
+def of_tokens(network: ho.Network, data: StepData, logits: Any, read: Any) -> Any:
+    """Return a mixture's output for one sequence, token by token."""
+    position = {layer.name: n for n, layer in enumerate(network.layers)}
+    router = network.layers[position["router"]]
+    assert isinstance(router, Router)
+    tokens, experts = logits.shape
+    _, groups, slots = LogitMap(tokens, experts, router.routing).slots
+    silu = ACTIVATIONS["silu"][0]
+    weights = {name: data.weights[n] for name, n in position.items() if n in data.weights}
+
+    def expert(number: int, token: Any) -> Any:
+        hidden = silu(token @ weights["up"][number])
+        if "by" in weights:
+            hidden = hidden * (token @ weights["by"][number])
+        return hidden @ weights["down"][number]
+
+    mixed = np.zeros((tokens, read.shape[1]))
+    for group in np.split(np.arange(tokens), groups):
+        taken = [0] * experts
+        for token in group:
+            chosen = sorted(range(experts), key=lambda x: (-logits[token, x], x))[: router.top_k]
+            over = range(experts) if router.softmax == "all" else chosen
+            total = sum(np.exp(logits[token, x]) for x in over)
+            for number in sorted(chosen):
+                if taken[number] < slots:
+                    share = np.exp(logits[token, number]) / total
+                    mixed[token] += share * expert(number, read[token])
+                taken[number] += 1
+    return mixed
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_token_has_the_weighted_sum_of_its_experts_that_have_a_slot_left(seed: int) -> None:
+    network = mixture(seed)
+    data, workload = stated(network)
+    outputs = one_device(network, data, workload).outputs
+    position = {layer.name: n for n, layer in enumerate(network.layers)}
+    for image in range(BATCH):
+        made = {name: outputs[n][1][0][image] for name, n in position.items()}
+        expected = of_tokens(network, data, made["router"], made["norm"])
+        assert np.allclose(made["combine"], expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_gradients_of_routers_and_experts_are_the_slopes_of_the_loss(seed: int) -> None:
+    assert_gradients_are_slopes(mixture(seed), seed)
+
+
+@pytest.mark.parametrize("seed", slow_after(16, range(100)))
+def test_bytes_and_numbers_are_those_modelled_and_of_one_device(seed: int) -> None:
+    network = mixture(seed)
+    for program in drawn_programs(network, seed, 3, ((2,), (2, 2), (4,), (3,))):
+        run_as_one_device(network, program, seed)
+
+
+def test_experts_that_few_choose_have_empty_slots_and_others_miss_tokens() -> None:
+    """Bytes depend on the slots alone, whatever is routed."""
+    (program,) = drawn_programs(mixture(0), 5, 1, ((2, 2),))
+    moved = {str(run_as_one_device(mixture(0), program, seed).exchanges) for seed in range(3)}
+    assert len(moved) == 1

@@ -1,0 +1,77 @@
+"""Small mixtures of experts, from a seed alone."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import hypar_opt as ho
+
+Table = dict[str, Any]
+
+
+def mixture(seed: int) -> ho.Network:
+    """Return a mixture of experts inside a residual sum, of sizes that two levels can split.
+
+    Experts are gated or not, slots are short or plenty, groups are parts of a sequence or all of
+    it, and a shared expert is beside the others or not.
+    """
+    rng = random.Random(seed)
+    tokens, experts, features = rng.choice([4, 8]), rng.choice([4, 6, 8]), 8
+    group = rng.choice([None, 2, 4])
+    router: Table = {"experts": experts, "top_k": rng.randint(1, 3)}
+    router |= {} if group is None else {"group": group}
+    router |= {"softmax": "all"} if rng.random() < 0.5 else {}
+    router |= {"capacity_factor": rng.choice([0.5, 1.25, 4.0])} if rng.random() < 0.5 else {}
+    ffn: list[Table] = [
+        {"name": "up", "kind": "experts", "inputs": ["dispatch"], "units": 12, "activation": "silu"}
+    ]
+    if rng.random() < 0.5:
+        ffn += [
+            {"name": "by", "kind": "experts", "inputs": ["dispatch"], "units": 12},
+            {"name": "gated", "kind": "mul", "inputs": ["up", "by"]},
+        ]
+    shared: list[Table] = [
+        {"name": "wide", "kind": "fc", "inputs": ["norm"], "units": 16, "activation": "relu"},
+        {"name": "narrow", "kind": "fc", "units": features},
+    ]
+    beside = rng.random() < 0.5
+    layers = [
+        {"name": "norm", "kind": "norm", "norm": "rms"},
+        {"name": "router", "kind": "router", **router},
+        {"name": "dispatch", "kind": "dispatch", "inputs": ["norm", "router"]},
+        *ffn,
+        {"name": "down", "kind": "experts", "units": features},
+        {"name": "combine", "kind": "combine", "inputs": ["down", "router"]},
+        *(shared if beside else []),
+        {"name": "sum", "kind": "add", "inputs": ["input", "combine", *["narrow"] * beside]},
+        {"name": "head", "kind": "fc", "units": 16},
+        {"name": "loss", "kind": "output"},
+    ]
+    return ho.Network.model_validate(
+        {
+            "schema": "hypar-opt/network/2",
+            "name": f"mixture {seed}",
+            "input": {"tokens": tokens, "features": features},
+            "layer": layers,
+        }
+    )
+
+
+def smallest() -> ho.Network:
+    """Return five layers, whose plans can all be priced."""
+    layers = [
+        {"name": "router", "kind": "router", "experts": 4, "top_k": 2, "group": 2},
+        {"name": "dispatch", "kind": "dispatch", "inputs": ["input", "router"]},
+        {"name": "experts", "kind": "experts", "units": 24},
+        {"name": "combine", "kind": "combine", "inputs": ["experts", "router"]},
+        {"name": "head", "kind": "fc", "units": 6},
+    ]
+    return ho.Network.model_validate(
+        {
+            "schema": "hypar-opt/network/2",
+            "name": "smallest mixture",
+            "input": {"tokens": 4, "features": 16},
+            "layer": layers,
+        }
+    )

@@ -1,0 +1,96 @@
+"""Mixtures of experts as a network file states them: slots, maps, and what does not fit."""
+
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hypar_opt as ho
+from hypar_opt.documents.document import validate
+from hypar_opt.errors import InputError
+from hypar_opt.workload.operators.maps import LogitMap, Routing
+from tests.strategies.mixtures import smallest
+
+
+@given(st.integers(1, 64), st.integers(1, 9), st.integers(1, 5), st.data())
+def test_slots_are_an_equal_share_of_a_groups_choices_times_the_capacity(
+    experts: int, groups: int, factor: int, data: st.DataObject
+) -> None:
+    group, top_k = data.draw(st.integers(1, 64)), data.draw(st.integers(1, experts))
+    routing = Routing(top_k, group, Fraction(factor, 2), over_chosen=True)
+    count, parts, slots = LogitMap(groups * group, experts, routing).slots
+    assert (count, parts) == (experts, groups)
+    assert slots == min(group, max(1, ceil(Fraction(factor * top_k * group, 2 * experts))))
+    # Without a group all tokens of a sequence are one.
+    whole = routing._replace(group=None)
+    assert LogitMap(group, experts, whole).slots == (experts, 1, slots)
+
+
+def test_maps_of_mixtrals_block_are_those_of_its_sizes() -> None:
+    network = ho.load("mixtral-8x7b")
+    maps = dict(zip((layer.name for layer in network.layers), network.maps(), strict=True))
+    assert tuple(maps["decoder.0.router"].output) == (4096, 8)
+    # Eight experts, 64 groups of 64 tokens: two of eight experts for each is 16 slots.
+    assert tuple(maps["decoder.0.dispatch"].output) == (8, 64, 16, 4096)
+    assert tuple(maps["decoder.0.up"].output) == (8, 64, 16, 14336)
+    assert tuple(maps["decoder.0.combine"].output) == (4096, 4096)
+
+
+def test_a_routers_map_is_copied_with_its_routing() -> None:
+    logits = LogitMap(8, 4, Routing(2, 4, Fraction(1), over_chosen=True))
+    for copied in (pickle.loads(pickle.dumps(logits)), deepcopy(logits)):
+        assert (copied, copied.routing) == (logits, logits.routing)
+
+
+@pytest.mark.parametrize(
+    ("number", "changed", "refused"),
+    [
+        (0, {"top_k": 5}, "layer 'router', top_k: should be at most the 4 experts, got 5"),
+        (0, {"group": 3}, "layer 'router', group: should divide 4 tokens, got 3"),
+        (0, {"capacity_factor": 0}, "capacity_factor: should be greater than 0, got 0"),
+        (0, {"capacity_factor": "2"}, "capacity_factor: should be a number"),
+        (0, {"softmax": "some"}, "softmax: should be 'chosen' or 'all'"),
+        (1, {"inputs": ["input", "other"]}, "the second should be a 'router', got 4 tokens of 16"),
+        (1, {"inputs": ["input"]}, "layer 'dispatch', inputs: should be 2 layers, got 1"),
+        (2, {"kind": "fc"}, "'fc' takes no dispatched tokens, got 4 experts with 2 x 1 slots of"),
+        (3, {"inputs": ["input", "router"]}, "should be dispatched by the second: 4 experts with"),
+        (4, {"inputs": ["experts"]}, "layer 'head', inputs: 'fc' takes no dispatched tokens"),
+    ],
+)
+def test_what_is_no_mixture_is_refused(number: int, changed: dict[str, Any], refused: str) -> None:
+    described = smallest().description()
+    described["layer"][number] |= changed
+    described["layer"][0]["inputs"] = ["input"]
+    other = {"name": "other", "kind": "fc", "inputs": ["input"], "units": 16}
+    # Whatever the layers read, something reads each of them.
+    ends = [
+        {"name": f"end of {name}", "kind": "output", "inputs": [name]}
+        for name in ("other", "experts", "combine", "head")
+    ]
+    described["layer"] = [other, *described["layer"], *ends]
+    with pytest.raises(InputError) as caught:
+        validate(ho.Network, described)
+    assert refused in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "active"),
+    # The papers: section 1 of Mixtral's, 12.9 B of 46.7 B; table 3 of DeepSeekMoE's, 2.8 B of 16.4.
+    [("mixtral-8x7b", 12.9), ("deepseek-moe-16b", 2.8)],
+)
+def test_a_token_uses_as_many_parameters_as_published(name: str, active: float) -> None:
+    network = ho.load(name)
+    used, top_k, experts = Fraction(), 0, 1
+    for layer, maps in zip(network.layers, network.maps(), strict=True):
+        if layer.kind == "router":
+            top_k, experts = layer.top_k, layer.experts  # type: ignore[attr-defined]
+        share = Fraction(top_k, experts) if layer.kind == "experts" else 1
+        used += layer.parameters(maps) * share
+    assert round(float(used) / 1e9, 1) == active
