@@ -78,7 +78,7 @@ def rows_with_shared(
         joined = workload.has_replicas or cost.by_levels(workload) is None
         if few and (joined or (rule and not rule.hierarchy.uniform)):
             tensors = _over_all_levels(workload, cost, rows, rule=rule)
-        elif rule and rule.hierarchy.uniform and not workload.has_replicas:
+        elif rule and rule.hierarchy.uniform and workload.choices == PAPERS_CHOICES:
             tensors = _allowed_tensors(workload, cost, rows, rule)
         else:
             tensors = _level_by_level(workload, cost, rows, rule=rule)

@@ -21,7 +21,7 @@ from hypar_opt.costs.compute import memory_load
 from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.sharding.weights import replicated
 from hypar_opt.workload.operators.axes import BATCH, REPLICAS
-from hypar_opt.workload.parallelism import CHOICES, SIDES
+from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.costs.device_load import DeviceLoad
@@ -300,7 +300,9 @@ def one_more(above: Parts, choice: int, size: int) -> Parts:
 def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
     """Return the sizes of the axes that a layer's choices split, for a message."""
     splits = layer.operator.splits
-    if layer.operator.contraction.contracted and len(splits) == len(CHOICES):
+    if layer.operator.contraction.contracted and {"i", "o"} <= {
+        choice.axis for choice in splits.values()
+    }:
         channels = f"{layer.input[-1 if 't' in layer.sizes else 1]} in and"
         channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"
         return f"its batch is {layer.sizes[BATCH]}, its channels {channels}"

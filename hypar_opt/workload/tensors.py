@@ -229,16 +229,23 @@ class Workload:
     @derived
     def choices_of_nodes(self) -> tuple[tuple[Choice | None, ...], ...]:
         """The axis that each node splits under each choice; None for a choice that it lacks."""
-        every = [node.operator.splits for node in self.nodes]
         # Those of a kind are one mapping: its layers share their choices.
+        every = [(id(node.operator.splits), node.lacked) for node in self.nodes]
+        alike = dict(zip(every, self.nodes, strict=True))
         known = {
-            id(splits): tuple(
-                c if self.replicas or (c and (c.axis or c.word in SIDES)) else None
-                for c in choices_of_kind(splits, self.choices)
+            own: tuple(
+                c if c and self._has(c, node) else None
+                for c in choices_of_kind(node.operator.splits, self.choices)
             )
-            for splits in {id(splits): splits for splits in every}.values()
+            for own, node in alike.items()
         }
-        return tuple([known[id(splits)] for splits in every])
+        return tuple([known[own] for own in every])
+
+    def _has(self, choice: Choice, node: LayerTensors) -> bool:
+        """Return whether a choice of a kind is one of its node."""
+        if choice.axis:
+            return choice.axis not in node.lacked
+        return self.replicas or choice.word in SIDES
 
     @derived
     def split_sizes(self) -> NDArray[np.object_]:
