@@ -95,9 +95,13 @@ class Program:
 
     def read_over(self, boundary: int) -> Layouts:
         """Return the layouts in which a boundary's target reads its tensor."""
-        operand = self.workload.operand[boundary]
-        target = self.workload.boundaries[boundary].target
-        return self._laid_out(self.workload.layouts.inputs[operand], target)
+        edge = self.workload.boundaries[boundary]
+        return self.read_as(edge.target, edge.input)
+
+    def read_as(self, node: int, number: int) -> Layouts:
+        """Return the layouts in which a node reads one of its inputs."""
+        inputs = self.workload.layouts.inputs
+        return self._laid_out(inputs[min(number, len(inputs) - 1)], node)
 
     @cached_property
     def written(self) -> list[Layouts]:

@@ -123,7 +123,8 @@ class TrainingStep:
         tensor = self.division.tensor(source, position)
         if source < 0:
             # Each reader has the network's input in its own layout.
-            layouts = program.read[node]
+            number = self.network.sources[position].index(source)
+            layouts = program.read_as(node, number)
             return [tensor.part_of(self.data.input, layouts, device) for device in self.devices]
         boundary = self.division.boundary(source, position)
         stored = program.workload.boundaries[boundary].source
@@ -134,7 +135,7 @@ class TrainingStep:
         program, edge = self.program, self.program.workload.boundaries[boundary]
         steps, before = program.input_steps(boundary), program.stored[edge.source]
         if phase is Phase.BACKWARD:
-            steps, before = backward(steps), dual(program.read[edge.target])
+            steps, before = backward(steps), dual(program.read_over(boundary))
         whose = Source(phase, edge.target, boundary)
         return self.fabric.convert(tensor, blocks, before, steps, whose)[0]
 
