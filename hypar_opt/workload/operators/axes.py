@@ -76,6 +76,9 @@ OUTPUT_CHANNELS = Choice("output", "o", "output channel", "◆", "O")
 TOKENS = Choice("tokens", "t", "token", "◇", "T")
 """Each sequence is split, the weights replicated: sequence or context parallelism."""
 
+REPLICATING = (DATA_CHOICE.axis, TOKENS.axis)
+"""The axes that no weights have: their parts have replicas, whose state may be sharded."""
+
 CHANNELS = Choice("channel", "c", "channel", "●", "M")
 """A layer that treats each channel alike: its input and output are split by channel."""
 
