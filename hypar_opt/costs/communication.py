@@ -127,6 +127,8 @@ class CommunicationCost(CostModel):
         if cost._row.halves and not problem.hierarchy.of_halves:
             sizes, executed = ",".join(map(str, cost.sizes)), argument("reading", "executed")
             raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")
+        if "tokens" in problem.choices:
+            cost._check_tokens(workload)
         if cost._row.input_error is not None:
             return cost
         if "output" in problem.choices:
@@ -141,6 +143,13 @@ class CommunicationCost(CostModel):
                 f" which needs the reading {_WITH_OUTPUT}, got {cost.reading}"
             )
         return cost
+
+    def _check_tokens(self, workload: Workload) -> None:
+        """Refuse to split tokens in the paper's readings, and where no layer has any."""
+        if self._row.halves:
+            raise HyparError(f"choices: tokens needs the reading executed, got {self.reading}")
+        if workload.forbidden[:, workload.choices.index("tokens")].all():
+            raise HyparError("choices: tokens needs a network of tokens; no layer of this has any")
 
     def of(self, phase: Phase) -> CommunicationCost:
         """Return the cost model of one pass alone."""

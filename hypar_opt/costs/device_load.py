@@ -15,7 +15,7 @@ from hypar_opt.costs.saved_tensors import SavedTensor, saved_tensors
 from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.workload.layouts import FIRST_SPLIT
-from hypar_opt.workload.operators.axes import BATCH
+from hypar_opt.workload.operators.axes import BATCH, REPLICATING
 from hypar_opt.workload.operators.base import elements
 from hypar_opt.workload.parallelism import SHARDED
 
@@ -104,7 +104,7 @@ def device_load(
     layouts, nodes = workload.layouts, len(workload.nodes)
     terms = []
     whole = layouts.weight < FIRST_SPLIT
-    apart = whole & ~_splits(workload, (BATCH,))
+    apart = whole & ~_splits(workload, REPLICATING)
     split = SHARDED.index(workload.repeats.shard)
     # ZeRO's stages in their order: state, gradients, weights.
     for stage, each in zip((3, 2, 1), weight_bytes, strict=True):

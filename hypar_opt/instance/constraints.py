@@ -348,8 +348,10 @@ class ConstraintSet:
             sizes = self._workload.split_sizes[:, tensors]
             # Of choices that are not among them, no level has made any.
             made = [*parts, *[1] * (len(sizes) - len(parts))][: len(sizes)]
-            fits = rule.allows(sizes, np.array(made, object)[:, None])
-            allowed[tensors] = fits.astype(bool).all(axis=0)
+            split = np.array(made, object)[:, None]
+            lacks = self._workload.forbidden[tensors].T & (split > 1).astype(bool)
+            fits = rule.allows(sizes, split).astype(bool) & ~lacks
+            allowed[tensors] = fits.all(axis=0)
         return allowed
 
     def _raise_if_infeasible(self) -> None:
@@ -375,14 +377,12 @@ class ConstraintSet:
                     f"{constraints}: no choice fits layer {layer.name!r} at H{level};"
                     f" {axes_of(layer, self._choices)}{remedy}"
                 )
-        # At least one layout of a shared tensor, by batch or by channel, has to be even; with three
-        # choices it may be whole, which is always even.
-        ways: set[Parts] = {(1, 1)}
+        # At least one layout of a shared tensor has to be even; whole it always is.
+        every = range(len(self._choices))
+        ways: set[Parts] = {(1,) * len(every)}
         for size in self._hierarchy.sizes:
-            ways = {one_more(parts, choice, size) for parts in ways for choice in range(2)}
-        even = [self._allowed_tensors((*parts, 1)) for parts in ways]
-        if "output" in self._choices:
-            even.append(self._allowed_tensors((1, 1, self._problem.accelerators)))
+            ways = {one_more(parts, choice, size) for parts in ways for choice in every}
+        even = [self._allowed_tensors(parts) for parts in ways]
         for layer, fits in zip(self._workload.nodes, np.any(even, axis=0), strict=False):
             if not fits:
                 rule = argument(f"constraints.{'even' if self._constraints.even else 'runnable'}")

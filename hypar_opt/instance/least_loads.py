@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from hypar_opt.costs.compute import memory_load
 from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.sharding.weights import replicated
-from hypar_opt.workload.operators.axes import BATCH, REPLICAS
-from hypar_opt.workload.parallelism import CHOICES, SIDES
+from hypar_opt.workload.operators.axes import BATCH, REPLICAS, REPLICATING
+from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.costs.device_load import DeviceLoad
@@ -148,7 +148,7 @@ class LeastLoads:
                 if least > 1 and any(layer.statistics):
                     # What is whole would repeat the sums over channels that others split.
                     for column, choice in enumerate(choices):
-                        if choice and choice.axis not in ("", BATCH):
+                        if choice and choice.axis not in ("", *REPLICATING):
                             self._forbidden[node, column] = True
                     least = self._least_whole(node, whole)
                 self._forbidden[node, whole] |= least == 1
@@ -300,10 +300,16 @@ def one_more(above: Parts, choice: int, size: int) -> Parts:
 def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
     """Return the sizes of the axes that a layer's choices split, for a message."""
     splits = layer.operator.splits
-    if layer.operator.contraction.contracted and len(splits) == len(CHOICES):
+    if layer.operator.contraction.contracted and {"i", "o"} <= {
+        choice.axis for choice in splits.values()
+    }:
         channels = f"{layer.input[-1 if 't' in layer.sizes else 1]} in and"
         channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"
         return f"its batch is {layer.sizes[BATCH]}, its channels {channels}"
     own = (splits[word] for word in choices if word in splits)
-    sizes = (f"{layer.sizes[choice.axis]} {choice.part}s" for choice in own if choice.axis)
+    sizes = (
+        f"{layer.sizes[choice.axis]} {choice.part}s"
+        for choice in own
+        if choice.axis and choice.axis not in layer.lacked
+    )
     return f"it has {', '.join(sizes)}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.workload.operators.words import choice_of
-from hypar_opt.workload.parallelism import CHOICES, SIDES
+from hypar_opt.workload.parallelism import ALL_CHOICES, SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import ProblemFields
@@ -53,7 +53,7 @@ class Pin:
         if not equals or not layer or choice_of(choice) is None or not is_level:
             raise HyparError(
                 f"{argument('constraints.fix')} should be LAYER[@LEVEL]=CHOICE, as in"
-                f" fc1@H2=data (choices {', '.join(CHOICES)}), got {shown(text)}"
+                f" fc1@H2=data (choices {', '.join(ALL_CHOICES)}), got {shown(text)}"
             )
         return cls(layer, int(number) if at else None, choice)
 

@@ -223,7 +223,7 @@ def default_reading(problem: Problem, network: Network | None = None) -> str:
     ``text``, the paper's, for a chain without an array or on one of the paper's arrays, between
     two parts at each level; else ``executed``, what running a plan moves.
     """
-    if network is not None and not network.is_chain:
+    if (network is not None and not network.is_chain) or "tokens" in problem.choices:
         return "executed"
     if problem.array is None:
         return "executed" if problem.parts else "text"

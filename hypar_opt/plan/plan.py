@@ -39,7 +39,7 @@ WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
 WITH_PARTS: Literal["hypar-opt/plan/3"] = "hypar-opt/plan/3"
 WITH_SHARE: Literal["hypar-opt/plan/4"] = "hypar-opt/plan/4"
 
-StoredLayout = Literal["batch", "channel", "whole", "first", "second"]
+StoredLayout = Literal["batch", "channel", "token", "whole", "first", "second"]
 """How a tensor is stored: split by batch or channels, a replica in each part, or in one group."""
 
 

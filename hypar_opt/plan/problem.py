@@ -32,8 +32,9 @@ from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import (
-    CHOICES,
+    ALL_CHOICES,
     PAPERS_CHOICES,
+    SETS_OF_CHOICES,
     SIDES,
     on_both_sides,
 )
@@ -54,8 +55,12 @@ OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
 
 
 def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
-    if value not in {own + sides for own in (PAPERS_CHOICES, CHOICES) for sides in ((), SIDES)}:
-        raise rule(f'should be ["data", "model"], or with "output", got {json.dumps(value)}')
+    own = on_both_sides(value)
+    if own not in SETS_OF_CHOICES or value not in {own, own + SIDES}:
+        more = " or ".join(f'"{word}"' for word in ALL_CHOICES[len(PAPERS_CHOICES) :])
+        raise rule(
+            f'should be ["data", "model"], or with {more}, in this order, got {json.dumps(value)}'
+        )
     return value
 
 

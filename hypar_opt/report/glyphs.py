@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hypar_opt.errors import HyparError
 from hypar_opt.plan.plan import Plan
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, WHOLE, Layout
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, TOKEN, WHOLE, Layout
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
@@ -17,9 +17,10 @@ from hypar_opt.workload.operators.axes import (
     ON_ONE_SIDE,
     OUTPUT_CHANNELS,
     REPLICAS,
+    TOKENS,
 )
 from hypar_opt.workload.operators.base import Operator
-from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.parallelism import ALL_CHOICES
 
 
 class Shade(NamedTuple):
@@ -53,6 +54,7 @@ SYMBOLS = tuple(
         (DATA_CHOICE, "#3d85c6", ("#d9e9f8", "#1c5d97"), ("#1d3850", "#8cc4f5")),
         (INPUT_CHANNELS, "#df8a20", ("#f6b45c", "#573200"), ("#c47c1d", "#fff3df")),
         (OUTPUT_CHANNELS, "#9a52bd", ("#e3cdf0", "#6a2f8b"), ("#4b2c60", "#e0bdf5")),
+        (TOKENS, "#c2457f", ("#f6d3e2", "#8d2158"), ("#58203c", "#f2b3d0")),
         (REPLICAS, "#3a9a5c", ("#cfe8d5", "#1d5c33"), ("#1f4a2d", "#b5e6c4")),
     )
 )
@@ -60,7 +62,7 @@ SYMBOLS = tuple(
 
 Source: Figure 5, whose open dots are data and filled dots model parallelism."""
 
-DATA_SYMBOL, MODEL_SYMBOL, OUTPUT_SYMBOL, WHOLE_SYMBOL = SYMBOLS
+DATA_SYMBOL, MODEL_SYMBOL, OUTPUT_SYMBOL, TOKENS_SYMBOL, WHOLE_SYMBOL = SYMBOLS
 
 ONE_SIDED = {
     # Cells of a page as those of `whole`, by another glyph.
@@ -71,7 +73,7 @@ ONE_SIDED = {
 
 _UNSPLIT = {WHOLE: WHOLE_SYMBOL, **ONE_SIDED}
 
-_STORED = {BATCH: DATA_SYMBOL, CHANNEL: MODEL_SYMBOL, **_UNSPLIT}
+_STORED = {BATCH: DATA_SYMBOL, CHANNEL: MODEL_SYMBOL, TOKEN: TOKENS_SYMBOL, **_UNSPLIT}
 """A stored layout has the symbol of the choice that writes it."""
 
 
@@ -80,15 +82,15 @@ def symbol(choice: str) -> Symbol:
 
     A kind may say `output` of its split under `model`; both look the same in every layer anyway.
     """
-    if choice in CHOICES:
-        return SYMBOLS[CHOICES.index(choice)]
+    if choice in ALL_CHOICES:
+        return SYMBOLS[ALL_CHOICES.index(choice)]
     if choice in ONE_SIDED:
         return ONE_SIDED[choice]
     for operator in _kinds():
         for word, declared in operator.choices.items():
             if choice == declared.word:
                 # What splits nothing is not a split by output channels.
-                return SYMBOLS[CHOICES.index(word)] if declared.axis else WHOLE_SYMBOL
+                return SYMBOLS[ALL_CHOICES.index(word)] if declared.axis else WHOLE_SYMBOL
     raise ValueError(f"no kind of layer has {choice}")  # or it would be no choice
 
 
@@ -145,7 +147,7 @@ def legend(choices: Iterable[str]) -> list[tuple[Symbol, str]]:
     """Return each symbol with its words: ``model, channel parallelism``."""
     words: dict[Symbol, list[str]] = {}
     # The paper's words first; a sort keeps the order of the others.
-    for choice in sorted(choices, key=lambda choice: choice not in CHOICES):
+    for choice in sorted(choices, key=lambda choice: choice not in ALL_CHOICES):
         words.setdefault(symbol(choice), []).append(str(choice))
     order = sorted(words, key=(*SYMBOLS, *ONE_SIDED.values()).index)
     unsplit = _UNSPLIT.values()

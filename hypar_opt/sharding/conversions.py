@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.sharding.layouts import (
     BATCH,
+    CHANNEL,
     PARTIAL,
+    SHUFFLED,
     WHOLE,
     Layout,
     dual_layout,
@@ -50,22 +52,23 @@ class StepKind(StrEnum):
     """A reduce-scatter and, later, the all-gather of its result."""
 
 
-def _exchanged(tensor: Extent, parts: int) -> int:
-    """Return the elements that an all-to-all between batch and channels moves, in all parts.
+def _exchanged(tensor: Extent, source: Layout, target: Layout, parts: int) -> int:
+    """Return the elements that an all-to-all between two axes moves, in all parts.
 
     Each part keeps what it has of both; the first parts have an index more of an axis that is not
     divided evenly. So an n-th of the tensor is kept where either axis is.
     """
     # `divmod` and `min` take no arrays of Python's integers.
-    images, own = tensor.batch // parts, tensor.channels // parts
-    some, others = tensor.batch % parts, tensor.channels % parts
-    both = (some + others - abs(some - others)) // 2
-    return moved_but(tensor, parts * images * own + images * others + own * some + both)
+    first, second = tensor.along(source), tensor.along(target)
+    own, others = first // parts, second // parts
+    more, left = first % parts, second % parts
+    both = (more + left - abs(more - left)) // 2
+    kept = parts * own * others + own * left + others * more + both
+    return moved_but(tensor, first * second, kept)
 
 
-def moved_but(tensor: Extent, kept: int) -> int:
-    """Return the elements of all pairs of an image and a channel but those kept in place."""
-    pairs = tensor.batch * tensor.channels
+def moved_but(tensor: Extent, pairs: int, kept: int) -> int:
+    """Return the elements of all pairs of indices of two axes but those kept in place."""
     return tensor.elements // pairs * (pairs - kept)
 
 
@@ -109,10 +112,11 @@ class Step(NamedTuple):
         match self.kind:
             case StepKind.SLICE | StepKind.PAD:
                 return 0
-            case StepKind.ALL_TO_ALL if BATCH not in (self.source, self.target):
+            case StepKind.ALL_TO_ALL if {self.source, self.target} <= {CHANNEL, SHUFFLED}:
                 return self.copies * _reordered(tensor, self.parts)
             case StepKind.ALL_TO_ALL:
-                return self.copies * _exchanged(tensor, self.parts)
+                exchanged = _exchanged(tensor, self.source, self.target, self.parts)
+                return self.copies * exchanged
             case StepKind.ALL_GATHER:
                 return self.copies * tensor.elements * (self.parts - 1)
         # Partial sums are an addend in each part.

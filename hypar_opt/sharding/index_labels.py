@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, is_split
+from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, Layout, is_split
 from hypar_opt.sharding.shares import first_part
 from hypar_opt.sharding.ties import INPUT, Axis, Tie, dealt, ties_of
 
@@ -67,20 +67,20 @@ def labels_of(network: Network, program: Program) -> Labels:
     return _Labelling(network, program).labels()
 
 
-def batch_levels(program: Program) -> tuple[int, ...]:
-    """Return the levels at which any tensor is split by batch, H1 first."""
+def levels_by(program: Program, axis: Layout) -> tuple[int, ...]:
+    """Return the levels at which any tensor is split by an axis, H1 first."""
     layouts = [*program.read, *program.written, *program.stored]
     return tuple(
         level
         for level in range(len(program.rows))
-        if any(layout[level] == BATCH for layout in layouts)
+        if any(layout[level] == axis for layout in layouts)
     )
 
 
-def batch_labels(program: Program) -> Integers:
-    """Return the label of each image: contiguous, in parts as equal as possible."""
-    labels = np.zeros(program.workload.batch, np.intp)
-    for level in batch_levels(program):
+def contiguous_labels(program: Program, size: int, axis: Layout) -> Integers:
+    """Return the label of each image, or token: contiguous, in parts as equal as possible."""
+    labels = np.zeros(size, np.intp)
+    for level in levels_by(program, axis):
         size, turn = program.hierarchy.sizes[level], 0
         digits = []
         for images in np.unique(labels, return_counts=True)[1].tolist():

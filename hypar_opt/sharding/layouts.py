@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from hypar_opt.workload.operators.axes import BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL
+from hypar_opt.workload.operators.axes import (
+    BY_BATCH,
+    BY_CHANNEL,
+    BY_SHUFFLED_CHANNEL,
+    BY_TOKEN,
+)
 from hypar_opt.workload.operators.axes import PARTIAL as PARTIAL
 from hypar_opt.workload.operators.axes import WHOLE as WHOLE
 
@@ -12,7 +17,7 @@ every part has a replica, or `PARTIAL` if every part has an addend of every elem
 
 Source: docs/decisions/0003-readings.md."""
 
-BATCH, CHANNEL, SHUFFLED = BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL
+BATCH, CHANNEL, SHUFFLED, TOKEN = BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL, BY_TOKEN
 
 _DUALS = {WHOLE: PARTIAL, PARTIAL: WHOLE}
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from hypar_opt.sharding.conversions import StepKind, moved_but
-from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
@@ -33,19 +33,18 @@ def moved(step: Step, tensor: Extent, share: float) -> int:
         return step.moved(tensor)
     _, *sizes = tensor
 
-    def parts(layout: str, side: int) -> tuple[int, int]:
-        """Return the images and channels that a group has in a layout."""
+    def parts(layout: str, side: int) -> list[int]:
+        """Return the indices of each axis that a group has in a layout."""
         whole = side_of(layout)
         if whole is not None:
-            return (sizes[0], sizes[1]) if side == whole else (0, 0)
-        axis = 0 if layout == BATCH else 1
-        own = [*sizes]
-        first = first_part(sizes[axis], share)
-        own[axis] = sizes[axis] - first if side else first
-        return own[0], own[1]
+            return sizes if side == whole else [0] * len(sizes)
+        size = tensor.along(layout)
+        first = first_part(size, share)
+        own = size - first if side else first
+        return [own if tensor.axis(layout) == axis else n for axis, n in enumerate(sizes, 1)]
 
     kept = 0
     for side in range(2):
-        (images, channels), (others, own) = (parts(x, side) for x in (step.source, step.target))
-        kept += min(images, others) * min(channels, own)
-    return step.copies * moved_but(tensor, kept)
+        both = zip(parts(step.source, side), parts(step.target, side), strict=True)
+        kept += prod(map(min, both))
+    return step.copies * moved_but(tensor, prod(sizes), kept)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hypar_opt.workload.layouts import FIRST_SPLIT
+
 if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
@@ -17,7 +19,10 @@ def shared_weights(workload: Workload, choice: Sequence[int]) -> dict[int, int]:
     weights = {}
     for node, users in workload.weight_users.items():
         columns = {choice[user] for user in users}
-        weights[node] = columns.pop() if len(columns) == 1 else replicated(workload, node)
+        whole = len(columns) > 1 or any(
+            workload.layouts.weight[choice[user], user] < FIRST_SPLIT for user in users
+        )
+        weights[node] = replicated(workload, node) if whole else columns.pop()
     return weights
 
 

@@ -13,12 +13,12 @@ from hypar_opt.costs.saved_tensors import INPUT, inputs_of, saved_tensors, store
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.plan.problem import OPTIMIZERS
 from hypar_opt.sharding.layouts import BATCH as BY_BATCH
-from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED
+from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED, TOKEN
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.device_memory import DeviceMemory, LayerMemory, Moment
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.workload.layer_tensors import Boundary, Extent, Shape
-from hypar_opt.workload.operators.axes import BATCH, Axes
+from hypar_opt.workload.operators.axes import BATCH, REPLICATING, Axes
 
 if TYPE_CHECKING:
     from hypar_opt.costs.saved_tensors import SavedTensor
@@ -150,13 +150,15 @@ class _Count:
 
     def _map(self, extent: Extent, layouts: Layouts) -> int:
         """Return the bytes of a feature map in some layouts."""
-        images = self.program.parts(layouts, BY_BATCH)
-        channels = self.program.parts(layouts, CHANNEL, SHUFFLED)
+        parts = [
+            self.program.parts(layouts, *among)
+            for among in ((BY_BATCH,), (CHANNEL, SHUFFLED), (TOKEN,))
+        ]
         if self.options.exact_shares:
-            elements = _up(extent.elements, images * channels)
+            elements = _up(extent.elements, prod(parts))
         else:
-            each = extent.elements // (extent.batch * extent.channels)
-            elements = each * _up(extent.batch, images) * _up(extent.channels, channels)
+            each = extent.elements // prod(extent[1:])
+            elements = each * prod(map(_up, extent[1:], parts))
         return self.problem.element_bytes * elements
 
     def _parts(self, node: int) -> dict[str, int]:
@@ -168,6 +170,11 @@ class _Count:
             axis = choice.axis if choice else BATCH
             parts[axis] = parts.get(axis, 1) * size
         return parts
+
+    def _replicas(self, node: int) -> int:
+        """Return the replicas of a node's weights between which its state may be sharded."""
+        parts = self._parts(node)
+        return prod(parts.get(axis, 1) for axis in REPLICATING)
 
     def _elements(self, node: int, axes: Axes) -> int:
         """Return the elements of a tensor with some of a node's axes; 0 for none."""
@@ -189,7 +196,7 @@ class _Count:
             if not stored:
                 continue
             own = self._elements(node, self._workload.nodes[node].operator.contraction.weight)
-            replicas = self._parts(node).get(BATCH, 1)
+            replicas = self._replicas(node)
             layer = min(users[node]) if node in users else node
             for n, (size, split) in enumerate(zip(each, sharded, strict=True)):
                 held[layer][n] += size * (_up(own, replicas) if split else own)
@@ -199,7 +206,7 @@ class _Count:
         """Return the bytes of a layer's gathered weights and gradients, and of its loss."""
         layer, shard = self._workload.nodes[node], self.options.shard
         gathered = 0
-        if self._parts(node).get(BATCH, 1) > 1 and not layer.operator.reads_ids:
+        if self._replicas(node) > 1 and not layer.operator.reads_ids:
             own = self._elements(node, layer.operator.contraction.weight)
             training = bool(each.gradient) and shard in ("weights", "gradients")
             gathered = own * each.weight * ((shard == "weights") + training)

@@ -7,12 +7,13 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.operators.axes import BATCH, REORDERED
+from hypar_opt.workload.operators.axes import BATCH, BY_BATCH, BY_TOKEN, REORDERED, TOKENS
 from hypar_opt.workload.operators.maps import FeatureMap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hypar_opt.workload.operators.axes import Contraction
     from hypar_opt.workload.operators.base import Operator
     from hypar_opt.workload.operators.maps import LayerMaps, Map
 
@@ -48,6 +49,8 @@ class LayerTensors:
     """
     tied: bool = False
     """Whether it shares weights with another layer: a separate node has their gradient."""
+    lacked: frozenset[str] = frozenset()
+    """The axes that its kind splits, and that its tensors do not all have."""
 
     @property
     def weight(self) -> Shape:
@@ -99,7 +102,8 @@ class Boundary(NamedTuple):
         elements = prod(self.shape)
         if self.weights:
             return Extent(elements)
-        return Extent(elements, self.shape[0], self.shape[2 if len(self.shape) == 3 else 1])
+        batch, *tokens, channels = self.shape[:3] if len(self.shape) == 3 else self.shape[:2]
+        return Extent(elements, batch, channels, *tokens)
 
 
 class Extent(NamedTuple):
@@ -109,13 +113,23 @@ class Extent(NamedTuple):
 
     Parameters
     ----------
-    batch, channels
-        1 of a tensor that no all-to-all converts.
+    batch, channels, tokens
+        1 of a tensor that no all-to-all converts, or that has no such axis.
     """
 
     elements: int
     batch: int = 1
     channels: int = 1
+    tokens: int = 1
+
+    @staticmethod
+    def axis(layout: str) -> int:
+        """Return the position in it of the axis that a layout splits."""
+        return {BY_BATCH: 1, BY_TOKEN: 3}.get(layout, 2)
+
+    def along(self, layout: str) -> int:
+        """Return the size of the axis that a layout splits."""
+        return self[self.axis(layout)]
 
 
 def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = False) -> LayerTensors:
@@ -146,4 +160,26 @@ def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = Fal
             layer.statistics.backward * batch * maps.output.positions,
         ),
         tied=tied,
+        lacked=frozenset(
+            choice.axis
+            for choice in layer.splits.values()
+            if choice.axis and not _all_have(choice.axis, contraction, sizes, maps)
+        ),
     )
+
+
+def _all_have(
+    axis: str, contraction: Contraction, sizes: Mapping[str, int], maps: LayerMaps
+) -> bool:
+    """Return whether all tensors with an axis have all of its indices: not where one is broadcast.
+
+    Channels are always split together; see `Operator.parts`.
+    """
+    if axis not in sizes:
+        return False
+    if axis != TOKENS.axis:
+        return True
+    *first, last = contraction.operands(len(maps.inputs)) or ((),)
+    read = [*first, *[last] * (len(maps.inputs) - len(first))]
+    named = [over.tokens for axes, over in zip(read, maps.inputs, strict=True) if axis in axes]
+    return {*named, maps.output.tokens} == {sizes[axis]}

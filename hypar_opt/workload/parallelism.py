@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 CHOICES = ("data", "model", "output")
@@ -15,6 +16,18 @@ choice, and its word for that (`hypar_opt.workload.operators.base.Operator.choic
 Source: section 3.1; for ``output``, Song et al., "AccPar", HPCA 2020, Type III."""
 
 PAPERS_CHOICES = CHOICES[:2]
+
+ALL_CHOICES = (*CHOICES, "tokens")
+"""Those of layers on tokens too: each sequence is split, and the weights are replicated.
+
+Source: docs/decisions/0035-tokens.md."""
+
+SETS_OF_CHOICES = tuple(
+    (*PAPERS_CHOICES, *some)
+    for count in range(len(ALL_CHOICES) - 1)
+    for some in itertools.combinations(ALL_CHOICES[2:], count)
+)
+"""The choices that a problem may have: the paper's, with any others."""
 
 SIDES = ("first", "second")
 """All of a layer on one of two groups of accelerators, at the level between the groups."""

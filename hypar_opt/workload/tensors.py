@@ -157,12 +157,16 @@ class Workload:
 
     @derived
     def operand_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """Elements of each node's operands: ``(operands, nodes)``."""
+        """Elements of each node's operands: ``(operands, nodes)``.
+
+        Inputs beyond the operands of a kind are counted with its last.
+        """
         sizes = [[0] * len(self.nodes) for _ in range(self.operands)]
         for position in range(self.shared, len(self.nodes)):
             node = self.nodes[position]
+            last = max(1, len(node.operator.contraction.inputs)) - 1
             for number, shape in enumerate((node.input, *node.others)):
-                sizes[min(number, self.operands - 1)][position] += _count(shape)
+                sizes[min(number, last)][position] += _count(shape)
         return tuple(map(tuple, sizes))
 
     @derived
@@ -229,16 +233,23 @@ class Workload:
     @derived
     def choices_of_nodes(self) -> tuple[tuple[Choice | None, ...], ...]:
         """The axis that each node splits under each choice; None for a choice that it lacks."""
-        every = [node.operator.splits for node in self.nodes]
         # Those of a kind are one mapping: its layers share their choices.
+        every = [(id(node.operator.splits), node.lacked) for node in self.nodes]
+        alike = dict(zip(every, self.nodes, strict=True))
         known = {
-            id(splits): tuple(
-                c if self.replicas or (c and (c.axis or c.word in SIDES)) else None
-                for c in choices_of_kind(splits, self.choices)
+            own: tuple(
+                c if c and self._has(c, node) else None
+                for c in choices_of_kind(node.operator.splits, self.choices)
             )
-            for splits in {id(splits): splits for splits in every}.values()
+            for own, node in alike.items()
         }
-        return tuple([known[id(splits)] for splits in every])
+        return tuple([known[own] for own in every])
+
+    def _has(self, choice: Choice, node: LayerTensors) -> bool:
+        """Return whether a choice of a kind is one of its node."""
+        if choice.axis:
+            return choice.axis not in node.lacked
+        return self.replicas or choice.word in SIDES
 
     @derived
     def split_sizes(self) -> NDArray[np.object_]:

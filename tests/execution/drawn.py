@@ -56,8 +56,9 @@ def drawn_programs(
     hierarchies: Sequence[tuple[int, ...]] = HALVES,
     *,
     uneven: bool = False,
+    choices: Sequence[str] = CHOICES,
 ) -> Iterator[Program]:
-    """Yield random plans of three choices on the devices of hierarchies.
+    """Yield random plans on the devices of hierarchies.
 
     Parameters
     ----------
@@ -68,14 +69,21 @@ def drawn_programs(
     for _ in range(count):
         sizes = rng.choice(hierarchies)
         batch = prod(sizes) * rng.randint(1, 2) + (rng.randrange(prod(sizes)) if uneven else 0)
-        workload = workload_of(network, batch, CHOICES, shared_tensors=True)
+        workload = workload_of(network, batch, choices, shared_tensors=True)
         yield Program(workload, [random_row(rng, workload) for _ in sizes], Hierarchy(sizes))
 
 
 def random_row(rng: random.Random, workload: Workload) -> list[int]:
     """Return any choices of all nodes at a level, but whole ones that need a reason."""
-    layers = [node.operator for node in workload.nodes]
-    row = [rng.randrange(len(layer.splits) - layer.whole_if_uneven) for layer in layers]
+    row = []
+    for node, forbidden in zip(workload.nodes, workload.forbidden.tolist(), strict=True):
+        needs_a_reason = node.operator.whole_if_uneven
+        own = [
+            column
+            for column, word in enumerate(workload.choices)
+            if not forbidden[column] and not (needs_a_reason and word == "output")
+        ]
+        row.append(rng.choice(own))
     return with_shared_weights(workload, row)
 
 

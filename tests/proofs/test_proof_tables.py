@@ -36,6 +36,7 @@ from tests.strategies.written_plans import (
     fully_connected,
     in_parts,
     random_rows,
+    random_token_problem,
     random_written_problem,
     storing,
     with_collective,
@@ -62,7 +63,7 @@ def problems(
     """Yield random problems, each with the generator that plans of it are drawn from.
 
     Levels are of two parts, and of other sizes too where no array and no reading of the paper says
-    otherwise.
+    otherwise. What runs may be split by token.
     """
     for seed in seeds:
         rng = Random(seed)
@@ -70,6 +71,8 @@ def problems(
         yield rng, network, asked
         if (cost, reading) == ("bytes", "executed"):
             yield rng, network, in_parts(rng, asked)
+        if reading == "executed":
+            yield rng, *random_token_problem(rng, cost)
 
 
 @EVERY_COST
@@ -151,6 +154,9 @@ def test_constraints_allow_and_load_what_they_do_in_the_search(seed: int) -> Non
     rng = Random(seed)
     draw = random_graph_problem if seed % 2 else random_problem
     network, asked = draw(rng)
+    if seed % 4 == 3:
+        network, asked = random_token_problem(rng, "bytes")
+        asked["constraints"] = {rng.choice(["even", "runnable"]): rng.random() < 0.5}
     if asked["reading"] == "executed" and rng.random() < 0.5:
         asked = in_parts(rng, asked)
     if seed % 3 == 0:

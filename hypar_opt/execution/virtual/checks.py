@@ -11,8 +11,8 @@ from hypar_opt.execution.memory import step_bytes
 from hypar_opt.execution.virtual.arithmetic import KINDS
 from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
 from hypar_opt.sharding.conversions import StepKind, moved_but
-from hypar_opt.sharding.index_labels import batch_levels
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED
+from hypar_opt.sharding.index_labels import levels_by
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, TOKEN
 from hypar_opt.sharding.ties import Axis
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.parallelism import SIDES
@@ -64,7 +64,7 @@ def notes_of(network: Network) -> tuple[str, ...]:
 
 
 def check_division(division: Division, *, scaled: bool = False) -> None:
-    """Refuse splits that leave a layer's device without an image, or move other bytes.
+    """Refuse splits that leave a layer's device without an image or token, or move other bytes.
 
     Parts need not be equal. An all-to-all is modelled with the remainder of either axis in the
     first parts; where channels are tied to others, theirs may be in other parts.
@@ -89,10 +89,25 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
     for boundary, edge in enumerate(program.workload.boundaries):
         for step in program.input_steps(boundary):
             layouts = {step.source, step.target}
-            between = BATCH in layouts and layouts.isdisjoint(SIDES)
+            between = not layouts <= {CHANNEL, SHUFFLED} and layouts.isdisjoint(SIDES)
             if step.kind is StepKind.ALL_TO_ALL and between:
                 _check_exchange(division, edge, step, scaled=scaled)
+    _check_tokens(division, scaled=scaled)
     _check_shuffles(division)
+
+
+def _check_tokens(division: Division, *, scaled: bool) -> None:
+    """Refuse splits that leave a layer's device without a token."""
+    for position, (layer, maps) in enumerate(
+        zip(division.network.layers, division.maps, strict=True)
+    ):
+        written = division.program.written[position + division.shared]
+        parts = division.program.parts(written, TOKEN)
+        if maps.output.tokens and maps.output.tokens < parts:
+            raise RefusedError(
+                f"layer {layer.name!r}: its tokens should be at least {parts}, which split them,"
+                f" got {maps.output.tokens}{_remedy(scaled)}"
+            )
 
 
 def _check_groups(division: Division, *, scaled: bool) -> None:
@@ -104,7 +119,7 @@ def _check_groups(division: Division, *, scaled: bool) -> None:
             raise RefusedError(
                 f"layer {layer.name!r} {what}, which cannot be run in unequal groups"
             )
-    levels = batch_levels(program)
+    levels = levels_by(program, BATCH)
     parts = program.hierarchy.parts(levels)
     own = np.unique(division.images.labels, return_counts=True)[1]
     if len(own) < parts:
@@ -122,18 +137,25 @@ def _check_exchange(division: Division, edge: Boundary, step: Step, *, scaled: b
     channels = division.labels.of[Axis(writer)]
     if SHUFFLED in (step.source, step.target):
         channels = division.labels.shuffled(division.network, edge.target - workload.shared)
-    digits = division.images.labels, channels
+    labels = {BATCH: division.images.labels}
+    if TOKEN in (step.source, step.target):
+        labels[TOKEN] = division.tokens(edge.extent.tokens).labels
+    own = [labels.get(layout, channels) for layout in sorted((step.source, step.target))]
     counts = [
-        np.bincount(division.hierarchy.digit(each, level), minlength=step.parts) for each in digits
+        np.bincount(division.hierarchy.digit(each, level), minlength=step.parts) for each in own
     ]
     kept = int((counts[0] * counts[1]).sum())
-    moved = step.copies * moved_but(edge.extent, kept)
+    moved = step.copies * moved_but(edge.extent, len(own[0]) * len(own[1]), kept)
     if moved != division.program.moved(step, edge.extent):
         layer = division.network.layers[writer].name
+        words = {BATCH: "images", TOKEN: "tokens"}
+        has = [
+            f"{', '.join(map(str, count))} of its {words.get(layout, 'channels')}"
+            for count, layout in zip(counts, sorted((step.source, step.target)), strict=True)
+        ]
         raise RefusedError(
-            f"layer {layer!r}: H{level + 1} has {', '.join(map(str, counts[1]))} of its channels in"
-            f" a part, tied to other layers', and {', '.join(map(str, counts[0]))} images, which"
-            f" move other bytes than those modelled{_remedy(scaled)}"
+            f"layer {layer!r}: the parts of H{level + 1} have {' and '.join(has)}, tied to other"
+            f" layers', which move other bytes than those modelled{_remedy(scaled)}"
         )
 
 

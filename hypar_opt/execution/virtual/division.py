@@ -11,8 +11,8 @@ import numpy as np
 from hypar_opt.execution.virtual.arithmetic.base import LayerShard
 from hypar_opt.execution.virtual.shards import DividedAxis, DividedTensor, splits
 from hypar_opt.execution.virtual.weights import Held, held_weights, within
-from hypar_opt.sharding.index_labels import batch_labels, labels_of
-from hypar_opt.sharding.layouts import PARTIAL, is_split
+from hypar_opt.sharding.index_labels import contiguous_labels, labels_of
+from hypar_opt.sharding.layouts import BATCH, PARTIAL, TOKEN, is_split
 from hypar_opt.sharding.shares import side_of
 from hypar_opt.sharding.ties import Axis
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hypar_opt.sharding.program import Program
     from hypar_opt.workload.network import Network
 
-_NONE = np.zeros(0, np.intp)
+_NONE, _ONE = np.zeros(0, np.intp), np.zeros(1, np.intp)
 
 
 class Division:
@@ -46,7 +46,9 @@ class Division:
         self.maps = list(network.maps())
         self.labels = labels_of(network, program)
         self.hierarchy = program.hierarchy
-        self.images = DividedAxis(self.hierarchy, batch_labels(program))
+        images = contiguous_labels(program, program.workload.batch, BATCH)
+        self.images = DividedAxis(self.hierarchy, images)
+        self._tokens: dict[int, DividedAxis] = {}
         self._groups = groups
         self._position = {layer.name: p for p, layer in enumerate(network.layers)}
         self._tensors: dict[tuple[int, int | None], DividedTensor] = {}
@@ -61,8 +63,16 @@ class Division:
             over = self.maps[source].pooled if source >= 0 else self.network.input.feature_map()
             shuffled = None if shuffle is None else self.labels.shuffled(self.network, shuffle)
             channels = DividedAxis(self.hierarchy, self.labels.of[Axis(source)], shuffled)
-            self._tensors[key] = DividedTensor(self.images, channels, 2 if over.tokens else 1)
+            tokens = self.tokens(over.tokens) if over.tokens else None
+            self._tensors[key] = DividedTensor(self.images, channels, tokens)
         return self._tensors[key]
+
+    def tokens(self, count: int) -> DividedAxis:
+        """Return the tokens of sequences of one length."""
+        if count not in self._tokens:
+            labels = contiguous_labels(self.program, count, TOKEN)
+            self._tokens[count] = DividedAxis(self.hierarchy, labels)
+        return self._tokens[count]
 
     def output_tensor(self, position: int) -> DividedTensor:
         """Return a layer's output as stored: split as its only reader does, if it has one."""
@@ -89,8 +99,10 @@ class Division:
         layer, node = self.network.layers[position], position + self.shared
         read, written = self.program.read[node], self.program.written[node]
         output = self.tensor(position)
-        by_image, by_channel = splits(written)
+        by_image, by_channel, by_token = splits(written)
         images = self.images.held(by_image, device)
+        count = self.maps[position].output.tokens
+        tokens = self.tokens(count).held(by_token, device) if count else _ONE
         sources = self.network.sources[position]
         channels = _NONE
         if sources and not layer.reads_ids:
@@ -98,9 +110,11 @@ class Division:
             channels = tensor.channels.held(splits(read)[1], device)
         data_slice = None
         if layer.reads_ids and (sources or position in data.ids):
-            data_slice = (data.input if sources else data.ids[position])[images]
+            ids = data.input if sources else data.ids[position]
+            data_slice = ids[np.ix_(images, tokens)]
         elif position in data.targets:
             data_slice = data.targets[position][images]
+            data_slice = data_slice[:, tokens] if count else data_slice
         groups = [np.arange(len(images))] if len(images) else []
         if self._groups is not None and position in self._groups:
             groups = list(self._groups[position])
@@ -114,6 +128,7 @@ class Division:
             self._rows(position, device),
             groups,
             data_slice,
+            tokens,
         )
 
     def _rows(self, position: int, device: int, among: Container[int] | None = None) -> Indices:
@@ -129,7 +144,7 @@ class Division:
         """Return the groups of images that devices have together at each layer, to normalise."""
         groups = {}
         for position in range(len(self.network.layers)):
-            split, _ = splits(self.program.read[position + self.shared])
+            split, *_ = splits(self.program.read[position + self.shared])
             devices = range(self.hierarchy.accelerators)
             used = (device for device in devices if not self.is_idle(position, device))
             levels = [level for level in split[0] if level >= 0]

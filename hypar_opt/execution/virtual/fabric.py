@@ -97,12 +97,9 @@ class Fabric:
         step: Step,
         whose: Source,
     ) -> Blocks:
-        axis = tensor.channel_axis
-
         def part(of: int, wanted_by: int) -> Array:
             """Return what a device has of what another is to hold."""
-            (rows, columns), _ = tensor.common(before, of, after, wanted_by)
-            return cut(blocks[of], rows, axis, columns)
+            return cut(blocks[of], tensor.common(before, of, after, wanted_by)[0])
 
         kept = [part(device, device) for device in self.devices]
         if step.kind is StepKind.SLICE:
@@ -116,8 +113,7 @@ class Fabric:
         for device, received in enumerate(arrived):
             block = np.zeros(tensor.shape(blocks[device], after, device))
             for source, values in {device: kept[device], **received}.items():
-                _, (rows, columns) = tensor.common(before, source, after, device)
-                place(block, rows, axis, columns, values)
+                place(block, tensor.common(before, source, after, device)[1], values)
             converted.append(block)
         return converted
 

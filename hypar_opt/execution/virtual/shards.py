@@ -1,4 +1,4 @@
-"""The images and channels of a tensor that each device holds, and arrays cut by them."""
+"""The images, tokens and channels of a tensor that each device holds, and arrays cut by them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, TOKEN
 from hypar_opt.sharding.shares import side_of
 
 if TYPE_CHECKING:
@@ -99,66 +99,67 @@ def _where(chosen: NDArray[np.bool_]) -> Where:
 
 
 class DividedTensor:
-    """The two axes of a tensor that levels may split.
+    """The axes of a tensor that levels may split: images, tokens if it has any, and channels.
 
-    Parameters
-    ----------
-    channel_axis
-        1 for feature maps ``(images, channels, height, width)``, 2 for ``(images, tokens,
-        features)``.
+    They are the first axes of feature maps ``(images, channels, height, width)``, or of ``(images,
+    tokens, features)``.
     """
 
-    def __init__(self, images: DividedAxis, channels: DividedAxis, channel_axis: int) -> None:
-        self.images, self.channels, self.channel_axis = images, channels, channel_axis
+    def __init__(
+        self, images: DividedAxis, channels: DividedAxis, tokens: DividedAxis | None = None
+    ) -> None:
+        self.channels = channels
+        self._axes = [images, channels] if tokens is None else [images, tokens, channels]
+
+    def _splits(self, layouts: Layouts) -> tuple[Split, ...]:
+        by_image, by_channel, by_token = splits(layouts)
+        between = () if len(self._axes) == 2 else (by_token,)
+        return by_image, *between, by_channel
 
     def part_of(self, whole: Array, layouts: Layouts, device: int) -> Array:
         """Return a copy of a device's part of a whole array."""
-        images, channels = splits(layouts)
-        rows = _where(self.images.member(images, device))
-        columns = _where(self.channels.member(channels, device))
-        return cut(whole, rows, self.channel_axis, columns).copy()
+        own = zip(self._axes, self._splits(layouts), strict=True)
+        return cut(whole, tuple(_where(axis.member(by, device)) for axis, by in own)).copy()
 
     def common(
         self, layouts: Layouts, device: int, others: Layouts, other: int
-    ) -> tuple[tuple[Where, Where], tuple[Where, Where]]:
-        """Return the rows and columns that two devices both hold, in either device's part."""
-        images, channels = splits(layouts)
-        other_images, other_channels = splits(others)
-        rows = self.images.common(images, device, other_images, other)
-        columns = self.channels.common(channels, device, other_channels, other)
-        return (rows[0], columns[0]), (rows[1], columns[1])
+    ) -> tuple[tuple[Where, ...], tuple[Where, ...]]:
+        """Return the positions that two devices both hold, along each axis in either's part."""
+        every = zip(self._axes, self._splits(layouts), self._splits(others), strict=True)
+        both = [axis.common(by, device, its, other) for axis, by, its in every]
+        return tuple(own for own, _ in both), tuple(theirs for _, theirs in both)
 
     def shape(self, like: Array, layouts: Layouts, device: int) -> tuple[int, ...]:
         """Return the shape of a device's part; the other extents are those of ``like``."""
-        images, channels = splits(layouts)
-        shape = list(like.shape)
-        shape[0] = int(self.images.member(images, device).sum())
-        shape[self.channel_axis] = int(self.channels.member(channels, device).sum())
-        return tuple(shape)
+        own = zip(self._axes, self._splits(layouts), strict=True)
+        held = [int(axis.member(by, device).sum()) for axis, by in own]
+        return (*held, *like.shape[len(held) :])
 
 
 @lru_cache(maxsize=4096)
-def splits(layouts: Layouts) -> tuple[Split, Split]:
-    """Return the levels that split images, and those that split channels."""
-    by_image, by_channel, shuffled = (
+def splits(layouts: Layouts) -> tuple[Split, Split, Split]:
+    """Return the levels that split images, those that split channels, and those of tokens."""
+    by_image, by_channel, shuffled, by_token = (
         tuple(level for level, layout in enumerate(layouts) if layout == axis)
-        for axis in (BATCH, CHANNEL, SHUFFLED)
+        for axis in (BATCH, CHANNEL, SHUFFLED, TOKEN)
     )
     side = side_of(layouts[0]) if layouts else None
     if side is not None:
         by_image = (SECOND if side else FIRST, *by_image)
-    return (by_image, ()), (by_channel, shuffled)
+    return (by_image, ()), (by_channel, shuffled), (by_token, ())
 
 
-def cut(array: Array, rows: Where, axis: int, columns: Where) -> Array:
-    """Return rows of the first axis and columns of another, as a view where both are slices."""
-    return array[rows][(slice(None),) * axis + (columns,)]
+def cut(array: Array, where: tuple[Where, ...]) -> Array:
+    """Return positions of the first axes, as a view where all are slices."""
+    for axis, own in enumerate(where):
+        array = array[(slice(None),) * axis + (own,)]
+    return array
 
 
-def place(array: Array, rows: Where, axis: int, columns: Where, values: Array) -> None:
-    """Write values at rows of the first axis and columns of another."""
-    target, values = array.swapaxes(axis, 1), values.swapaxes(axis, 1)
-    if isinstance(rows, slice) or isinstance(columns, slice):
-        target[rows, columns] = values
+def place(array: Array, where: tuple[Where, ...], values: Array) -> None:
+    """Write values at positions of the first axes."""
+    if sum(not isinstance(own, slice) for own in where) > 1:
+        numbers = [np.arange(size)[own] for size, own in zip(array.shape, where, strict=False)]
+        array[np.ix_(*numbers)] = values
     else:
-        target[np.ix_(rows, columns)] = values
+        array[where] = values

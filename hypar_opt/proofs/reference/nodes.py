@@ -5,7 +5,7 @@ A kind of layer declares its axes and the one that each choice splits; all else 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.operators.axes import Axes, Choice
     from hypar_opt.workload.operators.base import LayerMaps, Operator
     from hypar_opt.workload.operators.kernels import PassKernels
+    from hypar_opt.workload.operators.maps import Map
 
 
 State = tuple[int, ...]
 """A node's choices at the topmost levels, H1 first."""
+
+SplitAxis = tuple[int, int]
+"""A choice, and the size of the axis that it splits."""
 
 LongestParts = tuple[tuple[int, int], ...]
 """Of each axis that is divided unevenly: its size, and that of as many parts like the longest."""
@@ -30,11 +35,11 @@ class Split(NamedTuple):
 
     size: int
     """The size of the axis that is split; 0 if none is."""
-    reads: tuple[str, ...]
-    """The axis of each operand that is read in parts: ``batch``, ``channel`` or, after a shuffle,
-    ``shuffled``; or ``whole``. Inputs beyond the operands are as the last."""
+    inputs: tuple[str, ...]
+    """The axis that is read in parts, of each operand: ``batch``, ``token``, ``channel`` or, after
+    a shuffle, ``shuffled``; or ``whole``."""
     output: str
-    """The axis that is written in parts: ``batch`` or ``channel``; or ``partial``; or
+    """The axis that is written in parts: ``batch``, ``token`` or ``channel``; or ``partial``; or
     ``whole``, where nothing is split."""
     keeps_weights: bool
     """Whether each part has all weights, and so partial sums of their gradient."""
@@ -44,11 +49,22 @@ class Split(NamedTuple):
     @property
     def shares_statistics(self) -> bool:
         """Whether each part has the statistics of its own channels only."""
-        return self.reads[0] != "batch" and self.output != "whole"
+        return "channel" in self.inputs
 
-    def reads_as(self, number: int) -> str:
-        """Return how an input is read."""
-        return self.reads[min(number, len(self.reads) - 1)]
+
+class Operand(NamedTuple):
+    """The axes of what a layer reads, and the inputs that have them."""
+
+    axes: Axes
+    maps: tuple[Map, ...]
+
+
+class CopiedBy(NamedTuple):
+    """The choices that leave copies of each of a layer's tensors, one in each part."""
+
+    weights: frozenset[int]
+    inputs: tuple[frozenset[int], ...]
+    outputs: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -60,12 +76,14 @@ class PlanNode:
     weights, stored
         W as its passes read it; and as it keeps it and reduces its gradient: another node does
         for weights that are shared.
-    operands, outputs, pooled
-        Each operand that it reads, and its output before (F') and after pooling (F).
+    inputs
+        What it reads, operand by operand; further inputs are counted with the last.
+    outputs, pooled
+        Its output before (F') and after pooling (F).
     macs, macs_by_input
         Multiply-accumulates of a pass, over the output or, as the paper counts, the input.
     splits
-        The effect of each choice of its kind, of those that the plan's problem has.
+        The effect of each choice that the plan's problem has; None of those that it lacks.
     statistics
         Elements that are all-reduced where its channels are split: forward and backward.
     kernel_rows, output_rows
@@ -75,10 +93,10 @@ class PlanNode:
     """
 
     name: str = field(compare=False)
-    splits: tuple[Split, ...]
+    splits: tuple[Split | None, ...]
     weights: int = 0
     stored: int = 0
-    operands: tuple[int, ...] = (0,)
+    inputs: tuple[int, ...] = (0,)
     outputs: int = 0
     pooled: int = 0
     macs: int = 0
@@ -89,43 +107,45 @@ class PlanNode:
     inner: int = 0
     kernels: tuple[PassKernels, ...] = ()
 
-    @property
-    def tensors(self) -> tuple[int, ...]:
-        """The elements of W, of each operand, and of F."""
-        return self.weights, *self.operands, self.pooled
+    @cached_property
+    def own(self) -> dict[int, Split]:
+        """The choices that it has, by their numbers."""
+        return {number: split for number, split in enumerate(self.splits) if split is not None}
 
     @cached_property
-    def copied_by(self) -> tuple[frozenset[int], ...]:
-        """The choices that leave copies of each of its `tensors`, one in each part."""
-        splits = list(enumerate(self.splits))
-        return (
-            frozenset(c for c, split in splits if split.keeps_weights),
-            *(
-                frozenset(c for c, split in splits if split.reads_as(number) == "whole")
-                for number in range(len(self.operands))
+    def copied_by(self) -> CopiedBy:
+        splits = self.own.items()
+        return CopiedBy(
+            weights=frozenset(c for c, split in splits if split.keeps_weights),
+            inputs=tuple(
+                frozenset(c for c, split in splits if split.inputs[n] == "whole")
+                for n in range(len(self.inputs))
             ),
-            frozenset(c for c, split in splits if split.output in ("partial", "whole")),
+            outputs=frozenset(c for c, split in splits if split.output in ("partial", "whole")),
         )
 
     def copies(self, state: State, hierarchy: Hierarchy) -> list[int]:
-        """Return the copies of each of its `tensors` in all parts of a state's levels together."""
+        """Return the copies of W, of each A, and of F in all parts of a state's levels together."""
         levels = [*zip(state, hierarchy.sizes, strict=False)]
+        weights, inputs, outputs = self.copied_by
         return [
             prod(parts for choice, parts in levels if choice in choices)
-            for choices in self.copied_by
+            for choices in (weights, *inputs, outputs)
         ]
 
+    def axes(self, layouts: Sequence[str | None]) -> tuple[SplitAxis, ...]:
+        """Return the axes of a tensor that choices split, given its layout under each of them."""
+        return tuple(
+            (choice, split.size)
+            for choice, split in self.own.items()
+            if layouts[choice] not in ("partial", "whole")
+        )
 
-def longest_parts(sizes: Iterable[int], state: State, hierarchy: Hierarchy) -> LongestParts:
-    """Return the axes that a state of all levels divides unevenly.
 
-    Parameters
-    ----------
-    sizes
-        Of the axis that each choice splits; 0 of those that do not count.
-    """
+def longest_parts(axes: Iterable[SplitAxis], state: State, hierarchy: Hierarchy) -> LongestParts:
+    """Return which axes a state of all levels divides unevenly."""
     uneven = []
-    for choice, size in enumerate(sizes):
+    for choice, size in axes:
         parts = hierarchy.parts(level for level, made in enumerate(state) if made == choice)
         if size % parts:
             uneven.append((size, -(-size // parts) * parts))
@@ -142,8 +162,8 @@ def of_longest(amount: int, uneven: LongestParts) -> int:
 class PlanEdge(NamedTuple):
     """A tensor of ``elements`` between two nodes, or weights that the target uses.
 
-    Of a tensor, ``images`` and ``channels`` are the sizes of the axes that layouts split, and
-    ``number`` is that of the target's input.
+    Of a tensor, ``images``, ``channels`` and ``tokens`` are the sizes of the axes that layouts
+    split, and ``operand`` is the number of the target's that it is, or is counted with.
     """
 
     source: int
@@ -152,7 +172,8 @@ class PlanEdge(NamedTuple):
     weights: bool = False
     images: int = 1
     channels: int = 1
-    number: int = 0
+    tokens: int = 1
+    operand: int = 0
 
 
 class PlanGraph(NamedTuple):
@@ -164,7 +185,7 @@ class PlanGraph(NamedTuple):
 
     @property
     def reads_whole(self) -> bool:
-        return any("whole" in split.reads for node in self.nodes for split in node.splits)
+        return any("whole" in split.inputs for node in self.nodes for split in node.own.values())
 
     def users(self, node: int) -> list[int]:
         """Return the layers that use shared weights; none of a shared tensor."""
@@ -184,7 +205,8 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     layers = [_layer(layer, maps, plan) for layer, maps, _ in described]
     if not shared_tensors:
         layers = [
-            replace(x, splits=tuple(s for s in x.splits if s.output != "whole")) for x in layers
+            replace(x, splits=tuple(s if s and s.output != "whole" else None for s in x.splits))
+            for x in layers
         ]
     position = {layer.name: n for n, layer in enumerate(network.layers)}
     tied: dict[int, list[int]] = {}
@@ -193,8 +215,8 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
             owner = position[layer.shares_weights_with]
             tied.setdefault(owner, [owner]).append(n)
     read = [
-        (source, reader, number)
-        for reader, (_, _, sources) in enumerate(described)
+        (source, n, number)
+        for n, (_, _, sources) in enumerate(described)
         for number, source in enumerate(sources)
         if source >= 0
     ]
@@ -214,15 +236,10 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     ends = [(source, source + shared, node, 0) for source, node in tensor.items()]
     ends += [(n, tensor.get(n, n + shared), reader + shared, number) for n, reader, number in read]
     for writer, source, target, number in ends:
-        channels = described[writer][1].pooled.channels
-        edges.append(
-            PlanEdge(
-                *(source, target, layers[writer].pooled),
-                images=plan.batch,
-                channels=channels,
-                number=number,
-            )
-        )
+        over, elements = described[writer][1].pooled, layers[writer].pooled
+        axes = plan.batch, over.channels, over.tokens or 1
+        operand = min(number, len(nodes[target].inputs) - 1)
+        edges.append(PlanEdge(source, target, elements, False, *axes, operand))
     # The order in which the search has them: a certificate counts on it.
     edges.sort(key=lambda edge: (edge.target, edge.source))
     return PlanGraph(tuple(nodes), tuple(edges), shared)
@@ -235,16 +252,13 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     macs = described.macs(sizes)
     pixels = prod(sizes[axis] for axis in ("t", "h", "w") if axis in sizes)
     (forward, backward), positions = described.statistics, batch * maps.output.positions
-    operands = [0] * len(_operands(described, 1 + len(maps.others)))
-    # Ids of an embedding are no feature map.
-    for number, over in enumerate(maps.inputs if described.contraction.inputs else ()):
-        operands[min(number, len(operands) - 1)] += batch * over.elements
+    operands = _operands(described, maps)
     return PlanNode(
         described.name,
-        splits=tuple(_splits(described, len(maps.inputs), sizes, plan)),
+        splits=tuple(_splits(described, operands, maps, sizes, plan)),
         weights=kernel,
         stored=kernel,
-        operands=tuple(operands),
+        inputs=tuple(batch * sum(over.elements for over in own) for _, own in operands),
         outputs=batch * maps.output.elements,
         pooled=batch * maps.pooled.elements,
         macs=macs,
@@ -265,58 +279,86 @@ def _kernels(described: Operator, plan: Plan) -> tuple[PassKernels, ...]:
     return described.kernels(fused=fused)
 
 
-def _operands(described: Operator, inputs: int) -> list[tuple[str, ...]]:
-    """Return the axes of each operand; those that are side by side in one input have what all have.
-
-    A layer that reads nothing has one operand, without axes.
-    """
-    declared = [*described.contraction.inputs.values()]
-    if inputs < len(declared):
-        first, *others = declared
-        return [tuple(axis for axis in first if all(axis in axes for axes in others))]
-    return declared or [()]
-
-
-def _splits(described: Operator, inputs: int, sizes: dict[str, int], plan: Plan) -> Iterator[Split]:
+def _splits(
+    described: Operator,
+    operands: Sequence[Operand],
+    maps: LayerMaps,
+    sizes: dict[str, int],
+    plan: Plan,
+) -> Iterator[Split | None]:
     weight, written = described.contraction.weight, described.contraction.output
-    operands = _operands(described, inputs)
-    for choice in (described.splits[word] for word in plan.choices if word in described.splits):
+    for choice in map(described.splits.get, plan.choices):
+        if choice is None or not _is_offered(choice, operands, maps, sizes):
+            yield None
+            continue
         if not choice.axis:  # nothing is split
-            last = described.whole_if_uneven
             whole = ("whole",) * len(operands)
+            last = described.whole_if_uneven
             yield Split(0, whole, "whole", keeps_weights=bool(weight), last_resort=last)
             continue
-        part = "batch" if choice.axis == "b" else "channel"
+        part = {"b": "batch", "t": "token"}.get(choice.axis, "channel")
         yield Split(
             sizes[choice.axis],
-            reads=tuple(_read(choice.axis, axes, part) for axes in operands),
             # A tensor that the layer does not have is neither whole nor a partial sum.
+            inputs=tuple(_read_as(axes, choice.axis, part) for axes, _ in operands),
             output=part if not written or choice.axis in written else "partial",
             keeps_weights=bool(weight) and choice.axis not in weight,
         )
 
 
-def _read(axis: str, axes: tuple[str, ...], part: str) -> str:
-    """Return how an operand is read where an axis is split."""
+def _operands(described: Operator, maps: LayerMaps) -> list[Operand]:
+    """Return the operands of a layer: an only input may have several of them side by side."""
+    declared, read = [*described.contraction.inputs.values()], maps.inputs
+    if not declared:  # ids of an embedding are no feature map
+        return [Operand((), ())]
+    if len(read) < len(declared):
+        of_all = (axis for axis in declared[0] if all(axis in axes for axes in declared))
+        return [Operand(tuple(of_all), read)]
+    *first, last = declared
+    each = [Operand(axes, (over,)) for axes, over in zip(first, read, strict=False)]
+    return [*each, Operand(last, read[len(first) :])]
+
+
+def _read_as(axes: Axes, axis: str, part: str) -> str:
     if f"{axis}'" in axes:
         return "shuffled"
     return part if not axes or axis in axes else "whole"
 
 
+def _is_offered(
+    choice: Choice, operands: Sequence[Operand], maps: LayerMaps, sizes: dict[str, int]
+) -> bool:
+    """Return whether a layer has a choice: tokens only where each tensor by token has all."""
+    if choice.axis != "t":
+        return True
+    read = (over for axes, over_all in operands if "t" in axes for over in over_all)
+    return all(0 < over.tokens == sizes.get("t") for over in (maps.output, *read))
+
+
 def _weights(owner: PlanNode) -> PlanNode:
     """Return the node of shared weights: whole, or split as its users split them."""
     first, *others = owner.splits
-    # Of an embedding and of a fully-connected layer alike the choices beyond the first split the
-    # weights; that an axis is one of their tensors' does not matter here.
-    splits = [Split(split.size, ("channel",), "channel", keeps_weights=False) for split in others]
+    assert first is not None, "all kinds of layers split the batch"
+    # Of an embedding and of a fully-connected layer alike the choices that do not keep all weights
+    # split them; that an axis is one of their tensors' does not matter here.
+    splits = (
+        None
+        if split is None or split.keeps_weights
+        else Split(split.size, ("channel",), "channel", keeps_weights=False)
+        for split in others
+    )
     whole = Split(first.size, ("batch",), "batch", keeps_weights=True)
     return PlanNode(f"weights of {owner.name}", (whole, *splits), stored=owner.weights)
 
 
 def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
+    over = maps.pooled
+    sizes = {"batch": plan.batch, "channel": over.channels, "whole": 0, "token": over.tokens}
+    layouts = {"data": "batch", "model": "channel", "output": "whole", "tokens": "token"}
     splits = (
-        Split(plan.batch, ("batch",), "batch", keeps_weights=False),
-        Split(maps.pooled.channels, ("channel",), "channel", keeps_weights=False),
-        Split(0, ("whole",), "whole", keeps_weights=False),
+        None
+        if (layout == "token" and not over.tokens)
+        else Split(sizes[layout], (layout,), layout, keeps_weights=False)
+        for layout in map(layouts.__getitem__, plan.choices)
     )
-    return PlanNode(f"output of {writer.name}", splits[: len(plan.choices)])
+    return PlanNode(f"output of {writer.name}", tuple(splits))

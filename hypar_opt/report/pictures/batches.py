@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.report.glyphs import SYMBOLS
+from hypar_opt.report.glyphs import Symbol, symbol
 from hypar_opt.report.pictures.canvas import DATA, FAINT, HYPAR, add_legend, new_figure, style
 from hypar_opt.units import format_bytes
 
@@ -71,11 +71,12 @@ def _handles(every: AllBatches) -> list[object]:
     return [
         Line2D([], [], color=HYPAR, label="optimal plans"),
         Line2D([], [], color=DATA, linestyle="--", label="Data Parallelism"),
-        *(
-            Patch(color=own.colour, label=choice)
-            for own, choice in zip(SYMBOLS, every.problem.choices, strict=False)
-        ),
+        *(Patch(color=own.colour, label=choice) for own, choice in _symbols(every)),
     ]
+
+
+def _symbols(every: AllBatches) -> list[tuple[Symbol, str]]:
+    return [(symbol(choice), choice) for choice in every.problem.choices]
 
 
 def _draw_bytes(axes: Axes, pieces: Sequence[BatchRange]) -> None:
@@ -134,7 +135,8 @@ def _draw_choices(
     ]
     if bars:
         heights, starts, widths, choices = zip(*bars, strict=True)
-        colours = [SYMBOLS[choice].colour for choice in choices]
+        symbols = [own for own, _ in _symbols(every)]
+        colours = [symbols[choice].colour for choice in choices]
         axes.barh(heights, widths, 1 / levels, starts, align="edge", color=colours)
     for number in range(1, len(groups)):
         axes.axhline(number, color="white", linewidth=0.8)

@@ -10,6 +10,7 @@ from hypar_opt.report.glyphs import (
     MODEL_SYMBOL,
     ONE_SIDED,
     OUTPUT_SYMBOL,
+    TOKENS_SYMBOL,
     WHOLE_SYMBOL,
     Symbol,
     legend,
@@ -17,7 +18,7 @@ from hypar_opt.report.glyphs import (
 )
 from hypar_opt.report.pictures.canvas import add_legend, write_near
 from hypar_opt.units import format_cost
-from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.parallelism import ALL_CHOICES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,6 +38,7 @@ MARKS: dict[Symbol, dict[str, Any]] = {
         (DATA_SYMBOL, "o", False),
         (MODEL_SYMBOL, "o", True),
         (OUTPUT_SYMBOL, "D", True),
+        (TOKENS_SYMBOL, "D", False),
         (WHOLE_SYMBOL, "s", False),
         (ONE_SIDED["first"], "<", True),
         (ONE_SIDED["second"], ">", True),
@@ -86,7 +88,7 @@ def add_plan_legend(figure: Figure, plan: Plan, words: Sequence[str]) -> None:
 def draw_marks(axes: Axes, choices: Sequence[tuple[float, int, str]], cell: float) -> float:
     """Draw a mark for each choice, at its x and y; return the size of one, in square points."""
     size = (72 * cell * 0.55) ** 2
-    points: dict[str, list[tuple[float, int]]] = {choice: [] for choice in CHOICES}
+    points: dict[str, list[tuple[float, int]]] = {choice: [] for choice in ALL_CHOICES}
     for x, y, choice in choices:
         points.setdefault(choice, []).append((x, y))
     for choice, own in points.items():

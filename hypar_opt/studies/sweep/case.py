@@ -26,7 +26,7 @@ from hypar_opt.workload.network import Network
 PAPERS = ",".join(parallelism.PAPERS_CHOICES)
 """The default choices of a case, as on the command line."""
 
-CHOICES = (PAPERS, ",".join(parallelism.CHOICES))
+CHOICES = tuple(map(",".join, parallelism.SETS_OF_CHOICES))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
     OUTPUT,
     REPLICAS,
+    TOKENS,
     Axes,
     Choice,
     Contraction,
@@ -52,7 +53,7 @@ class Attention(Operator):
         "q[b,t,g,r,e] * k[b,s,g,e] * v[b,s,g,d] -> y[b,t,g,r,d]"
     )
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
-        data=DATA_CHOICE, model=HEADS, output=REPLICAS
+        data=DATA_CHOICE, model=HEADS, output=REPLICAS, tokens=TOKENS
     )
     whole_if_uneven: ClassVar[bool] = True
     trick: ClassVar[str] = "data"

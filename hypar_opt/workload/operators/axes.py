@@ -28,9 +28,10 @@ WHOLE, PARTIAL = "whole", "partial"
 """The layouts of a tensor that is not split: each part has a replica, or an addend of the whole."""
 
 BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL = "batch", "channel", "shuffled channel"
+BY_TOKEN = "token"
 """The layouts of a split tensor: the name of the axis."""
 
-_SPLIT_BY = MappingProxyType({BATCH: BY_BATCH, "t": "token", "s": "token"})
+_SPLIT_BY = MappingProxyType({BATCH: BY_BATCH, "t": BY_TOKEN})
 """The axis of a tensor that a loop runs over; all other loops that choices split, its channels."""
 
 REORDERED = "'"
@@ -71,6 +72,12 @@ INPUT_CHANNELS = Choice("model", "i", "input channel", "●", "M")
 
 OUTPUT_CHANNELS = Choice("output", "o", "output channel", "◆", "O")
 """The kernel is split by output channel, and the layer's output with it."""
+
+TOKENS = Choice("tokens", "t", "token", "◇", "T")
+"""Each sequence is split, the weights replicated: sequence or context parallelism."""
+
+REPLICATING = (DATA_CHOICE.axis, TOKENS.axis)
+"""The axes that no weights have: their parts have replicas, whose state may be sharded."""
 
 CHANNELS = Choice("channel", "c", "channel", "●", "M")
 """A layer that treats each channel alike: its input and output are split by channel."""

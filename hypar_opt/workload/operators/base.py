@@ -15,6 +15,7 @@ from hypar_opt.workload.operators.axes import (
     BATCH,
     OUTPUT,
     REORDERED,
+    TOKENS,
     Axes,
     Choice,
     Contraction,
@@ -154,7 +155,7 @@ class Operator(Document):
         where a choice splits only inputs or only the output.
         """
         sizes, tensors = self.sizes(maps), (maps.output, *maps.inputs)
-        both = {*self.contraction.input} & {*self.contraction.output} - {BATCH}
+        both = {*self.contraction.input} & {*self.contraction.output} - {BATCH, TOKENS.axis}
         return tuple(
             Parts(
                 choice.part,

@@ -7,7 +7,13 @@ from typing import Annotated, ClassVar, Literal
 
 from hypar_opt.documents.document import Name, Size
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.operators.axes import DATA_CHOICE, OUTPUT_CHANNELS, Choice, Contraction
+from hypar_opt.workload.operators.axes import (
+    DATA_CHOICE,
+    OUTPUT_CHANNELS,
+    TOKENS,
+    Choice,
+    Contraction,
+)
 from hypar_opt.workload.operators.base import Operator, default, padded
 from hypar_opt.workload.operators.free_sizes import (
     MAX_TOKENS,
@@ -48,7 +54,7 @@ class Embedding(Operator):
     contraction: ClassVar[Contraction] = Contraction.parse("w[i,o] -> y[b,t,o]")
     # By features first: that split moves nothing, and needs no partial sums.
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
-        data=DATA_CHOICE, model=OUTPUT_CHANNELS, output=VOCABULARY
+        data=DATA_CHOICE, model=OUTPUT_CHANNELS, output=VOCABULARY, tokens=TOKENS
     )
     trick: ClassVar[str] = "data"
     reads: ClassVar[tuple[int, int]] = (0, 1)

@@ -11,6 +11,7 @@ from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
     INPUT_CHANNELS,
     OUTPUT_CHANNELS,
+    TOKENS,
     Choice,
     Contraction,
 )
@@ -39,7 +40,7 @@ class FullyConnected(Operator):
     # A layer that reads no tokens has no axis t.
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,i] * w[i,o] -> y[b,t,o]")
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
-        data=DATA_CHOICE, model=INPUT_CHANNELS, output=OUTPUT_CHANNELS
+        data=DATA_CHOICE, model=INPUT_CHANNELS, output=OUTPUT_CHANNELS, tokens=TOKENS
     )
     # Fully-connected layers have many weights and small outputs.
     trick: ClassVar[str] = "model"

@@ -8,14 +8,21 @@ from typing import ClassVar, Literal
 from pydantic import ValidationInfo, field_validator
 
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.operators.axes import CHANNELS, DATA_CHOICE, REPLICAS, Choice, Contraction
+from hypar_opt.workload.operators.axes import (
+    CHANNELS,
+    DATA_CHOICE,
+    REPLICAS,
+    TOKENS,
+    Choice,
+    Contraction,
+)
 from hypar_opt.workload.operators.base import Activation, Operator, Statistics
 from hypar_opt.workload.operators.kernels import PassesKernels, of_elements
 from hypar_opt.workload.operators.maps import LayerMaps, Map
 from hypar_opt.workload.operators.saved import Saved, activated
 from hypar_opt.workload.operators.weightless import channel_sizes
 
-_OF_STATISTICS = FrozenDict(data=DATA_CHOICE, model=CHANNELS)
+_OF_BATCH = FrozenDict(data=DATA_CHOICE, model=CHANNELS, output=REPLICAS)
 
 
 class Norm(Operator):
@@ -34,7 +41,7 @@ class Norm(Operator):
     # Scale and shift are the two values of s.
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,h,w] * w[s,c] -> y[b,t,c,p,q]")
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
-        data=DATA_CHOICE, model=CHANNELS, output=REPLICAS
+        data=DATA_CHOICE, model=CHANNELS, output=REPLICAS, tokens=TOKENS
     )
     trick: ClassVar[str] = "data"
 
@@ -42,6 +49,11 @@ class Norm(Operator):
     @classmethod
     def _default_is_left_out(cls, given: bool | None, info: ValidationInfo) -> bool | None:
         return None if given == (info.data.get("norm") != "rms") else given
+
+    @property
+    def splits(self) -> Mapping[str, Choice]:
+        # Statistics over a batch's images and tokens would need to know both.
+        return _OF_BATCH if self.norm == "batch" else self.choices
 
     @property
     def _shifts(self) -> bool:

@@ -10,6 +10,7 @@ from hypar_opt.workload.operators.axes import (
     CHANNELS,
     DATA_CHOICE,
     REPLICAS,
+    TOKENS,
     Choice,
     Contraction,
 )
@@ -22,7 +23,7 @@ class Weightless(Operator):
 
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,h,w] -> y[b,t,c,p,q]")
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
-        data=DATA_CHOICE, model=CHANNELS, output=REPLICAS
+        data=DATA_CHOICE, model=CHANNELS, output=REPLICAS, tokens=TOKENS
     )
     trick: ClassVar[str] = "data"
 

@@ -42,11 +42,15 @@ class AttentionArithmetic(Arithmetic):
             ends = [heads * r * e, heads * (r + 1) * e]
             reads = np.split(reads[0], ends, axis=2)
         query, key, value = reads
+        self._every = query.shape[1]
+        if self._fused:
+            query = query[:, self.shard.tokens]  # it is read whole where its tokens are split
         self._q = self._split(query, r)
         self._k, self._v = self._split(key, 1), self._split(value, 1)
         scores = self._q @ self._k.swapaxes(3, 4) / np.sqrt(e)
         if self._causal:
-            scores = np.where(np.tri(*scores.shape[3:]) > 0, scores, -np.inf)
+            seen = np.arange(scores.shape[4]) <= self.shard.tokens[:, None]
+            scores = np.where(seen, scores, -np.inf)
         shares = np.exp(scores - scores.max(axis=4, keepdims=True))
         self._p = shares / shares.sum(axis=4, keepdims=True)
         return self._joined(self._p @ self._v)
@@ -59,8 +63,12 @@ class AttentionArithmetic(Arithmetic):
         # Queries of a group share keys and values: their errors are added.
         of_k = (of_scores.swapaxes(3, 4) @ self._q).sum(axis=2, keepdims=True)
         of_v = (self._p.swapaxes(3, 4) @ mixed).sum(axis=2, keepdims=True)
-        errors = [self._joined(one) for one in (of_scores @ self._k, of_k, of_v)]
-        return [np.concatenate(errors, axis=2)] if self._fused else errors, None
+        of_q, *others = (self._joined(one) for one in (of_scores @ self._k, of_k, of_v))
+        if not self._fused:
+            return [of_q, *others], None
+        whole = np.zeros((len(of_q), self._every, of_q.shape[2]))
+        whole[:, self.shard.tokens] = of_q
+        return [np.concatenate([whole, *others], axis=2)], None
 
     def _split(self, array: Array, queries: int) -> Array:
         images, tokens, features = array.shape

@@ -52,6 +52,8 @@ class LayerShard:
         The images that a batch norm normalises together, counted among the device's.
     data
         The images' token ids for an embedding, their targets for a loss.
+    tokens
+        The device's tokens of the output; a vector has one.
     """
 
     layer: Operator
@@ -63,6 +65,7 @@ class LayerShard:
     rows: Indices
     groups: Sequence[Indices]
     data: Array | None
+    tokens: Indices
 
 
 class Arithmetic(ABC):

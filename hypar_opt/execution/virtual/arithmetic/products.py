@@ -111,10 +111,9 @@ class EmbeddingArithmetic(Arithmetic):
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         assert weights is not None
         shard = self.shard
-        tokens = shard.maps.output.tokens
         self._shape = weights.shape
-        # Without ids, every image reads the whole table: one row per token.
-        ids = np.tile(np.arange(tokens), (shard.images, 1)) if shard.data is None else shard.data
+        # Without ids, every image reads the table: one row per token.
+        ids = np.tile(shard.tokens, (shard.images, 1)) if shard.data is None else shard.data
         self._held = np.isin(ids, shard.rows)
         self._row = np.searchsorted(shard.rows, ids[self._held])
         features = np.zeros((*ids.shape, weights.shape[1]))
