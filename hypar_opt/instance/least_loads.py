@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hypar_opt.costs.compute import memory_load
 from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.sharding.weights import replicated
-from hypar_opt.workload.operators.axes import BATCH, REPLICAS
+from hypar_opt.workload.operators.axes import BATCH, REPLICAS, REPLICATING
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class LeastLoads:
                 if least > 1 and any(layer.statistics):
                     # What is whole would repeat the sums over channels that others split.
                     for column, choice in enumerate(choices):
-                        if choice and choice.axis not in ("", BATCH):
+                        if choice and choice.axis not in ("", *REPLICATING):
                             self._forbidden[node, column] = True
                     least = self._least_whole(node, whole)
                 self._forbidden[node, whole] |= least == 1

@@ -101,7 +101,7 @@ REFUSED: list[tuple[Change, str]] = [
     (at("layouts.fc1", ["batch"]), "layouts, fc1: should have a layout for each of 4 levels"),
     (
         at("layouts.fc1.0", "split"),
-        "layouts, fc1[0]: should be 'batch', 'channel', 'whole', 'first' or 'second'",
+        "layouts, fc1[0]: should be 'batch', 'channel', 'token', 'whole', 'first' or 'second'",
     ),
     (at("layouts.fc1.0", "whole"), 'layouts, fc1: should be ["batch", "batch", '),
     (at("layouts.conv1", ["channel"] * 4), 'layouts, conv1: should be ["batch", '),
@@ -150,7 +150,10 @@ REFUSED: list[tuple[Change, str]] = [
     (at("cost.unit", "bits"), "cost, unit: should be bytes, as the parallelism is priced, got"),
     (at("constraints", ["fc1=data"]), "constraints: should be a table"),
     (at("constraints.memory", "lots"), "constraints, memory: should be bytes, as in 8GB"),
-    (at("choices", ["data"]), 'choices: should be ["data", "model"], or with "output", got'),
+    (
+        at("choices", ["data"]),
+        'choices: should be ["data", "model"], or with "output" or "tokens", in this order, got',
+    ),
     (at("level_weights", [1, 2]), "level_weights: should be one for each of 4 levels, got 2"),
     (
         lambda d: d.update({"schema": "hypar-opt/plan/5", "new": 1}),

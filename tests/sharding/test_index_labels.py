@@ -8,7 +8,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.index_labels import contiguous_labels, labels_of
-from hypar_opt.sharding.layouts import CHANNEL
+from hypar_opt.sharding.layouts import BATCH, CHANNEL
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.ties import Axis, dealt, ties_of
 from hypar_opt.workload.parallelism import CHOICES
@@ -117,16 +117,8 @@ def test_images_are_split_where_any_tensor_is() -> None:
         [[0], [2], [0]],
     )
     # The levels H1 and H3 halve the batch; the batch of an output is that of its layer.
-    assert contiguous_labels(program, program.workload.batch, BATCH).tolist() == [
-        0,
-        0,
-        1,
-        1,
-        4,
-        4,
-        5,
-        5,
-    ]
+    labels = contiguous_labels(program, program.workload.batch, BATCH)
+    assert labels.tolist() == [0, 0, 1, 1, 4, 4, 5, 5]
 
 
 def test_labels_by_level_make_a_permutation() -> None:

@@ -135,8 +135,9 @@ def divides(
     layer: Any, batch: int, state: tuple[int, ...], *, even: bool = False, runnable: bool = False
 ) -> bool:
     """Whether a layer's choices divide its batch and channels, into equal parts or at all."""
-    _, *choices = layer.operator.splits.values()
-    sizes = [batch, *(layer.sizes[choice.axis] for choice in choices)]
+    # Convolutions and fully-connected layers without tokens: all three choices split an axis.
+    splits = (layer.operator.splits[word] for word in CHOICES[1:])
+    sizes = [batch, *(layer.sizes[choice.axis] for choice in splits)]
     parts = [(size, 2 ** state.count(choice)) for choice, size in enumerate(sizes)]
     if even and any(size % count for size, count in parts):
         return False

@@ -19,6 +19,7 @@ from hypar_opt.proofs.reference.exchanges import EdgeConversion, Reduced, exchan
 from hypar_opt.proofs.reference.nodes import (
     LongestParts,
     PlanNode,
+    SplitAxis,
     State,
     longest_parts,
     of_longest,
@@ -113,7 +114,7 @@ class ExchangeCharges(ABC):
         return charged
 
     def _by_longest(
-        self, axes: Sequence[int], states: Sequence[State]
+        self, axes: Sequence[SplitAxis], states: Sequence[State]
     ) -> dict[LongestParts, list[int]]:
         """Return the numbers of states by the axes that they divide unevenly, where that counts."""
         numbers: dict[LongestParts, list[int]] = {}

@@ -2,9 +2,10 @@
 
 Amounts are of all groups of a level together. Where the levels above have split a layer into d
 parts by data, m by model and o by output parallelism, these groups have W * d of its weights,
-F * m of its output and A * o of its input. Between n parts a reduce-scatter or an all-gather moves
-n - 1 times as much, an all-reduce twice that, and an all-to-all all but what a part has before and
-after it. Amounts count quarters of an element, as the paper's tables do.
+F * m of its output and A * o of its input; in t parts by tokens, W * t, and the keys and values of
+attention t times. Between n parts a reduce-scatter or an all-gather moves n - 1 times as much, an
+all-reduce twice that, and an all-to-all all but what a part has before and after it. Amounts count
+quarters of an element, as the paper's tables do.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from hypar_opt.proofs.reference.nodes import (
     PlanEdge,
     PlanGraph,
     PlanNode,
+    SplitAxis,
     State,
     longest_parts,
     nodes_of,
@@ -129,11 +131,10 @@ class EdgeConversion:
     Parameters
     ----------
     written, read
-        The layout of each choice of the source and of the target: ``batch``, ``channel``,
-        ``shuffled``, ``whole``, ``partial`` or ``none``.
+        The layout of each choice of the source and of the target: ``batch``, ``token``,
+        ``channel``, ``shuffled``, ``whole``, ``partial`` or ``none``.
     axes
-        The sizes of the tensor's axes that the choices of the source split, and those of the
-        target; 0 of a choice that splits none of them.
+        The tensor's axes that the choices of the source split, and those of the target.
     passes
         Those in which it moves.
     """
@@ -142,7 +143,7 @@ class EdgeConversion:
     tensor: PlanEdge
     written: tuple[str, ...]
     read: tuple[str, ...]
-    axes: tuple[tuple[int, ...], tuple[int, ...]]
+    axes: tuple[tuple[SplitAxis, ...], tuple[SplitAxis, ...]]
     passes: tuple[Pass, ...]
 
     def moved(self, parts: int) -> list[list[list[int]]]:
@@ -213,11 +214,11 @@ class Exchanges:
             Whether as if every part were as long as the longest, of a state of all levels.
         """
         passes: dict[Pass, Reduced] = {}
-        splits = self.graph.nodes[node].splits if longest else ()
+        splits = self.graph.nodes[node].own.items() if longest else ()
         levels_here = [*zip(state, self.hierarchy.sizes, strict=False)]
         for step, choices, copying, amount, _, latency, repeating in self.reductions[node]:
             amount *= prod(parts for choice, parts in levels_here if choice in repeating)
-            axes = (0 if n in copying else split.size for n, split in enumerate(splits))
+            axes = ((n, split.size) for n, split in splits if n not in copying)
             uneven = longest_parts(axes, state, self.hierarchy)
             for level, (choice, parts) in enumerate(levels_here):
                 if choice in choices:
@@ -235,10 +236,10 @@ class Exchanges:
     def has_thresholds(self) -> bool:
         """Whether a choice's charge at a level depends only on that choice's own count above."""
         return not any(
-            any(split.input == "whole" for split in node.splits)
-            or all(split.keeps_weights for split in node.splits)
-            or all(split.output == "partial" for split in node.splits)
-            for node in self.graph.nodes
+            any("whole" in split.inputs for split in splits)
+            or all(split.keeps_weights for split in splits)
+            or all(split.output == "partial" for split in splits)
+            for splits in (node.own.values() for node in self.graph.nodes)
         )
 
 
@@ -269,32 +270,25 @@ def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
     # No proof rests on a choice that a node does not have, but potentials state one for it.
     as_first = reading.scattered and graph.reads_whole
 
-    def padded(layouts: list[str]) -> tuple[str, ...]:
-        missing = layouts[:1] if as_first else ["none"]
-        return (*layouts, *missing * (len(plan.choices) - len(layouts)))
+    def padded(layouts: Sequence[str | None]) -> tuple[str, ...]:
+        return tuple(layout or (as_first and layouts[0]) or "none" for layout in layouts)
 
-    conversions = (
-        EdgeConversion(
+    def converted(edge: PlanEdge) -> EdgeConversion:
+        source, target = graph.nodes[edge.source], graph.nodes[edge.target]
+        written = [split and split.output for split in source.splits]
+        read = [split and split.inputs[edge.input] for split in target.splits]
+        return EdgeConversion(
             reading,
-            edge._replace(source=0, target=0),
-            padded([split.output for split in graph.nodes[edge.source].splits]),
-            padded([split.input for split in graph.nodes[edge.target].splits]),
-            (
-                tuple(
-                    0 if split.output in ("partial", "whole") else split.size
-                    for split in graph.nodes[edge.source].splits
-                ),
-                tuple(
-                    0 if split.input == "whole" else split.size
-                    for split in graph.nodes[edge.target].splits
-                ),
-            ),
+            edge._replace(source=0, target=0, input=0),
+            padded(written),
+            padded(read),
+            (source.axes(written), target.axes(read)),
             # Weights move in no conversion: a layer has them as stored, or slices its part.
             () if edge.weights else passes,
         )
-        for edge in graph.edges
-    )
-    return Exchanges(plan.hierarchy, graph, tuple(reductions), tuple(conversions))
+
+    conversions = tuple(map(converted, graph.edges))
+    return Exchanges(plan.hierarchy, graph, tuple(reductions), conversions)
 
 
 def shares_tensors(plan: Plan) -> bool:
@@ -318,16 +312,17 @@ def _reductions(
     # A program reduces partial sums before the activation and the pool; the paper counts the pooled
     # map.
     output = node.outputs if reading.scattered else node.pooled
-    error = (reading.input_error or 0) * node.inputs if is_fed else 0
+    error = (reading.input_error or 0) if is_fed else 0
     weights, inputs, outputs = node.copied_by
-    partial = frozenset(c for c, split in enumerate(node.splits) if split.output == "partial")
-    sums = frozenset(c for c, split in enumerate(node.splits) if split.shares_statistics)
+    partial = frozenset(c for c, split in node.own.items() if split.output == "partial")
+    sums = frozenset(c for c, split in node.own.items() if split.shares_statistics)
     yield Reduction(Pass.GRADIENT, weights, weights, reading.gradient * node.stored, True, latency)
     forward, backward = reading.forward_sum * output, reading.backward_sum * output
     yield Reduction(Pass.FORWARD, partial, outputs, forward, not reading.scattered)
     yield Reduction(Pass.BACKWARD, partial, outputs, backward, False)
-    yield Reduction(Pass.BACKWARD, inputs, inputs, error, True)
-    whole = frozenset(c for c, split in enumerate(node.splits) if split.output == "whole")
+    for size, copying in zip(node.inputs, inputs, strict=True):
+        yield Reduction(Pass.BACKWARD, copying, copying, error * size, True)
+    whole = frozenset(c for c, split in node.own.items() if split.output == "whole")
     for step, size in zip((Pass.FORWARD, Pass.BACKWARD), node.statistics, strict=True):
         yield Reduction(step, sums, sums, reading.gradient * size, True, repeating=whole)
 
@@ -351,17 +346,17 @@ def _moved(
         return gathered * (parts - 1) * tensor.elements
     if not reading.scattered:
         return (reading.feature_map if forward else reading.error) * tensor.elements
-    return 4 * _exchanged(tensor, parts, reorders="batch" not in (written, read))
+    return 4 * _exchanged(tensor, parts, written, read)
 
 
-def _exchanged(tensor: PlanEdge, parts: int, *, reorders: bool) -> int:
+def _exchanged(tensor: PlanEdge, parts: int, written: str, read: str) -> int:
     """Return the elements that change the part that they are in."""
-    images, channels = tensor.images, tensor.channels
-    each = tensor.elements // (images * channels)
-    if reorders:
-        return images * each * (channels - channels // parts)
-    kept = sum(_share(images, parts, n) * _share(channels, parts, n) for n in range(parts))
-    return each * (images * channels - kept)
+    sizes = {"batch": tensor.images, "token": tensor.tokens}
+    first, second = (sizes.get(layout, tensor.channels) for layout in (written, read))
+    if {written, read}.isdisjoint(sizes):  # channels, in another order
+        return tensor.elements // first * (first - first // parts)
+    kept = sum(_share(first, parts, n) * _share(second, parts, n) for n in range(parts))
+    return tensor.elements // (first * second) * (first * second - kept)
 
 
 def _share(size: int, parts: int, number: int) -> int:

@@ -5,7 +5,7 @@ A kind of layer declares its axes and the one that each choice splits; all else 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.operators.axes import Axes, Choice
     from hypar_opt.workload.operators.base import LayerMaps, Operator
     from hypar_opt.workload.operators.kernels import PassKernels
 
 
 State = tuple[int, ...]
 """A node's choices at the topmost levels, H1 first."""
+
+SplitAxis = tuple[int, int]
+"""A choice, and the size of the axis that it splits."""
 
 LongestParts = tuple[tuple[int, int], ...]
 """Of each axis that is divided unevenly: its size, and that of as many parts like the longest."""
@@ -30,11 +34,11 @@ class Split(NamedTuple):
 
     size: int
     """The size of the axis that is split; 0 if none is."""
-    input: str
-    """The axis that is read in parts: ``batch``, ``channel`` or, after a shuffle,
-    ``shuffled``; or ``whole``."""
+    inputs: tuple[str, ...]
+    """The axis that is read in parts, of each input: ``batch``, ``token``, ``channel`` or, after a
+    shuffle, ``shuffled``; or ``whole``."""
     output: str
-    """The axis that is written in parts: ``batch`` or ``channel``; or ``partial``; or
+    """The axis that is written in parts: ``batch``, ``token`` or ``channel``; or ``partial``; or
     ``whole``, where nothing is split."""
     keeps_weights: bool
     """Whether each part has all weights, and so partial sums of their gradient."""
@@ -44,14 +48,14 @@ class Split(NamedTuple):
     @property
     def shares_statistics(self) -> bool:
         """Whether each part has the statistics of its own channels only."""
-        return self.input != "batch" and self.output != "whole"
+        return "channel" in self.inputs
 
 
 class CopiedBy(NamedTuple):
     """The choices that leave copies of each of a layer's tensors, one in each part."""
 
     weights: frozenset[int]
-    inputs: frozenset[int]
+    inputs: tuple[frozenset[int], ...]
     outputs: frozenset[int]
 
 
@@ -64,12 +68,14 @@ class PlanNode:
     weights, stored
         W as its passes read it; and as it keeps it and reduces its gradient: another node does
         for weights that are shared.
-    inputs, outputs, pooled
-        What it reads, and its output before (F') and after pooling (F).
+    inputs
+        What it reads, input by input.
+    outputs, pooled
+        Its output before (F') and after pooling (F).
     macs, macs_by_input
         Multiply-accumulates of a pass, over the output or, as the paper counts, the input.
     splits
-        The effect of each choice of its kind, of those that the plan's problem has.
+        The effect of each choice that the plan's problem has; None of those that it lacks.
     statistics
         Elements that are all-reduced where its channels are split: forward and backward.
     kernel_rows, output_rows
@@ -79,10 +85,10 @@ class PlanNode:
     """
 
     name: str = field(compare=False)
-    splits: tuple[Split, ...]
+    splits: tuple[Split | None, ...]
     weights: int = 0
     stored: int = 0
-    inputs: int = 0
+    inputs: tuple[int, ...] = (0,)
     outputs: int = 0
     pooled: int = 0
     macs: int = 0
@@ -94,33 +100,44 @@ class PlanNode:
     kernels: tuple[PassKernels, ...] = ()
 
     @cached_property
+    def own(self) -> dict[int, Split]:
+        """The choices that it has, by their numbers."""
+        return {number: split for number, split in enumerate(self.splits) if split is not None}
+
+    @cached_property
     def copied_by(self) -> CopiedBy:
-        splits = list(enumerate(self.splits))
+        splits = self.own.items()
         return CopiedBy(
             weights=frozenset(c for c, split in splits if split.keeps_weights),
-            inputs=frozenset(c for c, split in splits if split.input == "whole"),
+            inputs=tuple(
+                frozenset(c for c, split in splits if split.inputs[n] == "whole")
+                for n in range(len(self.inputs))
+            ),
             outputs=frozenset(c for c, split in splits if split.output in ("partial", "whole")),
         )
 
     def copies(self, state: State, hierarchy: Hierarchy) -> list[int]:
-        """Return the copies of W, A and F in all parts of a state's levels together."""
+        """Return the copies of W, of each A, and of F in all parts of a state's levels together."""
         levels = [*zip(state, hierarchy.sizes, strict=False)]
+        weights, inputs, outputs = self.copied_by
         return [
             prod(parts for choice, parts in levels if choice in choices)
-            for choices in self.copied_by
+            for choices in (weights, *inputs, outputs)
         ]
 
+    def axes(self, layouts: Sequence[str | None]) -> tuple[SplitAxis, ...]:
+        """Return the axes of a tensor that choices split, given its layout under each of them."""
+        return tuple(
+            (choice, split.size)
+            for choice, split in self.own.items()
+            if layouts[choice] not in ("partial", "whole")
+        )
 
-def longest_parts(sizes: Iterable[int], state: State, hierarchy: Hierarchy) -> LongestParts:
-    """Return the axes that a state of all levels divides unevenly.
 
-    Parameters
-    ----------
-    sizes
-        Of the axis that each choice splits; 0 of those that do not count.
-    """
+def longest_parts(axes: Iterable[SplitAxis], state: State, hierarchy: Hierarchy) -> LongestParts:
+    """Return which axes a state of all levels divides unevenly."""
     uneven = []
-    for choice, size in enumerate(sizes):
+    for choice, size in axes:
         parts = hierarchy.parts(level for level, made in enumerate(state) if made == choice)
         if size % parts:
             uneven.append((size, -(-size // parts) * parts))
@@ -137,7 +154,8 @@ def of_longest(amount: int, uneven: LongestParts) -> int:
 class PlanEdge(NamedTuple):
     """A tensor of ``elements`` between two nodes, or weights that the target uses.
 
-    Of a tensor, ``images`` and ``channels`` are the sizes of the axes that layouts split.
+    Of a tensor, ``images``, ``channels`` and ``tokens`` are the sizes of the axes that layouts
+    split, and ``input`` is the number that the target reads it as.
     """
 
     source: int
@@ -146,6 +164,8 @@ class PlanEdge(NamedTuple):
     weights: bool = False
     images: int = 1
     channels: int = 1
+    tokens: int = 1
+    input: int = 0
 
 
 class PlanGraph(NamedTuple):
@@ -157,7 +177,7 @@ class PlanGraph(NamedTuple):
 
     @property
     def reads_whole(self) -> bool:
-        return any(split.input == "whole" for node in self.nodes for split in node.splits)
+        return any("whole" in split.inputs for node in self.nodes for split in node.own.values())
 
     def users(self, node: int) -> list[int]:
         """Return the layers that use shared weights; none of a shared tensor."""
@@ -177,7 +197,8 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     layers = [_layer(layer, maps, plan) for layer, maps, _ in described]
     if not shared_tensors:
         layers = [
-            replace(x, splits=tuple(s for s in x.splits if s.output != "whole")) for x in layers
+            replace(x, splits=tuple(s if s and s.output != "whole" else None for s in x.splits))
+            for x in layers
         ]
     position = {layer.name: n for n, layer in enumerate(network.layers)}
     tied: dict[int, list[int]] = {}
@@ -185,9 +206,13 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
         if layer.shares_weights_with is not None:
             owner = position[layer.shares_weights_with]
             tied.setdefault(owner, [owner]).append(n)
-    read = [(source, n) for n, (_, _, sources) in enumerate(described) for source in sources]
-    read = [(source, reader) for source, reader in read if source >= 0]
-    readers = [sum(source == n for source, _ in read) for n in range(len(layers))]
+    read = [
+        (source, n, number)
+        for n, (_, _, sources) in enumerate(described)
+        for number, source in enumerate(sources)
+        if source >= 0
+    ]
+    readers = [sum(source == n for source, *_ in read) for n in range(len(layers))]
     several = [n for n, count in enumerate(readers) if count > 1 and shared_tensors]
     shared = len(tied) + len(several)
     tensor = {source: len(tied) + n for n, source in enumerate(several)}
@@ -200,32 +225,32 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
         for n, (owner, of_owner) in enumerate(tied.items())
         for user in of_owner
     ]
-    ends = [(source, source + shared, node) for source, node in tensor.items()]
-    ends += [(n, tensor.get(n, n + shared), reader + shared) for n, reader in read]
-    for writer, source, target in ends:
-        channels = described[writer][1].pooled.channels
-        elements = layers[writer].pooled
-        edges.append(PlanEdge(source, target, elements, images=plan.batch, channels=channels))
+    ends = [(source, source + shared, node, 0) for source, node in tensor.items()]
+    ends += [(n, tensor.get(n, n + shared), reader + shared, number) for n, reader, number in read]
+    for writer, source, target, number in ends:
+        over, elements = described[writer][1].pooled, layers[writer].pooled
+        axes = plan.batch, over.channels, over.tokens or 1
+        edges.append(PlanEdge(source, target, elements, False, *axes, input=number))
     # The order in which the search has them: a certificate counts on it.
     edges.sort(key=lambda edge: (edge.target, edge.source))
     return PlanGraph(tuple(nodes), tuple(edges), shared)
 
 
 def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
-    batch, (read, weight, _) = plan.batch, described.contraction
+    batch, weight = plan.batch, described.contraction.weight
     sizes = {"b": batch, **described.sizes(maps)}
     kernel = prod(sizes[axis] for axis in weight if axis in sizes) if weight else 0
     macs = described.macs(sizes)
     pixels = prod(sizes[axis] for axis in ("t", "h", "w") if axis in sizes)
     (forward, backward), positions = described.statistics, batch * maps.output.positions
     # Ids of an embedding are no feature map.
-    inputs = maps.input.elements + sum(other.elements for other in maps.others) if read else 0
+    reads = maps.inputs if described.contraction.inputs else ()
     return PlanNode(
         described.name,
-        splits=tuple(_splits(described, sizes, plan)),
+        splits=tuple(_splits(described, maps, sizes, plan)),
         weights=kernel,
         stored=kernel,
-        inputs=batch * inputs,
+        inputs=tuple(batch * over.elements for over in reads) or (0,),
         outputs=batch * maps.output.elements,
         pooled=batch * maps.pooled.elements,
         macs=macs,
@@ -246,39 +271,78 @@ def _kernels(described: Operator, plan: Plan) -> tuple[PassKernels, ...]:
     return described.kernels(fused=fused)
 
 
-def _splits(described: Operator, sizes: dict[str, int], plan: Plan) -> Iterator[Split]:
+def _splits(
+    described: Operator, maps: LayerMaps, sizes: dict[str, int], plan: Plan
+) -> Iterator[Split | None]:
     weight, written = described.contraction.weight, described.contraction.output
-    read = described.contraction.input
-    for choice in (described.splits[word] for word in plan.choices if word in described.splits):
-        if not choice.axis:  # nothing is split
-            last = described.whole_if_uneven
-            yield Split(0, "whole", "whole", keeps_weights=bool(weight), last_resort=last)
+    # A tensor that the layer does not have is neither whole nor a partial sum.
+    operands = _operands(described, maps) or [()]
+    for choice in map(described.splits.get, plan.choices):
+        if choice is None or not _is_offered(choice, operands, maps, sizes):
+            yield None
             continue
-        part = "batch" if choice.axis == "b" else "channel"
-        source = "shuffled" if f"{choice.axis}'" in read else part
+        if not choice.axis:  # nothing is split
+            whole = ("whole",) * len(operands)
+            last = described.whole_if_uneven
+            yield Split(0, whole, "whole", keeps_weights=bool(weight), last_resort=last)
+            continue
+        part = {"b": "batch", "t": "token"}.get(choice.axis, "channel")
         yield Split(
             sizes[choice.axis],
-            # A tensor that the layer does not have is neither whole nor a partial sum.
-            input=source if not read or source == "shuffled" or choice.axis in read else "whole",
+            inputs=tuple(_read_as(axes, choice.axis, part) for axes in operands),
             output=part if not written or choice.axis in written else "partial",
             keeps_weights=bool(weight) and choice.axis not in weight,
         )
 
 
+def _operands(described: Operator, maps: LayerMaps) -> list[Axes]:
+    """Return the axes of each input of a layer; those of an only one that has several in it."""
+    declared, count = [*described.contraction.inputs.values()], len(maps.inputs)
+    if count < len(declared):
+        return [tuple(axis for axis in declared[0] if all(axis in axes for axes in declared))]
+    return [*declared, *declared[-1:] * (count - len(declared))]
+
+
+def _read_as(axes: Axes, axis: str, part: str) -> str:
+    if f"{axis}'" in axes:
+        return "shuffled"
+    return part if not axes or axis in axes else "whole"
+
+
+def _is_offered(
+    choice: Choice, operands: Sequence[Axes], maps: LayerMaps, sizes: dict[str, int]
+) -> bool:
+    """Return whether a layer has the axis of a choice, and all tensors with tokens all of them."""
+    if choice.axis != "t":
+        return True
+    by_token = [over for over, axes in zip(maps.inputs, operands, strict=True) if "t" in axes]
+    return all(0 < over.tokens == sizes.get("t") for over in (maps.output, *by_token))
+
+
 def _weights(owner: PlanNode) -> PlanNode:
     """Return the node of shared weights: whole, or split as its users split them."""
     first, *others = owner.splits
-    # Of an embedding and of a fully-connected layer alike the choices beyond the first split the
-    # weights; that an axis is one of their tensors' does not matter here.
-    splits = [Split(split.size, "channel", "channel", keeps_weights=False) for split in others]
-    whole = Split(first.size, "batch", "batch", keeps_weights=True)
+    assert first is not None, "all kinds of layers split the batch"
+    # Of an embedding and of a fully-connected layer alike the choices that do not keep all weights
+    # split them; that an axis is one of their tensors' does not matter here.
+    splits = (
+        None
+        if split is None or split.keeps_weights
+        else Split(split.size, ("channel",), "channel", keeps_weights=False)
+        for split in others
+    )
+    whole = Split(first.size, ("batch",), "batch", keeps_weights=True)
     return PlanNode(f"weights of {owner.name}", (whole, *splits), stored=owner.weights)
 
 
 def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
+    over = maps.pooled
+    sizes = {"batch": plan.batch, "channel": over.channels, "whole": 0, "token": over.tokens}
+    layouts = {"data": "batch", "model": "channel", "output": "whole", "tokens": "token"}
     splits = (
-        Split(plan.batch, "batch", "batch", keeps_weights=False),
-        Split(maps.pooled.channels, "channel", "channel", keeps_weights=False),
-        Split(0, "whole", "whole", keeps_weights=False),
+        None
+        if (layout == "token" and not over.tokens)
+        else Split(sizes[layout], (layout,), layout, keeps_weights=False)
+        for layout in map(layouts.__getitem__, plan.choices)
     )
-    return PlanNode(f"output of {writer.name}", splits[: len(plan.choices)])
+    return PlanNode(f"output of {writer.name}", tuple(splits))

@@ -174,7 +174,7 @@ class Time(ArrayCharges):
         by_all, *each = self._shares_of(layer, state)
         computing = by_all * self._macs(layer) / rate
         # The words of the whole array, copies and all; every pass accesses each once.
-        sizes = layer.weights, layer.inputs, layer.pooled
+        sizes = layer.weights, *layer.inputs, layer.pooled
         copies = layer.copies(state, self.hierarchy)
         accessed = [
             size * count * more for size, count, more in zip(sizes, copies, each, strict=True)
@@ -195,7 +195,7 @@ class Time(ArrayCharges):
         Parameters
         ----------
         accessed
-            The words of weights, inputs and output, in the whole array.
+            The words of weights, of each input and of the output, in the whole array.
         by_all
             How many times the work is done.
         kept
@@ -211,7 +211,7 @@ class Time(ArrayCharges):
         peak = accelerator.units * accelerator.operations * achieved * count
         per_byte = 1 / (accelerator.dram_bandwidth * part["elementwise"] * count)
         per_word = self.plan.element_bytes * per_byte
-        both, output, inner = accessed[1] + accessed[2], accessed[2], by_all * layer.inner
+        both, output, inner = sum(accessed[1:]), accessed[-1], by_all * layer.inner
         total = 0
         for own in layer.kernels[: self.passes]:
             read = (accessed[0] + both) * bool(own.products) + own.scores * inner
@@ -230,15 +230,17 @@ class Time(ArrayCharges):
         Of the layer's work, and of its weights, inputs and outputs: 4/3 of 12 heads in 8 parts.
         Work that no choice splits is all done in each part.
         """
-        shares = [Fraction(1)] * 4
-        for choice, split in enumerate(layer.splits):
+        weights, inputs, outputs = layer.copied_by
+        shares = [Fraction(1)] * (3 + len(inputs))
+        for choice, split in layer.own.items():
             levels = (level for level, made in enumerate(state) if made == choice)
             parts = self.hierarchy.parts(levels)
             if not split.size:
                 shares[0] *= parts
             elif self.plan.times_longest_part:
                 longer = Fraction(-(-split.size // parts) * parts, split.size)
-                whole = [False, *(choice in copied for copied in layer.copied_by)]
+                copied_by = (weights, *inputs, outputs)
+                whole = [False, *(choice in copied for copied in copied_by)]
                 shares = [
                     n if all_have else n * longer for n, all_have in zip(shares, whole, strict=True)
                 ]
@@ -294,12 +296,13 @@ class Energy(ArrayCharges):
         energy = self.array.energies
         macs = self._macs(layer) * self.passes
         total = nearest(macs, (energy.mac + energy.sram) * self.parts)
-        sizes = layer.weights, layer.inputs, layer.pooled
+        sizes = layer.weights, *layer.inputs, layer.pooled
         copies = [layer.copies(state[:n], self.hierarchy) for n in range(len(state) + 1)]
         for above, below in pairwise(copies):
             # Each part accesses a tensor that a choice replicates: its words are added again.
-            added = zip(sizes, above, below, strict=True)
-            total += sum(self._accessed(size * (n - m)) for size, m, n in added)
+            counts = zip(sizes, above, below, strict=True)
+            weights, *inputs, outputs = (size * (n - m) for size, m, n in counts)
+            total += sum(map(self._accessed, (weights, sum(inputs), outputs)))
         return total + self._accessed(sum(sizes))
 
     def _accessed(self, elements: int) -> int:

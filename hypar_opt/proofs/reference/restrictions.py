@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -37,9 +37,9 @@ class Restrictions:
     def any(self) -> bool:
         """Whether any choice may be infeasible."""
         constraints = self._plan.constraints
-        fewer = any(len(node.splits) < len(self._plan.choices) for node in self._nodes)
+        fewer = any(None in node.splits for node in self._nodes)
         limited = constraints.even or constraints.runnable or constraints.memory is not None
-        last = any(split.last_resort for node in self._nodes for split in node.splits)
+        last = any(split.last_resort for node in self._nodes for split in node.own.values())
         return bool(constraints.fix) or limited or fewer or last
 
     @property
@@ -51,12 +51,12 @@ class Restrictions:
     def allows(self, position: int, state: State) -> bool:
         """Return whether a node may make the last choice of a state, given those above."""
         *above, choice = state
-        if choice >= len(self._nodes[position].splits):
-            return False  # its kind has fewer choices
+        if choice not in self._nodes[position].own:
+            return False
         if self._pins.get((len(above), position), choice) != choice:
             return False
-        splits = self._nodes[position].splits
-        for whole in (n for n, split in enumerate(splits) if split.last_resort):
+        splits = self._nodes[position].own.items()
+        for whole in (n for n, split in splits if split.last_resort):
             if choice == whole:
                 return self._parts(state, choice) <= self._least_whole(position, whole)
             if self._sums_channels(position, choice) and self._least_whole(position, whole) > 1:
@@ -69,12 +69,14 @@ class Restrictions:
         node = self._nodes[position]
         if position >= self._shared or node.stored:
             return True
-        return all(self._divides(position, state, choice) for choice in range(len(node.splits)))
+        return all(
+            choice in node.own and self._divides(position, state, choice) for choice in set(state)
+        )
 
     def _sums_channels(self, position: int, choice: int) -> bool:
         """Return whether a choice leaves sums over channels, which replicas would repeat."""
         node = self._nodes[position]
-        return any(node.statistics) and node.splits[choice].shares_statistics
+        return any(node.statistics) and node.own[choice].shares_statistics
 
     def _least_whole(self, position: int, whole: int) -> int:
         """Return the parts in which a layer is whole if it is split as far as it may be.
@@ -82,35 +84,34 @@ class Restrictions:
         Where it has to be whole it is not split by channels that statistics are summed over.
         """
         pins = tuple(self._pins.get((n, position)) for n in range(self._plan.levels))
-        splits = self._nodes[position].splits
-        key = splits, self._nodes[position].statistics, pins
+        splits = self._nodes[position].own
+        key = self._nodes[position].splits, self._nodes[position].statistics, pins
         if key not in self._wholes:
-            every = range(len(splits))
-            least = self._whole_among(splits, every, pins, whole)
+            least = self._whole_among(splits, pins, whole)
             if least > 1:
-                others = [n for n in every if not self._sums_channels(position, n)]
-                least = self._whole_among(splits, others, pins, whole)
+                others = {n: s for n, s in splits.items() if not self._sums_channels(position, n)}
+                least = self._whole_among(others, pins, whole)
             self._wholes[key] = least
         return self._wholes[key]
 
     def _whole_among(
-        self, splits: Sequence[Split], some: Sequence[int], pins: Sequence[int | None], whole: int
+        self, splits: Mapping[int, Split], pins: Sequence[int | None], whole: int
     ) -> int:
         """Return the fewest parts in which a layer is whole that makes some choices only."""
         # How many parts each choice may have made, level by level.
-        made = {(1,) * len(splits)}
+        made = {(1,) * len(self._plan.choices)}
         for size, pin in zip(self._hierarchy.sizes, pins, strict=True):
             made = {
                 (*parts[:n], parts[n] * size, *parts[n + 1 :])
                 for parts in made
-                for n in some
-                if pin in (None, n) and self._fits(splits[n].size, parts[n] * size)
+                for n, split in splits.items()
+                if pin in (None, n) and self._fits(split.size, parts[n] * size)
             }
         return min((parts[whole] for parts in made), default=1)
 
     def _divides(self, position: int, state: State, choice: int) -> bool:
         """Return whether a choice leaves parts as the plan's constraints have them."""
-        return self._fits(self._nodes[position].splits[choice].size, self._parts(state, choice))
+        return self._fits(self._nodes[position].own[choice].size, self._parts(state, choice))
 
     def _fits(self, size: int, parts: int) -> bool:
         if self._plan.constraints.even and size % parts:
@@ -131,9 +132,10 @@ class Restrictions:
         if self._plan.constraints.memory is None:
             return 0
         node, element_bytes = self._nodes[position], self._plan.element_bytes
-        weights, inputs, outputs = node.copies(state, self._hierarchy)
+        weights, *copies = node.copies(state, self._hierarchy)
         stored = node.stored * weights
-        maps = node.inputs * inputs + node.outputs * outputs
+        sizes = (*node.inputs, node.outputs)
+        maps = sum(size * count for size, count in zip(sizes, copies, strict=True))
         if self._plan.inference:
             return element_bytes * (stored + maps)
         optimizer = self._plan.constraints.optimizer
@@ -214,8 +216,8 @@ class Restrictions:
 
     def _pinned_column(self, position: int, choice: str) -> int | None:
         """Return the column of a word: of the layer's own, else of the problem's choices."""
-        own = [*map(str, self._plan.words[position - self._shared])]
-        for words in (own, [*map(str, self._plan.choices)]):
-            if choice in words and words.index(choice) < len(own):
-                return words.index(choice)
+        for words in (self._plan.words[position - self._shared], self._plan.choices):
+            own = {words[column]: column for column in self._nodes[position].own}
+            if choice in own:
+                return own[choice]
         return None

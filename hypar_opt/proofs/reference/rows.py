@@ -16,6 +16,7 @@ from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, State, nodes_o
 from hypar_opt.proofs.reference.own_cost import OwnCost
 from hypar_opt.proofs.reference.physical import Energy, Time
 from hypar_opt.proofs.reference.restrictions import Restrictions
+from hypar_opt.workload.parallelism import PAPERS_CHOICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,13 +81,13 @@ def price_of(plan: Plan) -> Fraction:
 def nodes_states(problem: PlanProblem) -> list[State]:
     """Return the choices of every node at all levels.
 
-    Shared weights are whole unless all users split them alike. A shared tensor is in the layouts
-    that the plan states, else in those that cost least; of equals in the first by `states`.
+    Shared weights are whole unless all users split them, and alike. A shared tensor is in the
+    layouts that the plan states, else in those that cost least; of equals in the first by `states`.
     """
     plan, graph = problem.plan, problem.graph
     tensors = [node for node in range(graph.shared) if not graph.users(node)]
     layouts = _stated(plan, graph, tensors)
-    if not layouts and graph.reads_whole:
+    if not layouts and len(plan.choices) > len(PAPERS_CHOICES):
         layouts = {node: _cheapest_state(problem, node) for node in tensors}
     elif not layouts and plan.constraints.even:
         free = _level_by_level(problem, {})
@@ -103,14 +104,14 @@ def _stated(plan: Plan, graph: PlanGraph, tensors: Sequence[int]) -> dict[int, S
     stated: dict[int, Sequence[int]] = {}
     for node in tensors:
         (writer,) = (edge.source for edge in graph.edges if edge.target == node)
-        known = [split.output for split in graph.nodes[node].splits]
+        known = {split.output: choice for choice, split in graph.nodes[node].own.items()}
         layouts = plan.layouts.get(graph.nodes[writer].name, ())
-        if len(layouts) != plan.levels or not set(layouts) <= set(known):
+        if len(layouts) != plan.levels or not known.keys() >= set(layouts):
             raise CheckFailedError(
                 f"layouts, {graph.nodes[writer].name}: should have one of {', '.join(known)} for"
                 f" each of {plan.levels} levels"
             )
-        stated[node] = [known.index(layout) for layout in layouts]
+        stated[node] = [known[layout] for layout in layouts]
     return stated
 
 
@@ -146,7 +147,8 @@ def _level_by_level(problem: PlanProblem, layouts: Mapping[int, Sequence[int]]) 
         for node in range(graph.shared):
             users = {row[user] for user in graph.users(node)}
             if users:
-                row[node] = users.pop() if len(users) == 1 else 0
+                choice = users.pop()
+                row[node] = 0 if users or choice not in graph.nodes[node].own else choice
             elif node in layouts:
                 row[node] = layouts[node][level]
         chosen = [(*above, choice) for above, choice in zip(chosen, row, strict=True)]
@@ -160,7 +162,7 @@ def _level_by_level(problem: PlanProblem, layouts: Mapping[int, Sequence[int]]) 
 def _costs_at(problem: PlanProblem, chosen: Sequence[State], node: int, level: int) -> list[int]:
     """Return what a shared tensor costs down to a level, for each of its layouts there."""
     others = {n: state[: level + 1] for n, state in enumerate(chosen)}
-    choices = range(len(problem.graph.nodes[node].splits))
+    choices = problem.graph.nodes[node].own
     return _costs(problem, others, node, [(*chosen[node][:level], choice) for choice in choices])
 
 
@@ -169,7 +171,7 @@ def _even_layouts(tensor: PlanNode, costs: Sequence[Sequence[int]]) -> Sequence[
 
     For files of version 1, which state none, and whose levels have two parts each.
     """
-    batch, channels = (split.size for split in tensor.splits[:2])
+    batch, channels = (split.size for split in tensor.own.values())
     # By how often it is split by batch: the least cost so far, and its layouts.
     least: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
     for by_batch, by_channel in costs:
@@ -191,8 +193,8 @@ def _even_layouts(tensor: PlanNode, costs: Sequence[Sequence[int]]) -> Sequence[
 def states(levels: int, choices: int) -> list[State]:
     """Return the states of a layer, its choices at all levels, in a certificate's order.
 
-    Fewest levels not in data parallelism first, then fewest in output parallelism, then those
-    that leave data parallelism topmost.
+    Fewest levels not in data parallelism first, then fewest in the third choice, then those that
+    leave data parallelism topmost.
     """
     unordered = itertools.product(range(choices), repeat=levels)
     return sorted(unordered, key=lambda s: (levels - s.count(0), s.count(2), [-c for c in s]))
