@@ -51,8 +51,8 @@ STRATEGIES: Mapping[str, Callable[[Network], Words]] = MappingProxyType(
 )
 """What each strategy splits at its levels, which are the deepest."""
 
-_DEGREES = MappingProxyType({"tp": "megatron", "cp": "context"})
-"""Strategies by the name of their degree; tensor parallelism is innermost."""
+_DEGREES = ("tp", "cp", "dp")
+"""The degrees of tensor, context and data parallelism, the innermost first."""
 
 
 def degrees(network: Network, sizes: Sequence[int]) -> tuple[int, ...]:
@@ -119,12 +119,12 @@ def pins_of_degrees(
         for within in every
         if within >= tp and (within == tp or TOKENS.word in choices)
     }
-    typed = dict(part.strip().partition("=")[::2] for part in stated.split(","))
-    ordered = ",".join(f"{name}={typed.get(name, '1')}" for name in (*_DEGREES, "dp"))
+    typed = {"cp": "1"} | dict(part.strip().partition("=")[::2] for part in stated.split(","))
+    ordered = ",".join(f"{name}={typed.get(name)}" for name in _DEGREES)
     if not known:
         raise HyparError(f"--degrees needs a network with attention, and {network.name} has none")
-    if ordered not in known or not {*typed} <= {*_DEGREES, "dp"}:
-        if TOKENS.word not in choices and typed.get("cp", "1") != "1":
+    if ordered not in known or not {*typed} <= {*_DEGREES}:
+        if TOKENS.word not in choices and typed["cp"] != "1":
             raise HyparError(f"--degrees: cp needs tokens among the choices, got {stated!r}")
         shown = "; ".join(one.replace(",cp=1,", ",") for one in known)
         raise HyparError(f"--degrees should be one of {shown}, got {stated!r}")

@@ -1,4 +1,4 @@
-"""Sequences as an axis that is split: totals by hand, published optima, and every plan of small graphs.
+"""Sequences as an axis that is split: totals by hand, known optima, all plans of small graphs.
 
 The totals of LLaMA and GPT-2 were found by another program, from the rules alone.
 """
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.errors import InfeasibleError
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.program import Program
 from hypar_opt.studies.strategies import STRATEGIES, degrees, strategy_pins
@@ -118,8 +119,7 @@ def test_searches_find_the_best_of_all_plans(seed: int) -> None:
     asked["constraints"] = rng.choice([{}, {}, {"even": True}, {"runnable": True}])
     try:
         brute = ho.solve(network, solver="brute", **asked)
-    except ho.HyparError as error:
-        assert "no choice fits" in str(error) or "no layout fits" in str(error)
+    except InfeasibleError:
         return
     for solver in ("dp", "ilp", "cpsat"):
         plan = ho.solve(network, solver=solver, **asked)
