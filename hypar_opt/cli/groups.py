@@ -59,9 +59,10 @@ class CostOptions:
     choices: Annotated[
         str | None,
         problem_option(
-            help="The parallelisms that each layer may use: data,model or data,model,output"
-            " (AccPar's Type III; only in the readings text, tables and executed). Default: all"
-            " three on an array other than the paper's, else data,model.",
+            help="The parallelisms that each layer may use: data,model, with output (AccPar's Type"
+            " III; only in the readings text, tables and executed), with tokens (context and"
+            " sequence parallelism; executed), or all. Default: the first three on an array other"
+            " than the paper's, else data,model. See list choices.",
         ),
     ] = None
     level_weights: Annotated[

@@ -100,6 +100,25 @@ def operators(as_json: options.JSON = False) -> None:
 
 
 @app.command()
+def choices(as_json: options.JSON = False) -> None:
+    """List what --choices takes, and what each kind of layer splits under it."""
+    from hypar_opt.workload.operators import OPERATORS
+    from hypar_opt.workload.parallelism import ALL_CHOICES
+
+    rows = []
+    for word in ALL_CHOICES:
+        kinds: dict[str, list[str]] = {}
+        for name in OPERATORS:
+            choice = OPERATORS[name].choices.get(word)
+            if choice is not None:
+                kinds.setdefault(f"{choice.part}s" if choice.axis else "nothing", []).append(name)
+        rows += [
+            {"name": word, "splits": split, "kinds": ", ".join(own)} for split, own in kinds.items()
+        ]
+    output.print_rows(rows, as_json=as_json)
+
+
+@app.command()
 def formats(as_json: options.JSON = False) -> None:
     """List the formats that export --to takes."""
     from hypar_opt.execution.formats import FORMATS

@@ -139,7 +139,7 @@ def solved(
     """Solve the problem that was typed, on an array that has been read."""
     from hypar_opt import pipeline
     from hypar_opt.plan.arguments import problem_of
-    from hypar_opt.studies.megatron import pins_of_degrees
+    from hypar_opt.studies.strategies import pins_of_degrees
 
     arguments = problem_arguments(problem)
     # The array itself, not its name: its file is read, and recorded as read, only once.
@@ -147,10 +147,12 @@ def solved(
     if training is not None:
         arguments["training"] = stated(training)
         if training.degrees is not None:
-            sizes = problem_of(network, **arguments).hierarchy.sizes
+            whole = problem_of(network, **arguments)
             constraints = arguments["constraints"]
             assert isinstance(constraints, dict)
-            constraints["fix"] += pins_of_degrees(network, sizes, training.degrees)
+            constraints["fix"] += pins_of_degrees(
+                network, whole.hierarchy.sizes, training.degrees, whole.choices
+            )
     options = solver_options(solving, log, export)
     with output.progress_bar("levels") as progress:
         return pipeline.solve(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from hypar_opt.documents.document import validate
 from hypar_opt.documents.parsing import shown
@@ -19,7 +19,7 @@ from hypar_opt.plan.problem import (
     Problem,
 )
 from hypar_opt.plan.training import Training
-from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
+from hypar_opt.workload.parallelism import ALL_CHOICES, CHOICES, PAPERS_CHOICES, SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -55,7 +55,7 @@ class ProblemArguments(TypedDict, total=False):
     whole_levels: bool
     element_bytes: int | None
     inference: bool
-    choices: Sequence[str] | None
+    choices: Sequence[str] | Literal["all"] | None
     level_weights: Sequence[int]
     constraints: Constraints | Mapping[str, Any]
     array: str | Path | Array | ArrayRecord | None
@@ -98,6 +98,8 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
         raise HyparError(f"{argument('whole_levels')} should be true or false, got {shown(whole)}")
     if network is not None and network.element_type is not None:
         fields = {"element_bytes": network.element_bytes, **fields}
+    if fields.get("choices") in ("all", ("all",), ["all"]):
+        fields["choices"] = ALL_CHOICES if network is None or _has_tokens(network) else CHOICES
     constraints = fields.get("constraints")
     if isinstance(constraints, Mapping) and constraints.get("runnable", True) is None:
         fields["constraints"] = {k: v for k, v in constraints.items() if k != "runnable"}
@@ -127,6 +129,10 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     if "reading" in fields:
         return problem
     return problem.model_copy(update={"reading": default_reading(problem, network)})
+
+
+def _has_tokens(network: Network) -> bool:
+    return any(maps.output.tokens for maps in network.maps())
 
 
 def _defaults_on(array: Array, stated: Mapping[str, Any]) -> dict[str, Any]:

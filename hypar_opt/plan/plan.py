@@ -38,6 +38,7 @@ SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
 WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
 WITH_PARTS: Literal["hypar-opt/plan/3"] = "hypar-opt/plan/3"
 WITH_SHARE: Literal["hypar-opt/plan/4"] = "hypar-opt/plan/4"
+WITH_TOKENS: Literal["hypar-opt/plan/5"] = "hypar-opt/plan/5"
 
 StoredLayout = Literal["batch", "channel", "token", "whole", "first", "second"]
 """How a tensor is stored: split by batch or channels, a replica in each part, or in one group."""
@@ -122,11 +123,15 @@ class Plan(Displayed, ProblemFields):
     ``plan["fc1"]`` has the choices of a layer, by level; `Plan.at` those of a level, by layer.
     """
 
-    written_schema: ClassVar[str | None] = WITH_SHARE
-    read_schemas: ClassVar[tuple[str, ...]] = (WITHOUT_LAYOUTS, SCHEMA, WITH_PARTS)
+    written_schema: ClassVar[str | None] = WITH_TOKENS
+    read_schemas: ClassVar[tuple[str, ...]] = (WITHOUT_LAYOUTS, SCHEMA, WITH_PARTS, WITH_SHARE)
     # Aliased, because `schema` is a method of pydantic's models.
     schema_: Literal[
-        "hypar-opt/plan/1", "hypar-opt/plan/2", "hypar-opt/plan/3", "hypar-opt/plan/4"
+        "hypar-opt/plan/1",
+        "hypar-opt/plan/2",
+        "hypar-opt/plan/3",
+        "hypar-opt/plan/4",
+        "hypar-opt/plan/5",
     ] = Field(default=SCHEMA, alias="schema")
     network: NetworkRecord
     layers: tuple[str, ...]
@@ -139,9 +144,13 @@ class Plan(Displayed, ProblemFields):
 
     @model_validator(mode="after")
     def _has_its_shape(self) -> Self:
-        if (self.schema_ == WITH_SHARE) != self.is_shared_out:
+        splits_tokens = "tokens" in self.choices
+        if (self.schema_ == WITH_TOKENS) != splits_tokens:
+            raise rule(f"choices: tokens should be in files of {WITH_TOKENS!r}, and there alone")
+        newer = splits_tokens or self.is_shared_out
+        if not splits_tokens and (self.schema_ == WITH_SHARE) != self.is_shared_out:
             raise rule(f"share: should be in files of {WITH_SHARE!r}, and there alone")
-        if not self.is_shared_out and (self.schema_ == WITH_PARTS) != (self.parts is not None):
+        if not newer and (self.schema_ == WITH_PARTS) != (self.parts is not None):
             raise rule(f"parts: should be in files of {WITH_PARTS!r}, and there alone")
         names = tuple(layer.name for layer in self.network.description.layers)
         if self.layers != names:
@@ -290,6 +299,8 @@ class Plan(Displayed, ProblemFields):
 
 def schema_of(problem: ProblemFields) -> str:
     """Return the schema of a plan of a problem: the oldest that can state it."""
+    if "tokens" in problem.choices:
+        return WITH_TOKENS
     if problem.is_shared_out:
         return WITH_SHARE
     return WITH_PARTS if problem.parts else SCHEMA

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hypar_opt.search.shares import compute_share
 from hypar_opt.solvers.baselines import BASELINES
 from hypar_opt.studies.accpar import in_accpars_order
-from hypar_opt.studies.megatron import degrees, megatron_pins
+from hypar_opt.studies.strategies import STRATEGIES, degrees, strategy_pins
 from hypar_opt.workload.parallelism import CHOICES, SIDES, on_both_sides
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ PLANS: dict[str, tuple[str, str, str | None]] = {
 """Each plan's solver, search and cost; None for the problem's own cost.
 
 Networks with attention also have Megatron-LM's tensor parallelism of each degree, ``megatron-1``,
-``megatron-2``, ..., otherwise as in ``three``.
+``megatron-2``, ..., otherwise as in ``three``; with tokens among the choices also ``context-2``,
+``ulysses-2``, ...
 """
 
 ACCPAR = "accpar"
@@ -37,8 +38,6 @@ OF_GROUPS = dict.fromkeys(("equal", "ratio", ACCPAR), ("dp", "joint", "time"))
 """On an array of two groups of accelerators, beside `PLANS`: the plans of least time in which H1
 splits every layer, in equal parts, and in proportion to what the groups compute; and the types that
 AccPar's order chooses (`hypar_opt.studies.accpar`), at the one ratio that is best for them."""
-
-MEGATRON = "megatron-"
 
 
 class ComparedPlan(NamedTuple):
@@ -69,7 +68,10 @@ def compared_plans(network: Network, problem: Problem) -> dict[str, ComparedPlan
     names = [name for name in PLANS if name != "time" or problem.array is not None]
     if problem.groups:
         names.extend(OF_GROUPS)
-    names += [f"{MEGATRON}{degree}" for degree in degrees(network, problem.hierarchy.sizes)]
+    every = degrees(network, problem.hierarchy.sizes)
+    names += [f"megatron-{degree}" for degree in every]
+    if "tokens" in problem.choices:
+        names += [f"{own}-{degree}" for own in ("context", "ulysses") for degree in every[1:]]
     plans: dict[str, ComparedPlan] = {}
     for name in names:
         solver, search, _ = _how(name, problem)
@@ -81,9 +83,15 @@ def compared_plans(network: Network, problem: Problem) -> dict[str, ComparedPlan
     return plans
 
 
+def strategy_of(name: str) -> tuple[str, int] | None:
+    """Return the strategy and the degree of a plan, ``megatron-8``; None for another plan."""
+    strategy, _, degree = name.partition("-")
+    return (strategy, int(degree)) if strategy in STRATEGIES else None
+
+
 def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:
     """Return a plan's solver, search and cost."""
-    if not name.startswith(MEGATRON):
+    if strategy_of(name) is None:
         return (PLANS | OF_GROUPS)[name]
     # Layers without pins have the same optimum level by level, with far fewer states.
     levelwise = problem.cost == "bytes" and problem.constraints.memory is None
@@ -99,14 +107,15 @@ def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
     if name in BASELINES.values():
         # A baseline is a reference, also where it cannot run.
         update["constraints"] = problem.constraints.model_copy(update={"runnable": False})
-    if name.startswith(MEGATRON) or name == "three":
-        update |= {"choices": CHOICES, "reading": "executed"}
+    strategy = strategy_of(name)
+    if strategy is not None or name == "three":
+        words = CHOICES if name == "three" or name.startswith("megatron") else problem.choices
+        update |= {"choices": words, "reading": "executed"}
     if problem.groups:
         update |= _shared_out(name, problem, update)
-    if name.startswith(MEGATRON):
-        degree = int(name.removeprefix(MEGATRON))
+    if strategy is not None:
         kept = problem.constraints
-        pins = (*kept.fix, *megatron_pins(network, problem.hierarchy.sizes, degree))
+        pins = (*kept.fix, *strategy_pins(network, problem.hierarchy.sizes, *strategy))
         update["constraints"] = kept.model_copy(update={"fix": pins})
     return problem.model_copy(update=update)
 

@@ -26,7 +26,7 @@ from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import EXECUTED, turns
-from hypar_opt.studies.compared_plans import MEGATRON, ComparedPlan, compared_plans
+from hypar_opt.studies.compared_plans import ComparedPlan, compared_plans, strategy_of
 from hypar_opt.studies.simulation import RunArguments, energy_ratio, simulate
 from hypar_opt.units import format_bytes, format_percent, format_si
 from hypar_opt.workload.network import Network
@@ -85,7 +85,7 @@ class ComparisonRow:
     @property
     def is_of_three_choices(self) -> bool:
         """Whether the plan has output parallelism: by the reading ``executed``, as it is run."""
-        return self.plan == "three" or self.plan.startswith(MEGATRON)
+        return self.plan == "three" or strategy_of(self.plan) is not None
 
     def __repr__(self) -> str:
         amounts = [] if self.bytes is None else [format_bytes(self.bytes)]

@@ -1,4 +1,4 @@
-"""Megatron-LM's tensor parallelism as pins: which layer of a transformer is split how.
+"""Megatron-LM's tensor parallelism: which layer of a transformer is split how.
 
 Which layer is which follows from the graph. The fully-connected layers that attention reads, and
 the first of an MLP, are split by output features; attention by heads; those behind attention, and
@@ -12,71 +12,16 @@ Activation Recomputation in Large Transformer Models", MLSys 2023, for sequence 
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import HyparError
 from hypar_opt.workload.operators.attention import HEADS
 from hypar_opt.workload.operators.axes import CHANNELS
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.base import Operator
-
-
-def degrees(network: Network, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the degrees of tensor parallelism on levels of some parts; none without attention.
-
-    Each is the number of accelerators below a level: 1, 2, 4, ... between halves.
-    """
-    if all(HEADS not in layer.splits.values() for layer in network.layers):
-        return ()
-    return tuple(prod(sizes[outer:]) for outer in reversed(range(len(sizes) + 1)))
-
-
-def megatron_pins(network: Network, sizes: Sequence[int], degree: int) -> tuple[str, ...]:
-    """Return the pins of tensor parallelism at the deepest levels, inside data parallelism.
-
-    Parameters
-    ----------
-    sizes
-        The parts of each level, H1 first.
-    degree
-        Accelerators that share a layer's weights, one of `degrees`.
-    """
-    levels = len(sizes)
-    outer = next(n for n in range(levels + 1) if prod(sizes[n:]) == degree)
-    pins = [f"*@H{level + 1}=data" for level in range(outer)]
-    for name, word in tensor_parallelism(network).items():
-        # A pin's layer is a pattern, in which a name's own brackets have to be escaped.
-        pins += [f"{glob.escape(name)}@H{level + 1}={word}" for level in range(outer, levels)]
-    return tuple(pins)
-
-
-def pins_of_degrees(network: Network, sizes: Sequence[int], stated: str) -> tuple[str, ...]:
-    """Return the pins of ``tp=8,dp=32``: tensor parallelism 8 inside data parallelism 32.
-
-    Parameters
-    ----------
-    sizes
-        The parts of each level, H1 first.
-
-    Raises
-    ------
-    HyparError
-        If it is not of that form, or not of these levels; naming what would be.
-    """
-    known = [f"tp={degree},dp={prod(sizes) // degree}" for degree in degrees(network, sizes)]
-    typed = dict(part.strip().partition("=")[::2] for part in stated.split(","))
-    ordered = ",".join(f"{name}={typed.get(name, '')}" for name in ("tp", "dp"))
-    if not known:
-        raise HyparError(f"--degrees needs a network with attention, and {network.name} has none")
-    if ordered not in known or len(typed) != len(("tp", "dp")):
-        raise HyparError(f"--degrees should be one of {'; '.join(known)}, got {stated!r}")
-    return megatron_pins(network, sizes, int(typed["tp"]))
 
 
 def tensor_parallelism(network: Network) -> dict[str, str]:

@@ -7,13 +7,20 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.operators.axes import BATCH, BY_BATCH, BY_TOKEN, REORDERED, TOKENS
+from hypar_opt.workload.operators.axes import (
+    BATCH,
+    BY_BATCH,
+    BY_TOKEN,
+    ON_ONE_SIDE,
+    REORDERED,
+    TOKENS,
+)
 from hypar_opt.workload.operators.maps import FeatureMap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hypar_opt.workload.operators.axes import Contraction
+    from hypar_opt.workload.operators.axes import Choice, Contraction
     from hypar_opt.workload.operators.base import Operator
     from hypar_opt.workload.operators.maps import LayerMaps, Map
 
@@ -80,6 +87,12 @@ class LayerTensors:
     def error(self) -> Shape:
         """E_{l+1} as it arrives from the next layer: as large as the pooled feature map."""
         return self.pooled
+
+    def has(self, choice: Choice, *, may_be_whole: bool) -> bool:
+        """Return whether a choice of its kind is one of the layer's."""
+        if choice.axis:
+            return choice.axis not in self.lacked
+        return may_be_whole or choice.word in ON_ONE_SIDE
 
     def _shape(self, axes: Sequence[str]) -> Shape:
         return tuple(self.sizes[axis] for axis in axes if axis in self.sizes)

@@ -16,7 +16,7 @@ from hypar_opt.workload.graph import LayerGraph
 from hypar_opt.workload.layer_tensors import Boundary, Extent, LayerTensors, Shape, tensors_of
 from hypar_opt.workload.layouts import FIRST_SPLIT, Layouts, layouts_of
 from hypar_opt.workload.operators.words import choices_of_kind, words_of_kind
-from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
+from hypar_opt.workload.parallelism import PAPERS_CHOICES
 from hypar_opt.workload.repeats import ONCE, Repeats
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
 
@@ -235,21 +235,14 @@ class Workload:
         """The axis that each node splits under each choice; None for a choice that it lacks."""
         # Those of a kind are one mapping: its layers share their choices.
         every = [(id(node.operator.splits), node.lacked) for node in self.nodes]
-        alike = dict(zip(every, self.nodes, strict=True))
         known = {
             own: tuple(
-                c if c and self._has(c, node) else None
+                c if c and node.has(c, may_be_whole=self.replicas) else None
                 for c in choices_of_kind(node.operator.splits, self.choices)
             )
-            for own, node in alike.items()
+            for own, node in dict(zip(every, self.nodes, strict=True)).items()
         }
         return tuple([known[own] for own in every])
-
-    def _has(self, choice: Choice, node: LayerTensors) -> bool:
-        """Return whether a choice of a kind is one of its node."""
-        if choice.axis:
-            return choice.axis not in node.lacked
-        return self.replicas or choice.word in SIDES
 
     @derived
     def split_sizes(self) -> NDArray[np.object_]:

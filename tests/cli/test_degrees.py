@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.studies.megatron import megatron_pins
+from hypar_opt.studies.strategies import strategy_pins
 from tests.commands import command
 
 GPT = "gpt:layers=2,hidden=64,heads=8,tokens=32,vocabulary=128"
@@ -23,7 +23,7 @@ def test_degrees_are_the_pins_of_tensor_inside_data_parallelism(
     typed = f"dp={8 // degree}, tp={degree}"
     done = command(["simulate", GPT, *ASKED, "--degrees", typed, "--json"], tmp_path)
     network = ho.gpt(layers=2, hidden=64, heads=8, tokens=32, vocabulary=128)
-    pins = megatron_pins(network, (2, 2, 2), degree)
+    pins = strategy_pins(network, (2, 2, 2), "megatron", degree)
     asked: dict[str, Any] = {"batch": 16, "array": "h100-1x8", "bucket": 0}
     plan = ho.solve(network, **asked, constraints={"fix": pins})
     assert json.loads(done.output)["seconds"] == ho.simulate(plan).seconds

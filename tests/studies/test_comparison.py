@@ -17,7 +17,8 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.compared_plans import PLANS
 from hypar_opt.studies.comparison import AMOUNTS, disagreements, warnings_of_rows
-from hypar_opt.studies.megatron import degrees, megatron_pins, tensor_parallelism
+from hypar_opt.studies.megatron import tensor_parallelism
+from hypar_opt.studies.strategies import degrees, strategy_pins
 from hypar_opt.workload.parallelism import CHOICES
 from tests.cli.shell import Shell
 from tests.hardware.cubes import CUBES, cubes
@@ -207,15 +208,19 @@ def test_tensor_parallelism_is_megatrons_on_every_transformer() -> None:
 
 def test_the_degree_counts_the_deepest_levels() -> None:
     gpt2, halves = ho.load("gpt2"), (2, 2, 2)
-    pins = megatron_pins(gpt2, halves, 2)
+    pins = strategy_pins(gpt2, halves, "megatron", 2)
     assert pins[:3] == ("*@H1=data", "*@H2=data", "token@H3=model")
     assert all(pin.rpartition("@")[2].startswith("H3=") for pin in pins[2:])
-    assert megatron_pins(gpt2, halves, 1) == ("*@H1=data", "*@H2=data", "*@H3=data")
+    assert strategy_pins(gpt2, halves, "megatron", 1) == ("*@H1=data", "*@H2=data", "*@H3=data")
     assert degrees(gpt2, halves) == (1, 2, 4, 8)
     assert degrees(ho.load("resnet-18"), halves) == ()
     # Six nodes of four: tensor parallelism in a node, or in three nodes.
     assert degrees(gpt2, (2, 3, 4)) == (1, 4, 12, 24)
-    assert megatron_pins(gpt2, (2, 3, 4), 4)[:3] == ("*@H1=data", "*@H2=data", "token@H3=model")
+    assert strategy_pins(gpt2, (2, 3, 4), "megatron", 4)[:3] == (
+        "*@H1=data",
+        "*@H2=data",
+        "token@H3=model",
+    )
 
 
 @pytest.mark.parametrize("sizes", [(2,), (2, 2)])
@@ -232,7 +237,7 @@ def test_no_degree_of_megatron_moves_fewer_bytes_than_the_optimum(
     asked: Any = {"batch": batch, "hierarchy": sizes, "reading": "executed", "choices": THREE}
     three = ho.solve(network, search="joint", **asked).cost.total
     for degree in degrees(network, sizes):
-        fix = megatron_pins(network, sizes, degree)
+        fix = strategy_pins(network, sizes, "megatron", degree)
         fixed = ho.solve(network, constraints={"fix": fix}, **asked)
         assert three <= fixed.cost.total
 
@@ -253,7 +258,7 @@ def test_at_batch_1_the_optimum_of_gpt_2_is_megatrons() -> None:
         for block in range(12):
             for layer, word in (pair | {"add1": residual, "add2": residual}).items():
                 assert chosen[f"decoder.{block}.{layer}"] == word
-    megatron = megatron_pins(network, (2,), 2)
+    megatron = strategy_pins(network, (2,), "megatron", 2)
     best = ho.solve(network, search="joint", **asked).cost.total
     assert ho.solve(network, constraints={"fix": megatron}, **asked).cost.total == best
 

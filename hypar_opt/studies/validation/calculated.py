@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import solve
-from hypar_opt.studies.megatron import megatron_pins
 from hypar_opt.studies.simulation import simulate
+from hypar_opt.studies.strategies import strategy_pins
 from hypar_opt.studies.validation.machines import array_of
 from hypar_opt.studies.validation.rows import NUMBERS, setting
 from hypar_opt.workload.operators.axes import REPLICAS
@@ -105,7 +105,7 @@ def _plan(
     outer = next((n for n in range(len(sizes) + 1) if prod(sizes[n:]) == degree), None)
     if outer is None:
         raise NotModelledError(f"tp: should be the parts of inner levels of {sizes}, got {degree}")
-    pins = list(megatron_pins(network, sizes, degree))
+    pins = list(strategy_pins(network, sizes, "megatron", degree))
     if not sequence_parallel:
         # Norms and residuals are whole on each accelerator of a tensor-parallel group.
         whole = {

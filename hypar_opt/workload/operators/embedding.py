@@ -26,7 +26,7 @@ from hypar_opt.workload.operators.free_sizes import (
 from hypar_opt.workload.operators.kernels import NO_KERNELS, PassesKernels, PassKernels
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap
 
-VOCABULARY = Choice("model", "i", "token of the vocabulary", "●", "M")
+VOCABULARY = Choice("model", "i", "word", "●", "M")
 """The table is split by row: each part adds the rows of its tokens."""
 
 

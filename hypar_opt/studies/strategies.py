@@ -1,0 +1,136 @@
+"""Named strategies of parallel training as pins: what each splits, inside data parallelism.
+
+What a strategy leaves open, such as how tensors are stored, is left to the search, so that each is
+in its best form.
+
+Source: `hypar_opt.studies.megatron` for tensor parallelism; Jacobs et al., "DeepSpeed Ulysses",
+2023, for sequences that attention alone splits by heads; Liu et al., "Ring Attention with
+Blockwise Transformers", 2023, for context parallelism, whose ring moves what a gather of keys and
+values moves.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import HyparError
+from hypar_opt.studies.megatron import tensor_parallelism
+from hypar_opt.workload.layer_tensors import tensors_of
+from hypar_opt.workload.operators.attention import HEADS
+from hypar_opt.workload.operators.axes import TOKENS
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.network import Network
+
+Words = dict[str, str]
+"""The choice of each layer that a strategy decides, by the layer's name."""
+
+
+def context_parallelism(network: Network) -> Words:
+    """Return the layers that split sequences: all that have tokens."""
+    layers = zip(network.layers, network.maps(), strict=True)
+    return {
+        layer.name: TOKENS.word
+        for layer, maps in layers
+        if TOKENS in layer.splits.values() and TOKENS.axis not in tensors_of(layer, maps, 1).lacked
+    }
+
+
+def ulysses(network: Network) -> Words:
+    """Return the layers that split sequences, and attention by heads."""
+    heads = {layer.name: HEADS.word for layer in network.layers if _is_attention(layer.splits)}
+    return context_parallelism(network) | heads
+
+
+STRATEGIES: Mapping[str, Callable[[Network], Words]] = MappingProxyType(
+    {"megatron": tensor_parallelism, "context": context_parallelism, "ulysses": ulysses}
+)
+"""What each strategy splits at its levels, which are the deepest."""
+
+_DEGREES = ("tp", "cp", "dp")
+"""The degrees of tensor, context and data parallelism, the innermost first."""
+
+
+def degrees(network: Network, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the degrees of a strategy on levels of some parts; none without attention.
+
+    Each is the number of accelerators below a level: 1, 2, 4, ... between halves.
+    """
+    if not any(_is_attention(layer.splits) for layer in network.layers):
+        return ()
+    return tuple(prod(sizes[outer:]) for outer in reversed(range(len(sizes) + 1)))
+
+
+def strategy_pins(
+    network: Network, sizes: Sequence[int], strategy: str, degree: int
+) -> tuple[str, ...]:
+    """Return the pins of a strategy at the deepest levels, inside data parallelism.
+
+    Parameters
+    ----------
+    sizes
+        The parts of each level, H1 first.
+    degree
+        Accelerators between which it splits layers, one of `degrees`.
+    """
+    return tuple(_pins(network, sizes, {strategy: degree}))
+
+
+def _pins(network: Network, sizes: Sequence[int], inner: Mapping[str, int]) -> Iterator[str]:
+    """Yield the pins of strategies within each other, the outermost first."""
+    levels, within = len(sizes), prod(inner.values())
+    first = next(n for n in range(levels + 1) if prod(sizes[n:]) == within)
+    for level in range(first):
+        yield f"*@H{level + 1}=data"
+    for strategy, degree in inner.items():
+        within //= degree
+        last = next(n for n in range(levels + 1) if prod(sizes[n:]) == within)
+        for name, word in STRATEGIES[strategy](network).items():
+            # A pin's layer is a pattern, in which a name's own brackets have to be escaped.
+            yield from (f"{glob.escape(name)}@H{level + 1}={word}" for level in range(first, last))
+        first = last
+
+
+def pins_of_degrees(
+    network: Network, sizes: Sequence[int], stated: str, choices: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the pins of ``tp=8,dp=32``: tensor parallelism 8 inside data parallelism 32.
+
+    Parameters
+    ----------
+    sizes
+        The parts of each level, H1 first.
+    choices
+        With ``tokens`` there may be ``cp=2``, too: context parallelism, between the two.
+
+    Raises
+    ------
+    HyparError
+        If it is not of that form, or not of these levels; naming what would be.
+    """
+    every = degrees(network, sizes)
+    known = {
+        f"tp={tp},cp={within // tp},dp={prod(sizes) // within}": (tp, within // tp)
+        for tp in every
+        for within in every
+        if within >= tp and (within == tp or TOKENS.word in choices)
+    }
+    typed = {"cp": "1"} | dict(part.strip().partition("=")[::2] for part in stated.split(","))
+    ordered = ",".join(f"{name}={typed.get(name)}" for name in _DEGREES)
+    if not known:
+        raise HyparError(f"--degrees needs a network with attention, and {network.name} has none")
+    if ordered not in known or not {*typed} <= {*_DEGREES}:
+        if TOKENS.word not in choices and typed["cp"] != "1":
+            raise HyparError(f"--degrees: cp needs tokens among the choices, got {stated!r}")
+        shown = "; ".join(one.replace(",cp=1,", ",") for one in known)
+        raise HyparError(f"--degrees should be one of {shown}, got {stated!r}")
+    tp, cp = known[ordered]
+    return tuple(_pins(network, sizes, {"context": cp, "megatron": tp}))
+
+
+def _is_attention(splits: Mapping[str, object]) -> bool:
+    return HEADS in splits.values()

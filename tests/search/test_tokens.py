@@ -1,0 +1,159 @@
+"""Sequences as an axis that is split: totals by hand, known optima, all plans of small graphs.
+
+The totals of LLaMA and GPT-2 were found by another program, from the rules alone.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.errors import InfeasibleError
+from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.sharding.program import Program
+from hypar_opt.studies.strategies import STRATEGIES, degrees, strategy_pins
+from hypar_opt.workload.parallelism import ALL_CHOICES
+from hypar_opt.workload.tensors import workload_of
+from tests.execution.drawn_plans import graph
+from tests.slow import slow_after
+
+
+def of_tokens(name: str, tokens: int, **more: Any) -> ho.Network:
+    """Return a network of the zoo for longer sequences."""
+    document = ho.load(name).description()
+    document["input"] |= {"tokens": tokens}
+    for layer in document["layer"]:
+        layer |= more.get(layer["name"], {})
+    return ho.Network.model_validate(document)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sizes", "total"),
+    [
+        (4096, (2,), 86_178_430_976),
+        # Context parallelism: all layers split sequences, and keys and values are gathered.
+        (1_048_576, (2, 2, 2), 13_483_419_041_792),
+    ],
+)
+def test_llamas_optima(tokens: int, sizes: tuple[int, ...], total: int) -> None:
+    network = of_tokens("llama-70b", tokens)
+    asked: Any = {"batch": 1, "hierarchy": sizes, "constraints": {"even": True}, "search": "joint"}
+    assert ho.solve(network, choices=ALL_CHOICES, **asked).cost.total == total
+
+
+def test_gpt_2s_optimum_for_long_sequences() -> None:
+    words, tokens = {"vocabulary": 50304}, 16384
+    longer = {"position": {"vocabulary": tokens}, "token": words, "head": {"units": 50304}}
+    document = of_tokens("gpt2", tokens, **longer).description()
+    document["input"] |= words
+    plan = ho.solve(
+        ho.Network.model_validate(document),
+        batch=1,
+        levels=1,
+        choices="all",
+        search="joint",
+        constraints={"even": True},
+    )
+    assert plan.cost.total == 2_523_574_272
+
+
+def attention(kv_heads: int, heads: int = 8, tokens: int = 16) -> ho.Network:
+    features, keys = 2 * heads, 2 * kv_heads
+    fc = {"kind": "fc", "inputs": ["token"]}
+    own = {"heads": heads, "kv_heads": kv_heads, "inputs": ["q", "k", "v"]}
+    return ho.Network.model_validate(
+        {
+            "schema": "hypar-opt/network/2",
+            "name": "attention",
+            "input": {"tokens": tokens, "vocabulary": 8},
+            "layer": [
+                {"name": "token", "kind": "embedding", "features": features},
+                {"name": "q", "units": features, **fc},
+                {"name": "k", "units": keys, **fc},
+                {"name": "v", "units": keys, **fc},
+                {"name": "attention", "kind": "attention", **own},
+                {"name": "proj", "kind": "fc", "units": features},
+            ],
+        }
+    )
+
+
+@pytest.mark.parametrize("parts", [2, 4, 8])
+@pytest.mark.parametrize("kv_heads", [1, 2, 8])
+def test_context_parallelism_gathers_keys_and_values(kv_heads: int, parts: int) -> None:
+    """4 rho (n - 1) A elements, rho the heads of keys and values over those of queries.
+
+    Ulysses exchanges queries, keys, values and the output: 4 (1 + rho) (n - 1) / n A, where there
+    are heads for all parts.
+    """
+    network, batch = attention(kv_heads), 2
+    asked: Any = {"batch": batch, "hierarchy": (parts,), "choices": ALL_CHOICES}
+    weights = sum(workload_of(network, batch).stored)
+    queries = batch * 16 * 16
+    gathered = 4 * kv_heads * (parts - 1) * queries // 8
+
+    def exchanged(strategy: str) -> float:
+        fix = strategy_pins(network, (parts,), strategy, parts)
+        plan = ho.solve(network, whole_levels=True, constraints={"fix": fix}, **asked)
+        return plan.cost.total / 4 - 2 * weights * (parts - 1)
+
+    assert exchanged("context") == gathered
+    if kv_heads % parts == 0:
+        assert exchanged("ulysses") == 4 * (8 + kv_heads) * (parts - 1) * queries // (8 * parts)
+
+
+@pytest.mark.parametrize("seed", slow_after(16, range(100)))
+def test_searches_find_the_best_of_all_plans(seed: int) -> None:
+    rng = random.Random(seed)
+    network = attention(2, 4, 6)
+    while not any(maps.output.tokens for maps in network.maps()) or len(network.layers) > 5:
+        network = graph(rng, rng.choice([1, 2, 3]), most=2)
+    sizes = rng.choice([(2,), (3,), (2, 2), (2, 3)])
+    sizes = sizes if len(sizes) * len(network.layers) <= 9 else sizes[:1]
+    choices = rng.choice([ALL_CHOICES, ("data", "model", "tokens")])
+    asked: Any = {"batch": rng.choice([1, 2, 3, 6]), "hierarchy": sizes, "choices": choices}
+    asked |= {"element_bytes": rng.choice([1, 2, 4]), "search": "joint"}
+    asked["constraints"] = rng.choice([{}, {}, {"even": True}, {"runnable": True}])
+    try:
+        brute = ho.solve(network, solver="brute", **asked)
+    except InfeasibleError:
+        return
+    for solver in ("dp", "ilp", "cpsat"):
+        plan = ho.solve(network, solver=solver, **asked)
+        assert (plan.cost.total, plan.parallelism) == (brute.cost.total, brute.parallelism)
+    workload = workload_of(network, asked["batch"], choices, shared_tensors=True)
+    program = Program(workload, rows_of_plan(plan, workload), plan.hierarchy)
+    moved = sum(exchange.elements for exchange in program.exchanges())
+    assert moved * asked["element_bytes"] == plan.cost.total
+
+
+@pytest.mark.parametrize("tokens", [1024, 16384])
+@pytest.mark.parametrize("batch", [1, 8, 64])
+def test_no_named_strategy_moves_fewer_bytes_than_the_optimum(batch: int, tokens: int) -> None:
+    document = of_tokens("llama-7b", tokens).description()
+    document["block"][0]["repeat"] = 2
+    network = ho.Network.model_validate(document)
+    asked: Any = {"batch": batch, "hierarchy": (2, 2), "choices": ALL_CHOICES}
+    best = ho.solve(network, search="joint", **asked).cost.total
+    for strategy in STRATEGIES:
+        for degree in degrees(network, (2, 2)):
+            fix = strategy_pins(network, (2, 2), strategy, degree)
+            assert best <= ho.solve(network, constraints={"fix": fix}, **asked).cost.total
+
+
+def test_a_part_of_a_sequence_takes_the_memory_of_a_part_of_the_batch() -> None:
+    document = of_tokens("llama-7b", 8192).description()
+    document["block"][0]["repeat"] = 1
+    network = ho.Network.model_validate(document)
+    context = strategy_pins(network, (2, 2, 2), "context", 8)
+    whole, sharded = [], []
+    for fix in (("*=data",), context):
+        asked: Any = {"array": "h100-1x8", "batch": 8, "constraints": {"fix": fix}}
+        plan = ho.solve(network, choices=ALL_CHOICES, **asked)
+        whole.append(ho.memory(plan).categories)
+        sharded.append(ho.memory(plan, shard="weights").categories)
+    assert whole[0] == whole[1]
+    assert sharded[0] == sharded[1] != whole[0]
