@@ -18,6 +18,7 @@ from hypar_opt.workload.operators.axes import (
     made,
     need,
 )
+from hypar_opt.workload.operators.words import choices_of_kind
 
 if TYPE_CHECKING:
     from hypar_opt.workload.layer_tensors import LayerTensors
@@ -56,6 +57,28 @@ class Layouts(NamedTuple):
 NAMES = (WHOLE, PARTIAL, BY_BATCH, BY_CHANNEL)
 FIRST_SPLIT = 2
 """Numbers of layouts: from this one on, the tensor is split."""
+
+
+def choices_of_nodes(
+    nodes: Sequence[LayerTensors], choices: Sequence[str], *, may_be_whole: bool
+) -> tuple[tuple[Choice | None, ...], ...]:
+    """Return what each node splits under each choice of a problem; None for one that it lacks.
+
+    Parameters
+    ----------
+    may_be_whole
+        Whether a choice may split nothing.
+    """
+    # Those of a kind are one mapping: its layers share their choices.
+    every = [(id(node.operator.splits), node.lacked) for node in nodes]
+    known = {
+        own: tuple(
+            c if c and node.has(c, may_be_whole=may_be_whole) else None
+            for c in choices_of_kind(node.operator.splits, choices)
+        )
+        for own, node in dict(zip(every, nodes, strict=True)).items()
+    }
+    return tuple([known[own] for own in every])
 
 
 def layouts_of(

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from hypar_opt.frozen import Frozen, derived
 from hypar_opt.workload.graph import LayerGraph
 from hypar_opt.workload.layer_tensors import Boundary, Extent, LayerTensors, Shape, tensors_of
-from hypar_opt.workload.layouts import FIRST_SPLIT, Layouts, layouts_of
-from hypar_opt.workload.operators.words import choices_of_kind, words_of_kind
+from hypar_opt.workload.layouts import FIRST_SPLIT, Layouts, choices_of_nodes, layouts_of
+from hypar_opt.workload.operators.words import words_of_kind
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 from hypar_opt.workload.repeats import ONCE, Repeats
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
@@ -233,16 +233,7 @@ class Workload:
     @derived
     def choices_of_nodes(self) -> tuple[tuple[Choice | None, ...], ...]:
         """The axis that each node splits under each choice; None for a choice that it lacks."""
-        # Those of a kind are one mapping: its layers share their choices.
-        every = [(id(node.operator.splits), node.lacked) for node in self.nodes]
-        known = {
-            own: tuple(
-                c if c and node.has(c, may_be_whole=self.replicas) else None
-                for c in choices_of_kind(node.operator.splits, self.choices)
-            )
-            for own, node in dict(zip(every, self.nodes, strict=True)).items()
-        }
-        return tuple([known[own] for own in every])
+        return choices_of_nodes(self.nodes, self.choices, may_be_whole=self.replicas)
 
     @derived
     def split_sizes(self) -> NDArray[np.object_]:
