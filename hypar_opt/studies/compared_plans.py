@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hypar_opt.search.shares import compute_share
 from hypar_opt.solvers.baselines import BASELINES
 from hypar_opt.studies.accpar import in_accpars_order
-from hypar_opt.studies.strategies import STRATEGIES, degrees, strategy_pins
+from hypar_opt.studies.strategies import (
+    STRATEGIES,
+    degrees,
+    expert_parallelism,
+    strategy_pins,
+)
 from hypar_opt.workload.parallelism import CHOICES, SIDES, on_both_sides
 
 if TYPE_CHECKING:
@@ -28,8 +33,8 @@ PLANS: dict[str, tuple[str, str, str | None]] = {
 """Each plan's solver, search and cost; None for the problem's own cost.
 
 Networks with attention also have Megatron-LM's tensor parallelism of each degree, ``megatron-1``,
-``megatron-2``, ..., otherwise as in ``three``; with tokens among the choices also ``context-2``,
-``ulysses-2``, ...
+``megatron-2``, ..., otherwise as in ``three``; those with experts ``expert-2``, ...; with tokens
+among the choices also ``context-2``, ``ulysses-2``, ...
 """
 
 ACCPAR = "accpar"
@@ -70,8 +75,9 @@ def compared_plans(network: Network, problem: Problem) -> dict[str, ComparedPlan
         names.extend(OF_GROUPS)
     every = degrees(network, problem.hierarchy.sizes)
     names += [f"megatron-{degree}" for degree in every]
-    if "tokens" in problem.choices:
-        names += [f"{own}-{degree}" for own in ("context", "ulysses") for degree in every[1:]]
+    others = ["context", "ulysses"] if "tokens" in problem.choices else []
+    others += ["expert"] if expert_parallelism(network) else []
+    names += [f"{own}-{degree}" for own in others for degree in every[1:]]
     plans: dict[str, ComparedPlan] = {}
     for name in names:
         solver, search, _ = _how(name, problem)
@@ -109,7 +115,8 @@ def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
         update["constraints"] = problem.constraints.model_copy(update={"runnable": False})
     strategy = strategy_of(name)
     if strategy is not None or name == "three":
-        words = CHOICES if name == "three" or name.startswith("megatron") else problem.choices
+        longer = name.startswith(("context", "ulysses"))
+        words = problem.choices if longer else CHOICES
         update |= {"choices": words, "reading": "executed"}
     if problem.groups:
         update |= _shared_out(name, problem, update)

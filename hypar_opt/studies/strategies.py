@@ -6,7 +6,7 @@ in its best form.
 Source: `hypar_opt.studies.megatron` for tensor parallelism; Jacobs et al., "DeepSpeed Ulysses",
 2023, for sequences that attention alone splits by heads; Liu et al., "Ring Attention with
 Blockwise Transformers", 2023, for context parallelism, whose ring moves what a gather of keys and
-values moves.
+values moves; Lepikhin et al., "GShard", ICLR 2021, for experts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from hypar_opt.errors import HyparError
 from hypar_opt.studies.megatron import tensor_parallelism
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators.attention import HEADS
-from hypar_opt.workload.operators.axes import TOKENS
+from hypar_opt.workload.operators.axes import DATA_CHOICE, TOKENS
+from hypar_opt.workload.operators.experts import EXPERTS
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
@@ -46,10 +47,25 @@ def ulysses(network: Network) -> Words:
     return context_parallelism(network) | heads
 
 
+def expert_parallelism(network: Network) -> Words:
+    """Return the layers of experts, which are split between devices that split the batch."""
+    weighted = [layer for layer in network.layers if layer.contraction.weight]
+    words = {
+        layer.name: (EXPERTS if EXPERTS in layer.splits.values() else DATA_CHOICE).word
+        for layer in weighted
+    }
+    return words if EXPERTS.word in words.values() else {}
+
+
 STRATEGIES: Mapping[str, Callable[[Network], Words]] = MappingProxyType(
-    {"megatron": tensor_parallelism, "context": context_parallelism, "ulysses": ulysses}
+    {
+        "megatron": tensor_parallelism,
+        "context": context_parallelism,
+        "ulysses": ulysses,
+        "expert": expert_parallelism,
+    }
 )
-"""What each strategy splits at its levels, which are the deepest."""
+"""What each strategy splits at its levels, the deepest; nothing where a network has none of it."""
 
 _DEGREES = ("tp", "cp", "dp")
 """The degrees of tensor, context and data parallelism, the innermost first."""
