@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -139,7 +140,12 @@ def _larger(value: Any, unit: int) -> Any:
     }
 
 
-def random_program(rng: random.Random, network: Network, sizes: tuple[int, ...]) -> Program:
+def random_program(
+    rng: random.Random,
+    network: Network,
+    sizes: tuple[int, ...],
+    choices: Sequence[str] = CHOICES,
+) -> Program:
     """Return any plan of a network: each node's choice at each level at random."""
-    workload = workload_of(network, _batch(sizes), CHOICES, shared_tensors=True)
+    workload = workload_of(network, _batch(sizes), choices, shared_tensors=True)
     return Program(workload, [random_row(rng, workload) for _ in sizes], Hierarchy(sizes))

@@ -20,13 +20,13 @@ from hypar_opt.execution.jax.weights import (
     is_softmax,
 )
 from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, WHOLE
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, TOKEN, WHOLE
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Step
     from hypar_opt.workload.operators.base import Operator
 
-_WORDS = {BATCH: "BATCH", CHANNEL: "CHANNEL", SHUFFLED: "CHANNEL"}
+_WORDS = {BATCH: "BATCH", CHANNEL: "CHANNEL", SHUFFLED: "CHANNEL", TOKEN: "TOKEN"}
 _RESERVED = frozenset(
     ("inputs", "jax", "jnp", "lax", "loss", "math", "partial", "targets", "total")
 )
@@ -62,9 +62,9 @@ class Lines(Values):
         at = ", ".join(f"H{level + 1} {word}" for level, word in enumerate(words))
         lines = [f"# {layer.name}: {at or 'one device'}"]
         reads = []
-        for number, source in enumerate(self.network.sources[position]):
+        for number in range(len(self.network.sources[position])):
             name = "x" if len(self.network.sources[position]) == 1 else f"x{number + 1}"
-            converted = list(self._read(position, source, name))
+            converted = list(self._read(position, number, name))
             # An input that needs no conversion is used directly.
             if len(converted) == 1:
                 reads.append(converted[0].removeprefix(f"{name} = "))
@@ -92,11 +92,11 @@ class Lines(Values):
                 continue
             yield f"total += squared_error({variable}, {target}){share}"
 
-    def _read(self, position: int, source: int, name: str) -> Iterator[str]:
+    def _read(self, position: int, number: int, name: str) -> Iterator[str]:
         """Yield the lines that bring an input into the layout that the layer reads."""
-        node = position + self.shared
+        node, source = position + self.shared, self.network.sources[position][number]
         if source == NETWORK_INPUT:
-            key = self.inputs[position]
+            key = self.inputs[position, number]
             value = f"inputs[{quoted(key)}]"
             repeated = self._repeated(position, key, ())
             yield f"{name} = {self.apart(value) if repeated else value}"

@@ -117,6 +117,16 @@ class ShardedNetwork(NetworkMaps):
         """The axis of the channels that a layer reads as one of its inputs, flattened if it is."""
         return self.split.axes[self.split.shapes[position].reads[number]]
 
+    def places(self, source: int) -> tuple[StoredAxis | int, ...]:
+        """The dimensions between batch and channels of a layer's output: tokens, rows, columns."""
+        sizes = self.read_positions(source)
+        return (self.tokens(source),) if len(sizes) == 1 else sizes
+
+    def tokens(self, source: int) -> StoredAxis:
+        """The axis of the tokens that a layer writes."""
+        (size,) = self.read_positions(source)
+        return self.split.axes[self.split.tokens[size]]
+
     def rows(self, position: int) -> StoredAxis:
         """The axis of an embedding's vocabulary."""
         rows = self.split.shapes[position].rows

@@ -13,7 +13,7 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
 from hypar_opt.execution.jax.tensors import StoredTensor
 from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, TOKEN
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.axes import StoredAxis
@@ -110,33 +110,31 @@ def split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], tup
     return tuple(ends[0]), tuple(ends[1])
 
 
-def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, str]]:
-    """Return the network's input as each layer reads it, by name, and the name by layer."""
+def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[tuple[int, int], str]]:
+    """Return the network's input as layers read it, by name; the name by layer and number."""
     inputs: dict[str, StepInput] = {}
-    names: dict[int, str] = {}
-    for position, (layer, reads) in enumerate(
-        zip(sharded.network.layers, sharded.network.sources, strict=True)
-    ):
-        if NETWORK_INPUT not in reads:
+    names: dict[tuple[int, int], str] = {}
+    every = ((p, n) for p, reads in enumerate(sharded.network.sources) for n in range(len(reads)))
+    for position, number in every:
+        if sharded.network.sources[position][number] != NETWORK_INPUT:
             continue
-        node = position + sharded.shared
-        layouts = sharded.program.read[node]
+        layer, node = sharded.network.layers[position], position + sharded.shared
+        layouts = sharded.program.read_as(node, number)
         if layer.reads_ids:
-            ids: tuple[StoredAxis | int, ...] = (sharded.batch, *sharded.input_positions)
-            data = split_by(sharded.program.written[node], BATCH)
             below = getattr(sharded.network.input, "vocabulary", None)
-            tensor = StoredTensor(ids, (data, *((),) * (len(ids) - 1)))
-            one = StepInput(tensor, below, sharded.rows(position))
+            rows = sharded.rows(position)
+            dims, split = _tensor(sharded, NETWORK_INPUT, rows, sharded.program.written[node])
+            one = StepInput(StoredTensor(dims[:-1], split[:-1]), below, rows)
         elif SHUFFLED in layouts:
             raise HyparError(f"layer {layer.name!r}: a shuffle of the input has no program in JAX")
         else:
-            channels = sharded.split.axes[1]
-            one = StepInput(_tensor(sharded, sharded.input_positions, channels, layouts))
+            one = StepInput(_tensor(sharded, NETWORK_INPUT, sharded.split.axes[1], layouts))
         same = (name for name, other in inputs.items() if other == one)
-        free = "input" if "input" not in inputs else f"input of {layer.name}"
+        free = f"input of {layer.name}" if inputs else "input"
+        free = free if free not in inputs else f"{free}, {number + 1}"
         name = next(same, free)
         inputs[name] = one
-        names[position] = name
+        names[position, number] = name
     return inputs, names
 
 
@@ -146,7 +144,7 @@ def targets_of(sharded: ShardedNetwork) -> dict[str, StepInput]:
     for position in ends_of(sharded):
         labels = sharded.written(position)
         layouts = sharded.program.stored[position + sharded.shared]
-        one = StepInput(_tensor(sharded, sharded.positions[position], labels, layouts))
+        one = StepInput(_tensor(sharded, position, labels, layouts))
         if is_softmax(sharded, position):
             # A label per position in place of the channels' values.
             dims, split = one.tensor
@@ -176,16 +174,19 @@ def stored_tensors(sharded: ShardedNetwork) -> Mapping[str, StoredTensor]:
     for position, layer in enumerate(sharded.network.layers):
         node = position + sharded.shared
         layouts, written = sharded.program.stored[shared.get(node, node)], sharded.written(position)
-        tensors[layer.name] = _tensor(sharded, sharded.positions[position], written, layouts)
+        tensors[layer.name] = _tensor(sharded, position, written, layouts)
     return tensors
 
 
 def _tensor(
-    sharded: ShardedNetwork, positions: tuple[int, ...], channels: StoredAxis, layouts: Layouts
+    sharded: ShardedNetwork, source: int, channels: StoredAxis, layouts: Layouts
 ) -> StoredTensor:
-    batch, channel = (split_by(layouts, layout) for layout in (BATCH, CHANNEL))
+    """Return a layer's output, or the network's input, in some layouts."""
+    places = sharded.places(source)
+    batch, token, channel = (split_by(layouts, layout) for layout in (BATCH, TOKEN, CHANNEL))
+    # No level splits rows and columns.
     return StoredTensor(
-        (sharded.batch, *positions, channels), (batch, *((),) * len(positions), channel)
+        (sharded.batch, *places, channels), (batch, *(token,) * len(places), channel)
     )
 
 
