@@ -62,9 +62,9 @@ class Lines(Values):
         at = ", ".join(f"H{level + 1} {word}" for level, word in enumerate(words))
         lines = [f"# {layer.name}: {at or 'one device'}"]
         reads = []
-        for number in range(len(self.network.sources[position])):
+        for number, source in enumerate(self.network.sources[position]):
             name = "x" if len(self.network.sources[position]) == 1 else f"x{number + 1}"
-            converted = list(self._read(position, number, name))
+            converted = list(self._read(position, source, name))
             # An input that needs no conversion is used directly.
             if len(converted) == 1:
                 reads.append(converted[0].removeprefix(f"{name} = "))
@@ -92,11 +92,11 @@ class Lines(Values):
                 continue
             yield f"total += squared_error({variable}, {target}){share}"
 
-    def _read(self, position: int, number: int, name: str) -> Iterator[str]:
+    def _read(self, position: int, source: int, name: str) -> Iterator[str]:
         """Yield the lines that bring an input into the layout that the layer reads."""
-        node, source = position + self.shared, self.network.sources[position][number]
+        node = position + self.shared
         if source == NETWORK_INPUT:
-            key = self.inputs[position, number]
+            key = self.inputs[position]
             value = f"inputs[{quoted(key)}]"
             repeated = self._repeated(position, key, ())
             yield f"{name} = {self.apart(value) if repeated else value}"

@@ -110,16 +110,17 @@ def split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], tup
     return tuple(ends[0]), tuple(ends[1])
 
 
-def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[tuple[int, int], str]]:
-    """Return the network's input as layers read it, by name; the name by layer and number."""
+def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, str]]:
+    """Return the network's input as each layer reads it, by name, and the name by layer."""
     inputs: dict[str, StepInput] = {}
-    names: dict[tuple[int, int], str] = {}
-    every = ((p, n) for p, reads in enumerate(sharded.network.sources) for n in range(len(reads)))
-    for position, number in every:
-        if sharded.network.sources[position][number] != NETWORK_INPUT:
+    names: dict[int, str] = {}
+    for position, (layer, reads) in enumerate(
+        zip(sharded.network.layers, sharded.network.sources, strict=True)
+    ):
+        if NETWORK_INPUT not in reads:
             continue
-        layer, node = sharded.network.layers[position], position + sharded.shared
-        layouts = sharded.program.read_as(node, number)
+        node = position + sharded.shared
+        layouts = sharded.program.read_as(node, reads.index(NETWORK_INPUT))
         if layer.reads_ids:
             below = getattr(sharded.network.input, "vocabulary", None)
             rows = sharded.rows(position)
@@ -130,11 +131,10 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[tuple
         else:
             one = StepInput(_tensor(sharded, NETWORK_INPUT, sharded.split.axes[1], layouts))
         same = (name for name, other in inputs.items() if other == one)
-        free = f"input of {layer.name}" if inputs else "input"
-        free = free if free not in inputs else f"{free}, {number + 1}"
+        free = "input" if "input" not in inputs else f"input of {layer.name}"
         name = next(same, free)
         inputs[name] = one
-        names[position, number] = name
+        names[position] = name
     return inputs, names
 
 
