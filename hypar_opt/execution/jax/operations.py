@@ -178,13 +178,13 @@ def average_pool(
 def flatten(x: jax.Array) -> jax.Array:
     """Return the features of an image, a channel's positions together."""
     # The levels' dimensions of the channels go first, to split the features.
-    x = jnp.moveaxis(as_tokens(x, (math.prod(positions(x)),)), len(LEVELS) + 1, -1)
+    x = jnp.moveaxis(in_a_row(x), len(LEVELS) + 1, -1)
     return x.reshape(*x.shape[:-2], -1)
 
 
 def flatten_tokens(x: jax.Array) -> jax.Array:
     """Return the features of a sequence, a token's together."""
-    x = jnp.moveaxis(as_tokens(x, (math.prod(positions(x)),)), len(LEVELS) + 1, -2)
+    x = jnp.moveaxis(in_a_row(x), len(LEVELS) + 1, -2)
     return x.reshape(*x.shape[:-2], -1)
 
 
@@ -193,26 +193,30 @@ def split_features(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return x.reshape(*x.shape[: x.ndim - len(shape)], *shape)
 
 
+def in_a_row(x: jax.Array) -> jax.Array:
+    """Return all positions in one dimension: an image's row by row."""
+    return as_tokens(x, (math.prod(positions(x)),))
+
+
 def as_tokens(x: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
-    """Return an image's pixels, row by row, or tokens as tokens with dimensions of these sizes."""
+    """Return positions, an image's row by row, as tokens whose dimensions have these sizes."""
     return x.reshape(*batch_dims(x), *sizes, *channel_dims(x))
 
 
 def concatenate_tokens(sequences: Sequence[jax.Array], sizes: tuple[int, ...]) -> jax.Array:
-    """Return one sequence after the other, as tokens with dimensions of these sizes."""
-    flat = [as_tokens(x, (math.prod(positions(x)),)) for x in sequences]
-    return as_tokens(jnp.concatenate(flat, len(LEVELS) + 1), sizes)
+    """Return one sequence after the other, as tokens whose dimensions have these sizes."""
+    joined = jnp.concatenate([in_a_row(x) for x in sequences], len(LEVELS) + 1)
+    return as_tokens(joined, sizes)
 
 
 def at_positions(x: jax.Array, places: int) -> jax.Array:
-    """Return a vector, or what has one position, with so many dimensions for positions."""
+    """Return a vector, or a map of one position, with so many dimensions for positions."""
     return x.reshape(*batch_dims(x), *(1,) * places, *channel_dims(x))
 
 
 def token(x: jax.Array, index: int) -> jax.Array:
     """Return one token of each sequence."""
-    tokens = as_tokens(x, (math.prod(positions(x)),))
-    return lax.index_in_dim(tokens, index, axis=len(LEVELS) + 1, keepdims=False)
+    return lax.index_in_dim(in_a_row(x), index, axis=len(LEVELS) + 1, keepdims=False)
 
 
 def embedding(ids: jax.Array, w: jax.Array, rows: Sequence[int], split: Levels) -> jax.Array:
