@@ -16,7 +16,6 @@ from hypar_opt.workload.operators.axes import (
 )
 from hypar_opt.workload.operators.base import Operator, default, padded
 from hypar_opt.workload.operators.free_sizes import (
-    MAX_TOKENS,
     FreeSizes,
     SmallLayer,
     SmallMap,
@@ -86,7 +85,7 @@ class Embedding(Operator):
         if reads:
             words = small.words if self.vocabulary == small.vocabulary else small.free()
         else:
-            words = constant(1) if rows == 1 else small.free(min(rows, MAX_TOKENS))
+            words = constant(1) if rows == 1 else small.free(min(rows, small.parts))
         small.tie(self.name, self.name, features, words)  # as a layer tied to it reads it
         written = SmallMap(features, small.tokens if reads else words)
         table = {"vocabulary": words} if self.pad is None else one_padded("vocabulary", words)
