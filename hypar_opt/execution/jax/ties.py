@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, AxisTies, StoredAxis, split_by
+from hypar_opt.sharding.index_labels import levels_by
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, TOKEN
 
 if TYPE_CHECKING:
@@ -85,8 +86,7 @@ class _Tying:
         network, program = self.maps.network, self.maps.program
         batch = self.ties.new(program.workload.batch, "the batch")
         network_input = self.ties.new(network.input.feature_map().channels, "channels of the input")
-        everywhere = (*program.read, *program.written, *program.stored)
-        self.ties.split(batch, {h for lay in everywhere for h in split_by(lay, BATCH)})
+        self.ties.split(batch, levels_by(program, BATCH))
         shapes: list[Shapes] = []
         for position, (layer, reads) in enumerate(
             zip(network.layers, network.sources, strict=True)

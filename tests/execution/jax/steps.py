@@ -90,7 +90,7 @@ def result(
 ) -> dict[str, Any]:
     """Run one step; return its differences in bytes and, to compare, in loss and gradients."""
     try:
-        sharded = ShardedNetwork(network, program)
+        sharded = ShardedNetwork.of(network, program)
         data = random_data(sharded, seed)
     except HyparError as error:
         return {"refused": str(error)}

@@ -83,8 +83,15 @@ def by_tokens(network: Network, batch: int, *sizes: int) -> Plan:
 
 
 def test_attention_by_tokens_moves_what_is_planned() -> None:
-    """Of a fused query, key and value all is read, and a part's own queries are cut out."""
-    plans = [by_tokens(gpt(tied=True), 4, 2, 2), by_tokens(decoder(unit=6), 6, 3)]
+    """Of a fused query, key and value all is read, and a part's own queries are cut out.
+
+    One sequence has no batch to split, not even between a reduce-scatter and an all-gather.
+    """
+    plans = [
+        by_tokens(gpt(tied=True), 4, 2, 2),
+        by_tokens(gpt(tied=True), 1, 2, 2),
+        by_tokens(decoder(unit=6), 6, 3),
+    ]
     sharded = [sharded_plan(plan) for plan in plans]
     found = results([(one.network, one.program) for one in sharded])
     for plan, one in zip(plans, found, strict=True):
