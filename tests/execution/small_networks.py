@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import hypar_opt as ho
+from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.parallelism import ALL_CHOICES
 
 SCHEMA = "hypar-opt/network/2"
 
@@ -131,3 +134,17 @@ def chain() -> Network:
     ]
     given = {"channels": 8, "height": 16, "width": 16}
     return Network.model_validate({"name": "small chain", "input": given, "layer": layers})
+
+
+def by_tokens(network: Network, batch: int, *sizes: int) -> Plan:
+    """Return the best plan whose attention is all by tokens."""
+    names = [layer.name for layer in network.layers if layer.kind == "attention"]
+    return ho.solve(
+        network,
+        batch=batch,
+        hierarchy=sizes,
+        whole_levels=True,
+        choices=ALL_CHOICES,
+        reading="executed",
+        constraints={"even": True, "fix": [f"{name}=tokens" for name in names]},
+    )

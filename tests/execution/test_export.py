@@ -19,8 +19,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
 from tests.commands import ended
 from tests.execution.jax.steps import XLA_FLAGS
-from tests.execution.jax.test_steps import by_tokens
-from tests.execution.small_networks import chain, cnn, decoder, gpt
+from tests.execution.small_networks import by_tokens, chain, cnn, decoder, gpt
 
 
 def solved(network: Network, *hierarchy: int, batch: int = 24) -> Plan:

@@ -114,12 +114,10 @@ class _Tying:
         sizes = self.maps.read_positions(source)
         if len(sizes) == 1:
             if sizes[0] not in self.tokens:
-                layer = (
-                    "the input"
-                    if source == NETWORK_INPUT
-                    else f"layer {self.maps.network.layers[source].name!r}"
-                )
-                self.tokens[sizes[0]] = self.ties.new(sizes[0], f"{layer}, tokens")
+                name = "tokens of the input"
+                if source != NETWORK_INPUT:
+                    name = f"layer {self.maps.network.layers[source].name!r}, tokens"
+                self.tokens[sizes[0]] = self.ties.new(sizes[0], name)
             self.ties.split(self.tokens[sizes[0]], split_by(layouts, TOKEN))
 
     def _tie_shared(self, shapes: list[Shapes]) -> None:

@@ -18,7 +18,6 @@ from hypar_opt.execution.export import sharded_plan
 from hypar_opt.execution.jax.module import module_text
 from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.plan.plan import Plan
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import ALL_CHOICES, CHOICES
@@ -34,7 +33,7 @@ from tests.execution.drawn_plans import (
 )
 from tests.execution.jax.steps import results
 from tests.execution.small_networks import chain as small_chain
-from tests.execution.small_networks import cnn, decoder, gpt
+from tests.execution.small_networks import by_tokens, cnn, decoder, gpt
 from tests.slow import slow_after
 
 NETWORKS = {
@@ -66,20 +65,6 @@ def test_optima_move_what_is_planned(name: str) -> None:
     for plan, one in zip(plans, found, strict=True):
         assert_as_planned(one, plan)
         assert one["moved"] + Fraction(one["unused"]) == plan.cost.total == plan.cost.executed_bytes
-
-
-def by_tokens(network: Network, batch: int, *sizes: int) -> Plan:
-    """Return the best plan whose attention is all by tokens."""
-    names = [layer.name for layer in network.layers if layer.kind == "attention"]
-    return ho.solve(
-        network,
-        batch=batch,
-        hierarchy=sizes,
-        whole_levels=True,
-        choices=ALL_CHOICES,
-        reading="executed",
-        constraints={"even": True, "fix": [f"{name}=tokens" for name in names]},
-    )
 
 
 def test_attention_by_tokens_moves_what_is_planned() -> None:
