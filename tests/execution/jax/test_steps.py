@@ -32,8 +32,8 @@ from tests.execution.drawn_plans import (
     sequences,
 )
 from tests.execution.jax.steps import results
-from tests.execution.small_networks import chain as small_chain
 from tests.execution.small_networks import by_tokens, cnn, decoder, gpt
+from tests.execution.small_networks import chain as small_chain
 from tests.slow import slow_after
 
 NETWORKS = {
