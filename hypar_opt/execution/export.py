@@ -35,7 +35,7 @@ def sharded_plan(plan: Plan) -> ShardedNetwork:
     network = plan.network.description
     workload = workload_of(network, plan.batch, plan.choices, shared_tensors=True)
     program = Program(workload, rows_of_plan(plan, workload), plan.hierarchy)
-    return ShardedNetwork(network, program)
+    return ShardedNetwork.of(network, program)
 
 
 def jax_module(plan: Plan, *, approximate: bool = False) -> str:

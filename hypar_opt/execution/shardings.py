@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hypar_opt.execution.jax.axes import StoredAxis
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.sharding.conversions import Layouts
     from hypar_opt.workload.operators.base import Operator
 
 SCHEMA = "hypar-opt/shardings/1"
@@ -76,12 +77,20 @@ def shardings(plan: Plan) -> dict[str, Any]:
 def _layer(sharded: ShardedNetwork, position: int) -> dict[str, Any]:
     """Return a layer's choice at each level, and the layouts that it reads and writes."""
     node, layer = position + sharded.shared, sharded.network.layers[position]
-    axes = _mesh_axes(range(sharded.levels))
+    program, axes = sharded.program, _mesh_axes(range(sharded.levels))
+
+    def named(layouts: Layouts) -> dict[str, str]:
+        return dict(zip(axes, layouts, strict=True))
+
+    inputs = range(1, len(sharded.network.sources[position]))
+    others = [program.read_as(node, number) for number in inputs]
+    differ = any(layouts != program.read[node] for layouts in others)
     return {
         "kind": layer.kind,
-        "choices": dict(zip(axes, sharded.program.words(node), strict=True)),
-        "reads": dict(zip(axes, sharded.program.read[node], strict=True)),
-        "writes": dict(zip(axes, sharded.program.written[node], strict=True)),
+        "choices": dict(zip(axes, program.words(node), strict=True)),
+        "reads": named(program.read[node]),
+        **({"reads_others": list(map(named, others))} if differ else {}),
+        "writes": named(program.written[node]),
     }
 
 

@@ -180,12 +180,12 @@ def _copies(layouts: Sequence[Layout], sizes: Sequence[int]) -> int:
     )
 
 
-def scattered(target: Layout) -> Layout:
+def scattered(target: Layout, otherwise: Layout = BATCH) -> Layout:
     """Return the layout into which partial sums are reduce-scattered on their way to a target.
 
-    It is split by batch where the target is whole, or all on one side.
+    It is split by another axis, such as the batch, where the target is whole, or all on one side.
     """
-    return target if is_split(target) and target not in SIDES else BATCH
+    return target if is_split(target) and target not in SIDES else otherwise
 
 
 def backward(steps: Sequence[Step]) -> tuple[Step, ...]:

@@ -68,8 +68,14 @@ def labels_of(network: Network, program: Program) -> Labels:
 
 
 def levels_by(program: Program, axis: Layout) -> tuple[int, ...]:
-    """Return the levels at which any tensor is split by an axis, H1 first."""
-    layouts = [*program.read, *program.written, *program.stored]
+    """Return the levels at which any feature map is split by an axis, H1 first."""
+    weights = program.workload.weight_users
+    layouts = [
+        own
+        for every in (program.read, program.written, program.stored)
+        for node, own in enumerate(every)
+        if node not in weights
+    ]
     return tuple(
         level
         for level in range(len(program.rows))

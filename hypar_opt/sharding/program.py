@@ -25,11 +25,13 @@ from hypar_opt.sharding.layouts import (
     CHANNEL,
     PARTIAL,
     SHUFFLED,
+    WHOLE,
     Layout,
 )
 from hypar_opt.sharding.passes import TRAINING, Phase
 from hypar_opt.sharding.shares import moved
 from hypar_opt.workload.layer_tensors import Extent
+from hypar_opt.workload.operators.axes import TOKENS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,6 +75,9 @@ class Program:
         The parts of each level, by which devices are numbered.
     share
         The first of H1's two parts, where they are unequal: of an axis that H1 splits.
+    gathered
+        The axis of sequences by which partial sums are reduce-scattered where they are then
+        all-gathered: any moves as much. Of other tensors it is the batch.
 
     Source: docs/model.md.
     """
@@ -81,6 +86,7 @@ class Program:
     rows: Sequence[Sequence[int]]
     hierarchy: Hierarchy
     share: float | None = None
+    gathered: Layout = BATCH
 
     def parts(self, layouts: Layouts, *among: Layout) -> int:
         """Return the product of the parts of the levels at which a tensor has some layouts."""
@@ -137,8 +143,8 @@ class Program:
         """The layouts in which each node's output is stored for its readers, after pooling.
 
         Before activation and pool, partial sums are reduce-scattered into the layout that the
-        tensor's only reader needs, or that the shared tensor has; by batch where that is whole, or
-        where no layer reads the output.
+        tensor's only reader needs, or that the shared tensor has; by batch, or as `gathered` says,
+        where that is whole, or where no layer reads the output.
         """
         # A tensor with several readers has one boundary only: to its shared node.
         boundaries = enumerate(self.workload.boundaries)
@@ -147,10 +153,12 @@ class Program:
         for node, written in enumerate(stored):
             if PARTIAL in written:
                 boundary = into_reader.get(node)
-                unread = (BATCH,) * len(written)
+                unread = (WHOLE,) * len(written)
                 wanted = unread if boundary is None else self.read_over(boundary)
+                has_tokens = TOKENS.axis in self.workload.nodes[node].sizes
+                otherwise = self.gathered if has_tokens else BATCH
                 stored[node] = tuple(
-                    scattered(target) if layout == PARTIAL else layout
+                    scattered(target, otherwise) if layout == PARTIAL else layout
                     for layout, target in zip(written, wanted, strict=True)
                 )
         return stored

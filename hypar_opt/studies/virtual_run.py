@@ -110,7 +110,7 @@ def run(
     }
     if backend == "jax":
         # First, so that no smaller size is proposed for what JAX refuses at any.
-        sharded = ShardedNetwork(instance.network, program)
+        sharded = ShardedNetwork.of(instance.network, program)
         check_memory(instance.network, program, most=most, scaled=scale_down)
         return _noting(RunResult(**labels, **_in_jax(instance, sharded, seed)), cannot_run)
     compared = run_program(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import random_row, with_shared_weights
+from tests.execution.small_networks import decoder, patches
 
 UNIT = 8
 """Sizes that levels split, and the batch, are multiples of it: three halves, unless told."""
@@ -108,12 +110,28 @@ def equal_layers(rng: random.Random, unit: int = UNIT) -> Network:
     )
 
 
-def alike_program(rng: random.Random, network: Network, sizes: tuple[int, ...]) -> Program:
+def sequences(rng: random.Random, unit: int = UNIT) -> Network:
+    """Return a network of tokens: one of those above, or one with all that tokens may meet."""
+    if rng.random() < 0.5:
+        return rng.choice((patches, decoder))(unit)
+    draw = rng.choice((graph, equal_layers))
+    while True:
+        drawn = draw(rng, unit)
+        if any(maps.output.tokens for maps in drawn.maps()):
+            return drawn
+
+
+def alike_program(
+    rng: random.Random,
+    network: Network,
+    sizes: tuple[int, ...],
+    choices: Sequence[str] = CHOICES,
+) -> Program:
     """Return a plan with the same choice for most layers of a kind, which makes exchanges equal."""
-    workload = workload_of(network, _batch(sizes), CHOICES, shared_tensors=True)
+    workload = workload_of(network, _batch(sizes), choices, shared_tensors=True)
     rows = []
     for _ in sizes:
-        often = {node.operator.kind: rng.randrange(3) for node in workload.nodes}
+        often = {node.operator.kind: rng.randrange(len(choices)) for node in workload.nodes}
         row = random_row(rng, workload)
         for position, node in enumerate(workload.nodes):
             choice = often[node.operator.kind]
@@ -139,7 +157,12 @@ def _larger(value: Any, unit: int) -> Any:
     }
 
 
-def random_program(rng: random.Random, network: Network, sizes: tuple[int, ...]) -> Program:
+def random_program(
+    rng: random.Random,
+    network: Network,
+    sizes: tuple[int, ...],
+    choices: Sequence[str] = CHOICES,
+) -> Program:
     """Return any plan of a network: each node's choice at each level at random."""
-    workload = workload_of(network, _batch(sizes), CHOICES, shared_tensors=True)
+    workload = workload_of(network, _batch(sizes), choices, shared_tensors=True)
     return Program(workload, [random_row(rng, workload) for _ in sizes], Hierarchy(sizes))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import hypar_opt as ho
+from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.parallelism import ALL_CHOICES
 
 SCHEMA = "hypar-opt/network/2"
 
@@ -39,6 +42,60 @@ def gpt(*, tied: bool, blocks: int = 1, norm: str = "layer") -> Network:
         "block": [{"name": "decoder", "repeat": blocks, "inputs": ["embedded"], "layer": block}],
     }
     return Network.model_validate(description)
+
+
+def patches(unit: int = 8) -> Network:
+    """Return a vision transformer: pixels as tokens, behind some of its own, pooled in two ways."""
+    width = 2 * unit
+    layers = [
+        {"name": "conv", "kind": "conv", "filters": width, "kernel": 1},
+        {"name": "pixels", "kind": "flatten", "to": "tokens"},
+        {"name": "patch", "kind": "fc", "units": width},
+        {"name": "position", "kind": "embedding", "features": width, "vocabulary": 2 * unit}
+        | {"inputs": []},
+        {"name": "embedded", "kind": "add", "inputs": ["patch", "position"]},
+        {"name": "own", "kind": "embedding", "features": width, "vocabulary": unit, "inputs": []},
+        {"name": "every", "kind": "concat", "axis": "tokens", "inputs": ["own", "embedded"]},
+        {"name": "norm", "kind": "norm", "norm": "layer"},
+        {"name": "qkv", "kind": "fc", "units": 3 * width},
+        {"name": "attention", "kind": "attention", "heads": unit},
+        {"name": "last", "kind": "global_pool", "over": "last", "inputs": ["attention"]},
+        {"name": "mean", "kind": "global_pool", "over": "average", "inputs": ["embedded"]},
+        {"name": "pooled", "kind": "add", "inputs": ["last", "mean"]},
+        {"name": "head", "kind": "fc", "units": width},
+        {"name": "loss", "kind": "output"},
+    ]
+    given = {"channels": unit, "height": 2, "width": unit}
+    return Network.model_validate(
+        {"schema": SCHEMA, "name": "patches", "input": given, "layer": layers}
+    )
+
+
+def decoder(unit: int = 8) -> Network:
+    """Return attention to a longer sequence, then causal; to the input itself, too; flattened."""
+    width = 2 * unit
+    layers = [
+        {"name": "q", "kind": "fc", "units": width},
+        {"name": "memory", "kind": "embedding", "features": width, "vocabulary": 2 * unit}
+        | {"inputs": []},
+        {"name": "k", "kind": "fc", "units": width, "inputs": ["memory"]},
+        {"name": "v", "kind": "fc", "units": width, "inputs": ["memory"]},
+        {"name": "across", "kind": "attention", "heads": unit, "inputs": ["q", "k", "v"]},
+        {"name": "causal", "kind": "attention", "heads": unit, "causal": True}
+        | {"inputs": ["across", "input", "q"]},
+        {"name": "again", "kind": "attention", "heads": unit, "causal": True}
+        | {"inputs": ["input", "causal", "q"]},
+        {"name": "both", "kind": "concat", "inputs": ["again", "q"]},
+        {"name": "gate", "kind": "fc", "units": 2 * width},
+        {"name": "gated", "kind": "mul", "inputs": ["both", "gate"]},
+        {"name": "flat", "kind": "flatten"},
+        {"name": "head", "kind": "fc", "units": width},
+        {"name": "loss", "kind": "output"},
+    ]
+    given = {"tokens": unit, "features": width}
+    return Network.model_validate(
+        {"schema": SCHEMA, "name": "decoder", "input": given, "layer": layers}
+    )
 
 
 def cnn() -> Network:
@@ -110,4 +167,18 @@ def enlarged() -> Network:
     given = {"channels": 4, "height": 3, "width": 2}
     return Network.model_validate(
         {"schema": SCHEMA, "name": "small enlarged", "input": given, "layer": layers}
+    )
+
+
+def by_tokens(network: Network, batch: int, *sizes: int) -> Plan:
+    """Return the best plan whose attention is all by tokens."""
+    names = [layer.name for layer in network.layers if layer.kind == "attention"]
+    return ho.solve(
+        network,
+        batch=batch,
+        hierarchy=sizes,
+        whole_levels=True,
+        choices=ALL_CHOICES,
+        reading="executed",
+        constraints={"even": True, "fix": [f"{name}=tokens" for name in names]},
     )

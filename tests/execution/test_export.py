@@ -19,7 +19,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
 from tests.commands import ended
 from tests.execution.jax.steps import XLA_FLAGS
-from tests.execution.small_networks import chain, cnn, gpt
+from tests.execution.small_networks import by_tokens, chain, cnn, decoder, gpt
 
 
 def solved(network: Network, *hierarchy: int, batch: int = 24) -> Plan:
@@ -32,6 +32,13 @@ def solved(network: Network, *hierarchy: int, batch: int = 24) -> Plan:
         reading="executed",
         constraints={"even": True},
     )
+
+
+def exported(network: Network, *hierarchy: int) -> Plan:
+    """Return a plan of a network; of `decoder`, one whose attention is by tokens."""
+    if network.name == "decoder":
+        return by_tokens(network, 24, *hierarchy)
+    return solved(network, *hierarchy)
 
 
 def odd_names() -> Network:
@@ -61,13 +68,13 @@ def test_an_exported_module_runs_where_hypar_opt_is_not(
 
 
 @pytest.mark.parametrize("hierarchy", [(2, 2), (3, 4)])
-@pytest.mark.parametrize("network", [odd_names(), chain(), cnn(), gpt(tied=True)])
+@pytest.mark.parametrize("network", [odd_names(), chain(), cnn(), gpt(tied=True), decoder(12)])
 def test_exported_modules_are_formatted(
     network: Network, hierarchy: tuple[int, ...], tmp_path: Path
 ) -> None:
     """A formatter changes nothing, and a linter finds nothing imported or defined in vain."""
     file = tmp_path / "model_sharded.py"
-    file.write_text(jax_module(solved(network, *hierarchy), approximate=True))
+    file.write_text(jax_module(exported(network, *hierarchy), approximate=True))
     ruff = Path(sys.executable).with_name("ruff")
     ended(ruff, "check", "--isolated", file)
     ended(ruff, "format", "--check", "--isolated", "--line-length", "100", file)
@@ -106,17 +113,28 @@ def _every_array(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [array for part in parts for array in document[part].values()]
 
 
-@pytest.mark.parametrize("network", [chain(), cnn(), gpt(tied=True)])
+@pytest.mark.parametrize("network", [chain(), cnn(), gpt(tied=True), decoder(24)])
 @pytest.mark.parametrize("hierarchy", [(2, 2, 2), (4, 3)])
 def test_every_array_is_split_where_it_has_as_many_parts(
     network: Network, hierarchy: tuple[int, ...]
 ) -> None:
-    document = shardings(solved(network, *hierarchy))
+    document = shardings(exported(network, *hierarchy))
     for array in _every_array(document):
         split = {name: dim for name, dim in array["split"].items() if dim is not None}
         assert len({*split.values()}) == len(split)
         assert all(array["shape"][dim] == document["mesh"][name] for name, dim in split.items())
         assert np.prod(array["shape"]) == np.prod([dim["size"] for dim in array["dims"]])
+
+
+def test_keys_and_values_of_attention_by_tokens_are_read_whole() -> None:
+    document = shardings(by_tokens(decoder(6), 6, 3))
+    for name in ("across", "causal", "again"):
+        layer = document["layers"][name]
+        assert layer["reads"] == layer["writes"] == {"h1": "token"}
+        assert layer["reads_others"] == [{"h1": "whole"}] * 2
+        tokens = document["tensors"][name]["dims"][1]
+        assert tokens == {"name": "tokens", "size": 6, "levels": ["h1"], "segments": [6]}
+    assert "reads_others" not in document["layers"]["gated"]
 
 
 def test_pytorch_takes_the_shardings(tmp_path: Path) -> None:

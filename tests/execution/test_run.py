@@ -25,6 +25,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn import drawn_network, drawn_programs, run_as_one_device
+from tests.execution.small_networks import by_tokens, decoder, gpt
 from tests.slow import slow_after
 
 THREE = ("data", "model", "output")
@@ -252,3 +253,9 @@ def test_the_command_ends_with_one_where_a_byte_differs(
     (line,) = captured.err.splitlines()
     assert "bytes modelled" in line
     assert "H1" in line
+
+
+def test_a_small_network_has_tokens_for_all_devices() -> None:
+    """Attention by tokens on eight devices, of 8 and of 16 tokens, is run scaled down."""
+    for network in (gpt(tied=True), decoder(unit=16)):
+        assert ho.run(by_tokens(network, 8, 2, 2, 2), scale_down=True).agrees

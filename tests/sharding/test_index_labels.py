@@ -7,7 +7,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.sharding.index_labels import contiguous_labels, labels_of
+from hypar_opt.sharding.index_labels import contiguous_labels, labels_of, levels_by
 from hypar_opt.sharding.layouts import BATCH, CHANNEL
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.ties import Axis, dealt, ties_of
@@ -119,6 +119,18 @@ def test_images_are_split_where_any_tensor_is() -> None:
     # The levels H1 and H3 halve the batch; the batch of an output is that of its layer.
     labels = contiguous_labels(program, program.workload.batch, BATCH)
     assert labels.tolist() == [0, 0, 1, 1, 4, 4, 5, 5]
+
+
+def test_weights_that_two_layers_share_have_no_images() -> None:
+    """They are stored whole, as data parallelism leaves them, where their users differ."""
+    layers = [
+        {"name": "fc1", "kind": "fc", "units": 4},
+        {"name": "fc2", "kind": "fc", "units": 4, "tied": "fc1"},
+        {"name": "loss", "kind": "output"},
+    ]
+    _, program = program_of({"input": {"features": 4}, "layer": layers}, [[0, 2, 1, 1]])
+    assert program.words(0) == ("data",)
+    assert levels_by(program, BATCH) == ()
 
 
 def test_labels_by_level_make_a_permutation() -> None:

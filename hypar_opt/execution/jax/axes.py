@@ -1,4 +1,4 @@
-"""A network's axes of channels, features and vocabulary, as the levels of an array split them.
+"""A network's axes of channels, features, vocabulary and tokens, as levels split them.
 
 Every such axis is stored as one dimension per level that splits it, as long as the level has
 parts, H1 first, and one dimension for the rest, so that each level's mesh axis splits a dimension

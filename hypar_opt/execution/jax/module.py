@@ -82,9 +82,9 @@ def _header(
     devices, sizes = hierarchy.accelerators, ", ".join(map(str, hierarchy.sizes)) or "no"
     arrays = textwrap.fill(
         f"The mesh has an axis for each level, of {sizes} devices, h1 the topmost. An array has a"
-        " dimension for each level of its batch and of its channels, which is 1 where no level ever"
-        " splits them, so that a PartitionSpec says which level splits what. Exchanges are"
-        " explicit.",
+        " dimension for each level of its batch, its tokens and its channels, which is 1 where no"
+        " level ever splits them, so that a PartitionSpec says which level splits what. Exchanges"
+        " are explicit.",
         _WIDTH - 4,
     )
     kind = _TYPES.get(element_bytes, _SINGLE)[0]

@@ -2,8 +2,9 @@
 
 The text of a function is copied into a module that calls it, so that the module needs jax alone.
 Every function works on one device's shards. A shard has a dimension for each level for the batch,
-the rest of the batch, then positions (rows and columns, or tokens), and the same for channels:
-``[b1 .. bH, b, positions.., c1 .. cH, c]``. A level's dimension is 1 where the level splits it.
+the rest of the batch, then positions, and the same for channels: ``[b1 .. bH, b, positions..,
+c1 .. cH, c]``. Positions are rows and columns, or tokens: ``[t1 .. tH, t]``. A level's dimension is
+1 where the level splits it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from jax import lax
 LEVELS: tuple[str, ...] = ()
 """The axes of the mesh, the topmost level first; every module has its own."""
 
-BATCH, CHANNEL, GROUP = "batch", "channel", "group"
+BATCH, TOKEN, CHANNEL, GROUP = "batch", "token", "channel", "group"
 INPUTS, OUTPUTS = BATCH, CHANNEL
 """Of weights: as batch and channels, they have the first dimensions and the last."""
 
@@ -27,9 +28,10 @@ Levels = tuple[str, ...]
 
 
 def dimension(x: jax.Array, level: str, of: str) -> int:
-    """Return the dimension of x that a level splits: of its batch, channels, or their groups."""
+    """Return the dimension of x that a level splits: of its batch, tokens, channels or groups."""
     index, axis = LEVELS.index(level), len(LEVELS) + 1
-    return index + {BATCH: 0, CHANNEL: x.ndim - axis, GROUP: x.ndim - 2 * axis}[of]
+    first = {BATCH: 0, TOKEN: axis, CHANNEL: x.ndim - axis, GROUP: x.ndim - 2 * axis}
+    return index + first[of]
 
 
 def all_gather(x: jax.Array, level: str, of: str) -> jax.Array:
@@ -86,6 +88,21 @@ def positions(x: jax.Array) -> tuple[int, ...]:
 def channel_dims(x: jax.Array) -> tuple[int, ...]:
     """Return the sizes of the channels' dimensions."""
     return x.shape[x.ndim - len(LEVELS) - 1 :]
+
+
+def held(sizes: Sequence[int], split: Levels) -> jax.Array:
+    """Return the indices that this device holds of an axis that ``split`` levels split.
+
+    ``sizes`` are its dimensions, one for each level and the rest, whole or this device's.
+    """
+    whole = [
+        lax.axis_size(level) if level in split else size
+        for level, size in zip(LEVELS, sizes[:-1], strict=True)
+    ]
+    indices = jnp.arange(math.prod(whole) * sizes[-1]).reshape(*whole, sizes[-1])
+    for level in split:
+        indices = lax.dynamic_slice_in_dim(indices, lax.axis_index(level), 1, LEVELS.index(level))
+    return indices
 
 
 def plain(x: jax.Array) -> jax.Array:
@@ -159,13 +176,16 @@ def average_pool(
 
 
 def flatten(x: jax.Array) -> jax.Array:
-    """Return features of all positions: of an image a channel's together, of tokens a token's."""
-    first, places = len(LEVELS) + 1, len(positions(x))
+    """Return the features of an image, a channel's positions together."""
     # The levels' dimensions of the channels go first, to split the features.
-    x = jnp.moveaxis(x, range(first + places, x.ndim - 1), range(first, x.ndim - 1 - places))
-    if places == 2:
-        x = jnp.moveaxis(x, -1, -3)
-    return x.reshape(*x.shape[: x.ndim - places - 1], -1)
+    x = jnp.moveaxis(in_a_row(x), len(LEVELS) + 1, -1)
+    return x.reshape(*x.shape[:-2], -1)
+
+
+def flatten_tokens(x: jax.Array) -> jax.Array:
+    """Return the features of a sequence, a token's together."""
+    x = jnp.moveaxis(in_a_row(x), len(LEVELS) + 1, -2)
+    return x.reshape(*x.shape[:-2], -1)
 
 
 def split_features(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -179,20 +199,30 @@ def enlarged(x: jax.Array, factor: tuple[int, int]) -> jax.Array:
     return x.repeat(factor[0], axis=first).repeat(factor[1], axis=first + 1)
 
 
-def as_tokens(x: jax.Array) -> jax.Array:
-    """Return an image's pixels as tokens, row by row."""
-    return x.reshape(*batch_dims(x), math.prod(positions(x)), *channel_dims(x))
+def in_a_row(x: jax.Array) -> jax.Array:
+    """Return all positions in one dimension: an image's row by row."""
+    return as_tokens(x, (math.prod(positions(x)),))
+
+
+def as_tokens(x: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
+    """Return positions, an image's row by row, as tokens whose dimensions have these sizes."""
+    return x.reshape(*batch_dims(x), *sizes, *channel_dims(x))
+
+
+def concatenate_tokens(sequences: Sequence[jax.Array], sizes: tuple[int, ...]) -> jax.Array:
+    """Return one sequence after the other, as tokens whose dimensions have these sizes."""
+    joined = jnp.concatenate([in_a_row(x) for x in sequences], len(LEVELS) + 1)
+    return as_tokens(joined, sizes)
 
 
 def at_positions(x: jax.Array, places: int) -> jax.Array:
-    """Return a vector, or a map of fewer dimensions, as one that has so many for positions."""
-    here = positions(x)
-    return x.reshape(*batch_dims(x), *(1,) * (places - len(here)), *here, *channel_dims(x))
+    """Return a vector, or a map of one position, with so many dimensions for positions."""
+    return x.reshape(*batch_dims(x), *(1,) * places, *channel_dims(x))
 
 
 def token(x: jax.Array, index: int) -> jax.Array:
     """Return one token of each sequence."""
-    return lax.index_in_dim(x, index, axis=len(LEVELS) + 1, keepdims=False)
+    return lax.index_in_dim(in_a_row(x), index, axis=len(LEVELS) + 1, keepdims=False)
 
 
 def embedding(ids: jax.Array, w: jax.Array, rows: Sequence[int], split: Levels) -> jax.Array:
@@ -200,21 +230,20 @@ def embedding(ids: jax.Array, w: jax.Array, rows: Sequence[int], split: Levels) 
 
     A token whose row another device has is zero: a partial sum.
     """
-    places = LEVELS
-    held = jnp.arange(math.prod(rows)).reshape(rows)
-    for level in split:
-        held = lax.dynamic_slice_in_dim(held, lax.axis_index(level), 1, places.index(level))
-    held = held.reshape(-1)
-    at = jnp.full(math.prod(rows), -1).at[held].set(jnp.arange(held.size))[ids]
-    features = w.shape[len(places) + 1 :]
-    found = w.reshape(held.size, -1)[at]
+    own = held(rows, split).reshape(-1)
+    at = jnp.full(math.prod(rows), -1).at[own].set(jnp.arange(own.size))[ids]
+    features = w.shape[len(LEVELS) + 1 :]
+    found = w.reshape(own.size, -1)[at]
     return jnp.where(at[..., None] < 0, 0, found).reshape(*ids.shape, *features)
 
 
-def attention(x: Sequence[jax.Array], groups: int, queries: int, *, causal: bool) -> jax.Array:
+def attention(
+    x: Sequence[jax.Array], groups: int, queries: int, *, causal: bool, split: Levels = ()
+) -> jax.Array:
     """Mix values by softmax of queries and keys, in each head that this device holds.
 
-    ``groups`` and ``queries`` are the key-value heads in the last dimension, and the heads of each.
+    ``groups`` and ``queries`` are the key-value heads in the last dimension, and the heads of each;
+    ``split`` levels split the queries' tokens, and each part reads all keys and values.
     """
     query, batch = x[0], batch_dims(x[0])
     dims = channel_dims(query)[:-1]
@@ -223,17 +252,21 @@ def attention(x: Sequence[jax.Array], groups: int, queries: int, *, causal: bool
         query, key, value = jnp.split(
             query, [groups * queries * size, groups * (queries + 1) * size], axis=-1
         )
+        # All were read, for the sake of keys and values.
+        for level in split:
+            query = keep_part(query, level, TOKEN)
     else:
         key, value = x[1:]
-    many = math.prod(dims) * groups
-    q = query.reshape(math.prod(batch), query.shape[len(batch)], many, queries, -1)
-    k = key.reshape(math.prod(batch), key.shape[len(batch)], many, -1)
-    v = value.reshape(math.prod(batch), value.shape[len(batch)], many, -1)
+    images, many = math.prod(batch), math.prod(dims) * groups
+    q = query.reshape(images, math.prod(positions(query)), many, queries, -1)
+    k = key.reshape(images, math.prod(positions(key)), many, -1)
+    v = value.reshape(images, math.prod(positions(value)), many, -1)
     scores = jnp.einsum("btgre,bsge->bgrts", q, k) / math.sqrt(q.shape[-1])
     if causal:
-        scores = jnp.where(jnp.tril(jnp.ones_like(scores)) > 0, scores, -jnp.inf)
+        seen = jnp.arange(k.shape[1]) <= held(positions(query), split).reshape(-1, 1)
+        scores = jnp.where(seen, scores, -jnp.inf)
     y = jnp.einsum("bgrts,bsgd->btgrd", jax.nn.softmax(scores), v)
-    return y.reshape(*batch, y.shape[1], *dims, -1)
+    return y.reshape(*batch, *positions(query), *dims, -1)
 
 
 def layer_norm(
@@ -292,13 +325,7 @@ def without_padding(x: jax.Array, classes: int, split: Levels) -> jax.Array:
 
     ``split`` levels split their channels.
     """
-    index, parts = jnp.arange(x.shape[-1]), x.shape[-1]
-    for level in reversed(LEVELS):
-        own = x.shape[dimension(x, level, CHANNEL)]
-        digit = lax.axis_index(level)[None] if level in split else jnp.arange(own)
-        index = index + parts * digit.reshape(-1, *(1,) * index.ndim)
-        parts *= lax.axis_size(level) if level in split else own
-    return jnp.where(index < classes, x, -jnp.inf)
+    return jnp.where(held(channel_dims(x), split) < classes, x, -jnp.inf)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -314,14 +341,7 @@ def softmax_and_loss(x: jax.Array, labels: jax.Array, split: Levels) -> tuple[ja
     """Return this device's share of the loss, and its error."""
     half = len(LEVELS) + 1
     over = tuple(range(x.ndim - half, x.ndim))
-    sizes = list(x.shape[-half:-1])
-    for level in split:
-        sizes[LEVELS.index(level)] = lax.axis_size(level)
-    classes = jnp.arange(math.prod(sizes) * x.shape[-1]).reshape(*sizes, x.shape[-1])
-    for level in split:
-        at = LEVELS.index(level)
-        classes = lax.dynamic_slice_in_dim(classes, lax.axis_index(level), 1, at)
-    target = classes == labels.reshape(*labels.shape, *(1,) * half)
+    target = held(channel_dims(x), split) == labels.reshape(*labels.shape, *(1,) * half)
     largest = jnp.max(x, axis=over, keepdims=True)
     largest = lax.pmax(largest, split) if split else largest
     exponentials = jnp.exp(x - largest)

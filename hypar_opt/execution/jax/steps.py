@@ -20,13 +20,13 @@ from hypar_opt.execution.jax.weights import (
     is_softmax,
 )
 from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, WHOLE
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, TOKEN, WHOLE
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Step
     from hypar_opt.workload.operators.base import Operator
 
-_WORDS = {BATCH: "BATCH", CHANNEL: "CHANNEL", SHUFFLED: "CHANNEL"}
+_WORDS = {BATCH: "BATCH", CHANNEL: "CHANNEL", SHUFFLED: "CHANNEL", TOKEN: "TOKEN"}
 _RESERVED = frozenset(
     ("inputs", "jax", "jnp", "lax", "loss", "math", "partial", "targets", "total")
 )

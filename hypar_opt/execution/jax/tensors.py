@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,12 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import StoredAxis
 from hypar_opt.execution.jax.maps import NetworkMaps
 from hypar_opt.execution.jax.ties import SplitAxes, split_axes
+from hypar_opt.sharding.index_labels import levels_by
+from hypar_opt.sharding.layouts import BATCH, TOKEN
+
+if TYPE_CHECKING:
+    from hypar_opt.sharding.program import Program
+    from hypar_opt.workload.network import Network
 
 ACTIVATIONS = {
     "elu": "jax.nn.elu",
@@ -117,11 +123,32 @@ class ShardedNetwork(NetworkMaps):
         """The axis of the channels that a layer reads as one of its inputs, flattened if it is."""
         return self.split.axes[self.split.shapes[position].reads[number]]
 
+    def places(self, source: int) -> tuple[StoredAxis | int, ...]:
+        """The dimensions between batch and channels of a layer's output: tokens, rows, columns."""
+        sizes = self.read_positions(source)
+        return (self.tokens(source),) if len(sizes) == 1 else sizes
+
+    def tokens(self, source: int) -> StoredAxis:
+        """The axis of the tokens that a layer writes."""
+        (size,) = self.read_positions(source)
+        return self.split.axes[self.split.tokens[size]]
+
     def rows(self, position: int) -> StoredAxis:
         """The axis of an embedding's vocabulary."""
         rows = self.split.shapes[position].rows
         assert rows is not None
         return self.split.axes[rows]
+
+    @classmethod
+    def of(cls, network: Network, program: Program) -> ShardedNetwork:
+        """Return a network with a plan's layouts; where its batch is too small, others as good.
+
+        Partial sums that are reduce-scattered and all-gathered are split by batch in between. Of a
+        batch that levels cannot split evenly, those of sequences are split by token.
+        """
+        images = program.hierarchy.parts(levels_by(program, BATCH))
+        gathered = TOKEN if program.workload.batch % images else BATCH
+        return cls(network, replace(program, gathered=gathered))
 
     @cached_property
     def split(self) -> SplitAxes:

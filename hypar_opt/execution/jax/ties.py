@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, AxisTies, StoredAxis, split_by
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED
+from hypar_opt.sharding.index_labels import levels_by
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, TOKEN
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.maps import NetworkMaps
+    from hypar_opt.sharding.conversions import Layouts
     from hypar_opt.workload.operators.base import Operator
 
 
@@ -32,11 +35,14 @@ class SplitAxes(NamedTuple):
     flattened_first
         The fully-connected layers whose input is flattened before its layout is converted. No
         level splits that map by channel, so its features need not follow the channels' split.
+    tokens
+        The axis of the tokens of a map, by their number, as a position in ``axes``.
     """
 
     axes: list[StoredAxis]
     shapes: list[Shapes]
     flattened_first: frozenset[int]
+    tokens: Mapping[int, int]
 
 
 def split_axes(maps: NetworkMaps) -> SplitAxes:
@@ -57,12 +63,12 @@ def split_axes(maps: NetworkMaps) -> SplitAxes:
         and len(maps.read_positions(reads[0])) == 2
     )
     while True:
-        tying = _Tying(maps, AxisTies(maps.hierarchy), first)
+        tying = _Tying(maps, AxisTies(maps.hierarchy), first, {})
         shapes = tying.shapes()
         axes = tying.ties.solve()
         split = {p for p in first if axes[shapes[network.sources[p][0]].writes].split}
         if not split:
-            return SplitAxes(axes, shapes, first)
+            return SplitAxes(axes, shapes, first, tying.tokens)
         first -= split
 
 
@@ -73,14 +79,14 @@ class _Tying:
     maps: NetworkMaps
     ties: AxisTies
     flattened_first: frozenset[int]
+    tokens: dict[int, int]
 
     def shapes(self) -> list[Shapes]:
         """Return each layer's axes, tied and split."""
         network, program = self.maps.network, self.maps.program
         batch = self.ties.new(program.workload.batch, "the batch")
         network_input = self.ties.new(network.input.feature_map().channels, "channels of the input")
-        everywhere = (*program.read, *program.written, *program.stored)
-        self.ties.split(batch, {h for lay in everywhere for h in split_by(lay, BATCH)})
+        self.ties.split(batch, levels_by(program, BATCH))
         shapes: list[Shapes] = []
         for position, (layer, reads) in enumerate(
             zip(network.layers, network.sources, strict=True)
@@ -94,20 +100,31 @@ class _Tying:
             shapes.append(shape)
             node = position + self.maps.shared
             for layouts in (program.written[node], program.stored[node]):
-                self.ties.split(shapes[-1].writes, split_by(layouts, CHANNEL))
-            for read in shapes[-1].reads:
-                self.ties.split(read, split_by(program.read[node], CHANNEL))
+                self._split(position, shapes[-1].writes, layouts)
+            for number, read in enumerate(shapes[-1].reads):
+                self._split(reads[number], read, program.read_as(node, number))
             if layer.shuffles:
                 self.ties.split(shapes[-1].writes, split_by(program.read[node], SHUFFLED))
         self._tie_shared(shapes)
         return shapes
 
+    def _split(self, source: int, channels: int, layouts: Layouts) -> None:
+        """Split the channels and the tokens of a layer's output as its layouts say."""
+        self.ties.split(channels, split_by(layouts, CHANNEL))
+        sizes = self.maps.read_positions(source)
+        if len(sizes) == 1:
+            if sizes[0] not in self.tokens:
+                name = "tokens of the input"
+                if source != NETWORK_INPUT:
+                    name = f"layer {self.maps.network.layers[source].name!r}, tokens"
+                self.tokens[sizes[0]] = self.ties.new(sizes[0], name)
+            self.ties.split(self.tokens[sizes[0]], split_by(layouts, TOKEN))
+
     def _tie_shared(self, shapes: list[Shapes]) -> None:
         """Split shared tensors, and tie the axes of layers that use the same weights."""
         program, shared = self.maps.program, self.maps.shared
         for node, writer in program.workload.tensor_writers.items():
-            axis = shapes[writer - shared].writes
-            self.ties.split(axis, split_by(program.stored[node], CHANNEL))
+            self._split(writer - shared, shapes[writer - shared].writes, program.stored[node])
         for users in program.workload.weight_users.values():
             owner = self.maps.owner(users[0] - shared)
             owned = shapes[owner]

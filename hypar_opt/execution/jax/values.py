@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
 from hypar_opt.execution.jax.weights import split_ends
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, TOKEN
 
 if TYPE_CHECKING:
+    from hypar_opt.execution.jax.axes import StoredAxis
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.workload.operators.base import Operator
     from hypar_opt.workload.operators.windows import PoolWindow
@@ -112,18 +113,25 @@ class Values:
         weights = self._weights(position)
         if read is not None:
             return f"embedding({read}, {weights}, {rows.shape}, {split})"
-        data = () if self.alone else split_by(self.program.written[node], BATCH)
-        sizes = self.sharded.batch.shape
-        local = (*(1 if n in data else size for n, size in enumerate(sizes[:-1])), sizes[-1])
-        tokens = self.sharded.layer_maps[position].output.tokens
-        ids = f"jnp.broadcast_to(jnp.arange({tokens}), {(*local, tokens)})"
+        tokens = split_by(self.program.written[node], TOKEN)
+        images = self._local(self.sharded.batch, split_by(self.program.written[node], BATCH))
+        places = self._local(self.sharded.tokens(position), tokens)
+        ids = f"held({places}, {names(self.mesh_levels(tokens))})"
+        ids = f"jnp.broadcast_to({ids}, {(*images, *places)})"
         return f"embedding({ids}, {weights}, {rows.shape}, {split})"
+
+    def _local(self, axis: StoredAxis, split: Sequence[int]) -> tuple[int, ...]:
+        """Return the dimensions of a device's part of an axis."""
+        split = self.mesh_levels(split)
+        return tuple(1 if level in split else size for level, size in enumerate(axis.shape))
 
     def _attention(self, position: int, layer: Any, *reads: str) -> str:
         sizes = layer.sizes(self.sharded.layer_maps[position])
         groups = sizes["g"] // self.sharded.written(position).parts
         inputs = ", ".join(reads) + ("," if len(reads) == 1 else "")
-        return f"attention(({inputs}), {groups}, {sizes['r']}, causal={bool(layer.causal)})"
+        split = self.mesh_levels(split_by(self.program.written[position + self.shared], TOKEN))
+        more = f"causal={bool(layer.causal)}" + (f", split={names(split)}" if split else "")
+        return f"attention(({inputs}), {groups}, {sizes['r']}, {more})"
 
     def _norm(self, position: int, layer: Any, read: str) -> str:
         weights = self._weights(position)
@@ -141,11 +149,11 @@ class Values:
         return f"layer_norm({read}, {weights}, {features}, {more})"
 
     def _broadcast(self, position: int, reads: Sequence[str], sign: str) -> str:
-        places = len(self.sharded.positions[position])
+        places = self.sharded.places(position)
         terms = []
         for read, source in zip(reads, self.network.sources[position], strict=True):
-            same = len(self.sharded.read_positions(source)) == places
-            terms.append(read if same else f"at_positions({read}, {places})")
+            same = len(self.sharded.places(source)) == len(places)
+            terms.append(read if same else f"at_positions({read}, {self._dimensions(position)})")
         return f"({f' {sign} '.join(terms)})"
 
     def _add(self, position: int, layer: Operator, *reads: str) -> str:
@@ -160,14 +168,15 @@ class Values:
         return self._broadcast(position, terms, "+")
 
     def _concat(self, position: int, layer: Any, *reads: str) -> str:
-        del position
-        axis = self.sharded.levels + 1 if layer.axis == "tokens" else -1
-        return f"jnp.concatenate([{', '.join(reads)}], {axis})"
+        if layer.axis == "tokens":
+            sizes = self.sharded.tokens(position).shape
+            return f"concatenate_tokens([{', '.join(reads)}], {sizes})"
+        return f"jnp.concatenate([{', '.join(reads)}], -1)"
 
     def _global_pool(self, position: int, layer: Any, read: str) -> str:
         (source,) = self.network.sources[position]
         first = self.sharded.levels + 1
-        over = tuple(range(first, first + len(self.sharded.read_positions(source))))
+        over = tuple(range(first, first + self._dimensions(source)))
         match layer.over:
             case "average":
                 return f"jnp.mean({read}, {over})"
@@ -177,10 +186,15 @@ class Values:
 
     def _flatten(self, position: int, layer: Any, read: str) -> str:
         (source,) = self.network.sources[position]
+        places = len(self.sharded.places(source))
         if layer.to == "features":
-            return f"flatten({read})" if self.sharded.read_positions(source) else read
-        already = len(self.sharded.read_positions(source)) == 1
-        return read if already else f"as_tokens({read})"
+            return (read, f"flatten_tokens({read})", f"flatten({read})")[places]
+        return read if places == 1 else f"as_tokens({read}, {self.sharded.tokens(position).shape})"
+
+    def _dimensions(self, source: int) -> int:
+        """Return how many dimensions a layer's output has between batch and channels."""
+        places = self.sharded.places(source)
+        return sum(1 if isinstance(one, int) else len(one.shape) for one in places)
 
 
 KINDS: dict[str, Callable[..., str]] = {

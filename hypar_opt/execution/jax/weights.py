@@ -13,7 +13,7 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
 from hypar_opt.execution.jax.tensors import StoredTensor
 from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, TOKEN
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.axes import StoredAxis
@@ -125,20 +125,19 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, 
         if NETWORK_INPUT not in reads and not has_own:
             continue
         node = position + sharded.shared
-        layouts = sharded.program.read[node]
+        first = reads.index(NETWORK_INPUT) if NETWORK_INPUT in reads else 0
+        layouts = sharded.program.read_as(node, first)
         if layer.reads_ids:
-            tokens = sharded.layer_maps[position].output.tokens
-            data = split_by(sharded.program.written[node], BATCH)
             of = layer if has_own else sharded.network.input
             below = getattr(of, "vocabulary", None)
-            tensor = StoredTensor((sharded.batch, tokens), (data, ()))
             sequence = position if has_own else NETWORK_INPUT
-            one = StepInput(tensor, below, sharded.rows(position), sequence)
+            rows = sharded.rows(position)
+            dims, split = _tensor(sharded, sequence, rows, sharded.program.written[node])
+            one = StepInput(StoredTensor(dims[:-1], split[:-1]), below, rows, sequence)
         elif SHUFFLED in layouts:
             raise HyparError(f"layer {layer.name!r}: a shuffle of the input has no program in JAX")
         else:
-            channels = sharded.split.axes[1]
-            one = StepInput(_tensor(sharded, sharded.input_positions, channels, layouts))
+            one = StepInput(_tensor(sharded, NETWORK_INPUT, sharded.split.axes[1], layouts))
         same = (name for name, other in inputs.items() if other == one)
         free = f"input of {layer.name}" if has_own or "input" in inputs else "input"
         name = next(same, free)
@@ -153,7 +152,7 @@ def targets_of(sharded: ShardedNetwork) -> dict[str, StepInput]:
     for position in ends_of(sharded):
         labels = sharded.written(position)
         layouts = sharded.program.stored[position + sharded.shared]
-        one = StepInput(_tensor(sharded, sharded.positions[position], labels, layouts))
+        one = StepInput(_tensor(sharded, position, labels, layouts))
         if is_softmax(sharded, position):
             # A label per position in place of the channels' values.
             dims, split = one.tensor
@@ -183,16 +182,19 @@ def stored_tensors(sharded: ShardedNetwork) -> Mapping[str, StoredTensor]:
     for position, layer in enumerate(sharded.network.layers):
         node = position + sharded.shared
         layouts, written = sharded.program.stored[shared.get(node, node)], sharded.written(position)
-        tensors[layer.name] = _tensor(sharded, sharded.positions[position], written, layouts)
+        tensors[layer.name] = _tensor(sharded, position, written, layouts)
     return tensors
 
 
 def _tensor(
-    sharded: ShardedNetwork, positions: tuple[int, ...], channels: StoredAxis, layouts: Layouts
+    sharded: ShardedNetwork, source: int, channels: StoredAxis, layouts: Layouts
 ) -> StoredTensor:
-    batch, channel = (split_by(layouts, layout) for layout in (BATCH, CHANNEL))
+    """Return a layer's output, or the network's input, in some layouts."""
+    places = sharded.places(source)
+    batch, token, channel = (split_by(layouts, layout) for layout in (BATCH, TOKEN, CHANNEL))
+    # No level splits rows and columns.
     return StoredTensor(
-        (sharded.batch, *positions, channels), (batch, *((),) * len(positions), channel)
+        (sharded.batch, *places, channels), (batch, *(token,) * len(places), channel)
     )
 
 

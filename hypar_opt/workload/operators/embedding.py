@@ -16,7 +16,6 @@ from hypar_opt.workload.operators.axes import (
 )
 from hypar_opt.workload.operators.base import Operator, default, padded
 from hypar_opt.workload.operators.free_sizes import (
-    MAX_TOKENS,
     FreeSizes,
     SmallLayer,
     SmallMap,
@@ -119,10 +118,10 @@ class Embedding(Operator):
         if reads or self.ids:
             words = small.words if self.vocabulary == small.vocabulary else small.free()
         else:
-            words = constant(1) if rows == 1 else small.free(min(rows, MAX_TOKENS))
+            words = constant(1) if rows == 1 else small.free(min(rows, small.parts))
         small.tie(self.name, self.tied or self.name, features, words)  # as tied layers read it
         if self.ids:
-            tokens = keys["ids"] = constant(min(self.ids, MAX_TOKENS))
+            tokens = keys["ids"] = constant(min(self.ids, small.parts))
         elif self.tokens:
             tokens = keys["tokens"] = words
         else:

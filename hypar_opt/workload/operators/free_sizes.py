@@ -7,9 +7,6 @@ from typing import NamedTuple
 
 from hypar_opt.errors import RefusedError
 
-MAX_TOKENS = 4
-"""Tokens of a sequence, or rows of a table, if no other tensor determines them."""
-
 Size = Mapping[int | None, int]
 """A linear sum: the multiplicity of each free size, and a constant under None."""
 
@@ -60,7 +57,8 @@ class FreeSizes:
     Parameters
     ----------
     parts
-        The value of a free size that nothing determines; all channels are divisible by it.
+        The value of a free size that nothing determines, and the most tokens, so that levels can
+        split them; all channels are divisible by it.
     tokens, vocabulary
         Those of the original network's input, if it has them.
     """
@@ -70,7 +68,7 @@ class FreeSizes:
         self._defaults: list[int] = []
         self._value: dict[int, Size] = {}
         self._weights: dict[str, tuple[Size, Size]] = {}
-        self.tokens = constant(min(tokens, MAX_TOKENS))
+        self.tokens = constant(min(tokens, parts))
         self.words = self.free()
 
     def free(self, default: int | None = None) -> Size:

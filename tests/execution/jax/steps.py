@@ -54,6 +54,7 @@ def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[
         {
             "network": network.description(),
             "batch": program.workload.batch,
+            "choices": program.workload.choices,
             "compare": number % compared == 0,
             "rows": [list(map(int, row)) for row in program.rows],
             "sizes": program.hierarchy.sizes,
@@ -89,7 +90,7 @@ def result(
 ) -> dict[str, Any]:
     """Run one step; return its differences in bytes and, to compare, in loss and gradients."""
     try:
-        sharded = ShardedNetwork(network, program)
+        sharded = ShardedNetwork.of(network, program)
         data = random_data(sharded, seed)
     except HyparError as error:
         return {"refused": str(error)}
@@ -217,7 +218,8 @@ def main() -> None:
         found = []
         for seed, case in enumerate(json.loads(line)):
             network = Network.model_validate(case["network"])
-            workload = workload_of(network, case["batch"], CHOICES, shared_tensors=True)
+            choices = tuple(case["choices"])
+            workload = workload_of(network, case["batch"], choices, shared_tensors=True)
             program = Program(workload, case["rows"], Hierarchy(tuple(case["sizes"])))
             found.append(result(network, program, seed, compare=case["compare"]))
             jax.clear_caches()  # type: ignore[no-untyped-call]

@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from itertools import cycle, islice
 from math import prod
 from typing import Any
@@ -16,9 +17,11 @@ import hypar_opt as ho
 from hypar_opt.execution.export import sharded_plan
 from hypar_opt.execution.jax.module import module_text
 from hypar_opt.execution.jax.tensors import ShardedNetwork
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.parallelism import ALL_CHOICES, CHOICES
+from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn_plans import (
     UNIT,
     alike_program,
@@ -26,10 +29,11 @@ from tests.execution.drawn_plans import (
     equal_layers,
     graph,
     random_program,
+    sequences,
 )
 from tests.execution.jax.steps import results
+from tests.execution.small_networks import by_tokens, cnn, decoder, enlarged, gpt, translator
 from tests.execution.small_networks import chain as small_chain
-from tests.execution.small_networks import cnn, enlarged, gpt, translator
 from tests.slow import slow_after
 
 NETWORKS = {
@@ -73,15 +77,47 @@ def test_second_sequences_and_enlarged_images_move_what_is_planned() -> None:
         assert_as_planned(one, plan)
 
 
+def test_attention_by_tokens_moves_what_is_planned() -> None:
+    """Of a fused query, key and value all is read, and a part's own queries are cut out.
+
+    One sequence has no batch to split, not even between a reduce-scatter and an all-gather.
+    """
+    plans = [
+        by_tokens(gpt(tied=True), 4, 2, 2),
+        by_tokens(gpt(tied=True), 1, 2, 2),
+        by_tokens(decoder(unit=6), 6, 3),
+    ]
+    sharded = [sharded_plan(plan) for plan in plans]
+    found = results([(one.network, one.program) for one in sharded])
+    for plan, one in zip(plans, found, strict=True):
+        assert_as_planned(one, plan)
+        assert one["moved"] + Fraction(one["unused"]) == plan.cost.total
+
+
+def test_tokens_that_a_level_cannot_split_are_refused_by_name() -> None:
+    workload = workload_of(gpt(tied=False), 3, ALL_CHOICES, shared_tensors=True)
+    row = [ALL_CHOICES.index("tokens")] * len(workload.nodes)
+    refusal = "layer 'token', tokens: its size 8 should be divisible by 3, since H1 split it;"
+    with pytest.raises(ho.HyparError, match=refusal):
+        ShardedNetwork(gpt(tied=False), Program(workload, [row], Hierarchy((3,))))
+
+
 Draw = tuple[Callable[[random.Random, int], Network], Callable[..., Program]]
 DRAWN: dict[str, Draw] = {
     "chains": (chain, random_program),
     "graphs": (graph, random_program),
     "equal layers": (equal_layers, alike_program),
+    "sequences": (sequences, partial(random_program, choices=ALL_CHOICES)),
+    "equal sequences": (sequences, partial(alike_program, choices=ALL_CHOICES)),
 }
 
 
-HIERARCHIES = ((3,), (4,), (6,), (2, 3), (3, 2), (4, 2), (2, 2, 3))
+LEVELS: dict[str, tuple[tuple[int, ...] | None, ...]] = {
+    "of halves": (None,),
+    "of parts": ((3,), (4,), (6,), (2, 3), (3, 2), (4, 2), (2, 2, 3)),
+    "small": ((2,), (3,), (2, 2), (2, 3)),
+}
+"""Levels of random plans; None is one to three of halves."""
 
 
 @pytest.mark.parametrize(
@@ -96,6 +132,10 @@ HIERARCHIES = ((3,), (4,), (6,), (2, 3), (3, 2), (4, 2), (2, 2, 3))
         # Seed 2 draws a scale before a batch norm, whose gradient is a sum of what cancels.
         *slow_after(0, [("graphs", "of parts", seed, 7) for seed in (0, 1, 3, 4)]),
         *slow_after(0, [("equal layers", "of parts", seed, 7) for seed in range(8)]),
+        *slow_after(1, [("sequences", "small", seed, 10) for seed in range(6)]),
+        *slow_after(1, [("equal sequences", "small", seed, 10) for seed in range(6)]),
+        *slow_after(0, [("sequences", "of halves", seed, 10) for seed in range(4)]),
+        *slow_after(0, [("sequences", "of parts", seed, 7) for seed in range(4)]),
     ],
 )
 def test_random_plans_move_what_is_planned(drawn: str, levels: str, seed: int, count: int) -> None:
@@ -107,8 +147,7 @@ def test_random_plans_move_what_is_planned(drawn: str, levels: str, seed: int, c
     """
     rng = random.Random(seed)
     draw, plan = DRAWN[drawn]
-    hierarchies = HIERARCHIES if levels == "of parts" else (None,)
-    stated = list(islice(cycle(hierarchies), count))
+    stated = list(islice(cycle(LEVELS[levels]), count))
     networks = [draw(rng, prod(sizes) if sizes else UNIT) for sizes in stated]
     programs = [
         (network, plan(rng, network, sizes or (2,) * rng.randint(1, 3)))
