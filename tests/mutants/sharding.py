@@ -54,7 +54,7 @@ SHARDING = (
     Mutant(
         "shared weights split as their first user",
         "sharding/weights",
-        "weights[node] = columns.pop() if len(columns) == 1 else replicated(workload, node)",
+        "weights[node] = replicated(workload, node) if whole else columns.pop()",
         "weights[node] = choice[users[0]]",
         ("sharding/test_program",),
     ),
@@ -84,7 +84,7 @@ SHARDING = (
     Mutant(
         "no part has a remainder of both axes",
         "sharding/conversions",
-        "both = (some + others - abs(some - others)) // 2",
+        "both = (more + left - abs(more - left)) // 2",
         "both = 0 * some",
         ("execution/virtual/test_random_plans",),
     ),

@@ -36,6 +36,7 @@ from tests.strategies.written_plans import (
     fully_connected,
     in_parts,
     random_rows,
+    random_token_problem,
     random_written_problem,
     storing,
     with_collective,
@@ -51,7 +52,7 @@ def problems(cost: str, reading: str) -> Iterator[tuple[Random, ho.Network, dict
     """Yield random problems, each with the generator that plans of it are drawn from.
 
     Levels are of two parts, and of other sizes too where no array and no reading of the paper says
-    otherwise.
+    otherwise. What runs may be split by token.
     """
     for seed in PROBLEMS:
         rng = Random(seed)
@@ -59,6 +60,8 @@ def problems(cost: str, reading: str) -> Iterator[tuple[Random, ho.Network, dict
         yield rng, network, asked
         if (cost, reading) == ("bytes", "executed"):
             yield rng, network, in_parts(rng, asked)
+        if reading == "executed":
+            yield rng, *random_token_problem(rng, cost)
 
 
 @EVERY_COST

@@ -18,9 +18,9 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import words_of
 from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.studies.random_networks import random_graph
-from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.parallelism import CHOICES, SETS_OF_CHOICES
+from hypar_opt.workload.tensors import workload_of
 from tests.strategies.arrays import random_array
-from tests.strategies.graph_problems import choices_of
 from tests.strategies.plans import Asked, Rows
 from tests.strategies.problems import random_network
 
@@ -77,17 +77,37 @@ def random_written_problem(rng: Random, cost: str, reading: str) -> tuple[ho.Net
     if rng.random() < 0.4:
         network = random_network(rng, 4)
     levels = rng.randint(1, 3)
+    choices = CHOICES[: 2 + (reading != "figures" and rng.random() < 0.5)]
+    return network, _random_asked(rng, cost, reading, levels, choices)
+
+
+def random_token_problem(rng: Random, cost: str) -> tuple[ho.Network, Asked]:
+    """As `random_written_problem`, of layers some of which may be split by token."""
+    sizes = rng.choice([(2,), (3,), (2, 2), (2, 3)])
+    choices = rng.choice([own for own in SETS_OF_CHOICES if "tokens" in own])
+    asked = _random_asked(rng, cost, "executed", len(sizes), choices)
+    if "array" not in asked:
+        asked |= {"hierarchy": sizes, "whole_levels": True}
+    while True:
+        network = random_graph(rng, most=rng.randint(1, 4))
+        if any(choices.index("tokens") in own for own in own_columns(network, asked)):
+            return network, asked
+
+
+def _random_asked(
+    rng: Random, cost: str, reading: str, levels: int, choices: Sequence[str]
+) -> Asked:
     asked: Asked = {
         "cost": cost,
         "reading": reading,
         "batch": rng.choice([1, 2, 3, 8, 64]),
-        "choices": CHOICES[: 2 + (reading != "figures" and rng.random() < 0.5)],
+        "choices": choices,
         "element_bytes": rng.choice([1, 2, 4, 8]),
         "inference": rng.random() < 0.2,
     }
     if cost == "bytes":
         weights = tuple(rng.randint(1, 4) for _ in range(levels)) if rng.random() < 0.3 else ()
-        return network, asked | {"levels": levels, "level_weights": weights}
+        return asked | {"levels": levels, "level_weights": weights}
     of_parts = reading == "executed" and rng.random() < 0.7
     array = random_array(rng, levels, detailed=True, of_parts=of_parts)
     if of_parts:
@@ -97,7 +117,7 @@ def random_written_problem(rng: Random, cost: str, reading: str) -> tuple[ho.Net
             described["bucket"] = rng.choice(["20 B", "200 B", "20 kB"])
         array = validate(Array, described)
         asked["batch"] *= lcm(*array.hierarchy().sizes)
-    return network, asked | {"array": array, "placement": rng.choice(list(array.orders()))}
+    return asked | {"array": array, "placement": rng.choice(list(array.orders()))}
 
 
 def in_parts(rng: Random, asked: Asked) -> Asked:
@@ -110,9 +130,24 @@ def in_parts(rng: Random, asked: Asked) -> Asked:
 def random_rows(rng: Random, network: ho.Network, asked: Asked) -> Rows:
     """Return any plan's choices of a problem."""
     levels = asked["array"].levels if "array" in asked else asked["levels"]
-    of_reading = len(asked["choices"]), asked["reading"]
-    own = [choices_of(x, *of_reading, constrained=False) for x in network.layers]
-    return tuple(tuple(rng.randrange(len(choices)) for choices in own) for _ in range(levels))
+    own = own_columns(network, asked)
+    return tuple(tuple(map(rng.choice, own)) for _ in range(levels))
+
+
+def own_columns(network: ho.Network, asked: Asked) -> list[list[int]]:
+    """Return the choices that each layer has, but whole ones that need a reason."""
+    runs = asked["reading"] == "executed"
+    workload = workload_of(network, asked["batch"], asked["choices"], shared_tensors=runs)
+    return [
+        [
+            column
+            for column, choice in enumerate(choices)
+            if choice and (choice.axis or not layer.whole_if_uneven)
+        ]
+        for layer, choices in zip(
+            network.layers, workload.choices_of_nodes[workload.shared :], strict=True
+        )
+    ]
 
 
 def with_collective(array: Array, collective: str) -> Array:

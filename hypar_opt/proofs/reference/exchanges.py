@@ -276,10 +276,10 @@ def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
     def converted(edge: PlanEdge) -> EdgeConversion:
         source, target = graph.nodes[edge.source], graph.nodes[edge.target]
         written = [split and split.output for split in source.splits]
-        read = [split and split.inputs[edge.input] for split in target.splits]
+        read = [split and split.inputs[edge.operand] for split in target.splits]
         return EdgeConversion(
             reading,
-            edge._replace(source=0, target=0, input=0),
+            edge._replace(source=0, target=0, operand=0),
             padded(written),
             padded(read),
             (source.axes(written), target.axes(read)),

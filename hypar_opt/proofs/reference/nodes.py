@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.axes import Axes, Choice
     from hypar_opt.workload.operators.base import LayerMaps, Operator
     from hypar_opt.workload.operators.kernels import PassKernels
+    from hypar_opt.workload.operators.maps import Map
 
 
 State = tuple[int, ...]
@@ -35,8 +36,8 @@ class Split(NamedTuple):
     size: int
     """The size of the axis that is split; 0 if none is."""
     inputs: tuple[str, ...]
-    """The axis that is read in parts, of each input: ``batch``, ``token``, ``channel`` or, after a
-    shuffle, ``shuffled``; or ``whole``."""
+    """The axis that is read in parts, of each operand: ``batch``, ``token``, ``channel`` or, after
+    a shuffle, ``shuffled``; or ``whole``."""
     output: str
     """The axis that is written in parts: ``batch``, ``token`` or ``channel``; or ``partial``; or
     ``whole``, where nothing is split."""
@@ -49,6 +50,13 @@ class Split(NamedTuple):
     def shares_statistics(self) -> bool:
         """Whether each part has the statistics of its own channels only."""
         return "channel" in self.inputs
+
+
+class Operand(NamedTuple):
+    """The axes of what a layer reads, and the inputs that have them."""
+
+    axes: Axes
+    maps: tuple[Map, ...]
 
 
 class CopiedBy(NamedTuple):
@@ -69,7 +77,7 @@ class PlanNode:
         W as its passes read it; and as it keeps it and reduces its gradient: another node does
         for weights that are shared.
     inputs
-        What it reads, input by input.
+        What it reads, operand by operand; further inputs are counted with the last.
     outputs, pooled
         Its output before (F') and after pooling (F).
     macs, macs_by_input
@@ -155,7 +163,7 @@ class PlanEdge(NamedTuple):
     """A tensor of ``elements`` between two nodes, or weights that the target uses.
 
     Of a tensor, ``images``, ``channels`` and ``tokens`` are the sizes of the axes that layouts
-    split, and ``input`` is the number that the target reads it as.
+    split, and ``operand`` is the number of the target's that it is, or is counted with.
     """
 
     source: int
@@ -165,7 +173,7 @@ class PlanEdge(NamedTuple):
     images: int = 1
     channels: int = 1
     tokens: int = 1
-    input: int = 0
+    operand: int = 0
 
 
 class PlanGraph(NamedTuple):
@@ -230,7 +238,8 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     for writer, source, target, number in ends:
         over, elements = described[writer][1].pooled, layers[writer].pooled
         axes = plan.batch, over.channels, over.tokens or 1
-        edges.append(PlanEdge(source, target, elements, False, *axes, input=number))
+        operand = min(number, len(nodes[target].inputs) - 1)
+        edges.append(PlanEdge(source, target, elements, False, *axes, operand))
     # The order in which the search has them: a certificate counts on it.
     edges.sort(key=lambda edge: (edge.target, edge.source))
     return PlanGraph(tuple(nodes), tuple(edges), shared)
@@ -243,14 +252,13 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     macs = described.macs(sizes)
     pixels = prod(sizes[axis] for axis in ("t", "h", "w") if axis in sizes)
     (forward, backward), positions = described.statistics, batch * maps.output.positions
-    # Ids of an embedding are no feature map.
-    reads = maps.inputs if described.contraction.inputs else ()
+    operands = _operands(described, maps)
     return PlanNode(
         described.name,
-        splits=tuple(_splits(described, maps, sizes, plan)),
+        splits=tuple(_splits(described, operands, maps, sizes, plan)),
         weights=kernel,
         stored=kernel,
-        inputs=tuple(batch * over.elements for over in reads) or (0,),
+        inputs=tuple(batch * sum(over.elements for over in own) for _, own in operands),
         outputs=batch * maps.output.elements,
         pooled=batch * maps.pooled.elements,
         macs=macs,
@@ -272,11 +280,13 @@ def _kernels(described: Operator, plan: Plan) -> tuple[PassKernels, ...]:
 
 
 def _splits(
-    described: Operator, maps: LayerMaps, sizes: dict[str, int], plan: Plan
+    described: Operator,
+    operands: Sequence[Operand],
+    maps: LayerMaps,
+    sizes: dict[str, int],
+    plan: Plan,
 ) -> Iterator[Split | None]:
     weight, written = described.contraction.weight, described.contraction.output
-    # A tensor that the layer does not have is neither whole nor a partial sum.
-    operands = _operands(described, maps) or [()]
     for choice in map(described.splits.get, plan.choices):
         if choice is None or not _is_offered(choice, operands, maps, sizes):
             yield None
@@ -289,18 +299,24 @@ def _splits(
         part = {"b": "batch", "t": "token"}.get(choice.axis, "channel")
         yield Split(
             sizes[choice.axis],
-            inputs=tuple(_read_as(axes, choice.axis, part) for axes in operands),
+            # A tensor that the layer does not have is neither whole nor a partial sum.
+            inputs=tuple(_read_as(axes, choice.axis, part) for axes, _ in operands),
             output=part if not written or choice.axis in written else "partial",
             keeps_weights=bool(weight) and choice.axis not in weight,
         )
 
 
-def _operands(described: Operator, maps: LayerMaps) -> list[Axes]:
-    """Return the axes of each input of a layer; those of an only one that has several in it."""
-    declared, count = [*described.contraction.inputs.values()], len(maps.inputs)
-    if count < len(declared):
-        return [tuple(axis for axis in declared[0] if all(axis in axes for axes in declared))]
-    return [*declared, *declared[-1:] * (count - len(declared))]
+def _operands(described: Operator, maps: LayerMaps) -> list[Operand]:
+    """Return the operands of a layer: an only input may have several of them side by side."""
+    declared, read = [*described.contraction.inputs.values()], maps.inputs
+    if not declared:  # ids of an embedding are no feature map
+        return [Operand((), ())]
+    if len(read) < len(declared):
+        of_all = (axis for axis in declared[0] if all(axis in axes for axes in declared))
+        return [Operand(tuple(of_all), read)]
+    *first, last = declared
+    each = [Operand(axes, (over,)) for axes, over in zip(first, read, strict=False)]
+    return [*each, Operand(last, read[len(first) :])]
 
 
 def _read_as(axes: Axes, axis: str, part: str) -> str:
@@ -310,13 +326,13 @@ def _read_as(axes: Axes, axis: str, part: str) -> str:
 
 
 def _is_offered(
-    choice: Choice, operands: Sequence[Axes], maps: LayerMaps, sizes: dict[str, int]
+    choice: Choice, operands: Sequence[Operand], maps: LayerMaps, sizes: dict[str, int]
 ) -> bool:
-    """Return whether a layer has the axis of a choice, and all tensors with tokens all of them."""
+    """Return whether a layer has a choice: tokens only where each tensor by token has all."""
     if choice.axis != "t":
         return True
-    by_token = [over for over, axes in zip(maps.inputs, operands, strict=True) if "t" in axes]
-    return all(0 < over.tokens == sizes.get("t") for over in (maps.output, *by_token))
+    read = (over for axes, over_all in operands if "t" in axes for over in over_all)
+    return all(0 < over.tokens == sizes.get("t") for over in (maps.output, *read))
 
 
 def _weights(owner: PlanNode) -> PlanNode:

@@ -300,9 +300,8 @@ class Energy(ArrayCharges):
         copies = [layer.copies(state[:n], self.hierarchy) for n in range(len(state) + 1)]
         for above, below in pairwise(copies):
             # Each part accesses a tensor that a choice replicates: its words are added again.
-            counts = zip(sizes, above, below, strict=True)
-            weights, *inputs, outputs = (size * (n - m) for size, m, n in counts)
-            total += sum(map(self._accessed, (weights, sum(inputs), outputs)))
+            added = zip(sizes, above, below, strict=True)
+            total += sum(self._accessed(size * (n - m)) for size, m, n in added)
         return total + self._accessed(sum(sizes))
 
     def _accessed(self, elements: int) -> int:

@@ -82,7 +82,8 @@ def _has_thresholds(problem: PlanProblem) -> bool:
 
 
 def _level_tables(problem: PlanProblem) -> list[CostTable]:
-    chosen, columns = nodes_states(problem), states(1, len(problem.plan.choices))
+    chosen = nodes_states(problem)
+    columns = [(choice,) for choice in range(len(problem.plan.choices))]
     joined = any(problem.charges.joins_levels(n, state) for n, state in enumerate(chosen))
     restrictions = problem.restrictions
     tables = []
