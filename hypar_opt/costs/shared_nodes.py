@@ -157,13 +157,11 @@ def _over_all_levels(
         beside[node].append(number)
     least: dict[Hashable, list[int]] = {}
     for node, around in beside.items():
-        key = tuple(around), rule and tuple(workload.split_sizes[:, node])
+        key = tuple(around), tuple(workload.split_sizes[:, node])
         if key not in least:
-            total, kept = added_up([charged[number] for number in around]), states
-            if rule:
-                fits = _allowed(workload, node, states, rule)
-                total, kept = total[fits], states[:, fits]
-            least[key] = kept[:, total.argmin()].tolist()
+            fits = _allowed(workload, node, states, rule)
+            total = added_up([charged[number] for number in around])[fits]
+            least[key] = states[:, fits][:, total.argmin()].tolist()
         for level, column in zip(levels, least[key], strict=True):
             level[node] = column
     return levels
@@ -198,12 +196,16 @@ def _with_weights(workload: Workload, rows: Rows) -> Indices:
 
 
 def _allowed(
-    workload: Workload, node: int, states: NDArray[np.intp], rule: SplitRule
+    workload: Workload, node: int, states: NDArray[np.intp], rule: SplitRule | None
 ) -> NDArray[np.bool_]:
-    """Return in which states, ``(levels, states)``, a tensor is split as a rule allows."""
+    """Return in which states, ``(levels, states)``, a tensor may be split, by a rule if any."""
+    own: NDArray[np.bool_] = ~workload.forbidden[node, states].any(axis=0)
+    if rule is None:
+        return own
     parts = parts_of(states, states.shape[1], len(workload.choices), rule.hierarchy)
-    allowed: NDArray[np.bool_] = rule.allows(workload.split_sizes[:, node, None], parts)
-    return np.all(allowed, axis=0)  # type: ignore[no-any-return]
+    allowed = rule.allows(workload.split_sizes[:, node, None], parts).astype(bool)
+    fits: NDArray[np.bool_] = own & allowed.all(axis=0)
+    return fits
 
 
 def _allowed_tensors(

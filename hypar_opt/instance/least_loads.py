@@ -307,5 +307,9 @@ def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
         channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"
         return f"its batch is {layer.sizes[BATCH]}, its channels {channels}"
     own = (splits[word] for word in choices if word in splits)
-    sizes = (f"{layer.sizes[choice.axis]} {choice.part}s" for choice in own if choice.axis)
+    sizes = (
+        f"{layer.sizes[choice.axis]} {choice.part}s"
+        for choice in own
+        if choice.axis and choice.axis not in layer.lacked
+    )
     return f"it has {', '.join(sizes)}"

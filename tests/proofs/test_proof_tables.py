@@ -137,6 +137,9 @@ def test_constraints_allow_and_load_what_they_do_in_the_search(seed: int) -> Non
     rng = Random(seed)
     draw = random_graph_problem if seed % 2 else random_problem
     network, asked = draw(rng)
+    if seed % 4 == 3:
+        network, asked = random_token_problem(rng, "bytes")
+        asked["constraints"] = {rng.choice(["even", "runnable"]): rng.random() < 0.5}
     if asked["reading"] == "executed" and rng.random() < 0.5:
         asked = in_parts(rng, asked)
     if seed % 3 == 0:

@@ -1,0 +1,129 @@
+"""Plans that split sequences: what their proofs take, and what they refuse."""
+
+from __future__ import annotations
+
+import itertools
+from math import prod
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.errors import CheckFailedError
+from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.workload.parallelism import ALL_CHOICES
+from tests.strategies.plans import Asked
+from tests.strategies.written_plans import own_columns, random_token_problem, storing, written
+
+MOST_PLANS = 2**7
+
+
+def small_problem(rng: Random) -> tuple[ho.Network, Asked]:
+    """Return a problem of few plans, at levels of the same weight."""
+    while True:
+        network, asked = random_token_problem(rng, "bytes")
+        levels = len(asked["hierarchy"])
+        if prod(map(len, own_columns(network, asked))) ** levels <= MOST_PLANS:
+            return network, asked
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_of_all_plans_that_split_tokens_only_the_cheapest_are_proved(seed: int) -> None:
+    """The others are refused with the bound that proofs of their own give."""
+    rng = Random(seed)
+    network, asked = small_problem(rng)
+    write, own = written(network, "joint", **asked), own_columns(network, asked)
+    problem = problem_of(network, **asked, constraints={"runnable": False})
+    allow = Instance(network, problem).constraints.allow
+    every = itertools.product(itertools.product(*own), repeat=len(asked["hierarchy"]))
+    plans = [write(rows) for rows in every if allow(rows)]
+    least = min(plan.cost.total for plan in plans)
+    best = next(plan for plan in plans if plan.cost.total == least)
+    assert ho.solve(network, **asked, constraints={"runnable": False}).cost.total == least
+    ho.check_certificate(best, ho.certify(best))
+    dearer = [plan for plan in plans if plan.cost.total > least]
+    for plan in rng.sample(dearer, min(len(dearer), 4)):
+        with pytest.raises(ho.HyparError, match=f"prove {float(least):.15g} .*, the plan costs"):
+            ho.certify(plan)
+
+
+def layer(name: str, kind: str, *inputs: str, **keys: Any) -> dict[str, Any]:
+    return {"name": name, "kind": kind, "inputs": list(inputs), **keys}
+
+
+CROSS = ho.Network.model_validate(
+    {
+        "schema": "hypar-opt/network/2",
+        "name": "cross",
+        "input": {"tokens": 6, "features": 4},
+        "layer": [
+            layer("words", "embedding", vocabulary=2, features=4),
+            layer("q", "fc", "input", units=4),
+            layer("k", "fc", "words", units=4),
+            layer("v", "fc", "words", units=4),
+            layer("look", "attention", "q", "k", "v", heads=2),
+            layer("sum", "add", "q", "look"),
+            layer("mean", "global_pool", "sum", over="average"),
+            layer("end", "output", "mean", loss="none"),
+            layer("scaled", "mul", "sum", "mean"),
+            layer("both", "concat", "scaled", "words", axis="tokens"),
+        ],
+    }
+)
+"""Attention of six tokens to two others; a scale broadcast over tokens; both sequences as one.
+
+Several layers read the tensors ``words``, ``q``, ``sum`` and, of features alone, ``mean``."""
+
+
+def test_tokens_are_proved_where_all_tensors_with_tokens_have_all_of_them() -> None:
+    """Keys and values of another sequence are read whole, so they need not have them."""
+    asked: Asked = {"batch": 2, "hierarchy": (2,), "whole_levels": True, "choices": ALL_CHOICES}
+    asked |= {"reading": "executed", "levels": 1}
+    columns = own_columns(CROSS, asked)
+    taken = {one.name for one, own in zip(CROSS.layers, columns, strict=True) if 3 in own}
+    assert taken == {"words", "q", "k", "v", "look", "sum"}
+    write = written(CROSS, "joint", **asked)
+    for n, one in enumerate(CROSS.layers):
+        rows = (tuple(3 * (n == other) for other in range(len(CROSS.layers))),)
+        plan = write(rows)
+        if one.name in taken:
+            assert price_of(plan) == plan.cost.total
+            continue
+        with pytest.raises(CheckFailedError, match=f"{one.name} may not take tokens at H1"):
+            price_of(plan)
+
+
+@pytest.mark.parametrize("levels", [(2,), (2, 3)])
+def test_a_plan_is_read_back_in_the_layouts_by_token_that_it_states(
+    levels: tuple[int, ...], tmp_path: Path
+) -> None:
+    asked: Asked = {"batch": 1, "hierarchy": levels, "whole_levels": True, "reading": "executed"}
+    plan = ho.solve(CROSS, solver="data", **asked, choices=ALL_CHOICES)
+    workload = Instance.of_plan(plan).workload
+    by_token = {node: 3 for node in workload.tensor_writers if not workload.forbidden[node].any()}
+    assert by_token
+    stored = storing(plan, tuple(by_token for _ in levels))
+    assert "token" in {layout for own in (stored.layouts or {}).values() for layout in own}
+    ho.write_plan(stored, tmp_path / "plan.json")
+    assert price_of(ho.read_plan(tmp_path / "plan.json")) == stored.cost.total
+
+
+def test_a_tensor_is_stored_by_token_only_where_it_has_tokens_and_the_problem_splits_them() -> None:
+    asked: Asked = {"batch": 4, "levels": 1, "reading": "executed"}
+    for choices, name, complaint in [
+        (ALL_CHOICES, "mean", "layouts, mean: should have one of batch, channel, whole for each"),
+        (ALL_CHOICES[:3], "q", "layouts, q: should have one of batch, channel, whole for each of"),
+        (("data", "model", "tokens"), "q", None),
+    ]:
+        plan = ho.solve(CROSS, choices=choices, **asked)
+        layouts = {**(plan.layouts or {}), name: ("token",)}
+        wrong = plan.model_copy(update={"layouts": layouts})
+        if complaint is None:
+            assert price_of(wrong) >= plan.cost.total
+            continue
+        with pytest.raises(CheckFailedError, match=complaint):
+            price_of(wrong)
