@@ -284,7 +284,7 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
 
 
 def _check_choices(workload: Workload, rows: Rows) -> None:
-    """Refuse a choice that the reading does not have.
+    """Refuse a choice that the reading, or a layer of its kind, does not have.
 
     Raises
     ------
@@ -299,7 +299,13 @@ def _check_choices(workload: Workload, rows: Rows) -> None:
     if lacking.any():
         level, position = np.argwhere(lacking)[0]
         layer, word = workload.layers[position], workload.words[workload.shared + position]
-        lacked = word[choices[level, position]]
+        column = choices[level, position]
+        lacked, choice = word[column], layer.operator.splits.get(workload.choices[column])
+        if choice and choice.axis in layer.lacked:
+            raise HyparError(
+                f"layer {layer.name!r}: {lacked} needs all {choice.part}s in each tensor that is"
+                " split"
+            )
         raise HyparError(f"layer {layer.name!r}: {lacked} needs the reading executed")
 
 

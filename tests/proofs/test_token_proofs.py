@@ -14,6 +14,7 @@ import hypar_opt as ho
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.plan import words_of
 from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.workload.parallelism import ALL_CHOICES
 from tests.strategies.plans import Asked
@@ -88,13 +89,16 @@ def test_tokens_are_proved_where_all_tensors_with_tokens_have_all_of_them() -> N
     assert taken == {"words", "q", "k", "v", "look", "sum"}
     write = written(CROSS, "joint", **asked)
     for n, one in enumerate(CROSS.layers):
-        rows = (tuple(3 * (n == other) for other in range(len(CROSS.layers))),)
-        plan = write(rows)
+        row = tuple(3 * (n == other) for other in range(len(CROSS.layers)))
         if one.name in taken:
+            plan = write((row,))
             assert price_of(plan) == plan.cost.total
             continue
+        with pytest.raises(ho.HyparError, match=f"layer '{one.name}': tokens needs all tokens in"):
+            write((row,))
+        words = words_of((row,), plan.words)
         with pytest.raises(CheckFailedError, match=f"{one.name} may not take tokens at H1"):
-            price_of(plan)
+            price_of(plan.model_copy(update={"parallelism": words}))
 
 
 @pytest.mark.parametrize("levels", [(2,), (2, 3)])
