@@ -157,10 +157,7 @@ class Workload:
 
     @derived
     def operand_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """Elements of each node's operands: ``(operands, nodes)``.
-
-        Inputs beyond the operands of a kind are counted with its last.
-        """
+        """Elements of each node's operands, further inputs with its last: ``(operands, nodes)``."""
         sizes = [[0] * len(self.nodes) for _ in range(self.operands)]
         for position in range(self.shared, len(self.nodes)):
             node = self.nodes[position]

@@ -107,6 +107,8 @@ def test_a_plan_is_read_back_in_the_layouts_by_token_that_it_states(
 ) -> None:
     asked: Asked = {"batch": 1, "hierarchy": levels, "whole_levels": True, "reading": "executed"}
     plan = ho.solve(CROSS, solver="data", **asked, choices=ALL_CHOICES)
+    # Of a file that states none they are those that cost least.
+    assert price_of(plan.model_copy(update={"layouts": None})) == plan.cost.total
     workload = Instance.of_plan(plan).workload
     by_token = {node: 3 for node in workload.tensor_writers if not workload.forbidden[node].any()}
     assert by_token
