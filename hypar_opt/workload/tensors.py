@@ -159,8 +159,7 @@ class Workload:
     def operand_sizes(self) -> tuple[tuple[int, ...], ...]:
         """Elements of each node's operands, further inputs with its last: ``(operands, nodes)``."""
         sizes = [[0] * len(self.nodes) for _ in range(self.operands)]
-        for position in range(self.shared, len(self.nodes)):
-            node = self.nodes[position]
+        for position, node in enumerate(self.layers, self.shared):
             last = max(1, len(node.operator.contraction.inputs)) - 1
             for number, shape in enumerate((node.input, *node.others)):
                 sizes[min(number, last)][position] += _count(shape)
