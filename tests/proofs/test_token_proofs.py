@@ -21,6 +21,7 @@ from tests.strategies.plans import Asked
 from tests.strategies.written_plans import own_columns, random_token_problem, storing, written
 
 MOST_PLANS = 2**7
+TWO_AND_TOKENS = ("data", "model", "tokens")
 
 
 def small_problem(rng: Random) -> tuple[ho.Network, Asked]:
@@ -118,12 +119,20 @@ def test_a_plan_is_read_back_in_the_layouts_by_token_that_it_states(
     assert price_of(ho.read_plan(tmp_path / "plan.json")) == stored.cost.total
 
 
+def test_what_no_plan_fits_is_refused_with_the_sizes_of_axes_that_a_layer_has() -> None:
+    """The mean of all tokens has none to split."""
+    asked: Asked = {"batch": 3, "levels": 1, "reading": "executed", "choices": TWO_AND_TOKENS}
+    pins = {"even": True, "fix": ("mean=data",)}
+    with pytest.raises(ho.HyparError, match="'mean' at H1; it has 3 images, 4 channels$"):
+        ho.solve(CROSS, **asked, constraints=pins)
+
+
 def test_a_tensor_is_stored_by_token_only_where_it_has_tokens_and_the_problem_splits_them() -> None:
     asked: Asked = {"batch": 4, "levels": 1, "reading": "executed"}
     for choices, name, complaint in [
         (ALL_CHOICES, "mean", "layouts, mean: should have one of batch, channel, whole for each"),
         (ALL_CHOICES[:3], "q", "layouts, q: should have one of batch, channel, whole for each of"),
-        (("data", "model", "tokens"), "q", None),
+        (TWO_AND_TOKENS, "q", None),
     ]:
         plan = ho.solve(CROSS, choices=choices, **asked)
         layouts = {**(plan.layouts or {}), name: ("token",)}
