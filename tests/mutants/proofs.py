@@ -262,13 +262,6 @@ PROOFS = (
         ("proofs/test_proof_tables",),
     ),
     Mutant(
-        "a tensor is stored by a choice that it lacks",
-        "proofs/reference/restrictions",
-        "choice in node.own and self._divides(position, state, choice)",
-        "choice not in node.own or self._divides(position, state, choice)",
-        ("proofs/test_token_proofs",),
-    ),
-    Mutant(
         "below a level there are two copies, whatever its parts",
         "proofs/reference/exchanges",
         "amount *= parts if choice in copying else 1",

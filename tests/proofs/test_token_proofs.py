@@ -12,15 +12,23 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import CheckFailedError
+from hypar_opt.hardware.arrays import load
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import words_of
 from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.workload.parallelism import ALL_CHOICES
 from tests.strategies.plans import Asked
-from tests.strategies.written_plans import own_columns, random_token_problem, storing, written
+from tests.strategies.written_plans import (
+    own_columns,
+    random_rows,
+    random_token_problem,
+    storing,
+    written,
+)
 
 MOST_PLANS = 2**7
+TWO_AND_TOKENS = ("data", "model", "tokens")
 
 
 def small_problem(rng: Random) -> tuple[ho.Network, Asked]:
@@ -107,6 +115,8 @@ def test_a_plan_is_read_back_in_the_layouts_by_token_that_it_states(
 ) -> None:
     asked: Asked = {"batch": 1, "hierarchy": levels, "whole_levels": True, "reading": "executed"}
     plan = ho.solve(CROSS, solver="data", **asked, choices=ALL_CHOICES)
+    # Of a file that states none they are those that cost least.
+    assert price_of(plan.model_copy(update={"layouts": None})) == plan.cost.total
     workload = Instance.of_plan(plan).workload
     by_token = {node: 3 for node in workload.tensor_writers if not workload.forbidden[node].any()}
     assert by_token
@@ -116,12 +126,31 @@ def test_a_plan_is_read_back_in_the_layouts_by_token_that_it_states(
     assert price_of(ho.read_plan(tmp_path / "plan.json")) == stored.cost.total
 
 
+def test_a_tensor_without_tokens_takes_no_time_as_if_they_were_split() -> None:
+    """Of one image the parts are unequal: a choice that splits no axis would seem faster."""
+    array = load("h100-1x8")
+    asked: Asked = {"array": array, "cost": "time", "batch": 1, "choices": TWO_AND_TOKENS}
+    asked |= {"reading": "executed"}
+    rng, write = Random(0), written(CROSS, "joint", **asked)
+    for _ in range(12):
+        plan = write(random_rows(rng, CROSS, asked))
+        assert price_of(plan) == plan.cost.total
+
+
+def test_what_no_plan_fits_is_refused_with_the_sizes_of_axes_that_a_layer_has() -> None:
+    """The mean of all tokens has none to split."""
+    asked: Asked = {"batch": 3, "levels": 1, "reading": "executed", "choices": TWO_AND_TOKENS}
+    pins = {"even": True, "fix": ("mean=data",)}
+    with pytest.raises(ho.HyparError, match=r"'mean' at H1; it has 3 images, 4 channels$"):
+        ho.solve(CROSS, **asked, constraints=pins)
+
+
 def test_a_tensor_is_stored_by_token_only_where_it_has_tokens_and_the_problem_splits_them() -> None:
     asked: Asked = {"batch": 4, "levels": 1, "reading": "executed"}
     for choices, name, complaint in [
         (ALL_CHOICES, "mean", "layouts, mean: should have one of batch, channel, whole for each"),
         (ALL_CHOICES[:3], "q", "layouts, q: should have one of batch, channel, whole for each of"),
-        (("data", "model", "tokens"), "q", None),
+        (TWO_AND_TOKENS, "q", None),
     ]:
         plan = ho.solve(CROSS, choices=choices, **asked)
         layouts = {**(plan.layouts or {}), name: ("token",)}
