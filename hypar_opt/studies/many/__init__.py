@@ -37,7 +37,7 @@ from hypar_opt.studies.many.kernels import Bits
 from hypar_opt.workload.network import Network
 
 AXES = ("batch", "element_bytes", "reading", "levels")
-TAKEN = ("tokens", *AXES, "hierarchy", "whole_levels", "search")
+TAKEN = (*AXES, "tokens", "hierarchy", "whole_levels", "search")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
