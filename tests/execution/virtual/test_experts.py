@@ -12,6 +12,7 @@ from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
 from hypar_opt.execution.virtual.data import StepData
 from hypar_opt.workload.operators.experts import Router
 from hypar_opt.workload.operators.maps import LogitMap
+from hypar_opt.workload.parallelism import ALL_CHOICES
 from tests.execution.drawn import drawn_programs, run_as_one_device
 from tests.execution.virtual.test_arithmetic import (
     BATCH,
@@ -73,8 +74,11 @@ def test_gradients_of_routers_and_experts_are_the_slopes_of_the_loss(seed: int) 
 
 @pytest.mark.parametrize("seed", slow_after(16, range(100)))
 def test_bytes_and_numbers_are_those_modelled_and_of_one_device(seed: int) -> None:
+    """Also where a router, and the layers around, split tokens."""
     network = mixture(seed)
-    for program in drawn_programs(network, seed, 3, ((2,), (2, 2), (4,), (3,))):
+    for program in drawn_programs(
+        network, seed, 3, ((2,), (2, 2), (4,), (3,)), choices=ALL_CHOICES
+    ):
         run_as_one_device(network, program, seed)
 
 
