@@ -26,7 +26,7 @@ SHARDING = (
     Mutant(
         "scattered always by channel",
         _CONVERSIONS,
-        "target not in SIDES else BATCH",
+        "target not in SIDES else otherwise",
         'target not in SIDES else "channel"',
         ("sharding/test_program",),
     ),

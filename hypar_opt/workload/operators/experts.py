@@ -18,7 +18,13 @@ from pydantic import Field, Strict
 
 from hypar_opt.documents.document import Size
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.operators.axes import DATA_CHOICE, INPUT_CHANNELS, Choice, Contraction
+from hypar_opt.workload.operators.axes import (
+    DATA_CHOICE,
+    INPUT_CHANNELS,
+    TOKENS,
+    Choice,
+    Contraction,
+)
 from hypar_opt.workload.operators.base import Activation, Operator, default
 from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap, constant
 from hypar_opt.workload.operators.maps import (
@@ -53,7 +59,9 @@ class Router(Operator):
 
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,i] * w[i,X] -> y[b,t,X]")
     # Readers need all logits of a token to choose from, so that splitting these is no choice.
-    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(data=DATA_CHOICE, model=INPUT_CHANNELS)
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
+        data=DATA_CHOICE, model=INPUT_CHANNELS, tokens=TOKENS
+    )
     trick: ClassVar[str] = "data"
 
     @property
