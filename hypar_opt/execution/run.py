@@ -169,8 +169,9 @@ def _difference_of_gradients(
         def pairs(position: int) -> Iterator[tuple[Array, Array]]:
             for device, block in enumerate(own[position]):
                 part = wholes[position][np.ix_(*division.stored(position, device))]
-                if part.shape != block.shape:
-                    steps = division.program.gradient_steps(division.weight_node(position))
+                node = division.weight_node(position)
+                if part.shape != block.shape and node is not None:
+                    steps = division.program.gradient_steps(node)
                     part = record.fabric.chunk(part.reshape(-1), steps, device)
                 yield part, block
 

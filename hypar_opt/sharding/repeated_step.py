@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from hypar_opt.sharding.program import Exchange, Program
 
 
-def exchanges_of_step(
-    program: Program, phases: Sequence[Phase] = TRAINING
-) -> Iterator[Exchange]:
+def exchanges_of_step(program: Program, phases: Sequence[Phase] = TRAINING) -> Iterator[Exchange]:
     """Yield every exchange of a step, with the elements of all its repetitions.
 
     Feature maps and errors move in every micro-batch; feature maps twice where the backward pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_STEP = "execution/virtual/step"
+_STEP = "execution/virtual/micro_batch"
 _FABRIC = "execution/virtual/fabric"
 _RUNS = ("execution/virtual/test_optima",)
 

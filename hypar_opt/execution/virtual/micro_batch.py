@@ -83,7 +83,9 @@ class MicroBatch:
         for node, blocks in self._shared_gradients.items():
             self.weights.add(node, blocks)
 
-    def _forward(self, position: int, phase_of_use: Phase = Phase.FORWARD) -> tuple[Layouts, Blocks]:
+    def _forward(
+        self, position: int, phase_of_use: Phase = Phase.FORWARD
+    ) -> tuple[Layouts, Blocks]:
         """Run a layer's forward pass, and return its output, before it is stored for readers.
 
         Parameters

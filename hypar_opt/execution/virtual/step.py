@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,9 +67,10 @@ class TrainingStep:
         outputs: list[dict[int, tuple[Layouts, Blocks]]] = []
         for number in range(count):
             passes = MicroBatch(division, fabric, weights, self.data.part(number, count))
-            passes.forward(lambda done, n=number: self.progress(n * each + done, count * each))
+            done = partial(self._report, number * each, count * each)
+            passes.forward(done)
             if trains:
-                passes.backward(lambda done, n=number: self.progress(n * each + done, count * each))
+                passes.backward(done)
             outputs.append(passes.outputs)
             record.loss += passes.loss
         record.outputs = _one_after_the_other(outputs)
@@ -78,6 +80,9 @@ class TrainingStep:
                 record.weights = weights.updated(record.gradients)
         return record
 
+    def _report(self, before: int, total: int, done: int) -> None:
+        self.progress(before + done, total)
+
 
 def _one_after_the_other(
     outputs: Sequence[dict[int, tuple[Layouts, Blocks]]],
@@ -85,7 +90,8 @@ def _one_after_the_other(
     """Return the devices' parts of several micro-batches' outputs as of one."""
     if len(outputs) == 1:
         return outputs[0]
-    return {
-        position: (layouts, list(map(np.concatenate, zip(*(own[position][1] for own in outputs)))))
-        for position, (layouts, _) in outputs[0].items()
-    }
+    joined = {}
+    for position, (layouts, _) in outputs[0].items():
+        of_devices = zip(*(own[position][1] for own in outputs), strict=True)
+        joined[position] = layouts, [np.concatenate(parts) for parts in of_devices]
+    return joined

@@ -63,7 +63,7 @@ class TrainedWeights:
         self._gradients[node] = gradients
 
     def reduced(self) -> dict[int, Blocks]:
-        """Return the reduced gradients that devices keep, by layer: their parts, or their shards."""
+        """Return the reduced gradients that devices keep, by layer: parts, or shards of them."""
         if self._repeats.in_halves:
             return self._by_layer(self._gradients)
         reduce = self._all_reduced if self._repeats.shard == "none" else self._scattered
