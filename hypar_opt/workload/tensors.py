@@ -157,12 +157,16 @@ class Workload:
 
     @derived
     def operand_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """Elements of each node's operands: ``(operands, nodes)``."""
+        """Elements of each node's operands: ``(operands, nodes)``.
+
+        Tensors that a kind reads alike, as a concatenation does, are one operand.
+        """
         sizes = [[0] * len(self.nodes) for _ in range(self.operands)]
         for position in range(self.shared, len(self.nodes)):
             node = self.nodes[position]
+            last = max(1, len(node.operator.contraction.inputs)) - 1
             for number, shape in enumerate((node.input, *node.others)):
-                sizes[min(number, self.operands - 1)][position] += _count(shape)
+                sizes[min(number, last)][position] += _count(shape)
         return tuple(map(tuple, sizes))
 
     @derived

@@ -53,7 +53,7 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanNode:
-    """One layer, or what several layers share: its tensors in elements, of the whole batch.
+    """One layer, or what several layers share: its tensors in elements, of a whole micro-batch.
 
     Parameters
     ----------
@@ -171,6 +171,11 @@ class PlanGraph(NamedTuple):
         return [edge.target for edge in self.edges if edge.weights and edge.source == node]
 
 
+def images_of(plan: Plan) -> int:
+    """Return the images that pass at once: those of a micro-batch."""
+    return plan.batch // (plan.training.micro_batches or 1)
+
+
 def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     """Return a plan's graph.
 
@@ -218,7 +223,7 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
         edges.append(
             PlanEdge(
                 *(source, target, layers[writer].pooled),
-                images=plan.batch,
+                images=images_of(plan),
                 channels=channels,
                 number=number,
             )
@@ -229,7 +234,7 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
 
 
 def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
-    batch, weight = plan.batch, described.contraction.weight
+    batch, weight = images_of(plan), described.contraction.weight
     sizes = {"b": batch, **described.sizes(maps)}
     kernel = prod(sizes[axis] for axis in weight if axis in sizes) if weight else 0
     macs = described.macs(sizes)
@@ -315,7 +320,7 @@ def _weights(owner: PlanNode) -> PlanNode:
 
 def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     splits = (
-        Split(plan.batch, ("batch",), "batch", keeps_weights=False),
+        Split(images_of(plan), ("batch",), "batch", keeps_weights=False),
         Split(maps.pooled.channels, ("channel",), "channel", keeps_weights=False),
         Split(0, ("whole",), "whole", keeps_weights=False),
     )
