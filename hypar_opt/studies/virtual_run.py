@@ -12,7 +12,6 @@ from hypar_opt.documents.sizes import stated_bytes
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import oversplit_warnings, price_levels
-from hypar_opt.plan.check_training import check_trains_at_once
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
@@ -175,8 +174,6 @@ def _share_of(plan: Plan) -> float | None:
 
 
 def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
-    if backend == "jax":
-        check_trains_at_once(plan, "a run in JAX")
     if plan.is_shared_out and backend != "numpy":
         raise RefusedError(
             "a plan with unequal parts in two groups of accelerators runs on numpy alone"
@@ -218,8 +215,11 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
         "loss": step.loss,
         "reference_loss": reference_loss,
         "values": None,
-        "gradients": largest_difference(
-            gradients, lambda name: iter([(gradients[name], step.gradients[name])])
+        "gradients": max(
+            step.updated,
+            largest_difference(
+                gradients, lambda name: iter([(gradients[name], step.gradients[name])])
+            ),
         ),
         "tolerance": JAX_TOLERANCE,
     }
