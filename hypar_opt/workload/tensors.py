@@ -157,16 +157,13 @@ class Workload:
 
     @derived
     def operand_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """Elements of each node's operands: ``(operands, nodes)``.
-
-        Tensors that a kind reads alike, as a concatenation does, are one operand.
-        """
+        """Elements of operands, ``(operands, nodes)``; what a kind reads alike is one of them."""
         sizes = [[0] * len(self.nodes) for _ in range(self.operands)]
         for position in range(self.shared, len(self.nodes)):
             node = self.nodes[position]
-            last = max(1, len(node.operator.contraction.inputs)) - 1
+            own = max(1, len(node.operator.contraction.inputs))
             for number, shape in enumerate((node.input, *node.others)):
-                sizes[min(number, last)][position] += _count(shape)
+                sizes[min(number, own - 1)][position] += _count(shape)
         return tuple(map(tuple, sizes))
 
     @derived
@@ -374,8 +371,7 @@ def workload_of(
     shared_tensors: bool = False,
 ) -> Workload:
     """Return a network's tensors for a batch; the parameters are those of `Workload.of`."""
-    # Workloads are frozen and cache much that is derived from them, so the last few of small
-    # networks are kept.
+    # Workloads cache much that is derived from them, so the last few of small ones are kept.
     made = _kept if len(network.layers) <= MAX_LAYERS_KEPT else Workload.of_network
     return made(network, batch, tuple(choices), shared_tensors=shared_tensors)
 

@@ -109,4 +109,11 @@ EXECUTION = (
         equivalent="a reader matters where it shuffles channels, and in that order a tensor with"
         " several readers is never stored",
     ),
+    Mutant(
+        "the gradient of the last micro-batch alone",
+        "execution/virtual/trained_weights",
+        "gradients = [before + own for before, own in pairs]",
+        "gradients = [own for before, own in pairs]",
+        ("execution/virtual/test_training",),
+    ),
 )

@@ -113,7 +113,7 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
     function = module.gradients if shard == "none" else module.both
     compiled = module.on_devices(function, on).lower(*placed).compile()
     loss, gradients, *updated = compiled(*placed)
-    kept, parts_of = _Kept(sharded), weights_of(sharded)
+    kept, parts_of = _OfDevices(sharded), weights_of(sharded)
     found = {name: kept.original(name, np.asarray(own)) for name, own in gradients.items()}
     apart = 0.0
     for name in parts_of if updated else ():
@@ -133,7 +133,7 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _OfDevices:
     """Weights, or their gradients, as the devices of a step keep them."""
 
     sharded: ShardedNetwork

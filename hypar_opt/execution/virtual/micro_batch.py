@@ -28,7 +28,7 @@ Done = Callable[[int], None]
 """Is called with the layers that are done."""
 
 
-class _Kept(NamedTuple):
+class _Operands(NamedTuple):
     """What a layer's forward pass needs to run again without exchanges."""
 
     reads: Sequence[tuple[Array, ...]]
@@ -57,7 +57,7 @@ class MicroBatch:
         self._stored: dict[int, Blocks] = {}
         self._errors: dict[int, Blocks] = {}
         self._used: dict[int, list[Array | None]] = {}
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, _Operands] = {}
         self._again = Recomputation(division)
         self._shared_gradients: Mapping[int, Blocks] = {
             node: weights.zeros(node) for node in self.program.workload.weight_users
@@ -105,7 +105,7 @@ class MicroBatch:
         partial_sums = [one.sums(read) for one, read in zip(layers, of_device, strict=True)]
         sums = self._sums(position, phase, partial_sums)
         self._used[position] = self._weights(position, phase_of_use)
-        outputs = self._computed(position, _Kept(of_device, sums))
+        outputs = self._computed(position, _Operands(of_device, sums))
         written, tensor = program.written[node], self.division.output_tensor(position)
         steps, whose = program.output_steps(node), Source(phase, node, None)
         outputs, layouts = self.fabric.convert(tensor, outputs, written, steps, whose)
@@ -119,7 +119,7 @@ class MicroBatch:
             shared = program.workload.boundaries[boundary].target
             self._stored[shared] = self._across(boundary, phase, tensor, blocks)
         if self._again.alone(position):
-            self._kept[position] = _Kept(of_device, sums)
+            self._kept[position] = _Operands(of_device, sums)
         return layouts, blocks
 
     def _layers(self, position: int) -> list[Arithmetic]:
@@ -127,7 +127,7 @@ class MicroBatch:
         shards = (self.division.shard(position, device, self.data) for device in self.devices)
         return [arithmetic_of(layer)(shard) for shard in shards]
 
-    def _computed(self, position: int, given: _Kept) -> Blocks:
+    def _computed(self, position: int, given: _Operands) -> Blocks:
         """Return what each device computes of a layer's output."""
         each = zip(self._arithmetic[position], *given, self._used[position], strict=True)
         return [one.forward(read, weights, sums) for one, read, sums, weights in each]

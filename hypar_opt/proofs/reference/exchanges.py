@@ -29,7 +29,7 @@ from hypar_opt.proofs.reference.nodes import (
     nodes_of,
     of_longest,
 )
-from hypar_opt.proofs.reference.repetitions import Pass, Repetitions, repetitions_of
+from hypar_opt.proofs.reference.repetitions import Pass, StepCounts, repetitions_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -205,7 +205,7 @@ class Exchanges:
     graph: PlanGraph
     reductions: tuple[tuple[Reduction, ...], ...]
     conversions: tuple[EdgeConversion, ...]
-    repetitions: Repetitions
+    repetitions: StepCounts
 
     def passes(self, node: int) -> tuple[int, ...]:
         """Return how often each of a node's passes computes."""
@@ -323,7 +323,7 @@ def _reductions(
     reading: ReadingFactors,
     node: PlanNode,
     latency: Share | None,
-    repetitions: Repetitions,
+    repetitions: StepCounts,
     position: int,
     *,
     is_fed: bool,

@@ -19,7 +19,7 @@ class Pass(StrEnum):
 
 
 @dataclass(frozen=True)
-class Repetitions:
+class StepCounts:
     """How often a step runs what it would once: of a batch at once all counts are one.
 
     Parameters
@@ -54,7 +54,7 @@ class Repetitions:
         return self.sharded in ("gradients", "weights")
 
 
-def repetitions_of(plan: Plan, graph: PlanGraph) -> Repetitions:
+def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
     """Return how often a plan's step runs each pass and exchange of its graph.
 
     Source: Rajbhandari et al., "ZeRO", SC20, section 5; Korthikanti et al., MLSys 2023, section 5.
@@ -65,7 +65,7 @@ def repetitions_of(plan: Plan, graph: PlanGraph) -> Repetitions:
     layers = range(graph.shared, len(graph.nodes))
     weights_of = {user: node for node in range(graph.shared) for user in graph.users(node)}
     tensor = {edge.source: edge.target for edge in graph.edges if edge.target < graph.shared}
-    steps = Repetitions(Counter(), Counter(), Counter(), Counter(), sharded)
+    steps = StepCounts(Counter(), Counter(), Counter(), Counter(), sharded)
 
     def run(step: Pass, layer: int, *, exchanges: bool = True) -> None:
         steps.computed[step, layer] += count
