@@ -80,7 +80,7 @@ def test_data_parallelism_moves_what_zero_says(micro_batches: int, shard: str) -
     nodes = len(workload_of(network, 12, CHOICES, shared_tensors=True).nodes)
     rows = [[0] * nodes] * 2
     program = program_of(network, way, rows, 2, 2)
-    moved: Counter[tuple[str, str]] = Counter()
+    moved: Counter[tuple[str | None, str]] = Counter()
     for row in run_program(network, program, element_bytes=Fraction(1)).exchanges:
         moved[row.phase, row.kind] += int(row.counted)
     stored = sum(program.workload.stored)
