@@ -114,7 +114,8 @@ def _checked_plan(file: str, certificate: Path | None) -> dict[str, Any]:
             proofs.check_certificate(plan, proof)
         except CheckFailedError as error:
             raise CheckFailedError(f"{certificate}: {error.message}") from None
-        row["optimal"] = f"proved ({plan.solver.scope}{plan.constraints.within})"
+        alike = ", of plans that train alike" if plan.training.unlike_defaults else ""
+        row["optimal"] = f"proved ({plan.solver.scope}{plan.constraints.within}{alike})"
     return row
 
 

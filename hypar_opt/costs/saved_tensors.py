@@ -72,7 +72,7 @@ def saved_tensors(
     Source: docs/decisions/0029-memory-of-a-device.md.
     """
     again = recomputed(network, workload, recompute, fused=fused)
-    segment = _segments(network, workload, again)
+    segment = {node: first for node, first in again.items() if first is not None}
     kept: dict[Hashable, tuple[int, SavedTensor]] = {}
     dropped: dict[int, dict[Hashable, SavedTensor]] = {}
     for node in range(workload.shared, len(workload.nodes)):
@@ -143,18 +143,3 @@ def _written(
         yield (node, "before activation"), SavedTensor(node, layer.output)
     for number, own in enumerate(saves.own):
         yield (node, number), SavedTensor(node, own=own)
-
-
-def _segments(network: Network, workload: Workload, again: Mapping[int, bool]) -> dict[int, int]:
-    """Return the first node of the repetition of a block that each layer is computed with."""
-    if not any(again.values()):
-        return {}
-    shared = workload.shared
-    if not network.repeats:
-        return dict.fromkeys(again, shared)
-    return {
-        shared + first + n: shared + first
-        for block in network.repeats
-        for first in range(block.first, block.first + block.length * block.count, block.length)
-        for n in range(block.length)
-    }

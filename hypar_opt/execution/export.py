@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.execution.jax.tensors import ShardedNetwork
-from hypar_opt.plan.check_training import check_trains_at_once
+from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.kept import left_out
-from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -29,11 +28,10 @@ def sharded_plan(plan: Plan) -> ShardedNetwork:
         raise RefusedError(
             "a plan with unequal parts in two groups of accelerators cannot be exported"
         )
-    check_trains_at_once(plan, "an export")
     if plan.inference:
         raise HyparError("cannot export an inference plan: export writes a training step")
     network = plan.network.description
-    workload = workload_of(network, plan.batch, plan.choices, shared_tensors=True)
+    workload = micro_batch_of(plan, network, shared_tensors=True)
     program = Program(workload, rows_of_plan(plan, workload), plan.hierarchy)
     return ShardedNetwork.of(network, program)
 

@@ -21,9 +21,16 @@ ELEMENT_BYTES = 8
 
 
 def step_bytes(network: Network, program: Program) -> int:
-    """Return an upper bound on the bytes of a step."""
+    """Return an upper bound on the bytes of a step.
+
+    The one device has all micro-batches at once.
+    """
     workload = program.workload
-    held = working = 0
+    count = workload.repeats.micro_batches
+    # Gradients of two micro-batches, or of all of them and a shard's; new weights, and those
+    # expected.
+    trained = 2 * (workload.repeats.shard != "none") + (count > 1)
+    held = working = weights_held = 0
     for position, layer in enumerate(network.layers):
         node = position + workload.shared
         weights = workload.weights[node]
@@ -40,7 +47,7 @@ def step_bytes(network: Network, program: Program) -> int:
         # All devices keep these for the backward pass; one device, its outputs and gradients.
         held += footprint.kept * read_copies + (1 + footprint.inputs) * inputs
         held += outputs + 2 * pooled + workload.pooled[node]
-        held += weights * (3 + 2 * copies)
+        weights_held += weights * (3 + 2 * copies + trained * (1 + copies))
         # Temporaries: tensors before and after an exchange, and received messages.
         exchanged = 4 * inputs + 3 * written + 2 * outputs + 3 * weights * copies
         # The devices that share a position's channels have statistics each.
@@ -49,7 +56,7 @@ def step_bytes(network: Network, program: Program) -> int:
         working = max(working, footprint.working + exchanged + statistics)
     for shared, writer in workload.tensor_writers.items():
         held += 2 * workload.pooled[writer] * _copies(program, program.stored[shared])
-    return ELEMENT_BYTES * (held + working)
+    return ELEMENT_BYTES * (count * (held + working) + weights_held)
 
 
 def _copies(program: Program, layouts: Layouts) -> int:

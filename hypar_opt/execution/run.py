@@ -26,8 +26,12 @@ from hypar_opt.plan.costs import json_number
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
+from hypar_opt.sharding.repeated_step import exchanges_of_step
+from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.data import StepData
+    from hypar_opt.execution.virtual.fabric import Blocks
     from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.workload.network import Network
 
@@ -75,11 +79,18 @@ def run_program(
     division = Division(network, program)
     check_division(division, scaled=scaled)
     phases = INFERENCE if inference else TRAINING
-    data = random_data(network, program.workload, seed)
-    alone = Division(network, Program(program.workload, (), Hierarchy(())), division.norm_groups())
+    count = program.workload.repeats.micro_batches
+    # One device has the whole batch at once, and repeats and shards nothing.
+    whole = workload_of(
+        *(network, count * program.workload.batch, program.workload.choices),
+        shared_tensors=program.workload.replicas,
+    )
+    data = random_data(network, whole, seed)
+    alone = Division(network, Program(whole, (), Hierarchy(())), division.norm_groups())
     layers = len(network.layers) * len(phases[:2])
-    one = TrainingStep(alone, data, phases, lambda done, _: progress(done, 2 * layers)).run()
-    step = TrainingStep(division, data, phases, lambda done, _: progress(layers + done, 2 * layers))
+    total = (1 + count) * layers
+    one = TrainingStep(alone, data, phases, lambda done, _: progress(done, total)).run()
+    step = TrainingStep(division, data, phases, lambda done, _: progress(layers + done, total))
     record = step.run()
     return Compared(
         exchange_rows(program, record.fabric.received, element_bytes, phases),
@@ -87,7 +98,7 @@ def run_program(
         record.loss,
         one.loss,
         _difference_of_values(division, record, one),
-        None if inference else _difference_of_gradients(division, record, one),
+        None if inference else _difference_of_gradients(division, data, record, one),
     )
 
 
@@ -99,8 +110,8 @@ def exchange_rows(
 ) -> tuple[ExchangeRow, ...]:
     """Return the bytes that devices received and those of the program, in program order."""
     modelled: Counter[Purpose] = Counter()
-    for exchange in program.exchanges(phases):
-        source = Source(exchange.phase, exchange.node, exchange.boundary)
+    for exchange in exchanges_of_step(program, phases):
+        source = Source(exchange.phase, exchange.node, exchange.boundary, exchange.weights)
         modelled[Purpose(source, exchange.kind, exchange.level)] += exchange.elements
     rows = []
     for purpose in dict.fromkeys((*modelled, *received)):
@@ -127,28 +138,47 @@ def _tensor(program: Program, purpose: Purpose) -> str:
     if boundary is not None:
         source = program.workload.boundaries[boundary].source
         return f"input from {program.workload.nodes[source].name}"
-    if purpose.kind is StepKind.ALL_REDUCE:
-        return "gradient" if purpose.source.phase is Phase.GRADIENT else "statistics"
-    return "output"
+    if purpose.source.weights:
+        return "weights"
+    if purpose.source.phase is Phase.GRADIENT:
+        return "gradient"
+    return "statistics" if purpose.kind is StepKind.ALL_REDUCE else "output"
 
 
 def _difference_of_values(division: Division, record: StepRecord, one: StepRecord) -> float:
     wholes = {position: blocks[0] for position, (_, blocks) in one.outputs.items()}
+    count = division.program.workload.repeats.micro_batches
 
     def pairs(position: int) -> Iterator[tuple[Array, Array]]:
         layouts, blocks = record.outputs[position]
-        tensor = division.output_tensor(position)
+        tensor, micro_batches = division.output_tensor(position), np.split(wholes[position], count)
         for device, block in enumerate(blocks):
-            yield tensor.part_of(wholes[position], layouts, device), block
+            parts = [tensor.part_of(own, layouts, device) for own in micro_batches]
+            yield np.concatenate(parts), block
 
     return largest_difference(wholes, pairs)
 
 
-def _difference_of_gradients(division: Division, record: StepRecord, one: StepRecord) -> float:
-    wholes = {position: blocks[0] for position, blocks in one.gradients.items()}
+def _difference_of_gradients(
+    division: Division, data: StepData, record: StepRecord, one: StepRecord
+) -> float:
+    """Return the largest difference of gradients, and of weights that were updated in shards."""
+    gradients = {position: blocks[0] for position, blocks in one.gradients.items()}
 
-    def pairs(position: int) -> Iterator[tuple[Array, Array]]:
-        for device, block in enumerate(record.gradients[position]):
-            yield wholes[position][np.ix_(*division.stored(position, device))], block
+    def apart(wholes: Mapping[int, Array], own: Mapping[int, Blocks]) -> float:
+        def pairs(position: int) -> Iterator[tuple[Array, Array]]:
+            for device, block in enumerate(own[position]):
+                part = wholes[position][np.ix_(*division.stored(position, device))]
+                node = division.weight_node(position)
+                if part.shape != block.shape and node is not None:
+                    steps = division.program.gradient_steps(node)
+                    part = record.fabric.chunk(part.reshape(-1), steps, device)
+                yield part, block
 
-    return largest_difference(wholes, pairs)
+        return largest_difference(wholes, pairs)
+
+    difference = apart(gradients, record.gradients)
+    if record.weights:
+        updated = {n: data.weights[n] - gradient for n, gradient in gradients.items()}
+        difference = max(difference, apart(updated, record.weights))
+    return difference

@@ -31,7 +31,12 @@ class Scaled(NamedTuple):
 
 
 def scaled_down(
-    network: Network, batch: int, hierarchy: Hierarchy, share: float | None = None
+    network: Network,
+    batch: int,
+    hierarchy: Hierarchy,
+    share: float | None = None,
+    *,
+    micro_batches: int = 1,
 ) -> Scaled:
     """Return a small network on which a plan of the network's layers runs.
 
@@ -39,6 +44,8 @@ def scaled_down(
     ----------
     share
         The first of two unequal groups' share of the images; None for a half.
+    micro_batches
+        The parts of the batch that pass one after the other, each by all devices.
 
     Raises
     ------
@@ -61,7 +68,7 @@ def scaled_down(
     each = _NORMALISED if norms else 1
     # Either group has an image for each device.
     least = 0.5 if share is None else min(share, 1 - share)
-    images = devices * ceil(each * 0.5 / least)
+    images = micro_batches * devices * ceil(each * 0.5 / least)
     changes = [f"batch {batch} -> {images}"]
     now = small.input.feature_map()
     if largest > 1:

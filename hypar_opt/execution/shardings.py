@@ -2,6 +2,8 @@
 
 Arrays are described as a program stores them: an axis that levels split becomes one dimension per
 level, of its parts, and one for the rest, so that every mesh axis splits a dimension of its own.
+Those of a step in micro-batches are of one of them; what data parallelism shards of weights is
+divided over the mesh axes over which their gradient is all-reduced.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ def shardings(plan: Plan) -> dict[str, Any]:
         "schema": SCHEMA,
         "network": sharded.network.name,
         "batch": plan.batch,
+        **({"training": plan.training.stated} if plan.training.unlike_defaults else {}),
         "mesh": dict(zip(_mesh_axes(range(sharded.levels)), sharded.hierarchy.sizes, strict=True)),
         "layers": {layer.name: _layer(sharded, position) for position, layer in enumerate(layers)},
         "inputs": {

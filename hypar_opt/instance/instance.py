@@ -13,9 +13,7 @@ from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.row_names import RowNames
 from hypar_opt.costs.state_classes import KnownCharges
 from hypar_opt.instance.constraints import ConstraintSet
-from hypar_opt.workload.recomputation import recomputed, repeated
-from hypar_opt.workload.repeats import Repeats
-from hypar_opt.workload.tensors import Workload, workload_of
+from hypar_opt.plan.micro_batch import micro_batch_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Constraints, Problem
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.tensors import Workload
 
 
 @dataclass(frozen=True)
@@ -90,25 +89,15 @@ class Instance:
 
     @cached_property
     def _plain(self) -> Workload:
-        return self._of_micro_batch(shared_tensors=False)
+        return micro_batch_of(self.problem, self.network, shared_tensors=False)
 
     @cached_property
     def _with_shared(self) -> Workload:
         return (
-            self._of_micro_batch(shared_tensors=True)
+            micro_batch_of(self.problem, self.network, shared_tensors=True)
             if self.network.shares_tensors
             else self._plain
         )
-
-    def _of_micro_batch(self, *, shared_tensors: bool) -> Workload:
-        """Return the tensors of a micro-batch, with how often a step repeats its passes."""
-        problem, training = self.problem, self.problem.training
-        count = training.micro_batches or 1
-        batch = problem.batch // count
-        workload = workload_of(self.network, batch, problem.choices, shared_tensors=shared_tensors)
-        fused = not (problem.array and problem.array.description.accelerator.saves_scores)
-        again = recomputed(self.network, workload, training.recompute or "none", fused=fused)
-        return repeated(workload, Repeats(count, training.shard or "none", again))
 
     def labels(self, *levels: str, states: Sequence[Sequence[int]] | None = None) -> RowNames:
         """Return the names of a table's rows and columns: of levels, or of states."""

@@ -364,7 +364,8 @@ def oversplit_warnings(plan: Plan) -> list[str]:
 
     The model splits exactly, also below one image or channel; a program cannot.
     """
-    workload = workload_of(plan.network.description, plan.batch, plan.choices)
+    at_once = plan.batch // (plan.training.micro_batches or 1)
+    workload = workload_of(plan.network.description, at_once, plan.choices)
     rows = np.array(plan.assignments(), np.intp).reshape(plan.levels, len(workload.layers))
     split: dict[str, list[tuple[str, int, int]]] = {"image": []}
     own = workload.choices_of_nodes[workload.shared :]

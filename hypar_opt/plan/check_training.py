@@ -1,4 +1,4 @@
-"""Refusals of what knows neither repeated passes nor the memory of a device."""
+"""Refusals of what does not know repeated passes, or the memory of a device."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ def check_trains_at_once(problem: ProblemFields, what: str) -> None:
 
 
 def check_memory_is_free(problem: Problem, what: str) -> None:
-    """Refuse what looks at all plans, where a search chose among those within a device.
+    """Refuse what looks at all plans, where only those within a device are to be.
 
     Raises
     ------
     RefusedError
-        If the memory of a device is a constraint, or decided how a plan trains.
+        If the memory of a device is a constraint.
     """
     if problem.device_memory is not None and problem.constraints.memory is not None:
         memory = argument("constraints.memory")
         raise RefusedError(f"{what} is not supported with {memory}, which is of a whole step")
-    check_trains_at_once(problem, what)

@@ -32,8 +32,9 @@ from hypar_opt.documents import files
 from hypar_opt.documents.document import Document, read_text, validate, write_whole
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import CheckFailedError, HyparError, RefusedError
-from hypar_opt.plan.check_training import check_memory_is_free, check_trains_at_once
+from hypar_opt.plan.check_training import check_memory_is_free
 from hypar_opt.plan.plan import WITHOUT_LAYOUTS, Plan
+from hypar_opt.proofs.device_memory import check_device_memory
 from hypar_opt.proofs.graphs import (
     EliminationProof,
     FlowProof,
@@ -199,7 +200,7 @@ def check_price(plan: Plan) -> None:
         raise RefusedError(
             f"proofs are not supported with unequal groups of accelerators, as {plan.place}"
         )
-    check_trains_at_once(plan, "a price by a derivation of its own")
+    check_device_memory(plan)
     costs = price_of(plan)
     if costs != Fraction(plan.cost.total):
         raise CheckFailedError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.documents.document import file_name, read_text
 from hypar_opt.errors import HyparError, InfeasibleError, InputError, argument
-from hypar_opt.plan.check_training import check_memory_is_free
+from hypar_opt.plan.check_training import check_memory_is_free, check_trains_at_once
 from hypar_opt.search.reductions import reduction_of
 from hypar_opt.search.shares import share_left_open
 from hypar_opt.solvers import SOLVERS
@@ -66,6 +66,7 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
             f"a model is of one share of two groups of accelerators: it needs {argument('share')}"
         )
     check_memory_is_free(instance.problem, "a model")
+    check_trains_at_once(instance.problem, "a model")
     reduction = reduction_of(instance)
     reduction.check_size(SOLVERS[_SOLVERS[path.suffix]](), instead="take fewer levels")
     table, labels = reduction.apply()

@@ -51,6 +51,8 @@ class Exchange(NamedTuple):
         The number of the boundary whose tensor is converted; None for a node's own tensors.
     elements
         Received by all devices together.
+    weights
+        Whether it gathers the weights that a layer uses, or that were updated in shards.
     """
 
     phase: Phase
@@ -59,6 +61,7 @@ class Exchange(NamedTuple):
     node: int
     boundary: int | None
     elements: int
+    weights: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +188,7 @@ class Program:
         return all_reduce(tuple(kept), self.hierarchy.sizes)
 
     def exchanges(self, phases: Sequence[Phase] = TRAINING) -> Iterator[Exchange]:
-        """Yield every exchange that moves data: forward, then backward and gradients."""
+        """Yield every exchange of a micro-batch: forward, then backward and gradients."""
         layers = range(self.workload.shared, len(self.workload.nodes))
         for node in layers if Phase.FORWARD in phases else ():
             yield from self._forward(node)

@@ -76,7 +76,7 @@ def of_program(program: Program, phases: Sequence[Phase], element_bytes: int) ->
     """Return the exchanges of a plan's program, as under the reading ``executed``."""
     reductions: dict[tuple[Phase, ExchangeKind, int], list[LevelBytes]] = {}
     conversions: dict[tuple[Phase, int], list[LevelBytes]] = {}
-    for phase, step, level, node, boundary, elements in program.exchanges(phases):
+    for phase, step, level, node, boundary, elements, _ in program.exchanges(phases):
         moved = LevelBytes(step, level, Fraction(elements * element_bytes))
         if boundary is not None:
             conversions.setdefault((phase, boundary), []).append(moved)

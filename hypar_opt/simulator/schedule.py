@@ -49,7 +49,7 @@ class Schedule:
     overlap
         Which exchanges overlap what follows: one of `hypar_opt.simulator.streams.OVERLAPS`.
     recomputed
-        The nodes whose forward pass the backward pass runs again, and whether their exchanges, too.
+        The nodes whose forward pass the backward pass runs again, as `Repeats.again`.
     shard
         What is split between the parts of data parallelism, one of
         `hypar_opt.simulator.options.SHARDED`.
@@ -64,7 +64,7 @@ class Schedule:
     collective: Pairs
     buckets: Sequence[Sequence[int]]
     overlap: str
-    recomputed: Mapping[int, bool] = FrozenDict()
+    recomputed: Mapping[int, int | None] = FrozenDict()
     shard: str = "none"
     updates: Sequence[float] = ()
 
@@ -281,11 +281,14 @@ class _Step:
     def _forward_again(self, layer: int, operands: Dependencies) -> Dependencies:
         """Run a layer's forward pass again; its exchanges, too, if they are."""
         schedule, phase = self._schedule, Phase.FORWARD
-        if not schedule.recomputed[layer]:
+        if schedule.recomputed[layer] is None:
             return self._compute(layer, phase, operands)
         for boundary, _ in schedule.inputs[layer]:
             operands = self._conversion(boundary, layer, phase, operands)
-        return self._computed(layer, phase, operands)
+        operands = self._computed(layer, phase, operands)
+        if layer in schedule.stored:
+            operands = self._conversion(schedule.stored[layer][0], layer, phase, operands)
+        return operands
 
     def _computed(self, layer: int, phase: Phase, operands: Dependencies) -> Dependencies:
         """Compute a pass of a layer, and reduce its statistics and partial sums."""

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.checked import checked
 from hypar_opt.documents.sizes import stated_bytes
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import oversplit_warnings, price_levels
-from hypar_opt.plan.check_training import check_trains_at_once
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.kept import left_out
+from hypar_opt.workload.recomputation import repeated
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import RunResult
+    from hypar_opt.workload.tensors import Workload
 
 BACKENDS = ("numpy", "jax")
 """Backends that run a plan: virtual devices in numpy, or a JAX program."""
@@ -82,30 +83,20 @@ def run(
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import RunResult
     from hypar_opt.execution.run import run_program
-    from hypar_opt.execution.scale_down import scaled_down
     from hypar_opt.execution.virtual.checks import MAX_MEMORY, check_memory
 
     _check_arguments(plan, backend, seed)
     most = MAX_MEMORY if max_memory is None else stated_bytes("max_memory", max_memory)
-    instance = Instance.of_plan(plan)
-    rows = rows_of_plan(plan, instance.executed_workload)
-    changes: tuple[str, ...] = ()
-    cannot_run: list[str] = []
-    if scale_down:
-        cannot_run = [f"at full size it cannot run: it {why}" for why in oversplit_warnings(plan)]
-        small = scaled_down(instance.network, plan.batch, plan.hierarchy, _share_of(plan))
-        changes = small.changes
-        # The plan's constraints, which name sizes and arrays, say nothing about a small network.
-        problem = plan.problem.model_copy(update={"batch": small.batch})
-        instance = Instance(small.network, problem)
-    program = Program(instance.executed_workload, rows, plan.hierarchy, _share_of(plan))
+    to_run = _to_run(plan, scale_down=scale_down)
+    instance, workload, cannot_run = to_run.instance, to_run.workload, to_run.notes
+    program = Program(workload, to_run.rows, plan.hierarchy, _share_of(plan))
     labels: dict[str, Any] = {
         "network": plan.network.name,
         "batch": instance.problem.batch,
         "hierarchy": plan.hierarchy,
         "backend": backend,
         "seed": seed,
-        "reduced": changes,
+        "reduced": to_run.changes,
         "not_kept": left_out(plan.network.description),
     }
     if backend == "jax":
@@ -123,22 +114,54 @@ def run(
         max_memory=most,
         progress=progress,
     )
-    priced = _priced(instance, plan)
+    priced = _priced(instance, workload, plan)
     return _noting(RunResult(**labels, **compared._asdict(), priced=priced), cannot_run)
+
+
+class _ToRun(NamedTuple):
+    """What a run of a plan runs: its own network or a small one, and the notes on that."""
+
+    instance: Instance
+    workload: Workload
+    rows: Sequence[Sequence[int]]
+    changes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
+
+
+def _to_run(plan: Plan, *, scale_down: bool) -> _ToRun:
+    from hypar_opt.execution.scale_down import scaled_down
+
+    instance = Instance.of_plan(plan)
+    workload = instance.executed_workload
+    rows = rows_of_plan(plan, workload)
+    if not scale_down:
+        return _ToRun(instance, workload, rows)
+    notes = [f"at full size it cannot run: it {why}" for why in oversplit_warnings(plan)]
+    repeats = workload.repeats
+    small = scaled_down(
+        *(instance.network, plan.batch, plan.hierarchy, _share_of(plan)),
+        micro_batches=repeats.micro_batches,
+    )
+    # The plan's constraints, which name sizes and arrays, say nothing about a small network.
+    problem = plan.problem.model_copy(update={"batch": small.batch})
+    instance = Instance(small.network, problem)
+    # The plan's own layers run again: the small network states no blocks.
+    workload = repeated(instance.executed_workload, repeats)
+    return _ToRun(instance, workload, rows, small.changes, notes)
 
 
 def _noting(result: RunResult, notes: Sequence[str]) -> RunResult:
     return replace(result, notes=(*notes, *result.notes))
 
 
-def _priced(instance: Instance, plan: Plan) -> tuple[int | float, ...]:
+def _priced(instance: Instance, workload: Workload, plan: Plan) -> tuple[int | float, ...]:
     """Return the bytes of each level by the cost model of the reading ``executed``.
 
     None of unequal groups, whose price has fractions of images.
     """
     if plan.is_shared_out:
         return ()
-    workload, tensors = instance.executed_workload, plan_tensors(plan, instance.executed_workload)
+    tensors = plan_tensors(plan, workload)
     levels = price_levels(workload, instance.executed, plan.assignments(), tensors)
     return tuple(map(json_number, levels))
 
@@ -151,7 +174,6 @@ def _share_of(plan: Plan) -> float | None:
 
 
 def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
-    check_trains_at_once(plan, "a run")
     if plan.is_shared_out and backend != "numpy":
         raise RefusedError(
             "a plan with unequal parts in two groups of accelerators runs on numpy alone"
@@ -193,8 +215,11 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
         "loss": step.loss,
         "reference_loss": reference_loss,
         "values": None,
-        "gradients": largest_difference(
-            gradients, lambda name: iter([(gradients[name], step.gradients[name])])
+        "gradients": max(
+            step.updated,
+            largest_difference(
+                gradients, lambda name: iter([(gradients[name], step.gradients[name])])
+            ),
         ),
         "tolerance": JAX_TOLERANCE,
     }

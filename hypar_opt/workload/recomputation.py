@@ -22,21 +22,25 @@ def repeated(workload: Workload, repeats: Repeats) -> Workload:
 
 def recomputed(
     network: Network, workload: Workload, recompute: str, *, fused: bool
-) -> FrozenDict[int, bool]:
-    """Return the nodes whose forward pass runs twice, and whether their exchanges do, too.
+) -> FrozenDict[int, int | None]:
+    """Return the nodes whose forward pass runs twice, as `Repeats.again`.
 
-    Fully: those in the network's blocks, or all but its end where it has none. Selectively: those
-    whose inner tensor is large, as attention's scores where they are written.
+    Fully: those in the network's blocks, each repetition by itself, or all but its end where it has
+    none; a tensor that several layers read is stored again by its writer. Selectively: those whose
+    inner tensor is large, as attention's scores where they are written.
     """
     layers = dict(enumerate(workload.layers, workload.shared))
     if recompute == "full":
-        inside = {
-            workload.shared + block.first + n
+        shared = workload.shared
+        again = {
+            shared + first + n: shared + first
             for block in network.repeats
-            for n in range(block.length * block.count)
-        }
-        own = inside or {n for n, layer in layers.items() if not layer.operator.ends}
-        return FrozenDict(dict.fromkeys(sorted(own), True))
+            for first in range(block.first, block.first + block.length * block.count, block.length)
+            for n in range(block.length)
+        } or {n: shared for n, layer in layers.items() if not layer.operator.ends}
+        written = workload.tensor_writers.items()
+        again |= {node: again[writer] for node, writer in written if writer in again}
+        return FrozenDict(sorted(again.items()))
     if recompute == "selective" and not fused:
-        return FrozenDict({n: False for n, layer in layers.items() if layer.operator.inner})
+        return FrozenDict({n: None for n, layer in layers.items() if layer.operator.inner})
     return FrozenDict()

@@ -28,7 +28,8 @@ class Repeats:
         and new weights all-gathered); or ``weights``, too (ZeRO-3, FSDP: all-gathered before each
         layer's forward and backward passes).
     again
-        The nodes whose forward pass the backward pass runs again, and whether their exchanges, too.
+        The nodes whose forward pass the backward pass runs again, each with the first layer of what
+        is run again with it, exchanges included; None for a node that computes again by itself.
 
     Source: S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
     Models", SC20; docs/decisions/0029-memory-of-a-device.md.
@@ -36,7 +37,7 @@ class Repeats:
 
     micro_batches: int = 1
     shard: str = "none"
-    again: Mapping[int, bool] = FrozenDict()
+    again: Mapping[int, int | None] = FrozenDict()
 
     def most(self, users: Sequence[int]) -> int:
         """Return an upper bound on how often a step repeats anything that it does once."""
@@ -54,7 +55,7 @@ class Repeats:
     def forward_exchanges(self, nodes: int) -> NDArray[np.int64]:
         """Return how often each node's forward exchanges take place."""
         times = np.full(nodes, self.micro_batches, np.int64)
-        times[[node for node, exchanges in self.again.items() if exchanges]] *= 2
+        times[[node for node, first in self.again.items() if first is not None]] *= 2
         return times
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_STEP = "execution/virtual/step"
+_STEP = "execution/virtual/micro_batch"
 _FABRIC = "execution/virtual/fabric"
 _RUNS = ("execution/virtual/test_optima",)
 
@@ -108,5 +108,12 @@ EXECUTION = (
         ("execution/test_run", "execution/virtual/test_random_plans"),
         equivalent="a reader matters where it shuffles channels, and in that order a tensor with"
         " several readers is never stored",
+    ),
+    Mutant(
+        "the gradient of the last micro-batch alone",
+        "execution/virtual/trained_weights",
+        "gradients = [before + own for before, own in pairs]",
+        "gradients = [own for before, own in pairs]",
+        ("execution/virtual/test_training",),
     ),
 )

@@ -152,8 +152,8 @@ PROOFS = (
     Mutant(
         "a proof takes the mean part of an uneven axis",
         "proofs/reference/physical",
-        "Fraction(-(-split.size // parts) * parts, split.size)",
-        "Fraction(split.size, split.size)",
+        "if not self.plan.times_longest_part:",
+        "if self.plan:",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
@@ -180,8 +180,8 @@ PROOFS = (
     Mutant(
         "between three parts halving and doubling are one exchange",
         "proofs/reference/physical",
-        "messages = 1 if level == min(levels) and parts == 2 else",
-        "messages = 1 if level == min(levels) else",
+        "both = 1 if level == min(levels) and rounds == 1 else",
+        "both = 1 if level == min(levels) else",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
@@ -281,5 +281,12 @@ PROOFS = (
         "    if costs != Fraction(plan.cost.total):",
         "    if False:",
         ("proofs/test_proofs",),
+    ),
+    Mutant(
+        "the backward pass needs no weights",
+        "proofs/reference/repetitions",
+        "        gather(layer)\n        if layer in again:",
+        "        if layer in again:",
+        ("proofs/test_trained_plans",),
     ),
 )

@@ -19,6 +19,7 @@ from hypar_opt.hardware import arrays
 from hypar_opt.instance.instance import Instance
 from hypar_opt.pipeline import search_again
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.proofs.certificate import check_price
 from hypar_opt.simulator.memory import WeightBytes
 from hypar_opt.studies.alternatives import best_plans
 from hypar_opt.studies.simulation import per_second
@@ -168,9 +169,14 @@ def test_a_plan_file_says_how_it_trains_and_is_searched_again(
 
 
 def test_what_knows_no_repeated_passes_refuses_by_name(llama: ho.Plan) -> None:
-    for asked in (ho.run, ho.certify, lambda plan: best_plans(plan, 2)):
+    for asked in (ho.regrets, lambda plan: best_plans(plan, 2)):
         with pytest.raises(RefusedError, match="micro_batches 8, shard state"):
             asked(llama)
+
+
+def test_the_chosen_plan_of_llama_7b_is_priced_again_and_runs_in_small(llama: ho.Plan) -> None:
+    check_price(llama)
+    assert ho.run(llama, scale_down=True).agrees
 
 
 def test_what_is_stated_is_kept_and_the_rest_is_searched() -> None:

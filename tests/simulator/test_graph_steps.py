@@ -65,7 +65,7 @@ def test_a_run_is_the_very_steps_of_the_program(plan: ho.Plan) -> None:
     """By pass, level and kind of exchange, replicas of what is whole among them."""
     workload = Instance.of_plan(plan).workload
     expected: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
-    for phase, kind, level, *_, elements in Program(
+    for phase, kind, level, _, _, elements, _ in Program(
         workload, rows_of_plan(plan, workload), plan.hierarchy
     ).exchanges(phases_of(plan)):
         expected[phase, kind, level] += elements * plan.element_bytes

@@ -26,6 +26,9 @@ _RANGE = re.compile(r"(?:<=)?\[([\d,]+)\](?:T\(([\d,]+)\))?,?")
 _MESH_AXIS = re.compile(r"'?([^',=:]+)'?(?:=(\d+)|:\((\d+)\)(\d+)|)(?:,|$)")
 _PAIRS = re.compile(r"source_target_pairs=\{([\d,{} ]*)\}(?:,|$)")
 _NAME = re.compile(r'op_name="([^"]*)"')
+_COMPUTATION = re.compile(r"(ENTRY )?%?([^\s(]+) \(.*\{$")
+_CALLED = re.compile(r"(body|to_apply|calls|branch_computations)=\{?((?:%?[^\s,{}]+(?:, (?=%))?)+)")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 
 class Moved(NamedTuple):
@@ -63,7 +66,10 @@ def collectives(text: str, levels: Sequence[int]) -> Iterator[Moved]:
     ValueError
         Quoting a line that moves data in a way, or between devices, that cannot be read.
     """
+    times, computation = _times(text), ""
     for line in text.split("\n"):
+        if header := _COMPUTATION.match(line):
+            computation = header[2]
         # A long tuple has its positions as comments.
         found = _INSTRUCTION.match(_COMMENT.sub("", line))
         if found is None or not _MOVES.match(found[2]) or found[2].endswith(_ENDS):
@@ -72,10 +78,43 @@ def collectives(text: str, levels: Sequence[int]) -> Iterator[Moved]:
         # Names that users choose stand in what follows.
         rest = rest.partition(", metadata=")[0]
         try:
-            yield from _moved(shape, operation, rest, _phase(line), levels)
+            often = times.get(computation, 1)
+            for one in _moved(shape, operation, rest, _phase(line), levels):
+                if often is None:
+                    raise ValueError("how often its loop runs is not known")
+                yield one._replace(bytes=often * one.bytes)
         except (ArithmeticError, LookupError, ValueError) as error:
             short = line.strip().partition(", metadata=")[0]
             raise ValueError(f"HLO is not understood: {error}: {short}") from None
+
+
+def _times(text: str) -> dict[str, int | None]:
+    """Return how often each computation of a module runs: the body of a loop in each trip.
+
+    None where a loop's trips are not known.
+    """
+    callers: dict[str, list[tuple[str, int | None]]] = {}
+    computation = ""
+    for line in text.split("\n"):
+        if header := _COMPUTATION.match(line):
+            computation = header[2]
+            continue
+        for how, called in _CALLED.findall(line.partition(", metadata=")[0]):
+            trips = _TRIPS.search(line) if how == "body" else None
+            often = int(trips[1]) if trips else None if how == "body" else 1
+            for name in called.split(", "):
+                callers.setdefault(name.removeprefix("%"), []).append((computation, often))
+
+    def times(name: str) -> int | None:
+        total = 0
+        for by, often in callers.get(name, ()):
+            above = times(by)
+            if often is None or above is None:
+                return None
+            total += often * above
+        return total if name in callers else 1
+
+    return {name: times(name) for name in callers}
 
 
 def _moved(

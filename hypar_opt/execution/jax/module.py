@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import math
 import textwrap
 from typing import TYPE_CHECKING
 
+from hypar_opt.errors import HyparError, argument
 from hypar_opt.execution.jax import texts
 from hypar_opt.execution.jax.steps import Lines
 from hypar_opt.execution.jax.values import names, quoted
 from hypar_opt.execution.jax.weights import inputs_of, targets_of, weights_of
 from hypar_opt.version import __version__
+from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +52,7 @@ def module_text(
     element_bytes
         The plan's: 2 makes a step in bfloat16, 8 in float64, anything else in float32.
     """
-    operations = texts.operations()
+    operations, count = texts.operations(), sharded.program.workload.repeats.micro_batches
     lines = Lines(sharded, frozenset(operations), alone=alone)
     body: list[str] = ["total = jnp.zeros(())"]
     for position in range(len(sharded.network.layers)):
@@ -59,20 +62,65 @@ def module_text(
     loss = "\n".join(part.rstrip() for part in loss.splitlines())
     called = _called(loss, operations)
     parts = {
+        _STEP: texts.step(),
         "LEVELS = ...": f"LEVELS = {names(range(sharded.levels))}",
         "SIZES = ...": f"SIZES = {sharded.hierarchy.sizes}",
-        "WEIGHTS = ...": f"WEIGHTS = {_weights_table(sharded)}",
-        "INPUTS_GIVEN = ...": f"INPUTS_GIVEN = {_given_table(inputs_of(sharded)[0])}",
-        "TARGETS = ...": f"TARGETS = {_given_table(targets_of(sharded))}",
+        "WEIGHTS = ...": f"WEIGHTS = {_weights_table(sharded, alone=alone)}",
+        "INPUTS_GIVEN = ...": f"INPUTS_GIVEN = {_given_table(inputs_of(sharded)[0], count)}",
+        "TARGETS = ...": f"TARGETS = {_given_table(targets_of(sharded), count)}",
         "# The operations\n": called,
         "    return jnp.zeros(())  # the step": loss,
         "DTYPE = ...": f"DTYPE = {_TYPES.get(element_bytes, _SINGLE)[1]}",
     }
-    if "partial(" not in called:
+    if not alone and sharded.program.workload.repeats != ONCE:
+        # Weights are used by what follows the operations, which they call.
+        called = _called(f"{loss}\n    apart", operations) if lines.gathers else called
+        parts |= _trained(sharded) | {"# The operations\n": called}
+    if "partial(" not in called and not lines.gathers:
         parts["from functools import partial\n"] = ""
     header = _header(sharded, title, not_kept, element_bytes)
     program = texts.filled(texts.program(), parts)
     return "\n\n".join((header + program, texts.collectives(), texts.main()))
+
+
+_STEP = "# The training step\n"
+"""The place of the functions of a step, in the template."""
+
+
+def _trained(sharded: ShardedNetwork) -> dict[str, str]:
+    """Return the parts of a module whose step repeats passes or shards weights.
+
+    Raises
+    ------
+    HyparError
+        If its layers run again with their exchanges, or weights do not divide into equal shards.
+    """
+    repeats, weights = sharded.program.workload.repeats, weights_of(sharded)
+    if any(first is not None for first in repeats.again.values()):
+        raise HyparError(
+            f"{argument('recompute', 'full')} has no program in JAX: XLA for the processor merges"
+            " exchanges that are computed again with the first"
+        )
+    for name, own in weights.items() if repeats.shard != "none" else ():
+        size, parts = math.prod(own.part), sharded.hierarchy.parts(own.reduced)
+        if size % parts:
+            raise HyparError(
+                f"layer {name!r}: its {size:,} weights do not divide into {parts} equal shards,"
+                " which a program in JAX needs"
+            )
+    rows = "".join(f"    {quoted(name)}: {own.part},\n" for name, own in weights.items())
+    constants = {
+        "MICRO_BATCHES = ...": f"MICRO_BATCHES = {repeats.micro_batches}",
+        "SHARDED = ...": f'SHARDED = "{repeats.shard}"',
+        "PARTS = ...": f"PARTS = {{\n{rows}}}" if rows else "PARTS: dict = {}",
+    }
+    step = texts.filled(texts.trained(), constants)
+    if repeats.shard == "weights":
+        step = f"{texts.sharded()}\n\n{step}"
+    return {
+        _STEP: step,
+        "out_specs=(P(), specs[0])": "out_specs=results(function, specs[0])",
+    }
 
 
 def _header(
@@ -125,24 +173,38 @@ def _names_in(tree: ast.AST) -> set[str]:
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
-def _weights_table(sharded: ShardedNetwork) -> str:
+def _weights_table(sharded: ShardedNetwork, *, alone: bool) -> str:
     rows = {}
+    shards = sharded.program.workload.repeats.shard == "weights" and not alone
     for name, weights in weights_of(sharded).items():
-        rows[name] = [*_array(weights.tensor), names(weights.reduced), str(weights.summed)]
+        stored = _array(weights.tensor)
+        if shards:
+            size = math.prod(weights.part) // sharded.hierarchy.parts(weights.reduced)
+            stored = [f"({size * sharded.hierarchy.accelerators},)", "P(LEVELS)"]
+        rows[name] = [*stored, names(weights.reduced), str(weights.summed)]
     return _table(rows)
 
 
-def _given_table(given: Mapping[str, StepInput]) -> str:
-    return _table({name: [*_array(one.tensor), str(one.below)] for name, one in given.items()})
+def _given_table(given: Mapping[str, StepInput], micro_batches: int) -> str:
+    rows = {}
+    for name, one in given.items():
+        rows[name] = [*_array(one.tensor, *[micro_batches] * (micro_batches > 1)), str(one.below)]
+    return _table(rows)
 
 
-def _array(tensor: StoredTensor) -> list[str]:
-    """Return the text of an array's shape and of its sharding."""
-    axes = list(tensor.mesh_axes)
+def _array(tensor: StoredTensor, *first: int) -> list[str]:
+    """Return the text of an array's shape and of its sharding.
+
+    Parameters
+    ----------
+    first
+        Dimensions before those of the tensor.
+    """
+    axes = [*(None for _ in first), *tensor.mesh_axes]
     while axes and axes[-1] is None:
         axes.pop()
     spec = ", ".join("None" if axis is None else f'"{axis}"' for axis in axes)
-    return [str(tensor.shape), f"P({spec})"]
+    return [str((*first, *tensor.shape)), f"P({spec})"]
 
 
 def _table(rows: Mapping[str, list[str]]) -> str:

@@ -269,9 +269,7 @@ def attention(
     return y.reshape(*batch, *positions(query), *dims, -1)
 
 
-def layer_norm(
-    x: jax.Array, w: jax.Array, features: int, split: Levels, *, centred: bool
-) -> jax.Array:
+def layer_norm(x: jax.Array, features: int, split: Levels, *, centred: bool) -> jax.Array:
     """Normalise each position over its features, whose sums are added over ``split`` levels.
 
     Without ``centred`` by the root of the mean square alone.
@@ -283,15 +281,17 @@ def layer_norm(
     square, *mean = all_reduce(jnp.stack(sums), split) / features
     if mean:
         x, square = x - mean[0], square - mean[0] * mean[0]
-    return affine(x * lax.rsqrt(square + 1e-5), w)
+    normed: jax.Array = x * lax.rsqrt(square + 1e-5)
+    return normed
 
 
-def batch_norm(x: jax.Array, w: jax.Array, shares: Levels = ()) -> jax.Array:
+def batch_norm(x: jax.Array, shares: Levels = ()) -> jax.Array:
     """Normalise each channel over the images that this device holds, and their positions."""
     over = tuple(n for n in range(x.ndim - len(LEVELS) - 1) if n not in map(LEVELS.index, shares))
     centred = x - jnp.mean(x, axis=over, keepdims=True)
     spread = jnp.mean(centred * centred, axis=over, keepdims=True)
-    return affine(centred * lax.rsqrt(spread + 1e-5), w)
+    normed: jax.Array = centred * lax.rsqrt(spread + 1e-5)
+    return normed
 
 
 def affine(x: jax.Array, w: jax.Array) -> jax.Array:

@@ -21,6 +21,7 @@ from hypar_opt.execution.result import ExchangeRow
 from hypar_opt.plan.costs import json_number
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
+from hypar_opt.sharding.repeated_step import exchanges_of_step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,12 +50,16 @@ class CompiledStep:
     loss
     gradients
         Arrays in the network's order, by layer.
+    updated
+        The largest difference of new weights from those of these gradients, relative to the largest
+        of a layer's; 0 where the step does not update any.
     """
 
     exchanges: tuple[ExchangeRow, ...]
     unused: Fraction
     loss: float
     gradients: Mapping[str, Array]
+    updated: float = 0.0
 
 
 def load(text: str, *, name: str = "model_sharded") -> ModuleType:
@@ -98,14 +103,23 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
     placed = [
         {name: jax.device_put(arrays[name], s) for name, s in module.shardings(table, on).items()}
         for arrays, table in zip(
-            _stored(sharded, data),
+            _stored(sharded, data, shards=True),
             (module.WEIGHTS, module.INPUTS_GIVEN, module.TARGETS),
             strict=True,
         )
     ]
-    compiled = module.on_devices(module.gradients, on).lower(*placed).compile()
-    loss, gradients = compiled(*placed)
-    weights = weights_of(sharded)
+    shard = sharded.program.workload.repeats.shard
+    # Where weights are updated in shards, what gathers them belongs to the step.
+    function = module.gradients if shard == "none" else module.both
+    compiled = module.on_devices(function, on).lower(*placed).compile()
+    loss, gradients, *updated = compiled(*placed)
+    kept, parts_of = _OfDevices(sharded), weights_of(sharded)
+    found = {name: kept.original(name, np.asarray(own)) for name, own in gradients.items()}
+    apart = 0.0
+    for name in parts_of if updated else ():
+        new = kept.original(name, np.asarray(updated[0][name]), whole=shard != "weights")
+        expected = data.weights[name] - module.RATE * found[name]
+        apart = max(apart, float(np.abs(new - expected).max() / np.abs(expected).max()))
     try:
         moved = list(collectives(compiled.as_text(), sharded.hierarchy.sizes))
     except ValueError as error:
@@ -113,8 +127,29 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
     return CompiledStep(
         *traffic(sharded.program, moved),
         float(loss),
-        {name: one.tensor.original(np.asarray(gradients[name])) for name, one in weights.items()},
+        found,
+        apart,
     )
+
+
+@dataclass(frozen=True)
+class _OfDevices:
+    """Weights, or their gradients, as the devices of a step keep them."""
+
+    sharded: ShardedNetwork
+
+    def original(self, name: str, array: Array, *, whole: bool = False) -> Array:
+        """Return them in the network's order.
+
+        Parameters
+        ----------
+        whole
+            Whether devices keep all of their parts, whatever the step shards.
+        """
+        one = weights_of(self.sharded)[name]
+        if self.sharded.program.workload.repeats.shard != "none" and not whole:
+            array = one.joined(array, self.sharded.hierarchy)
+        return one.tensor.original(array)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,12 +169,14 @@ def random_data(sharded: ShardedNetwork, seed: int) -> Data:
 
     rng = np.random.default_rng(seed)
 
-    def draw(tensor: StoredTensor, below: int | None = None) -> Array:
+    def draw(tensor: StoredTensor, below: int | None = None, times: int = 1) -> Array:
         shape = [dim if isinstance(dim, int) else dim.size for dim in tensor.dims]
+        shape[:1] = [times * size for size in shape[:1]]
         if below is not None:
             return rng.integers(0, below, shape, np.int32)
         return rng.standard_normal(shape, np.float32)
 
+    count = sharded.program.workload.repeats.micro_batches
     weights = {}
     for name, one in weights_of(sharded).items():
         values = draw(one.tensor)
@@ -148,9 +185,10 @@ def random_data(sharded: ShardedNetwork, seed: int) -> Data:
     inputs = inputs_of(sharded)[0].values()
     # But for ids of layers' own all are the network's one input, split as each reader requires.
     whole = [one for one in inputs if one.sequence == NETWORK_INPUT]
-    network_input = next((draw(one.tensor, one.below) for one in whole), np.zeros(0))
-    ids = {one.sequence: draw(one.tensor, one.below) for one in inputs if one not in whole}
-    targets = {name: draw(one.tensor, one.below) for name, one in targets_of(sharded).items()}
+    network_input = next((draw(one.tensor, one.below, count) for one in whole), np.zeros(0))
+    ids = {one.sequence: draw(one.tensor, one.below, count) for one in inputs if one not in whole}
+    ends = targets_of(sharded).items()
+    targets = {name: draw(one.tensor, one.below, count) for name, one in ends}
     return Data(weights, network_input, targets, ids)
 
 
@@ -161,21 +199,42 @@ def one_device(sharded: ShardedNetwork, data: Data) -> tuple[float, dict[str, Ar
 
     module = load(module_text(sharded, title="On one device.", alone=True), name="model_alone")
     weights = weights_of(sharded)
-    loss, gradients = jax.jit(jax.value_and_grad(module.loss))(*_stored(sharded, data))
+    count = sharded.program.workload.repeats.micro_batches
+
+    def loss_of(w: Any, inputs: Any, targets: Any) -> Any:
+        """Add up the losses of the micro-batches."""
+        if count == 1:
+            return module.loss(w, inputs, targets)
+        parts = (jax.tree.map(lambda own, n=n: own[n], (inputs, targets)) for n in range(count))
+        return sum(module.loss(w, *given) for given in parts)
+
+    loss, gradients = jax.jit(jax.value_and_grad(loss_of))(*_stored(sharded, data))
     return float(loss), {
         name: one.tensor.original(np.asarray(gradients[name])) for name, one in weights.items()
     }
 
 
-def _stored(sharded: ShardedNetwork, data: Data) -> list[dict[str, Array]]:
-    """Return weights, inputs and targets as a module stores them."""
+def _stored(sharded: ShardedNetwork, data: Data, *, shards: bool = False) -> list[dict[str, Array]]:
+    """Return weights, inputs and targets as a module stores them.
+
+    Parameters
+    ----------
+    shards
+        Whether weights are as devices keep them, which may be shards.
+    """
+    own = {name: w.tensor.stored(data.weights[name]) for name, w in weights_of(sharded).items()}
+    repeats = sharded.program.workload.repeats
+    if shards and repeats.shard == "weights":
+        stored = weights_of(sharded)
+        own = {name: stored[name].shards(w, sharded.hierarchy) for name, w in own.items()}
+    count, ends = repeats.micro_batches, targets_of(sharded).items()
     return [
-        {name: w.tensor.stored(data.weights[name]) for name, w in weights_of(sharded).items()},
+        own,
         {
-            name: one.stored(data.ids.get(one.sequence, data.input))
+            name: one.stored(data.ids.get(one.sequence, data.input), count)
             for name, one in inputs_of(sharded)[0].items()
         },
-        {name: one.stored(data.targets[name]) for name, one in targets_of(sharded).items()},
+        {name: one.stored(data.targets[name], count) for name, one in ends},
     ]
 
 
@@ -184,7 +243,7 @@ def traffic(program: Program, moved: Iterable[Moved]) -> tuple[tuple[ExchangeRow
     planned: defaultdict[tuple[int, str], Fraction] = defaultdict(Fraction)
     unused = Fraction()
     trained = _trained(program)
-    for one in program.exchanges():
+    for one in exchanges_of_step(program):
         if _needed(program, one, trained):
             planned[one.level, str(one.kind)] += one.elements * ELEMENT_BYTES
         else:
@@ -216,6 +275,10 @@ def _needed(program: Program, one: Exchange, trained: Sequence[bool]) -> bool:
     if one.phase is not Phase.BACKWARD:
         return True
     edges = program.workload.boundaries
+    if one.weights:  # for the error that the layer passes on
+        reads_ids = program.workload.nodes[one.node].operator.reads_ids
+        passed = (trained[e.source] for e in edges if e.target == one.node and not e.weights)
+        return not reads_ids and any(passed)
     if one.boundary is not None:
         return trained[edges[one.boundary].source]
     if one.kind is StepKind.ALL_REDUCE:  # a norm's: of the error that it passes on

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _WORDS = {BATCH: "BATCH", CHANNEL: "CHANNEL", SHUFFLED: "CHANNEL", TOKEN: "TOKEN"}
 _RESERVED = frozenset(
-    ("inputs", "jax", "jnp", "lax", "loss", "math", "partial", "targets", "total")
+    ("inputs", "jax", "jnp", "lax", "loss", "math", "partial", "targets", "total", "used", "whole")
 )
 
 

@@ -16,6 +16,21 @@ def program() -> str:
     return _template("program.py.txt")
 
 
+def step() -> str:
+    """Return the text of a step that repeats nothing and shards nothing."""
+    return _template("step.py.txt")
+
+
+def trained() -> str:
+    """Return the text of a step that does, with its placeholders."""
+    return _template("trained.py.txt")
+
+
+def sharded() -> str:
+    """Return the text that gathers sharded weights for each use of them."""
+    return _template("sharded.py.txt")
+
+
 def main() -> str:
     """Return the text of what a module does when it is run."""
     return _template("main.py.txt")

@@ -32,6 +32,8 @@ class Values:
         self.sharded, self.alone = sharded, alone
         self.network, self.program = sharded.network, sharded.program
         self.shared = sharded.shared
+        self.repeats = sharded.program.workload.repeats
+        self.gathers = self.repeats.shard == "weights" and not alone
         # Numbers of `apart`, which no index of the topmost level exceeds.
         self._numbers = count(next(iter(sharded.hierarchy.sizes), 2) - 1)
 
@@ -47,14 +49,35 @@ class Values:
             raise HyparError(f"layer {layer.name!r}: {layer.kind!r} has no program in JAX")
         return KINDS[layer.kind](self, position, layer, *reads)
 
+    def _applied(self, function: str, position: int, read: str, more: str = "") -> str:
+        """Return the call of a function of what a layer reads, its weights, and other arguments."""
+        if not self.gathers:
+            return f"{function}({read}, {self._weights(position)}{more})"
+        # The second number is that of the backward pass.
+        number, _ = next(self._numbers), next(self._numbers)
+        of_all = self._slice(position, "a")
+        if more or of_all != "a":
+            function = f"lambda x, a: {function}(x, {of_all}{more})"
+        return f"used({function}, {number}, {unwrapped(read)}, {self._kept_weights(position)})"
+
     def _weights(self, position: int) -> str:
         """Return a layer's weights; of shared weights, the slice that it uses."""
-        layer, node = self.network.layers[position], position + self.shared
+        kept = self._kept_weights(position)
+        if self.gathers:
+            kept = f"whole({kept}, {next(self._numbers)})"
+        return self._slice(position, kept)
+
+    def _kept_weights(self, position: int) -> str:
+        """Return the weights that a layer's are among, as devices keep them."""
+        return f"w[{quoted(self.network.layers[self.sharded.owner(position)].name)}]"
+
+    def _slice(self, position: int, text: str) -> str:
+        """Return a layer's weights, given the text of those that they are among."""
+        node = position + self.shared
         users = self.program.workload.weight_users
         shared = next((one for one, layers in users.items() if node in layers), None)
         if shared is None:
-            return f"w[{quoted(layer.name)}]"
-        text = f"w[{quoted(self.network.layers[self.sharded.owner(position)].name)}]"
+            return text
         stored, used = (split_ends(self.sharded, one) for one in (shared, node))
         if self.sharded.transposes(position):
             text, stored = f"transposed({text})", stored[::-1]
@@ -80,12 +103,12 @@ class Values:
         is_image = self.sharded.read_positions(source) and not self.sharded.positions[position]
         if is_image and position not in self.sharded.split.flattened_first:
             read = f"flatten({read})"
-        return f"linear({read}, {self._weights(position)})"
+        return self._applied("linear", position, read)
 
     def _conv(self, position: int, layer: Any, read: str) -> str:
         padding = _borders(layer.padding)
         dilation = f", {layer.dilation}" if layer.dilation else ""
-        return f"conv({read}, {self._weights(position)}, {layer.stride}, {padding}{dilation})"
+        return self._applied("conv", position, read, f", {layer.stride}, {padding}{dilation}")
 
     def pooled(self, position: int, pool: PoolWindow, value: str) -> str:
         maps = self.sharded.layer_maps[position]
@@ -111,6 +134,9 @@ class Values:
         node = position + self.shared
         split = names(self.mesh_levels(split_by(self.program.written[node], PARTIAL)))
         weights = self._weights(position)
+        if read is None and self.repeats.micro_batches > 1 and not self.alone:
+            # Else XLA would compute what no image decides once for all micro-batches.
+            weights = f'apart({weights}, {next(self._numbers)} + inputs["turn"])'
         if read is not None:
             return f"embedding({read}, {weights}, {rows.shape}, {split})"
         tokens = split_by(self.program.written[node], TOKEN)
@@ -130,23 +156,24 @@ class Values:
         groups = sizes["g"] // self.sharded.written(position).parts
         inputs = ", ".join(reads) + ("," if len(reads) == 1 else "")
         split = self.mesh_levels(split_by(self.program.written[position + self.shared], TOKEN))
-        more = f"causal={bool(layer.causal)}" + (f", split={names(split)}" if split else "")
-        return f"attention(({inputs}), {groups}, {sizes['r']}, {more})"
+        more = f"{groups}, {sizes['r']}, causal={bool(layer.causal)}"
+        more += f", split={names(split)}" if split else ""
+        if position + self.shared in self.repeats.again and not self.alone:
+            return f"jax.checkpoint(lambda *x: attention(x, {more}))({', '.join(reads)})"
+        return f"attention(({inputs}), {more})"
 
     def _norm(self, position: int, layer: Any, read: str) -> str:
-        weights = self._weights(position)
-        if layer.norm == "affine":
-            return f"affine({read}, {weights})"
         if layer.norm == "batch":
             # One device normalises each device's images separately, as the devices do.
             data = split_by(self.program.read[position + self.shared], BATCH)
             apart = f", {names(data)}" if self.alone else ""
-            return f"batch_norm({read}, {weights}{apart})"
-        split = split_by(self.program.read[position + self.shared], CHANNEL)
-        features = self.sharded.written(position).size
-        centred = layer.norm == "layer"
-        more = f"{names(self.mesh_levels(split))}, centred={centred}"
-        return f"layer_norm({read}, {weights}, {features}, {more})"
+            read = f"batch_norm({unwrapped(read)}{apart})"
+        elif layer.norm != "affine":
+            split = split_by(self.program.read[position + self.shared], CHANNEL)
+            features = self.sharded.written(position).size
+            more = f"{names(self.mesh_levels(split))}, centred={layer.norm == 'layer'}"
+            read = f"layer_norm({unwrapped(read)}, {features}, {more})"
+        return self._applied("affine", position, read)
 
     def _broadcast(self, position: int, reads: Sequence[str], sign: str) -> str:
         places = self.sharded.places(position)

@@ -18,6 +18,7 @@ from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, TOKEN
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.axes import StoredAxis
     from hypar_opt.execution.jax.tensors import ShardedNetwork
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.sharding.conversions import Layouts
 
 _ENDS = {"i": 0, "o": 1, "g": 1, "c": 1}
@@ -41,6 +42,49 @@ class StoredWeights:
     reduced: tuple[int, ...]
     summed: int
 
+    @property
+    def part(self) -> tuple[int, ...]:
+        """Return the shape of a device's part."""
+        whole = zip(self.tensor.shape, self.tensor.mesh_axes, strict=True)
+        return tuple(size if axis is None else 1 for size, axis in whole)
+
+    def shards(self, stored: NDArray[Any], hierarchy: Hierarchy) -> NDArray[Any]:
+        """Return the shards of a stored array's parts, one device after the other, in one row."""
+        rows = []
+        for place, number in self._places(hierarchy):
+            part = stored[_index(place)].reshape(-1)
+            rows.append(np.split(part, hierarchy.parts(self.reduced))[number])
+        return np.concatenate(rows)
+
+    def joined(self, shards: NDArray[Any], hierarchy: Hierarchy) -> NDArray[Any]:
+        """Return the stored array whose parts have these shards: the inverse of `shards`."""
+        stored = np.empty(self.tensor.shape, shards.dtype)
+        parts: dict[Place, dict[int, NDArray[Any]]] = {}
+        rows = np.split(shards, hierarchy.accelerators)
+        for row, (place, number) in zip(rows, self._places(hierarchy), strict=True):
+            parts.setdefault(place, {})[number] = row
+        for place, own in parts.items():
+            row = np.concatenate([own[number] for number in sorted(own)])
+            stored[_index(place)] = row.reshape(stored[_index(place)].shape)
+        return stored
+
+    def _places(self, hierarchy: Hierarchy) -> Iterator[tuple[Place, int]]:
+        """Yield where each device's part is in the stored array, and the number of its shard."""
+        axes = [None if axis is None else int(axis[1:]) - 1 for axis in self.tensor.mesh_axes]
+        for digits in np.ndindex(*hierarchy.sizes):
+            number = 0
+            for level in self.reduced:
+                number = number * hierarchy.sizes[level] + digits[level]
+            yield tuple(None if axis is None else digits[axis] for axis in axes), number
+
+
+Place = tuple[int | None, ...]
+"""Indices of the dimensions of a stored array that levels split; None for the others."""
+
+
+def _index(place: Place) -> tuple[slice | int, ...]:
+    return tuple(slice(None) if index is None else index for index in place)
+
 
 @dataclass(frozen=True)
 class StepInput:
@@ -61,8 +105,10 @@ class StepInput:
     labels: StoredAxis | None = None
     sequence: int = NETWORK_INPUT
 
-    def stored(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return an array, given in the network's order, as stored."""
+    def stored(self, array: NDArray[Any], micro_batches: int = 1) -> NDArray[Any]:
+        """Return an array, given in the network's order, as stored: by micro-batch, if several."""
+        if micro_batches > 1:
+            return np.stack([self.stored(own) for own in np.split(array, micro_batches)])
         if self.labels is not None:
             array = np.argsort(self.labels.order.ravel())[array]
         return self.tensor.stored(array)

@@ -80,8 +80,10 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
     levels = max(by_image, key=program.hierarchy.parts)
     parts = program.hierarchy.parts(levels)
     if batch < parts:
+        count = program.workload.repeats.micro_batches
+        of = f" in each of {count} micro-batches" if count > 1 else ""
         raise RefusedError(
-            f"batch: should be at least {parts}, since {len(levels)} levels"
+            f"batch: should be at least {parts}{of}, since {len(levels)} levels"
             f" split it, got {batch}{_remedy(scaled)}"
         )
     if program.share is not None:

@@ -40,6 +40,19 @@ class StepData:
     errors: Mapping[int, Array]
     ids: Mapping[int, Array]
 
+    def part(self, number: int, count: int) -> StepData:
+        """Return one of a number of micro-batches, of equally many images."""
+
+        def own(array: Array) -> Array:
+            each = len(array) // count
+            return array[number * each : (number + 1) * each]
+
+        targets, errors, ids = (
+            {position: own(array) for position, array in of_layers.items()}
+            for of_layers in (self.targets, self.errors, self.ids)
+        )
+        return StepData(own(self.input), self.weights, targets, errors, ids)
+
 
 def random_data(network: Network, workload: Workload, seed: int) -> StepData:
     """Return random numbers for a network and a batch, scaled so that values stay near one."""

@@ -121,7 +121,7 @@ class Division:
         return LayerShard(
             layer,
             self.maps[position],
-            self.images.size,
+            self.images.size * self.program.workload.repeats.micro_batches,
             len(images),
             channels,
             output.channels.held(by_channel, device),
@@ -141,7 +141,12 @@ class Division:
         return labels.held((_among(split, among), ()), device)
 
     def norm_groups(self) -> dict[int, list[Indices]]:
-        """Return the groups of images that devices have together at each layer, to normalise."""
+        """Return the groups of images that devices have together at each layer, to normalise.
+
+        Of all micro-batches, one after the other.
+        """
+        count = self.program.workload.repeats.micro_batches
+        begins = range(0, count * self.images.size, self.images.size)
         groups = {}
         for position in range(len(self.network.layers)):
             split, *_ = splits(self.program.read[position + self.shared])
@@ -149,7 +154,8 @@ class Division:
             used = (device for device in devices if not self.is_idle(position, device))
             levels = [level for level in split[0] if level >= 0]
             held = {self.hierarchy.within(device, levels): device for device in used}
-            groups[position] = [self.images.held(split, device) for device in held.values()]
+            own = [self.images.held(split, device) for device in held.values()]
+            groups[position] = [begin + images for begin in begins for images in own]
         return groups
 
     def is_idle(self, position: int, device: int) -> bool:

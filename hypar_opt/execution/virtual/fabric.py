@@ -23,11 +23,12 @@ _RECEIVING = frozenset((StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL, StepKind.A
 
 
 class Source(NamedTuple):
-    """The pass, node and boundary of an exchange (`hypar_opt.sharding.program.Exchange`)."""
+    """What an exchange is of (`hypar_opt.sharding.program.Exchange`)."""
 
     phase: Phase
     node: int
     boundary: int | None
+    weights: bool = False
 
 
 class Purpose(NamedTuple):
@@ -128,12 +129,41 @@ class Fabric:
 
         A reduce-scatter along the first axis, from the deepest level up, then an all-gather.
         """
-        levels = [step.level for step in steps]
-        for level in reversed(levels):
-            blocks = self._scattered(blocks, Purpose(whose, StepKind.ALL_REDUCE, level), combine)
-        for level in levels:
-            blocks = self._gathered(blocks, Purpose(whose, StepKind.ALL_REDUCE, level))
+        kind = StepKind.ALL_REDUCE
+        chunks = self.reduce_scatter(blocks, steps, whose, kind, combine)
+        return self.all_gather(chunks, steps, whose, kind)
+
+    def reduce_scatter(
+        self,
+        blocks: Blocks,
+        steps: Sequence[Step],
+        whose: Source,
+        kind: StepKind = StepKind.REDUCE_SCATTER,
+        combine: Callable[[Array, Array], Array] = np.add,
+    ) -> Blocks:
+        """Return the chunk of the reduced blocks that each device keeps: `chunk`."""
+        for step in reversed(steps):
+            blocks = self._scattered(blocks, Purpose(whose, kind, step.level), combine)
         return blocks
+
+    def all_gather(
+        self,
+        chunks: Blocks,
+        steps: Sequence[Step],
+        whose: Source,
+        kind: StepKind = StepKind.ALL_GATHER,
+    ) -> Blocks:
+        """Return the blocks of which each device has a chunk."""
+        for step in steps:
+            chunks = self._gathered(chunks, Purpose(whose, kind, step.level))
+        return chunks
+
+    def chunk(self, block: Array, steps: Sequence[Step], device: int) -> Array:
+        """Return a device's own chunk of its block, along the first axis."""
+        for step in reversed(steps):
+            parts = np.array_split(block, self._hierarchy.sizes[step.level])
+            block = parts[self._hierarchy.digit(device, step.level)]
+        return block
 
     def _scattered(
         self, blocks: Blocks, purpose: Purpose, combine: Callable[[Array, Array], Array]

@@ -18,7 +18,6 @@ from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.exchanges import EdgeConversion, Reduced, exchanges_of
 from hypar_opt.proofs.reference.nodes import (
     LongestParts,
-    PlanNode,
     SplitAxis,
     State,
     longest_parts,
@@ -73,7 +72,8 @@ class ExchangeCharges(ABC):
         self.hierarchy = self.exchanges.hierarchy
         self.resolution = 1
         kinds: dict[object, int] = {}
-        nodes = zip(self.exchanges.graph.nodes, self.exchanges.reductions, strict=True)
+        passes = map(self.exchanges.passes, range(len(self.exchanges.graph.nodes)))
+        nodes = zip(self.exchanges.graph.nodes, self.exchanges.reductions, passes, strict=True)
         self._first_alike = [kinds.setdefault(kind, n) for n, kind in enumerate(nodes)]
         self._node_charge, self._edge_charge = cache(self._charge_node), cache(self._charge_edge)
         self._pairs, self._whole = cache(self._charge_pairs), cache(self._find_whole)
@@ -94,7 +94,7 @@ class ExchangeCharges(ABC):
 
     def _charge_node(self, node: int, state: State) -> int:
         reduced = self.exchanges.reduced(node, state, longest=self._counts_longest(state))
-        return self._reduced(reduced) + self._local(self.exchanges.graph.nodes[node], state)
+        return self._reduced(reduced) + self._local(node, state)
 
     def _charge_edge(
         self, conversion: EdgeConversion, sources: tuple[State, ...], targets: tuple[State, ...]
@@ -186,10 +186,11 @@ class ExchangeCharges(ABC):
 
         The slowest sends the longest part of what is written, or receives that of what is read.
         """
+        times = [often for _, often in conversion.passes]
 
         def charge(passes: Sequence[int]) -> int:
             amounts = [max(of_longest(copies * n, end) for end in uneven) for n in passes]
-            return self._converted(level, amounts)
+            return self._converted(level, amounts, times)
 
         return [[charge(passes) for passes in row] for row in self._moved(conversion, level)]
 
@@ -198,10 +199,16 @@ class ExchangeCharges(ABC):
         """Return the charge of a node's reductions, pass by pass."""
 
     @abstractmethod
-    def _converted(self, level: int, passes: Sequence[int]) -> int:
-        """Return the charge of the amounts that each pass moves between nodes at a level."""
+    def _converted(self, level: int, passes: Sequence[int], times: Sequence[int]) -> int:
+        """Return the charge of the amounts that each pass moves between nodes at a level.
 
-    def _local(self, layer: PlanNode, state: State) -> int:  # noqa: ARG002
+        Parameters
+        ----------
+        times
+            In how many exchanges each.
+        """
+
+    def _local(self, node: int, state: State) -> int:  # noqa: ARG002
         """Return the charge of a node's own work, and of its accesses to memory."""
         return 0
 
@@ -219,9 +226,9 @@ class Bytes(ExchangeCharges):
 
     def _reduced(self, reduced: Sequence[Reduced]) -> int:
         moved = (each for levels, *_ in reduced for each in levels.items())
-        return sum(self._converted(level, [amount]) for level, amount in moved)
+        return sum(self._converted(level, [amount], [1]) for level, amount in moved)
 
-    def _converted(self, level: int, passes: Sequence[int]) -> int:
+    def _converted(self, level: int, passes: Sequence[int], times: Sequence[int]) -> int:  # noqa: ARG002
         weight = self.plan.level_weights[level] if self.plan.level_weights else 1
         # The division leaves no remainder.
         charged = sum(passes) * self.plan.element_bytes * self.resolution // 4

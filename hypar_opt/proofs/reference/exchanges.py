@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,18 +31,13 @@ from hypar_opt.proofs.reference.nodes import (
     nodes_of,
     of_longest,
 )
+from hypar_opt.proofs.reference.repetitions import Pass, StepCounts, repetitions_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
-
-
-class Pass(StrEnum):
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    GRADIENT = "gradient"
 
 
 @dataclass(frozen=True)
@@ -98,6 +92,14 @@ READINGS: Mapping[str, ReadingFactors] = MappingProxyType(
 )
 
 
+class Often(NamedTuple):
+    """How often a tensor is all-reduced in a step, or the halves of that are taken apart."""
+
+    all_reduces: int = 0
+    scatters: int = 0
+    gathers: int = 0
+
+
 class Reduction(NamedTuple):
     """Partial sums of one of a node's tensors, reduced in one pass."""
 
@@ -107,8 +109,8 @@ class Reduction(NamedTuple):
     copying: frozenset[int]
     """Those that leave copies in each part, all of which are reduced at the levels below."""
     quarters: int
-    """At a level of two parts above which nothing is split."""
-    all_reduce: bool
+    """In the whole step, at a level of two parts above which nothing is split."""
+    often: Often
     latency: Share | None = None
     """Its share of its bucket's latency; None for one of its own."""
     repeating: frozenset[int] = frozenset()
@@ -120,7 +122,7 @@ class Reduced(NamedTuple):
 
     levels: dict[int, int]
     """Amounts, by level."""
-    all_reduce: bool
+    often: Often
     latency: Share | None = None
 
 
@@ -136,7 +138,7 @@ class EdgeConversion:
     axes
         The tensor's axes that the choices of the source split, and those of the target.
     passes
-        Those in which it moves.
+        Those in which it moves, and how often.
     """
 
     reading: ReadingFactors
@@ -144,10 +146,10 @@ class EdgeConversion:
     written: tuple[str, ...]
     read: tuple[str, ...]
     axes: tuple[tuple[SplitAxis, ...], tuple[SplitAxis, ...]]
-    passes: tuple[Pass, ...]
+    passes: tuple[tuple[Pass, int], ...]
 
     def moved(self, parts: int) -> list[list[list[int]]]:
-        """Return what each pass moves of a copy, for each pair of choices.
+        """Return what each pass moves of a copy in a step, for each pair of choices.
 
         Parameters
         ----------
@@ -157,8 +159,8 @@ class EdgeConversion:
         return [
             [
                 [
-                    _moved(self.reading, step, self.tensor, own, wanted, parts)
-                    for step in self.passes
+                    times * _moved(self.reading, step, self.tensor, own, wanted, parts)
+                    for step, times in self.passes
                 ]
                 for wanted in self.read
             ]
@@ -204,6 +206,11 @@ class Exchanges:
     graph: PlanGraph
     reductions: tuple[tuple[Reduction, ...], ...]
     conversions: tuple[EdgeConversion, ...]
+    repetitions: StepCounts
+
+    def passes(self, node: int) -> tuple[int, ...]:
+        """Return how often each of a node's passes computes."""
+        return tuple(self.repetitions.computed[step, node] for step in Pass)
 
     def reduced(self, node: int, state: State, *, longest: bool = False) -> list[Reduced]:
         """Return what a node reduces in each pass, given its choices at the topmost levels.
@@ -224,8 +231,8 @@ class Exchanges:
                 if choice in choices:
                     if step not in passes:
                         # One reduction joins all levels of a pass, whichever their choices.
-                        own = (r.all_reduce for r in self.reductions[node] if r.step is step)
-                        passes[step] = Reduced({}, any(own), latency)
+                        own = (r.often for r in self.reductions[node] if r.step is step)
+                        passes[step] = Reduced({}, max(own), latency)
                     levels = passes[step].levels
                     moved = of_longest(amount * (parts - 1), uneven)
                     levels[level] = levels.get(level, 0) + moved
@@ -261,10 +268,12 @@ def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
     passes = (Pass.FORWARD,) if plan.inference else tuple(Pass)
     fed = {edge.target for edge in graph.edges if not edge.weights}
     reductions, shares = [], _shares_of_latency(plan, graph, chosen)
+    repetitions = repetitions_of(plan, graph)
     for position, node in enumerate(graph.nodes):
         # No layer reads the error of the network's input; AccPar charges it by convention.
         is_fed = position in fed or reading.of_network_input
-        charged = _reductions(reading, node, shares[position], is_fed=is_fed)
+        own = (repetitions, position)
+        charged = _reductions(reading, node, shares[position], *own, is_fed=is_fed)
         kept = (r for r in charged if r.step in passes and r.quarters and r.choices)
         reductions.append(tuple(kept))
     # No proof rests on a choice that a node does not have, but potentials state one for it.
@@ -284,11 +293,13 @@ def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
             padded(read),
             (source.axes(written), target.axes(read)),
             # Weights move in no conversion: a layer has them as stored, or slices its part.
-            () if edge.weights else passes,
+            ()
+            if edge.weights
+            else tuple((step, repetitions.exchanged[step, edge.target]) for step in passes),
         )
 
     conversions = tuple(map(converted, graph.edges))
-    return Exchanges(plan.hierarchy, graph, tuple(reductions), conversions)
+    return Exchanges(plan.hierarchy, graph, tuple(reductions), conversions, repetitions)
 
 
 def shares_tensors(plan: Plan) -> bool:
@@ -303,7 +314,13 @@ def _shares_of_latency(plan: Plan, graph: PlanGraph, chosen: Sequence[State]) ->
 
 
 def _reductions(
-    reading: ReadingFactors, node: PlanNode, latency: Share | None, *, is_fed: bool
+    reading: ReadingFactors,
+    node: PlanNode,
+    latency: Share | None,
+    repetitions: StepCounts,
+    position: int,
+    *,
+    is_fed: bool,
 ) -> Iterator[Reduction]:
     """Yield the reductions of a node: Table 1, and AccPar's Type III.
 
@@ -312,19 +329,28 @@ def _reductions(
     # A program reduces partial sums before the activation and the pool; the paper counts the pooled
     # map.
     output = node.outputs if reading.scattered else node.pooled
-    error = (reading.input_error or 0) if is_fed else 0
     weights, inputs, outputs = node.copied_by
     partial = frozenset(c for c, split in node.own.items() if split.output == "partial")
     sums = frozenset(c for c, split in node.own.items() if split.shares_statistics)
-    yield Reduction(Pass.GRADIENT, weights, weights, reading.gradient * node.stored, True, latency)
+    halves = repetitions.scattered[position], repetitions.gathered[position]
+    gradient = reading.gradient // 2 * node.stored * sum(halves)
+    apart = Often(0, *halves) if repetitions.in_halves else Often(1)
+    yield Reduction(Pass.GRADIENT, weights, weights, gradient, apart, latency)
+    ahead, behind = (
+        repetitions.exchanged[step, position] for step in (Pass.FORWARD, Pass.BACKWARD)
+    )
     forward, backward = reading.forward_sum * output, reading.backward_sum * output
-    yield Reduction(Pass.FORWARD, partial, outputs, forward, not reading.scattered)
-    yield Reduction(Pass.BACKWARD, partial, outputs, backward, False)
+    summed = Often(scatters=ahead) if reading.scattered else Often(ahead)
+    yield Reduction(Pass.FORWARD, partial, outputs, ahead * forward, summed)
+    yield Reduction(Pass.BACKWARD, partial, outputs, behind * backward, Often(gathers=behind))
     for size, copying in zip(node.inputs, inputs, strict=True):
-        yield Reduction(Pass.BACKWARD, copying, copying, error * size, True)
+        error = (reading.input_error or 0) * size if is_fed else 0
+        yield Reduction(Pass.BACKWARD, copying, copying, behind * error, Often(behind))
     whole = frozenset(c for c, split in node.own.items() if split.output == "whole")
     for step, size in zip((Pass.FORWARD, Pass.BACKWARD), node.statistics, strict=True):
-        yield Reduction(step, sums, sums, reading.gradient * size, True, repeating=whole)
+        times = repetitions.exchanged[step, position]
+        amount = times * reading.gradient * size
+        yield Reduction(step, sums, sums, amount, Often(times), repeating=whole)
 
 
 def _moved(

@@ -69,7 +69,7 @@ class CopiedBy(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanNode:
-    """One layer, or what several layers share: its tensors in elements, of the whole batch.
+    """One layer, or what several layers share: its tensors in elements, of a whole micro-batch.
 
     Parameters
     ----------
@@ -124,13 +124,22 @@ class PlanNode:
             outputs=frozenset(c for c, split in splits if split.output in ("partial", "whole")),
         )
 
-    def copies(self, state: State, hierarchy: Hierarchy) -> list[int]:
-        """Return the copies of W, of each A, and of F in all parts of a state's levels together."""
-        levels = [*zip(state, hierarchy.sizes, strict=False)]
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """The elements of W, of each operand, and of F."""
+        return self.weights, *self.inputs, self.pooled
+
+    @property
+    def copied(self) -> tuple[frozenset[int], ...]:
+        """The choices that leave copies of each of its `tensors`, one in each part."""
         weights, inputs, outputs = self.copied_by
+        return weights, *inputs, outputs
+
+    def copies(self, state: State, hierarchy: Hierarchy) -> list[int]:
+        """Return the copies of each of its `tensors` in all parts of a state's levels together."""
+        levels = [*zip(state, hierarchy.sizes, strict=False)]
         return [
-            prod(parts for choice, parts in levels if choice in choices)
-            for choices in (weights, *inputs, outputs)
+            prod(parts for choice, parts in levels if choice in choices) for choices in self.copied
         ]
 
     def axes(self, layouts: Sequence[str | None]) -> tuple[SplitAxis, ...]:
@@ -192,6 +201,11 @@ class PlanGraph(NamedTuple):
         return [edge.target for edge in self.edges if edge.weights and edge.source == node]
 
 
+def images_of(plan: Plan) -> int:
+    """Return the images that pass at once: those of a micro-batch."""
+    return plan.batch // (plan.training.micro_batches or 1)
+
+
 def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     """Return a plan's graph.
 
@@ -237,7 +251,7 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     ends += [(n, tensor.get(n, n + shared), reader + shared, number) for n, reader, number in read]
     for writer, source, target, number in ends:
         over, elements = described[writer][1].pooled, layers[writer].pooled
-        axes = plan.batch, over.channels, over.tokens or 1
+        axes = images_of(plan), over.channels, over.tokens or 1
         operand = min(number, len(nodes[target].inputs) - 1)
         edges.append(PlanEdge(source, target, elements, False, *axes, operand))
     # The order in which the search has them: a certificate counts on it.
@@ -246,7 +260,7 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
 
 
 def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
-    batch, weight = plan.batch, described.contraction.weight
+    batch, weight = images_of(plan), described.contraction.weight
     sizes = {"b": batch, **described.sizes(maps)}
     kernel = prod(sizes[axis] for axis in weight if axis in sizes) if weight else 0
     macs = described.macs(sizes)
@@ -353,7 +367,7 @@ def _weights(owner: PlanNode) -> PlanNode:
 
 def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     over = maps.pooled
-    sizes = {"batch": plan.batch, "channel": over.channels, "whole": 0, "token": over.tokens}
+    sizes = {"batch": images_of(plan), "channel": over.channels, "whole": 0, "token": over.tokens}
     layouts = {"data": "batch", "model": "channel", "output": "whole", "tokens": "token"}
     splits = (
         None

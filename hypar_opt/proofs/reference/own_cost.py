@@ -13,8 +13,7 @@ import numpy as np
 
 from hypar_opt.costs import COSTS
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.proofs.reference.exchanges import shares_tensors
-from hypar_opt.workload.tensors import workload_of
+from hypar_opt.instance.instance import Instance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,12 +36,7 @@ class OwnCost:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._workload = workload_of(
-            plan.network.description,
-            plan.batch,
-            plan.choices,
-            shared_tensors=shares_tensors(plan),
-        )
+        self._workload = Instance.of_plan(plan).workload
         cost: CostModel = COSTS[plan.cost.kind].from_problem(plan.problem, self._workload)
         if plan.cost.unit != cost.unit:
             raise CheckFailedError(f"cost, unit: should be {cost.unit!r}, got {plan.cost.unit!r}")

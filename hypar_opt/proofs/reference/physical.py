@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.charges import ExchangeCharges
+from hypar_opt.proofs.reference.nodes import longest_parts, of_longest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.reference.buckets import Share
     from hypar_opt.proofs.reference.exchanges import Reduced
-    from hypar_opt.proofs.reference.nodes import PlanNode, State
+    from hypar_opt.proofs.reference.nodes import LongestParts, PlanNode, State
 
 # Its own table, as the rest of this derivation shares none with the search.
 PARTS = {"femto": 10**15, "pico": 10**12, "nano": 10**9, "micro": 10**6, "milli": 10**3, "": 1}
@@ -43,18 +44,25 @@ class Rate(NamedTuple):
     per_amount: Fraction
     per_message: Fraction = Fraction()
 
-    def charge(self, amount: int, messages: int = 1, share: Share | None = None) -> int:
+    def charge(
+        self, amount: int, messages: int = 1, share: Share | None = None, alone: int = 0
+    ) -> int:
         """Return the charge of an exchange with its latency, or a share of a whole number.
 
         Nothing to move is no message.
+
+        Parameters
+        ----------
+        alone
+            The messages that share their latency with none.
         """
         if not amount:
             return 0
         if share is None:
-            return nearest(amount, self.per_amount, messages, self.per_message)
+            return nearest(amount, self.per_amount, messages + alone, self.per_message)
         latency = nearest(1, self.per_message)
         begin, end = (math.floor(latency * each) for each in share)
-        return nearest(amount, self.per_amount) + messages * (end - begin)
+        return nearest(amount, self.per_amount) + messages * (end - begin) + alone * latency
 
 
 class ArrayCharges(ExchangeCharges):
@@ -127,7 +135,8 @@ class Time(ArrayCharges):
     between n parts. An all-reduce reduce-scatters and then all-gathers, so that it crosses each of
     its levels twice, the topmost once where that has two parts; around a ring of n it takes
     2(n - 1) messages, of all levels at which the layer makes the choice at once. A reduce-scatter
-    or all-gather is half of that.
+    or all-gather is half of that. Of sharded gradients the reduce-scatters share a bucket's
+    latency, and weights are gathered layer by layer.
 
     Source: docs/simulator.md.
     """
@@ -145,61 +154,74 @@ class Time(ArrayCharges):
     def _counts_longest(self, state: State) -> bool:
         return self.plan.times_longest_part and len(state) == self.plan.levels
 
-    def _converted(self, level: int, passes: Sequence[int]) -> int:
-        messages = self.hierarchy.sizes[level] - 1
-        return sum(self.between_pairs[level].charge(amount, messages) for amount in passes)
+    def _converted(self, level: int, passes: Sequence[int], times: Sequence[int]) -> int:
+        rate, rounds = self.between_pairs[level], self.hierarchy.sizes[level] - 1
+        each = zip(passes, times, strict=True)
+        return sum(rate.charge(amount, often * rounds) for amount, often in each)
 
     def _reduced(self, reduced: Sequence[Reduced]) -> int:
         total = 0
-        for levels, all_reduce, latency in reduced:
-            often = 2 if all_reduce else 1
+        for levels, (all_reduces, scatters, gathers), latency in reduced:
             if self.around_rings:
                 for stage in self._stages(levels):
-                    rate = self._rate(self._ring(stage))
-                    total += rate.charge(sum(map(levels.__getitem__, stage)), often, latency)
+                    rate, amount = self._rate(self._ring(stage)), sum(levels[n] for n in stage)
+                    total += rate.charge(amount, 2 * all_reduces + scatters, latency, gathers)
                 continue
             for level, amount in levels.items():
-                parts = self.hierarchy.sizes[level]
+                rounds = self.hierarchy.sizes[level] - 1
                 # Between the two parts of the topmost level halving and doubling are one exchange.
-                messages = 1 if level == min(levels) and parts == 2 else often * (parts - 1)
-                total += self.between_pairs[level].charge(amount, messages, latency)
+                both = 1 if level == min(levels) and rounds == 1 else 2 * rounds
+                messages = both * all_reduces + rounds * scatters
+                rate = self.between_pairs[level]
+                total += rate.charge(amount, messages, latency, rounds * gathers)
         return total
 
-    def _local(self, layer: PlanNode, state: State) -> int:
+    def _local(self, node: int, state: State) -> int:
         """Return the time of a layer's passes on an accelerator: compute, or DRAM if slower."""
         if len(state) < self.plan.levels:
             return 0  # the final shards, on which the DRAM's time depends, are not known
-        accelerator = self.array.accelerator
+        accelerator, layer = self.array.accelerator, self.exchanges.graph.nodes[node]
+        passes, repeated = self.exchanges.passes(node)[: self.passes], self.exchanges.repetitions
         rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
-        by_all, *each = self._shares_of(layer, state)
-        computing = by_all * self._macs(layer) / rate
-        # The words of the whole array, copies and all; every pass accesses each once.
-        sizes = layer.weights, *layer.inputs, layer.pooled
+        macs = self._of_work(layer, state, self._macs(layer))
         copies = layer.copies(state, self.hierarchy)
+        uneven = [self._uneven(layer, state, copied) for copied in layer.copied]
+        # The words of the whole array, copies and all; every pass accesses each once.
         accessed = [
-            size * count * more for size, count, more in zip(sizes, copies, each, strict=True)
+            of_longest(size * count, longer)
+            for size, count, longer in zip(layer.tensors, copies, uneven, strict=True)
         ]
         if accelerator.gemm is not None:
-            kept = layer.stored * copies[0] * each[0]
-            return self._by_kernels(layer, accessed, by_all, kept)
+            # Where its state is sharded, each weight is updated once, not in each copy.
+            count = copies[0] if repeated.sharded == "none" else 1
+            kept = of_longest(layer.stored * count, uneven[0])
+            return self._by_kernels(layer, state, accessed, kept, passes)
+        computing = macs / rate
         loading = sum(accessed) * self.plan.element_bytes / accelerator.dram_bandwidth
         # Both are of the whole array's work, so that both divide by its accelerators.
         seconds = max(computing, loading) / self.plan.accelerators
-        return round(seconds * self.passes * self.parts)
+        if not repeated.any:
+            return round(seconds * self.passes * self.parts)
+        return sum(passes) * round(seconds * self.parts)
 
     def _by_kernels(
-        self, layer: PlanNode, accessed: Sequence[Fraction], by_all: Fraction, kept: Fraction
+        self,
+        layer: PlanNode,
+        state: State,
+        accessed: Sequence[int],
+        kept: int,
+        passes: Sequence[int],
     ) -> int:
         """Return the time of a layer's passes, one kernel after the other.
 
         Parameters
         ----------
         accessed
-            The words of weights, of each input and of the output, in the whole array.
-        by_all
-            How many times the work is done.
+            The words of weights, operands and output, in the whole array.
         kept
             The weights that are updated.
+        passes
+            How often each pass runs.
         """
         accelerator, count = self.array.accelerator, self.plan.accelerators
         part = {
@@ -211,40 +233,46 @@ class Time(ArrayCharges):
         peak = accelerator.units * accelerator.operations * achieved * count
         per_byte = 1 / (accelerator.dram_bandwidth * part["elementwise"] * count)
         per_word = self.plan.element_bytes * per_byte
-        both, output, inner = sum(accessed[1:]), accessed[-1], by_all * layer.inner
+        both, output = sum(accessed[1:]), accessed[-1]
+        macs, inner = (self._of_work(layer, state, own) for own in (layer.macs, layer.inner))
         total = 0
-        for own in layer.kernels[: self.passes]:
+        for own, often in zip(layer.kernels, passes, strict=False):
             read = (accessed[0] + both) * bool(own.products) + own.scores * inner
-            operations = 2 * own.products * by_all * layer.macs
-            total += max(round(read * per_word * self.parts), round(operations / peak * self.parts))
+            operations = 2 * own.products * macs
+            once = max(round(read * per_word * self.parts), round(operations / peak * self.parts))
             others = Fraction(own.each * both + own.output * output + own.inner * inner, 4)
-            total += round(others * per_word * self.parts)
-            total += round(own.launches * (accelerator.launch or Fraction()) * self.parts)
+            once += round(others * per_word * self.parts)
+            once += round(own.launches * (accelerator.launch or Fraction()) * self.parts)
+            total += often * once
         if not self.plan.inference:
             total += round(kept * (accelerator.update or Fraction()) * per_byte * self.parts)
         return total
 
-    def _shares_of(self, layer: PlanNode, state: State) -> list[Fraction]:
-        """Return how many times the mean share of an accelerator the largest is.
+    def _of_work(self, layer: PlanNode, state: State, amount: int) -> int:
+        """Return an amount of a layer's work in all accelerators together.
 
-        Of the layer's work, and of its weights, inputs and outputs: 4/3 of 12 heads in 8 parts.
-        Work that no choice splits is all done in each part.
+        What no choice splits is all done in each part.
         """
-        weights, inputs, outputs = layer.copied_by
-        shares = [Fraction(1)] * (3 + len(inputs))
-        for choice, split in layer.own.items():
-            levels = (level for level, made in enumerate(state) if made == choice)
-            parts = self.hierarchy.parts(levels)
-            if not split.size:
-                shares[0] *= parts
-            elif self.plan.times_longest_part:
-                longer = Fraction(-(-split.size // parts) * parts, split.size)
-                copied_by = (weights, *inputs, outputs)
-                whole = [False, *(choice in copied for copied in copied_by)]
-                shares = [
-                    n if all_have else n * longer for n, all_have in zip(shares, whole, strict=True)
-                ]
-        return shares
+        whole = {choice for choice, split in layer.own.items() if not split.size}
+        levels = (level for level, made in enumerate(state) if made in whole)
+        return of_longest(amount * self.hierarchy.parts(levels), self._uneven(layer, state))
+
+    def _uneven(
+        self, layer: PlanNode, state: State, copied: frozenset[int] = frozenset()
+    ) -> LongestParts:
+        """Return the axes of a tensor, or of all work, whose largest part counts as all do.
+
+        Of 12 heads in 8 parts that is 4/3 of the mean.
+
+        Parameters
+        ----------
+        copied
+            The choices that leave copies of the tensor.
+        """
+        if not self.plan.times_longest_part:
+            return ()
+        axes = ((n, split.size) for n, split in layer.own.items() if n not in copied)
+        return longest_parts(axes, state, self.hierarchy)
 
 
 class Energy(ArrayCharges):
@@ -270,7 +298,7 @@ class Energy(ArrayCharges):
     def _over(self, joules_per_word: Fraction) -> Rate:
         return Rate(self.amount_bytes / WORD_BYTES * joules_per_word * self.parts)
 
-    def _converted(self, level: int, passes: Sequence[int]) -> int:
+    def _converted(self, level: int, passes: Sequence[int], times: Sequence[int]) -> int:  # noqa: ARG002
         return self.between_pairs[level].charge(sum(passes))
 
     def _reduced(self, reduced: Sequence[Reduced]) -> int:
@@ -282,7 +310,7 @@ class Energy(ArrayCharges):
                 # Of passes over the same levels all words are rounded together.
                 by_ring[frozenset(levels), ring] += sum(map(levels.__getitem__, ring))
         if not self.around_rings:
-            return sum(self._converted(level, [moved]) for level, moved in by_level.items())
+            return sum(self._converted(level, [moved], []) for level, moved in by_level.items())
         energy = self.array.energies
         # Remote access is each level's, whatever links its words cross around a ring.
         total = sum(map(self._over(energy.remote).charge, by_level.values()))
@@ -290,19 +318,18 @@ class Energy(ArrayCharges):
             total += self._over(energy.hop * self._ring(ring).hops).charge(moved)
         return total
 
-    def _local(self, layer: PlanNode, state: State) -> int:
+    def _local(self, node: int, state: State) -> int:
         if not state:
             return 0
-        energy = self.array.energies
+        energy, layer = self.array.energies, self.exchanges.graph.nodes[node]
         macs = self._macs(layer) * self.passes
         total = nearest(macs, (energy.mac + energy.sram) * self.parts)
-        sizes = layer.weights, *layer.inputs, layer.pooled
         copies = [layer.copies(state[:n], self.hierarchy) for n in range(len(state) + 1)]
         for above, below in pairwise(copies):
             # Each part accesses a tensor that a choice replicates: its words are added again.
-            added = zip(sizes, above, below, strict=True)
+            added = zip(layer.tensors, above, below, strict=True)
             total += sum(self._accessed(size * (n - m)) for size, m, n in added)
-        return total + self._accessed(sum(sizes))
+        return total + self._accessed(sum(layer.tensors))
 
     def _accessed(self, elements: int) -> int:
         """Return the charge of elements that every pass accesses once in the DRAM."""

@@ -29,6 +29,9 @@ class Restrictions:
         self._plan, self._hierarchy = plan, plan.hierarchy
         self._nodes: Sequence[PlanNode] = graph.nodes
         self._shared = graph.shared
+        # A limit on what a device holds in a step is none on sums over layers.
+        within_device = plan.problem.device_memory is not None
+        self._memory = None if within_device else plan.constraints.memory
         self._pins = self._read_pins()
         self._least: dict[tuple[int, tuple[tuple[int, int], ...]], int | None] = {}
         self._wholes: dict[object, int] = {}
@@ -38,15 +41,14 @@ class Restrictions:
         """Whether any choice may be infeasible."""
         constraints = self._plan.constraints
         fewer = any(None in node.splits for node in self._nodes)
-        limited = constraints.even or constraints.runnable or constraints.memory is not None
+        limited = constraints.even or constraints.runnable or self._memory is not None
         last = any(split.last_resort for node in self._nodes for split in node.own.values())
         return bool(constraints.fix) or limited or fewer or last
 
     @property
     def capacity(self) -> int | None:
         """Bytes of the memory of all accelerators together, as loads are."""
-        memory = self._plan.constraints.memory
-        return None if memory is None else memory * self._plan.accelerators
+        return None if self._memory is None else self._memory * self._plan.accelerators
 
     def allows(self, position: int, state: State) -> bool:
         """Return whether a node may make the last choice of a state, given those above."""
@@ -129,7 +131,7 @@ class Restrictions:
         training as much of gradients and errors, and the optimizer's state. Nothing where memory
         is not limited.
         """
-        if self._plan.constraints.memory is None:
+        if self._memory is None:
             return 0
         node, element_bytes = self._nodes[position], self._plan.element_bytes
         weights, *copies = node.copies(state, self._hierarchy)
@@ -187,8 +189,10 @@ class Restrictions:
             total += self.load(position, state)
         if self.capacity is not None and total > self.capacity:
             # Rounded up to whole bytes.
-            needed, memory = -(-total // self._plan.accelerators), self._plan.constraints.memory
-            raise CheckFailedError(f"constraints: the plan takes {needed:,} bytes of {memory:,}")
+            needed = -(-total // self._plan.accelerators)
+            raise CheckFailedError(
+                f"constraints: the plan takes {needed:,} bytes of {self._memory:,}"
+            )
 
     def _read_pins(self) -> dict[tuple[int, int], int]:
         """Return the pinned choice of each level and layer that has one."""

@@ -16,7 +16,7 @@ from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pins import Pin
-from hypar_opt.plan.check_training import check_memory_is_free
+from hypar_opt.plan.check_training import check_memory_is_free, check_trains_at_once
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan, words_of
 from hypar_opt.results import Results
@@ -103,6 +103,7 @@ def regrets(
     options = options_of(plan, parameters=parameters)
     deadline = deadline or Deadline.after(options.time_limit)
     check_memory_is_free(plan.problem, argument("regret", True))
+    check_trains_at_once(plan.problem, argument("regret", True))
     instance = Instance.of_plan(plan)
     check_is_sum(instance.cost)
     words = _words_of_reading(plan, instance)
@@ -262,6 +263,7 @@ def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> Bes
     instance = Instance.of_plan(plan)
     problem, workload, cost = instance.problem, instance.workload, instance.cost
     check_memory_is_free(problem, "a list of the best plans")
+    check_trains_at_once(problem, "a list of the best plans")
     check_is_sum(cost)
     if instance.constraints.couple_layers:
         # A memory limit is a sum over layers, so the state alone does not give a completion's cost.

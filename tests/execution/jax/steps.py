@@ -25,6 +25,7 @@ from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.execution.virtual.data import StepData
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.execution.virtual.step import TrainingStep
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.sharding.passes import INFERENCE
@@ -32,6 +33,8 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.operators.base import padded
 from hypar_opt.workload.parallelism import CHOICES
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import Repeats
 from hypar_opt.workload.tensors import Workload, workload_of
 
 ROOT = Path(__file__).parents[3]
@@ -58,6 +61,11 @@ def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[
             "compare": number % compared == 0,
             "rows": [list(map(int, row)) for row in program.rows],
             "sizes": program.hierarchy.sizes,
+            "training": [
+                program.workload.repeats.micro_batches,
+                program.workload.repeats.shard,
+                sorted(program.workload.repeats.again.items()),
+            ],
         }
         for number, (network, program) in enumerate(programs)
     ]
@@ -96,10 +104,15 @@ def result(
         return {"refused": str(error)}
     step = run_step(sharded, data)
     found: dict[str, Any] = {
-        "differences": [row.named for row in step.exchanges if row.modelled != row.counted],
+        "differences": [
+            (row.named, row.modelled, row.counted)
+            for row in step.exchanges
+            if row.modelled != row.counted
+        ],
         "moved": sum(row.counted for row in step.exchanges),
         "unused": str(step.unused),
     }
+    found["updated"] = step.updated
     if program.rows and len(network.layers) % 4 == 0:
         # The same module for one device: it is what a run without numpy compares with.
         value, gradients = one_device(sharded, data)
@@ -145,7 +158,8 @@ def in_numpy(
     """
     network = Network.model_validate(_without_losses(sharded.network.description()))
     names = [layer.name for layer in network.layers]
-    workload = workload_of(network, sharded.batch.size, CHOICES, shared_tensors=True)
+    # The whole batch at once, of which the program has micro-batches.
+    workload = workload_of(network, len(data.input), CHOICES, shared_tensors=True)
     division = Division(network, Program(workload, (), Hierarchy(())), groups)
     given = StepData(
         _channels_first(data.input), _weights(sharded, data, workload), {}, {}, data.ids
@@ -220,6 +234,8 @@ def main() -> None:
             network = Network.model_validate(case["network"])
             choices = tuple(case["choices"])
             workload = workload_of(network, case["batch"], choices, shared_tensors=True)
+            count, shard, again = case["training"]
+            workload = repeated(workload, Repeats(count, shard, FrozenDict(map(tuple, again))))
             program = Program(workload, case["rows"], Hierarchy(tuple(case["sizes"])))
             found.append(result(network, program, seed, compare=case["compare"]))
             jax.clear_caches()  # type: ignore[no-untyped-call]

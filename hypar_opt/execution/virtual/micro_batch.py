@@ -1,0 +1,307 @@
+"""The passes of a micro-batch on virtual devices, exchange by exchange, as in its program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hypar_opt.execution.virtual.arithmetic import arithmetic_of
+from hypar_opt.execution.virtual.arithmetic.losses import SoftmaxLoss
+from hypar_opt.execution.virtual.epilogue import Epilogue
+from hypar_opt.execution.virtual.fabric import Blocks, Source
+from hypar_opt.execution.virtual.recomputation import Recomputation
+from hypar_opt.sharding.conversions import Layouts, backward, dual
+from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, WHOLE
+from hypar_opt.sharding.passes import Phase
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.arithmetic.base import Arithmetic
+    from hypar_opt.execution.virtual.data import StepData
+    from hypar_opt.execution.virtual.division import Division
+    from hypar_opt.execution.virtual.fabric import Fabric
+    from hypar_opt.execution.virtual.shards import Array, DividedTensor
+    from hypar_opt.execution.virtual.trained_weights import TrainedWeights
+
+Done = Callable[[int], None]
+"""Is called with the layers that are done."""
+
+
+class _Operands(NamedTuple):
+    """What a layer's forward pass needs to run again without exchanges."""
+
+    reads: Sequence[tuple[Array, ...]]
+    sums: Sequence[Array | None]
+
+
+class MicroBatch:
+    """The passes of all devices over one micro-batch, exchange by exchange, as in the program.
+
+    Parameters
+    ----------
+    data
+        Of the micro-batch.
+    """
+
+    def __init__(
+        self, division: Division, fabric: Fabric, weights: TrainedWeights, data: StepData
+    ) -> None:
+        self.division, self.fabric, self.weights, self.data = division, fabric, weights, data
+        self.program, self.network = division.program, division.network
+        self.devices = fabric.devices
+        self.outputs: dict[int, tuple[Layouts, Blocks]] = {}
+        self.loss = 0.0
+        self._arithmetic: dict[int, list[Arithmetic]] = {}
+        self._epilogues: dict[int, list[Epilogue]] = {}
+        self._stored: dict[int, Blocks] = {}
+        self._errors: dict[int, Blocks] = {}
+        self._used: dict[int, list[Array | None]] = {}
+        self._kept: dict[int, _Operands] = {}
+        self._again = Recomputation(division)
+        self._shared_gradients: Mapping[int, Blocks] = {
+            node: weights.zeros(node) for node in self.program.workload.weight_users
+        }
+
+    def forward(self, done: Done) -> None:
+        """Run the forward passes of all layers."""
+        for position in range(len(self.network.layers)):
+            layouts, blocks = self._forward(position)
+            self.outputs[position] = layouts, blocks
+            self._add_loss(position, layouts, blocks)
+            self._release(self._used[position])
+            self._forget(position)
+            done(position + 1)
+
+    def backward(self, done: Done) -> None:
+        """Run the backward passes, and hand each gradient to the weights."""
+        layers = len(self.network.layers)
+        for position in reversed(range(layers)):
+            self._restore(position)
+            self._backward(position)
+            done(2 * layers - position)
+        for node, blocks in self._shared_gradients.items():
+            self.weights.add(node, blocks)
+
+    def _forward(
+        self, position: int, phase_of_use: Phase = Phase.FORWARD
+    ) -> tuple[Layouts, Blocks]:
+        """Run a layer's forward pass, and return its output, before it is stored for readers.
+
+        Parameters
+        ----------
+        phase_of_use
+            The pass for which its weights are gathered.
+        """
+        program, node = self.program, position + self.division.shared
+        layer, phase = self.network.layers[position], Phase.FORWARD
+        reads = [
+            self._read(position, source)
+            for source in self.network.sources[position]
+            if not layer.reads_ids
+        ]
+        of_device = list(zip(*reads, strict=True)) or [()] * len(self.devices)
+        layers = self._arithmetic[position] = self._layers(position)
+        partial_sums = [one.sums(read) for one, read in zip(layers, of_device, strict=True)]
+        sums = self._sums(position, phase, partial_sums)
+        self._used[position] = self._weights(position, phase_of_use)
+        outputs = self._computed(position, _Operands(of_device, sums))
+        written, tensor = program.written[node], self.division.output_tensor(position)
+        steps, whose = program.output_steps(node), Source(phase, node, None)
+        outputs, layouts = self.fabric.convert(tensor, outputs, written, steps, whose)
+        self._epilogues[position] = [
+            Epilogue(layer, self.division.maps[position]) for _ in self.devices
+        ]
+        blocks = [e.forward(b) for e, b in zip(self._epilogues[position], outputs, strict=True)]
+        self._stored[node] = blocks
+        boundary = program.workload.boundary_into_shared.get(node)
+        if boundary is not None:
+            shared = program.workload.boundaries[boundary].target
+            self._stored[shared] = self._across(boundary, phase, tensor, blocks)
+        if self._again.alone(position):
+            self._kept[position] = _Operands(of_device, sums)
+        return layouts, blocks
+
+    def _layers(self, position: int) -> list[Arithmetic]:
+        layer = self.network.layers[position]
+        shards = (self.division.shard(position, device, self.data) for device in self.devices)
+        return [arithmetic_of(layer)(shard) for shard in shards]
+
+    def _computed(self, position: int, given: _Operands) -> Blocks:
+        """Return what each device computes of a layer's output."""
+        each = zip(self._arithmetic[position], *given, self._used[position], strict=True)
+        return [one.forward(read, weights, sums) for one, read, sums, weights in each]
+
+    def _forget(self, position: int) -> None:
+        """Drop what the backward pass computes again, once nothing forward reads it."""
+        if self._again.alone(position):
+            del self._arithmetic[position]
+        for layer in self._again.ending_at(position):
+            del self._arithmetic[layer], self._epilogues[layer], self._used[layer]
+            for node in self._again.dropped(layer):
+                self._stored.pop(node, None)
+
+    def _restore(self, position: int) -> None:
+        """Have what a layer's backward pass needs: its weights, and what is computed again."""
+        phase = Phase.BACKWARD
+        for layer in self._again.ending_at(position):
+            self._forward(layer, phase)
+        if self._again.inside(position):
+            return  # its weights were gathered to run it again
+        if self.weights.sharded:
+            fresh = self._weights(position, phase)
+            for old, new in zip(self._used[position], fresh, strict=True):
+                if old is not None:
+                    old[...] = new
+        if self._again.alone(position):
+            self._arithmetic[position] = self._layers(position)
+            self._computed(position, self._kept.pop(position))
+
+    def _weights(self, position: int, phase: Phase) -> list[Array | None]:
+        """Return the weights that each device uses: gathered where they are sharded."""
+        node = self.division.weight_node(position)
+        if node is None:
+            return [None] * len(self.devices)
+        blocks = self.weights.used(node, position + self.division.shared, phase)
+        return [self._own_weights(position, device, blocks) for device in self.devices]
+
+    def _release(self, used: Sequence[Array | None]) -> None:
+        """Drop gathered weights after a forward pass: who reads them still reads no numbers."""
+        for weights in used if self.weights.sharded else ():
+            if weights is not None:
+                weights.fill(np.nan)
+
+    def _read(self, position: int, source: int) -> Blocks:
+        """Return what each device reads of a layer's input."""
+        program, node = self.program, position + self.division.shared
+        tensor = self.division.tensor(source, position)
+        if source < 0:
+            # Each reader has the network's input in its own layout.
+            number = self.network.sources[position].index(source)
+            layouts = program.read_as(node, number)
+            return [tensor.part_of(self.data.input, layouts, device) for device in self.devices]
+        boundary = self.division.boundary(source, position)
+        stored = program.workload.boundaries[boundary].source
+        return self._across(boundary, Phase.FORWARD, tensor, self._stored[stored])
+
+    def _across(self, boundary: int, phase: Phase, tensor: DividedTensor, blocks: Blocks) -> Blocks:
+        """Convert a tensor for the node that reads it, or its error for the one that wrote it."""
+        program, edge = self.program, self.program.workload.boundaries[boundary]
+        steps, before = program.input_steps(boundary), program.stored[edge.source]
+        if phase is Phase.BACKWARD:
+            steps, before = backward(steps), dual(program.read_over(boundary))
+        whose = Source(phase, edge.target, boundary)
+        return self.fabric.convert(tensor, blocks, before, steps, whose)[0]
+
+    def _sums(self, position: int, phase: Phase, sums: list[Array | None]) -> list[Array | None]:
+        """Return the sums over channels, all-reduced over the levels that split the channels."""
+        node = position + self.division.shared
+        parts = [numbers for numbers in sums if numbers is not None]
+        if not parts:
+            return sums
+        combine = self._arithmetic[position][0].combine if phase is Phase.FORWARD else np.add
+        steps = self.program.statistics_steps(node)
+        return list(self.fabric.all_reduce(parts, steps, Source(phase, node, None), combine))
+
+    def _own_weights(self, position: int, device: int, blocks: Blocks) -> Array:
+        """Return the weights that a device uses: its own, or its slice of shared weights."""
+        stored = blocks[device]
+        if self.division.is_idle(position, device):
+            # Of the shape that its counterpart's have: it has no images to use them on.
+            return np.zeros_like(blocks[self._counterpart(device)])
+        where = self.division.use(position, device)
+        if where is None:
+            return stored
+        indices, transposes = where
+        slice_: Array = stored[np.ix_(*indices)]
+        return slice_.T if transposes else slice_
+
+    def _counterpart(self, device: int) -> int:
+        """Return the device with the same place in the other of two groups."""
+        return (device + len(self.devices) // 2) % len(self.devices)
+
+    def _add_loss(self, position: int, layouts: Layouts, blocks: Blocks) -> None:
+        """Add a layer's part of the loss; exchanging scalars is not counted."""
+        copies = self.program.parts(layouts, WHOLE, CHANNEL)
+        losses = [a.loss for a in self._arithmetic[position] if isinstance(a, SoftmaxLoss)]
+        if losses:
+            self.loss += sum(losses) / copies
+        elif position in self.data.errors:
+            tensor = self.division.output_tensor(position)
+            copies = self.program.parts(layouts, WHOLE)
+            whole = self.data.errors[position]
+            products = (
+                float((tensor.part_of(whole, layouts, device) * block).sum())
+                for device, block in enumerate(blocks)
+            )
+            self.loss += sum(products) / copies
+
+    def _backward(self, position: int) -> None:
+        program, node = self.program, position + self.division.shared
+        phase, tensor = Phase.BACKWARD, self.division.output_tensor(position)
+        error = self._arrived(position)
+        error = [t.backward(e) for t, e in zip(self._epilogues.pop(position), error, strict=True)]
+        steps, whose = backward(program.output_steps(node)), Source(phase, node, None)
+        layouts = dual(program.stored[node])
+        error, _ = self.fabric.convert(tensor, error, layouts, steps, whose)
+        layers = self._arithmetic[position]
+        sums = self._sums(
+            position, phase, [a.error_sums(e) for a, e in zip(layers, error, strict=True)]
+        )
+        results = [a.backward(e, s) for a, e, s in zip(layers, error, sums, strict=True)]
+        del self._arithmetic[position], self._used[position]
+        for number, source in enumerate(self.network.sources[position]):
+            if source >= 0:
+                self._send_back(position, source, [errors[number] for errors, _ in results])
+        gradients = [gradient for _, gradient in results if gradient is not None]
+        if gradients:
+            self._keep_gradient(position, gradients)
+
+    def _arrived(self, position: int) -> Blocks:
+        """Return the error of a layer's output, in the dual of the layouts that it is stored in."""
+        program, node = self.program, position + self.division.shared
+        layouts, tensor = dual(program.stored[node]), self.division.output_tensor(position)
+        within = self.program.hierarchy.within
+        addends = [level for level, layout in enumerate(layouts) if layout == PARTIAL]
+        # One replica has the error and the others zeros, so that they add up to it.
+        counts = [not within(device, addends) for device in self.devices]
+        if position in self.data.targets:
+            blocks = zip(self._stored[node], counts, strict=True)
+            return [np.full_like(block, one) for block, one in blocks]
+        if position in self.data.errors:
+            whole = self.data.errors[position]
+            return [
+                tensor.part_of(whole, layouts, device) * counts[device] for device in self.devices
+            ]
+        boundary = self.program.workload.boundary_into_shared.get(node)
+        if boundary is None:
+            return self._errors.pop(node)
+        shared = program.workload.boundaries[boundary].target
+        return self._across(boundary, Phase.BACKWARD, tensor, self._errors.pop(shared))
+
+    def _send_back(self, position: int, source: int, error: Blocks) -> None:
+        """Convert the error of an input for the layer that wrote it, and add it to that layer's."""
+        boundary = self.division.boundary(source, position)
+        tensor = self.division.tensor(source, position)
+        blocks = self._across(boundary, Phase.BACKWARD, tensor, error)
+        stored = self.program.workload.boundaries[boundary].source
+        if stored in self._errors:
+            blocks = [a + b for a, b in zip(self._errors[stored], blocks, strict=True)]
+        self._errors[stored] = blocks
+
+    def _keep_gradient(self, position: int, gradients: Blocks) -> None:
+        node = self.division.weight_node(position)
+        assert node is not None
+        if node >= self.division.shared:
+            idle = [self.division.is_idle(position, device) for device in self.devices]
+            if any(idle):
+                kept = zip(gradients, self.weights.zeros(node), idle, strict=True)
+                gradients = [zeros if none else g for g, zeros, none in kept]
+            self.weights.add(node, gradients)
+            return
+        for device, gradient in enumerate(gradients):
+            use = self.division.use(position, device)
+            assert use is not None
+            indices, transposes = use
+            part = gradient.T if transposes else gradient
+            self._shared_gradients[node][device][np.ix_(*indices)] += part

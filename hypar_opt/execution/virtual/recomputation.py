@@ -1,0 +1,62 @@
+"""What the backward pass of virtual devices computes again, and what they keep for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.division import Division
+
+
+class Recomputation:
+    """The layers that run forward again, as `Repeats.again` has them.
+
+    Layers that run again together do so when the backward pass comes to the last of them, from the
+    tensors that they read of other layers.
+    """
+
+    def __init__(self, division: Division) -> None:
+        workload, self._shared = division.program.workload, division.shared
+        self._again = workload.repeats.again
+        self._into_shared = {
+            source: workload.boundaries[boundary].target
+            for source, boundary in workload.boundary_into_shared.items()
+        }
+        together: defaultdict[int, list[int]] = defaultdict(list)
+        for node, first in sorted(self._again.items()):
+            if first is not None and node >= self._shared:
+                together[first].append(node - self._shared)
+        self._ending = {layers[-1]: layers for layers in together.values()}
+        self._kept = {
+            source + self._shared
+            for position, sources in enumerate(division.network.sources)
+            for source in sources
+            if source >= 0 and self._run_of(source) != self._run_of(position)
+        }
+
+    def _run_of(self, position: int) -> int | None:
+        return self._again.get(position + self._shared)
+
+    def alone(self, position: int) -> bool:
+        """Whether a layer computes again by itself, from what it has read."""
+        node = position + self._shared
+        return node in self._again and self._again[node] is None
+
+    def inside(self, position: int) -> bool:
+        """Whether a layer runs again together with others, exchanges included."""
+        return self._run_of(position) is not None
+
+    def ending_at(self, position: int) -> Sequence[int]:
+        """Return the layers that run again together, in order, if this is the last of them."""
+        return self._ending.get(position, ())
+
+    def dropped(self, position: int) -> Sequence[int]:
+        """Return the nodes of a layer's output as it is stored, unless it is kept."""
+        node = position + self._shared
+        stored = self._into_shared.get(node)
+        if node in self._kept:
+            # Other layers read it as it is stored for several readers, if there are several.
+            return () if stored is None else (node,)
+        return (node,) if stored is None else (node, stored)

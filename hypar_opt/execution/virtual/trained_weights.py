@@ -1,0 +1,123 @@
+"""The weights of a step's devices, whole or in shards: gathered, and trained by their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.execution.virtual.fabric import Blocks, Fabric, Source
+from hypar_opt.sharding.passes import Phase
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.division import Division
+    from hypar_opt.execution.virtual.shards import Array
+    from hypar_opt.sharding.conversions import Step
+
+
+class TrainedWeights:
+    """The devices' parts of all weights, and of their gradients, by node.
+
+    A shard is the chunk of a flat part that a device would reduce in its gradient's all-reduce.
+
+    Source: S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
+    Models", SC20, section 5.
+    """
+
+    def __init__(self, division: Division, fabric: Fabric, whole: Mapping[int, Array]) -> None:
+        self._division, self._fabric = division, fabric
+        self._repeats = division.program.workload.repeats
+        self._blocks = division.weights(whole)
+        self._shapes = {node: [b.shape for b in blocks] for node, blocks in self._blocks.items()}
+        self._gradients: dict[int, Blocks] = {}
+        if self.sharded:
+            self._blocks = {node: self._shards(node, own) for node, own in self._blocks.items()}
+
+    @property
+    def sharded(self) -> bool:
+        """Whether devices keep shards of weights, and gather them for each pass."""
+        return self._repeats.shard == "weights"
+
+    def used(self, node: int, by: int, phase: Phase) -> Blocks:
+        """Return each device's part of a node's weights, for a pass of a layer's node.
+
+        Gathered parts are copies, which may be dropped.
+        """
+        if not self.sharded:
+            return self._blocks[node]
+        copies = [shard.copy() for shard in self._blocks[node]]
+        return self._gathered(node, copies, Source(phase, by, None, weights=True))
+
+    def zeros(self, node: int) -> Blocks:
+        """Return zeros of the shapes of the devices' parts."""
+        return [np.zeros(shape) for shape in self._shapes[node]]
+
+    def add(self, node: int, gradients: Blocks) -> None:
+        """Add a micro-batch's gradients: reduced right away where they are sharded."""
+        if self._repeats.in_halves:
+            gradients = self._scattered(node, gradients)
+        if node in self._gradients:
+            pairs = zip(self._gradients[node], gradients, strict=True)
+            gradients = [before + own for before, own in pairs]
+        self._gradients[node] = gradients
+
+    def reduced(self) -> dict[int, Blocks]:
+        """Return the reduced gradients that devices keep, by layer: parts, or shards of them."""
+        if self._repeats.in_halves:
+            return self._by_layer(self._gradients)
+        reduce = self._all_reduced if self._repeats.shard == "none" else self._scattered
+        nodes = list(self._gradients)
+        return self._by_layer({node: reduce(node, self._gradients.pop(node)) for node in nodes})
+
+    def updated(self, reduced: Mapping[int, Blocks]) -> dict[int, Blocks]:
+        """Return the weights after a step of gradient descent at a rate of one, by layer.
+
+        Each device updates its shards, which are gathered where devices keep whole parts.
+
+        Parameters
+        ----------
+        reduced
+            What `reduced` returned, of a step that shards something.
+        """
+        weights = {}
+        for node, blocks in self._blocks.items():
+            shards = blocks if self.sharded else self._shards(node, blocks)
+            new = [w - g for w, g in zip(shards, reduced[self._layer(node)], strict=True)]
+            whose = Source(Phase.GRADIENT, node, None, weights=True)
+            weights[node] = new if self.sharded else self._gathered(node, new, whose)
+        return self._by_layer(weights)
+
+    def _all_reduced(self, node: int, gradients: Blocks) -> Blocks:
+        steps, whose = self._steps(node), Source(Phase.GRADIENT, node, None)
+        reduced = self._fabric.all_reduce(_flat(gradients), steps, whose)
+        return self._shaped(node, reduced)
+
+    def _scattered(self, node: int, gradients: Blocks) -> Blocks:
+        whose = Source(Phase.GRADIENT, node, None)
+        return self._fabric.reduce_scatter(_flat(gradients), self._steps(node), whose)
+
+    def _gathered(self, node: int, shards: Blocks, whose: Source) -> Blocks:
+        return self._shaped(node, self._fabric.all_gather(shards, self._steps(node), whose))
+
+    def _shards(self, node: int, blocks: Blocks) -> Blocks:
+        steps, flat = self._steps(node), _flat(blocks)
+        return [self._fabric.chunk(own, steps, device).copy() for device, own in enumerate(flat)]
+
+    def _shaped(self, node: int, blocks: Blocks) -> Blocks:
+        return [b.reshape(shape) for b, shape in zip(blocks, self._shapes[node], strict=True)]
+
+    def _steps(self, node: int) -> tuple[Step, ...]:
+        return self._division.program.gradient_steps(node)
+
+    def _layer(self, node: int) -> int:
+        """Return the layer whose weights a node keeps; shared ones', the one that owns them."""
+        shared = self._division.shared
+        return node - shared if node >= shared else self._division.owner(node)
+
+    def _by_layer(self, of_nodes: Mapping[int, Blocks]) -> dict[int, Blocks]:
+        return {self._layer(node): blocks for node, blocks in of_nodes.items()}
+
+
+def _flat(blocks: Blocks) -> Blocks:
+    return [block.reshape(-1) for block in blocks]

@@ -1,0 +1,30 @@
+"""The tensors of a plan's micro-batch, with how often a step repeats its passes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.workload.recomputation import recomputed, repeated
+from hypar_opt.workload.repeats import Repeats
+from hypar_opt.workload.tensors import Workload, workload_of
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.workload.network import Network
+
+
+def micro_batch_of(problem: ProblemFields, network: Network, *, shared_tensors: bool) -> Workload:
+    """Return the tensors of a problem's micro-batch on a network.
+
+    Parameters
+    ----------
+    shared_tensors
+        As for `Workload.of`.
+    """
+    training = problem.training
+    count = training.micro_batches or 1
+    batch = problem.batch // count
+    workload = workload_of(network, batch, problem.choices, shared_tensors=shared_tensors)
+    fused = not (problem.array and problem.array.description.accelerator.saves_scores)
+    again = recomputed(network, workload, training.recompute or "none", fused=fused)
+    return repeated(workload, Repeats(count, training.shard or "none", again))

@@ -1,0 +1,33 @@
+"""The memory that a plan for time states, counted again: what a device holds, tensor by tensor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import CheckFailedError
+from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.simulator.memory import memory_of
+from hypar_opt.simulator.options import RunOptions
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+
+
+def check_device_memory(plan: Plan) -> None:
+    """Check that a plan that trains within the memory of a device fits what it states.
+
+    Raises
+    ------
+    CheckFailedError
+        With what it takes.
+    """
+    stated = plan.constraints.memory
+    if plan.problem.device_memory is None or stated is None or plan.array is None:
+        return
+    workload = Instance.of_plan(plan).executed_workload
+    options = RunOptions(**plan.training.stated)
+    accelerator = plan.array.description.accelerator
+    held = memory_of(plan, workload, rows_of_plan(plan, workload), options, accelerator)
+    if held.total > stated:
+        raise CheckFailedError(f"constraints: the plan takes {held.total:,} bytes of {stated:,}")

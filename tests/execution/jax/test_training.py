@@ -1,0 +1,107 @@
+"""Steps in JAX that repeat passes and shard weights move what is modelled, loops counted."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.errors import HyparError
+from hypar_opt.execution.export import jax_module
+from hypar_opt.execution.jax.collectives import collectives
+from hypar_opt.execution.shardings import shardings
+from hypar_opt.workload.parallelism import SHARDED
+from tests.execution.drawn_plans import random_program
+from tests.execution.jax.steps import results
+from tests.execution.small_networks import chain, cnn, gpt
+from tests.execution.virtual.test_training import trained
+from tests.slow import slow_after
+
+NETWORKS = {"chain": chain(), "GPT": gpt(tied=False), "tied GPT": gpt(tied=True), "CNN": cnn()}
+CASES = [
+    ("chain", 3, "none", "weights"),
+    ("tied GPT", 2, "selective", "weights"),
+    ("chain", 2, "none", "gradients"),
+    ("chain", 1, "none", "state"),
+    *product(NETWORKS, (1, 2), ("none", "selective"), SHARDED),
+]
+
+
+@pytest.mark.parametrize("part", slow_after(1, range(0, len(CASES), 4)))
+def test_steps_that_train_move_what_is_modelled(part: int) -> None:
+    rng = random.Random(part)
+    programs = []
+    for name, *way in CASES[part : part + 4]:
+        network = NETWORKS[name]
+        program = random_program(rng, network, rng.choice([(2,), (2, 2), (2, 2, 2)]))
+        programs.append((network, trained(network, program, tuple(way))))  # type: ignore[arg-type]
+    for case, found in zip(CASES[part:], results(programs), strict=False):
+        if "refused" in found:
+            assert "equal shards" in found["refused"], case
+            continue
+        assert found["differences"] == [], case
+        errors = found["loss"], found["updated"], *found["gradients"].values()
+        assert max(errors) < 1e-5, case
+
+
+LOOP = """
+%body.1 (p: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %r = f32[8]{0} all-reduce(%x), replica_groups={{0,1}}, to_apply=%add
+}
+
+%called.2 (p: f32[4]) -> f32[8] {
+  %g = f32[8]{0} all-gather(%y), replica_groups={{0,1}}, dimensions={0}
+}
+
+%outer.3 (p: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %w = (s32[], f32[8]) while(%t), condition=%c, body=%body.1, metadata={op_name="a"}, TRIPS
+  %k = f32[8] call(%z), to_apply=%called.2
+}
+
+ENTRY %main (a: f32[8]) -> f32[8] {
+  %v = (s32[], f32[8]) while(%t), condition=%c, body=%outer.3, KNOWN
+}
+""".replace("KNOWN", 'backend_config={"known_trip_count":{"n":"5"}}')
+
+
+def test_what_a_loop_moves_counts_in_each_of_its_trips() -> None:
+    text = LOOP.replace("TRIPS", 'backend_config={"known_trip_count":{"n":"3"}}')
+    moved = {one.kind: one.bytes for one in collectives(text, (2,))}
+    assert moved == {"all-reduce": 3 * 5 * 2 * 32, "all-gather": 5 * 2 * 16}
+    with pytest.raises(ValueError, match="how often its loop runs is not known"):
+        list(collectives(LOOP, (2,)))
+
+
+def plan_of(**training: Any) -> ho.Plan:
+    network = ho.gpt(layers=1, hidden=16, heads=4, tokens=8, vocabulary=48)
+    asked: dict[str, Any] = {"batch": 16, "array": "h100-1x8", "constraints": {"even": True}}
+    return ho.solve(network, **asked, solver="data", training=training)
+
+
+def test_an_export_says_how_it_trains_or_why_it_cannot() -> None:
+    text = jax_module(plan_of(micro_batches=2, shard="weights"), approximate=True)
+    assert 'MICRO_BATCHES = 2\nSHARDED = "weights"' in text
+    assert "MICRO_BATCHES" not in jax_module(plan_of(), approximate=True)
+    with pytest.raises(HyparError, match="recompute='full' has no program in JAX: XLA"):
+        jax_module(plan_of(recompute="full"), approximate=True)
+    named = shardings(plan_of(micro_batches=2, recompute="full"))
+    assert named["training"] == {"micro_batches": 2, "recompute": "full"}
+    assert "training" not in shardings(plan_of())
+
+
+def test_weights_that_do_not_divide_into_shards_are_refused_by_name() -> None:
+    network = ho.Network.model_validate(
+        {
+            "name": "odd",
+            "input": {"features": 3},
+            "layer": [{"name": "fc", "kind": "fc", "units": 5}],
+        }
+    )
+    training = {"shard": "state"}
+    plan = ho.solve(network, batch=8, array="h100-1x8", solver="data", training=training)
+    with pytest.raises(HyparError, match="layer 'fc': its 15 weights do not divide into 8 equal"):
+        ho.run(plan, backend="jax")
+    assert ho.run(plan).agrees
