@@ -83,6 +83,17 @@ TIME_LIMIT = Annotated[
         help="Wall-clock limit for the whole call; the best plan known by then is the answer.",
     ),
 ]
+SETTINGS = Annotated[
+    list[str] | None,
+    problem_option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Give a key of the network's or the array's file another value, as"
+        " topology.link.bandwidth='50 GB/s' or input.tokens=8192; link.bandwidth is enough where"
+        " it is the only one. Repeatable.",
+        autocompletion=completion.settings,
+    ),
+]
 OTHER_ARRAY = Annotated[
     bool,
     running_option(
