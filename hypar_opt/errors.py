@@ -13,7 +13,12 @@ from typing import Any, Self
 
 # Private-use characters, which no file, name or option may hold: they are not printable.
 _ARGUMENT = re.compile("\ue000(.*?)\ue001(.*?)\ue002", re.DOTALL)
-_OPTIONS = {"parameters": "solver-option", "log": "solver-log", "export": "export-model", "settings": "set"}
+_OPTIONS = {
+    "parameters": "solver-option",
+    "log": "solver-log",
+    "export": "export-model",
+    "settings": "set",
+}
 """Command-line options whose name differs from that of their argument."""
 
 

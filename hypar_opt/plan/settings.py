@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from hypar_opt.documents.document import validate
-from hypar_opt.errors import ARRAY, HyparError, InputError, argument, unknown
+from hypar_opt.errors import ARRAY, HyparError, InputError, argument, printable, unknown
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import ProblemArguments
@@ -22,7 +22,16 @@ _FIXED = frozenset({"name", "schema", "source"})
 _LISTED = 8
 """Keys that a message about an ambiguous one lists."""
 
-_IN_BASE_UNIT = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?) (?:B/s|op/s|s|J|B)")
+UNITS = {
+    "B/s": "bytes_per_second",
+    "op/s": "operations_per_second",
+    "s": "seconds",
+    "J": "joules",
+    "B": "bytes",
+}
+"""Base units of quantities, as a column's name ends."""
+
+_QUANTITY = re.compile(rf"([0-9.]+(?:e[+-]?[0-9]+)?) ({'|'.join(UNITS)})")
 """A quantity as a description writes it."""
 
 Location = tuple[str | int, ...]
@@ -37,13 +46,14 @@ class Changed:
     ----------
     network, array
         Named after what was changed, so that no result is taken for the original's.
-    values
-        The keys in full, with their values; quantities are numbers in base units.
+    columns
+        The values as cells of a table. A column's name is the key in full, with underscores, so
+        that SQL takes it without quotes, and for a quantity the base unit of its number.
     """
 
     network: Network
     array: Array | None
-    values: dict[str, Any]
+    columns: dict[str, Any]
 
 
 def with_settings(
@@ -102,19 +112,26 @@ def changed(
         raise InputError(error.message, file=where) from None
     for value, at in zip(settings.values(), located.values(), strict=True):
         _set(contents, at, value)
-    for what in contents:
+    said = list(zip(located.items(), settings.values(), strict=True))
+    for what, content in contents.items():
         texts = [
-            f"{path} = {value}"
-            for (path, at), value in zip(located.items(), settings.values(), strict=True)
-            if at[0] == what
+            f"{path} = {printable(str(value))[:40]}" for (path, at), value in said if at[0] == what
         ]
-        if texts:
-            contents[what]["name"] += f" ({', '.join(texts)})"
-    network = validate(Network, contents["network"], file=where)
-    array = None if array is None else validate(Array, contents["array"], file=where)
+        if not texts:
+            continue
+        content["name"] += f" ({', '.join(texts)})"
+        if what == "network":
+            network = validate(Network, content, file=where)
+        else:
+            array = validate(Array, content, file=where)
     written = {"network": network.description(), "array": array and array.description()}
-    values = {path: _plain(_get(written, at)) for path, at in located.items()}
-    return Changed(network, array, values)
+    columns: dict[str, Any] = {}
+    for path, at in located.items():
+        name, value = _column(path, _get(written, at))
+        if name in columns:
+            raise InputError(f"{path!r} would be a second column {name!r}", file=where)
+        columns[name] = value
+    return Changed(network, array, columns)
 
 
 def keys(described: Network | Array) -> list[str]:
@@ -202,10 +219,13 @@ def _set(content: Any, at: Location, value: object) -> None:
     content[last] = value
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as a table's cell: a quantity as the number of its base units."""
-    quantity = _IN_BASE_UNIT.fullmatch(value) if isinstance(value, str) else None
-    if quantity is None:
-        return value if value is None or isinstance(value, bool | int | float | str) else str(value)
-    amount = Fraction(quantity[1])
-    return int(amount) if amount.denominator == 1 else float(amount)
+def _column(path: str, value: Any) -> tuple[str, Any]:
+    """Return a key's column in a table, and its cell."""
+    name = re.sub(r"\W+", "_", path)
+    quantity = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if quantity is not None:
+        amount = Fraction(quantity[1])
+        cell = int(amount) if amount.denominator == 1 else float(amount)
+        return f"{name}_{UNITS[quantity[2]]}", cell
+    is_cell = value is None or isinstance(value, bool | int | float | str)
+    return name, value if is_cell else str(value)

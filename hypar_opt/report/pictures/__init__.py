@@ -13,6 +13,7 @@ from hypar_opt.report.pictures.graph import network_graph
 from hypar_opt.report.pictures.heat import exploration_map, surface
 from hypar_opt.report.pictures.memory import device_memory
 from hypar_opt.report.pictures.paper import draw_paper
+from hypar_opt.report.pictures.swept import swept
 from hypar_opt.report.pictures.time import timeline
 from hypar_opt.report.pictures.topology import topology
 from hypar_opt.report.pictures.validation import validated_steps
@@ -31,6 +32,7 @@ __all__ = [
     "save",
     "scaling",
     "surface",
+    "swept",
     "timeline",
     "topology",
     "validated_steps",
