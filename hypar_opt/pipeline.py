@@ -21,11 +21,7 @@ from hypar_opt.errors import (
     argument,
 )
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import (
-    layouts_of,
-    price,
-    tensors_of,
-)
+from hypar_opt.instance.pricing import layouts_of, price, tensors_of
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.plan.costs import json_number
@@ -45,7 +41,13 @@ from hypar_opt.search.placement import best_placement
 from hypar_opt.search.result import Progress, SearchRequest, rows_to_start_from, silent
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.search.shares import shared_out, was_searched
-from hypar_opt.search.solver_settings import options_from, options_of, settings_of
+from hypar_opt.search.solver_settings import (
+    SolveArguments,
+    options_among,
+    options_from,
+    options_of,
+    settings_of,
+)
 from hypar_opt.search.within_memory import training_left_open, within_memory
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
@@ -70,7 +72,7 @@ def solve(
     place: bool = False,
     settings: Mapping[str, Any] | None = None,
     progress: Progress = silent,
-    **problem: Unpack[ProblemArguments],
+    **arguments: Unpack[SolveArguments],
 ) -> Plan:
     """Choose each layer's parallelism at each level of 2^levels accelerators.
 
@@ -96,9 +98,9 @@ def solve(
     settings
         Values of keys of the network's and the array's file, which replace theirs:
         ``{"topology.link.bandwidth": "50 GB/s"}``.
-    **problem
+    **arguments
         `hypar_opt.plan.arguments.ProblemArguments`: ``batch=256``, ``levels=4``, ``cost``,
-        ``reading``, ``array``, ``constraints``, ...; the plan is priced from its choices alone.
+        ``reading``, ``array``, ``fix``, ``memory``, ..., and fields of ``options``.
 
     Raises
     ------
@@ -115,7 +117,7 @@ def solve(
     >>> [list(row) for row in plan.parallelism]
     [['data', 'data', 'model', 'model'], ['data', 'data', 'model', 'data']]
     """
-    options = options_from(options)
+    options, problem = options_among(options, arguments)
     recorded = settings_of(options, warm_start=start is not None)
     # Started before anything is read or built: the limit is that of the whole call.
     deadline = Deadline.after(options.time_limit)

@@ -187,18 +187,6 @@ def key_values(typed: list[str] | None) -> dict[str, Any]:
     return values
 
 
-def array_with(typed: list[str], plan: Plan, array: Array | None) -> Array | None:
-    """Return the array that a plan is simulated on, after ``--set``."""
-    from hypar_opt.plan.settings import changed
-    from hypar_opt.studies.targets import own_array
-
-    network = plan.network.description
-    result = changed(network, array or own_array(plan), key_values(typed))
-    if result.network != network:
-        raise HyparError("--set: the plan fixes its network; set keys of the array alone")
-    return result.array
-
-
 def check_no_degrees(training: TrainingOptions) -> None:
     """Refuse degrees beside a plan, which has its own."""
     if training.degrees is not None:

@@ -80,7 +80,8 @@ def simulate(
         request.check_no_degrees(training)
         run = {**run, **request.stated(training)}
         if settings:
-            array, other_array = request.array_with(settings, plan, array), True
+            array = targets.array_with(plan, array, request.key_values(settings))
+            other_array = True
     step = simulation.simulate(plan, array, other_array=other_array, **run)
     array = targets.fitting(plan, array or targets.own_array(plan))
     if trace is not None and step.trace is not None:

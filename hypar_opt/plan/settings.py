@@ -97,6 +97,8 @@ def changed(
         If a value is wrong, as in a file.
     """
     where = where or argument("settings")
+    if not isinstance(settings, Mapping):
+        raise HyparError(f"{where} should be a mapping, got {printable(repr(settings))[:40]}")
     contents: dict[str, Any] = {"network": network.description()}
     if array is not None:
         contents["array"] = array.description()
@@ -104,6 +106,8 @@ def changed(
     located: dict[str, Location] = {}
     try:
         for key in settings:
+            if not isinstance(key, str):
+                raise HyparError(f"a key should be a string, got {printable(repr(key))[:40]}")
             path, at = _location(key, paths, contents)
             if path in located:
                 raise HyparError(f"{path!r} is set twice")

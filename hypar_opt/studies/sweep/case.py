@@ -13,6 +13,7 @@ from pydantic import Field
 from hypar_opt.documents.document import Document, Name, Table, validate
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import HyparError
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.array import Array
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.pipeline import solve
@@ -102,7 +103,7 @@ class SweepRow(Document):
     memory_bytes: int | None = None
     """Bytes that one accelerator holds."""
     reason: str | None = None
-    varied: Table[str, bool | int | float | str | None] = Field(default_factory=dict)
+    varied: Table[str, bool | int | float | str | None] = Field(default_factory=FrozenDict)
     """What the sweep varies, by column; quantities are in base units."""
 
     def cells(self) -> dict[str, Any]:
