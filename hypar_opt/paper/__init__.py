@@ -9,16 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from hypar_opt.checked import checked
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import UnknownNameError
 from hypar_opt.paper.rows import Measure, PaperRow, Verdict
 from hypar_opt.paper.verdicts import FigureSummary, count_verdicts, is_unexpected, judge, summary
-
-if TYPE_CHECKING:
-    from hypar_opt.search.result import Progress
+from hypar_opt.search.result import Progress
 
 __all__ = [
     "FIGURES",
