@@ -6,6 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from drawings import hierarchy, layer_splits
+
 import hypar_opt as ho
 from hypar_opt.paper import reproduce
 from hypar_opt.report.pictures import (
@@ -47,7 +49,10 @@ def draw(folder: Path) -> list[Path]:
     save(batch_ranges(ho.solve_all_batches("vgg-e")), batches)
     links = folder / "links.svg"
     save(swept(_links()), links)
-    drawn = [graph, dots, time, blocks, space, batches, links]
+    splits, levels = folder / "layer-splits.svg", folder / "hierarchy.svg"
+    save(layer_splits(), splits)
+    save(hierarchy(), levels)
+    drawn = [graph, dots, time, blocks, space, batches, links, splits, levels]
     return [*drawn, *draw_paper(reproduce(FIGURES), folder, ("svg",))]
 
 

@@ -1,20 +1,16 @@
-"""The object that each command prints with ``--json``, as types; its JSON Schema follows from them.
+"""The object that each command prints with ``--json``, as types.
 
-Parts that are rows of results are those results' own classes. Every document that a test reads is
-validated against its type.
+Parts that are rows of results are those results' own classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+from pydantic import create_model
 
 from hypar_opt.documents.document import Document
-from hypar_opt.errors import UnknownNameError
 from hypar_opt.paper.rows import PaperRow
 from hypar_opt.paper.verdicts import FigureSummary
 from hypar_opt.plan.plan import Plan
@@ -31,11 +27,17 @@ Choices = tuple[tuple[str, ...], ...]
 """``(levels, layers)``."""
 
 
-class SolvedPlan(Plan):
-    """A plan file's content, with what ``--regret`` and ``--best`` add."""
-
-    regret: tuple[Regret, ...] | None = None
-    best: tuple[Alternative, ...] | None = None
+_PLAN: dict[str, Any] = {
+    name: (field.annotation, field) for name, field in Plan.model_fields.items()
+}
+SolvedPlan = create_model(
+    "SolvedPlan",
+    __base__=Document,
+    regret=(tuple[Regret, ...] | None, None),
+    best=(tuple[Alternative, ...] | None, None),
+    **_PLAN,
+)
+"""A plan file's content, with what ``--regret`` and ``--best`` add."""
 
 
 class PhaseSeconds(Document):
@@ -361,56 +363,3 @@ class CheckedParts(Document):
     version: str
     sound: bool
     checks: tuple[Check, ...]
-
-
-DOCUMENTS: dict[str, tuple[type[BaseModel], ...]] = {
-    "solve": (SolvedPlan,),
-    "simulate": (SimulatedStep,),
-    "memory": (MemoryCount,),
-    "run": (VirtualRun,),
-    "compare": (ComparedPlans,),
-    "explore": (ExploredSubspace,),
-    "pareto": (TracedFronts,),
-    "sweep": (SweptTable, BatchPlans),
-    "verify": (Verified,),
-    "validate": (ValidatedSets,),
-    "calibrate": (FittedArray,),
-    "reproduce": (Reproduced,),
-    "show": (SolvedPlan, ShownArray, ShownNetwork),
-    "doctor": (CheckedParts,),
-    "list": (NamedRows, SolverNames),
-}
-"""What each command may print, by its name."""
-
-
-class _WithoutDefaults(GenerateJsonSchema):
-    # A default mapping, which JSON has no notation for, is left out without a word.
-    ignored_warning_kinds: set[JsonSchemaWarningKind] = {  # noqa: RUF012
-        "skipped-choice",
-        "non-serializable-default",
-    }
-
-
-@cache
-def document_type(command: str) -> TypeAdapter[Any]:
-    """Return the type of what a command prints with ``--json``.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such command, or it has no ``--json``.
-    """
-    if command not in DOCUMENTS:
-        raise UnknownNameError("command with --json", command, list(DOCUMENTS))
-    kinds: Any = DOCUMENTS[command]
-    union = kinds[0]
-    for kind in kinds[1:]:
-        union = union | kind
-    return TypeAdapter(union)
-
-
-def json_schema(command: str) -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of what a command prints with ``--json``."""
-    schema = document_type(command).json_schema(by_alias=True, schema_generator=_WithoutDefaults)
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": command}
-    return head | {key: value for key, value in schema.items() if key != "title"}

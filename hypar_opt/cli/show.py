@@ -118,9 +118,9 @@ def _print_schema(command: str | None) -> None:
 
         output.print_json(json_schema())
         return
-    from hypar_opt.cli import documents
+    from hypar_opt.cli import schemas
 
-    output.print_json(documents.json_schema(command))
+    output.print_json(schemas.json_schema(command))
 
 
 def _refuse(typed: Sequence[str], options: Iterable[str], why: str) -> None:

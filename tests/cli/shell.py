@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hypar_opt.cli.app import run
-from hypar_opt.cli.documents import document_type
+from hypar_opt.cli.schemas import document_type
 
 COMMAND = Path(sys.executable).with_name("hypar-opt")
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from hypar_opt.cli.commands import SUMMARIES, _imported
-from hypar_opt.cli.documents import DOCUMENTS
+from hypar_opt.cli.schemas import DOCUMENTS
 from tests.cli.shell import Shell
 
 CALLS = {
