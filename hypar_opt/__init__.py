@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hypar_opt.errors import HyparError as HyparError
     from hypar_opt.hardware.array import Array as Array
-    from hypar_opt.hardware.array import read_array as read_array
+    from hypar_opt.hardware.arrays import read_array as read_array
     from hypar_opt.models import load as load
     from hypar_opt.models import names as names
     from hypar_opt.models import read_network as read_network
@@ -87,7 +87,7 @@ _HOME = {
     "memory": "studies.memory",
     "names": "models",
     "pareto": "studies.pareto",
-    "read_array": "hardware.array",
+    "read_array": "hardware.arrays",
     "read_network": "models",
     "read_plan": "search.plan_file",
     "regrets": "studies.alternatives",
@@ -165,7 +165,11 @@ def __getattr__(name: str) -> object:
     with suppress(ModuleNotFoundError):
         if not name.startswith("_"):
             return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import sys
+
+    # With the module, Python's traceback suggests the nearest name.
+    problem = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(problem, name=name, obj=sys.modules[__name__])
 
 
 def __dir__() -> list[str]:
