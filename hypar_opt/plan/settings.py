@@ -151,7 +151,9 @@ def _paths(
     if isinstance(content, dict):
         entries = [(key, key) for key in content if key not in _FIXED]
     elif isinstance(content, list) and all(isinstance(one, dict) for one in content):
-        entries = [(one["name"], n) for n, one in enumerate(content) if "name" in one]
+        entries = [
+            (one["name"], n) for n, one in enumerate(content) if isinstance(one.get("name"), str)
+        ]
     for name, key in entries:
         yield ".".join((*names, name)), (*at, key)
         yield from _paths(content[key], (*at, key), (*names, name))
