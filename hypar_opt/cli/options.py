@@ -41,7 +41,9 @@ NETWORK_OR_PLAN = Annotated[
     str,
     network_argument(metavar="NETWORK|PLAN", help="A network, as for solve, or a plan file."),
 ]
-BATCH = problem_option(help="Batch size: images per training step, over all accelerators.")
+BATCH = problem_option(
+    help="Batch size: images or sequences per training step, over all accelerators."
+)
 TOKENS = problem_option(
     help="Length of the network's sequences, in tokens. Default: the network file's."
 )
