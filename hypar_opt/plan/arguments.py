@@ -58,7 +58,7 @@ class OwnArguments(TypedDict, total=False):
 class ProblemArguments(OwnArguments, total=False):
     """The keyword arguments that state a problem; `Problem` documents each of them.
 
-    ``tokens`` is the length of the network's sequences, in place of its own; `problem_of` takes a
+    ``tokens`` is the length of the network's sequences, in place of its own; ``problem_of`` takes a
     network that has it already.
 
     ``hierarchy`` states the levels by their parts: ``(2, 2, 2)`` is ``levels=3``, and ``(6, 8)``
