@@ -28,7 +28,7 @@ EFFICIENCY = 0.8
 LOADS = ((4000, 0.02), (160, 0.2))
 """Numbers of cases, and the seconds that each takes."""
 
-CASE = Case("{}", "[2]", 256, 4, "data,model", "bytes", "dp", None, None, "text")
+CASE = Case("{}", "[2]", 256, 4, "data,model", "bytes", "dp", None, None, "text", ("", ""))
 
 
 def efficiency(scheduler: str, cases: int, seconds: float) -> float:

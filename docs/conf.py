@@ -43,7 +43,13 @@ nitpick_ignore_regex = [
     ("py:class", r"(Axes|Fraction|FrozenDict|Map|NDArray|StoredLayout|np\..+)"),
     ("py:.*", r"(Sizes|Task|hypar_opt\.report\.pictures\.paper\.DrawnRow)"),
     ("py:class", r"hypar_opt\.(frozen\.FrozenDict|results\.Entry|workload\.layouts\.Layouts)"),
-    ("py:class", "Entry"),
+    ("py:class", "Entry|ElementBytes|Part|Shape"),
+    # What a kind of layer or a topology of one's own seldom states.
+    (
+        "py:.*",
+        r"hypar_opt\.workload\.(repeats\.Repeats|operators\.(kernels\.PassKernels|saved\.Saved))",
+    ),
+    ("py:.*", r"hypar_opt\.(hardware\.folded\..+|studies\.batches\.ranges\.Amounts)"),
 ]
 
 html_theme = "furo"

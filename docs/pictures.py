@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+from drawings import hierarchy, layer_splits
 
 import hypar_opt as ho
 from hypar_opt.paper import reproduce
@@ -15,8 +18,10 @@ from hypar_opt.report.pictures import (
     plans_side_by_side,
     save,
     surface,
+    swept,
     timeline,
 )
+from hypar_opt.studies.sweep import SweepResult, sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +47,12 @@ def draw(folder: Path) -> list[Path]:
     save(_design_space(), space)
     batches = folder / "batches-vgg-e.svg"
     save(batch_ranges(ho.solve_all_batches("vgg-e")), batches)
-    drawn = [graph, dots, time, blocks, space, batches]
+    links = folder / "links.svg"
+    save(swept(_links()), links)
+    splits, levels = folder / "layer-splits.svg", folder / "hierarchy.svg"
+    save(layer_splits(), splits)
+    save(hierarchy(), levels)
+    drawn = [graph, dots, time, blocks, space, batches, links, splits, levels]
     return [*drawn, *draw_paper(reproduce(FIGURES), folder, ("svg",))]
 
 
@@ -61,6 +71,16 @@ def _design_space() -> Figure:
         title="VGG-E: the plans that move the fewest bytes",
         star=False,
     )
+
+
+def _links() -> SweepResult:
+    """Return the sweep of links that docs/sweep.md has."""
+    page = (Path(__file__).parent / "sweep.md").read_text(encoding="utf-8")
+    text = page.partition("<!-- file: links.toml -->\n```toml\n")[2].partition("```")[0]
+    with TemporaryDirectory() as scratch:
+        spec = Path(scratch) / "links.toml"
+        spec.write_text(text, encoding="utf-8")
+        return sweep(spec, spec.with_suffix(".csv"), workers=1)
 
 
 def _gpt_plans() -> dict[str, ho.Plan]:

@@ -21,11 +21,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hypar_opt.errors import HyparError as HyparError
     from hypar_opt.hardware.array import Array as Array
-    from hypar_opt.hardware.array import read_array as read_array
+    from hypar_opt.hardware.arrays import read_array as read_array
     from hypar_opt.models import load as load
     from hypar_opt.models import names as names
     from hypar_opt.models import read_network as read_network
     from hypar_opt.models.gpt import gpt as gpt
+    from hypar_opt.paper import reproduce as reproduce
     from hypar_opt.pipeline import solve as solve
     from hypar_opt.pipeline import write_model as write_model
     from hypar_opt.plan.plan import Plan as Plan
@@ -46,15 +47,20 @@ if TYPE_CHECKING:
     from hypar_opt.studies.comparison import compare as compare
     from hypar_opt.studies.comparison import geometric_means as geometric_means
     from hypar_opt.studies.exploration import explore as explore
+    from hypar_opt.studies.export import export as export
     from hypar_opt.studies.many import solve_many as solve_many
     from hypar_opt.studies.memory import memory as memory
     from hypar_opt.studies.pareto import pareto as pareto
     from hypar_opt.studies.simulation import simulate as simulate
+    from hypar_opt.studies.sweep import sweep as sweep
     from hypar_opt.studies.validation import validate as validate
     from hypar_opt.studies.virtual_run import run as run
     from hypar_opt.workload.graph import layer_graph as layer_graph
     from hypar_opt.workload.network import Network as Network
     from hypar_opt.workload.tensors import Workload as Workload
+
+    arrays: tuple[str, ...]
+    networks: tuple[str, ...]
 
 # Type checkers see the imports above; at run time `__getattr__` looks names up here.
 _HOME = {
@@ -73,6 +79,7 @@ _HOME = {
     "check_certificate": "proofs.certificate",
     "compare": "studies.comparison",
     "explore": "studies.exploration",
+    "export": "studies.export",
     "geometric_means": "studies.comparison",
     "gpt": "models.gpt",
     "layer_graph": "workload.graph",
@@ -80,20 +87,24 @@ _HOME = {
     "memory": "studies.memory",
     "names": "models",
     "pareto": "studies.pareto",
-    "read_array": "hardware.array",
+    "read_array": "hardware.arrays",
     "read_network": "models",
     "read_plan": "search.plan_file",
     "regrets": "studies.alternatives",
     "repriced": "search.plan_file",
+    "reproduce": "paper",
     "run": "studies.virtual_run",
     "simulate": "studies.simulation",
     "solve": "pipeline",
     "solve_all_batches": "studies.batches",
     "solve_many": "studies.many",
+    "sweep": "studies.sweep",
     "validate": "studies.validation",
     "write_model": "pipeline",
     "write_plan": "plan.plan",
 }
+_NAMES = {"arrays": "hardware.arrays", "networks": "models"}
+"""Names at hand, by where a function ``names`` lists them."""
 
 __all__ = [
     "Array",
@@ -105,6 +116,7 @@ __all__ = [
     "SolverOptions",
     "Workload",
     "__version__",
+    "arrays",
     "best_plans",
     "better_reading",
     "calibrate",
@@ -112,23 +124,27 @@ __all__ = [
     "check_certificate",
     "compare",
     "explore",
+    "export",
     "geometric_means",
     "gpt",
     "layer_graph",
     "load",
     "memory",
     "names",
+    "networks",
     "pareto",
     "read_array",
     "read_network",
     "read_plan",
     "regrets",
     "repriced",
+    "reproduce",
     "run",
     "simulate",
     "solve",
     "solve_all_batches",
     "solve_many",
+    "sweep",
     "validate",
     "write_model",
     "write_plan",
@@ -139,8 +155,9 @@ def __getattr__(name: str) -> object:
     import importlib
     from contextlib import suppress
 
-    if name in _HOME:
-        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    if name in _HOME or name in _NAMES:
+        home = importlib.import_module(f"{__name__}.{_HOME.get(name) or _NAMES[name]}")
+        value = getattr(home, name) if name in _HOME else home.names()
         # Stored, so that the next access does not come here.
         globals()[name] = value
         return value
@@ -148,7 +165,11 @@ def __getattr__(name: str) -> object:
     with suppress(ModuleNotFoundError):
         if not name.startswith("_"):
             return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import sys
+
+    # With the module, Python's traceback suggests the nearest name.
+    problem = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(problem, name=name, obj=sys.modules[__name__])
 
 
 def __dir__() -> list[str]:

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import copyreg
 import re
+from collections.abc import Iterable
 from typing import Any, Self
 
 # Private-use characters, which no file, name or option may hold: they are not printable.
 _ARGUMENT = re.compile("\ue000(.*?)\ue001(.*?)\ue002", re.DOTALL)
-_OPTIONS = {"parameters": "solver-option", "log": "solver-log", "export": "export-model"}
+_OPTIONS = {
+    "parameters": "solver-option",
+    "log": "solver-log",
+    "export": "export-model",
+    "settings": "set",
+}
 """Command-line options whose name differs from that of their argument."""
 
 
@@ -139,13 +145,19 @@ def unknown(kind: str, name: object, known: list[str], *, cutoff: float = 0.5) -
     cutoff
         The minimum similarity of a suggestion, from 0 to 1.
     """
+    near = nearest(name, known, cutoff=cutoff)
+    hint = f"did you mean {near}? " if near else ""
+    return f"unknown {kind} {name!r}: {hint}known: {', '.join(known)}"
+
+
+def nearest(name: object, known: Iterable[str], *, cutoff: float = 0.5) -> str | None:
+    """Return the known name that is most similar to an unknown one; None if none is similar."""
     # Imported late: most runs suggest no name.
     import difflib
 
     names = {own.lower(): own for own in known}
     near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=cutoff)
-    hint = f"did you mean {names[near[0]]}? " if near else ""
-    return f"unknown {kind} {name!r}: {hint}known: {', '.join(known)}"
+    return names[near[0]] if near else None
 
 
 class UnknownNameError(HyparError):

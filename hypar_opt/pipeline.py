@@ -21,16 +21,13 @@ from hypar_opt.errors import (
     argument,
 )
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import (
-    layouts_of,
-    price,
-    tensors_of,
-)
+from hypar_opt.instance.pricing import layouts_of, price, tensors_of
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan, SolverRecord, SolverSettings, columns_of, schema_of, words_of
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
+from hypar_opt.plan.settings import with_settings
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.level_order import fastest_order
 from hypar_opt.search.model_file import (
@@ -44,7 +41,13 @@ from hypar_opt.search.placement import best_placement
 from hypar_opt.search.result import Progress, SearchRequest, rows_to_start_from, silent
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.search.shares import shared_out, was_searched
-from hypar_opt.search.solver_settings import options_from, options_of, settings_of
+from hypar_opt.search.solver_settings import (
+    SolveArguments,
+    options_among,
+    options_from,
+    options_of,
+    settings_of,
+)
 from hypar_opt.search.within_memory import training_left_open, within_memory
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
@@ -67,8 +70,9 @@ def solve(
     start: Plan | None = None,
     solution: str | Path | None = None,
     place: bool = False,
+    settings: Mapping[str, Any] | None = None,
     progress: Progress = silent,
-    **problem: Unpack[ProblemArguments],
+    **arguments: Unpack[SolveArguments],
 ) -> Plan:
     """Choose each layer's parallelism at each level of 2^levels accelerators.
 
@@ -91,9 +95,12 @@ def solve(
         wrote of this problem: its plan is checked and priced like a solver's.
     place
         Also choose the best placement of the levels among those that the topology allows.
-    **problem
+    settings
+        Values of keys of the network's and the array's file, which replace theirs:
+        ``{"topology.link.bandwidth": "50 GB/s"}``.
+    **arguments
         `hypar_opt.plan.arguments.ProblemArguments`: ``batch=256``, ``levels=4``, ``cost``,
-        ``reading``, ``array``, ``constraints``, ...; the plan is priced from its choices alone.
+        ``reading``, ``array``, ``fix``, ``memory``, ..., and fields of ``options``.
 
     Raises
     ------
@@ -110,12 +117,13 @@ def solve(
     >>> [list(row) for row in plan.parallelism]
     [['data', 'data', 'model', 'model'], ['data', 'data', 'model', 'data']]
     """
-    options = options_from(options)
-    settings = settings_of(options, warm_start=start is not None)
+    options, problem = options_among(options, arguments)
+    recorded = settings_of(options, warm_start=start is not None)
     # Started before anything is read or built: the limit is that of the whole call.
     deadline = Deadline.after(options.time_limit)
     with recorded_reads() as read:
         described = find_network(network, problem.pop("tokens", None))
+        described, problem = with_settings(described, problem, settings)
         stated = problem_of(described, **problem)
         answer = None if solution is None else read_solution(solution)
     # An output that would overwrite an input is refused before the hours of work, not after.
@@ -124,7 +132,7 @@ def solve(
         _check_goes_with_solution(solver=solver, search=search, start=start, place=place)
         search = "joint"  # its model is of all levels
     how = SolveRequest(
-        solver, _search_for(stated, search), options, settings, start, deadline, answer
+        solver, _search_for(stated, search), options, recorded, start, deadline, answer
     )
     if place:
         return best_placement(stated, partial(_solve_placed, described, how), progress, deadline)

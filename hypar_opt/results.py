@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
 
@@ -20,6 +23,9 @@ class Views(Protocol):
 
     def html(self, result: Any) -> str:
         """Return a fragment of HTML for a notebook."""
+
+    def plot(self, result: Any, file: str | Path | None) -> Figure:
+        """Return a result's picture, and save it if a file is named."""
 
 
 def _views() -> Views:
@@ -37,6 +43,21 @@ class Displayed:
 
     def _repr_html_(self) -> str:
         return _views().html(self)
+
+    def plot(self, file: str | Path | None = None) -> Figure:
+        """Draw the result as the command line's ``--picture`` does.
+
+        Parameters
+        ----------
+        file
+            Also save it: ``.png``, ``.svg`` or ``.pdf``.
+
+        Raises
+        ------
+        HyparError
+            If there is no picture of it, matplotlib is not installed, or it cannot be saved.
+        """
+        return _views().plot(self, file)
 
 
 Entry = TypeVar("Entry")

@@ -11,7 +11,6 @@ from typing import Any
 
 import hypar_opt as ho
 from hypar_opt.simulator import RunOptions
-from hypar_opt.studies.sweep import sweep
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 
@@ -47,6 +46,13 @@ def steps_file(folder: Path) -> Path:
     return path
 
 
+def sweep_file(folder: Path) -> Path:
+    """Write a sweep file of one case."""
+    path = folder / "sweep.toml"
+    path.write_text(SWEEP)
+    return path
+
+
 def results(folder: Path) -> list[Any]:
     """Return what the public functions return, one of each kind."""
     options = ho.SolverOptions(parameters={"threads": "1"}, log=folder / "log")
@@ -54,8 +60,6 @@ def results(folder: Path) -> list[Any]:
     network = ho.load("lenet-c")
     plan = ho.solve(network, levels=2, constraints=constraints)
     placed = ho.solve("lenet-c", array="hmc-htree-2", search="joint")
-    spec = folder / "sweep.toml"
-    spec.write_text(SWEEP)
     return [
         options,
         network,
@@ -80,7 +84,7 @@ def results(folder: Path) -> list[Any]:
         ho.solve_many("lenet-c", batch=[1, 16], element_bytes=[1, 4]),
         ho.run(ho.solve("lenet-c", levels=1, reading="executed"), scale_down=True),
         workload_of(ho.load("gpt2"), 2, CHOICES, shared_tensors=True),
-        sweep(spec, folder / "table.csv"),
+        ho.sweep(sweep_file(folder), folder / "table.csv"),
     ]
 
 

@@ -14,9 +14,10 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.documents.document import preset_text
 from hypar_opt.plan.arguments import ProblemArguments
-from hypar_opt.studies.simulation import RunArguments
+from hypar_opt.search.solver_settings import SolveArguments, SourceArguments
+from hypar_opt.studies.simulation import SimulateArguments
 from hypar_opt.studies.sweep import sweep
-from tests.public import steps_file
+from tests.public import steps_file, sweep_file
 
 
 class InTwoLines:
@@ -64,6 +65,9 @@ def needed(name: str, folder: Path) -> dict[str, Any]:
         "path": folder / files.get(name, "written.json"),
         "plan": ho.solve("lenet-c", array="hmc-htree-2") if name == "simulate" else plan(),
         "rows": (),
+        "spec": sweep_file(folder),
+        "output": folder / "table.csv",
+        "to": "json",
     }
 
 
@@ -72,7 +76,9 @@ def arguments_of(function: Callable[..., Any]) -> list[str]:
     unpacked = next((p.annotation for p in parameters if p.kind == p.VAR_KEYWORD), "")
     more: dict[str, Any] = {
         "Unpack[ProblemArguments]": ProblemArguments.__annotations__,
-        "Unpack[RunArguments]": RunArguments.__annotations__,
+        "Unpack[SimulateArguments]": SimulateArguments.__annotations__,
+        "Unpack[SolveArguments]": SolveArguments.__annotations__,
+        "Unpack[SourceArguments]": SourceArguments.__annotations__,
         "Never": {},
         "": {},
     }[unpacked]
@@ -97,7 +103,9 @@ def test_a_value_of_an_odd_type_is_refused_in_a_line(
     right = needed(name, tmp_path)
     own = [p for p in parameters.values() if p.kind != p.VAR_KEYWORD]
     given = {p.name: right[p.name] for p in own if p.default is p.empty}
-    given |= {"file": right["steps"]} if name == "validate" else {}  # the package's take seconds
+    # Those of the package, and all figures, take seconds.
+    quick: dict[str, Any] = {"validate": {"file": right["steps"]}, "reproduce": {"figures": "fig9"}}
+    given |= quick.get(name, {})
     assert not is_refused_in_a_line(function, **given)
     for argument in arguments_of(function):
         # An argument that takes anything would be one that nothing reads.

@@ -14,7 +14,6 @@ import typer
 from hypar_opt.cli import output
 from hypar_opt.cli.commands import Commands
 from hypar_opt.errors import HyparError, printable
-from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -33,7 +32,9 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"hypar-opt {__version__}")
+        from hypar_opt.studies.installation import summary
+
+        print(summary())
         raise typer.Exit
 
 
@@ -41,7 +42,12 @@ def _show_version(wanted: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Print the version, and what is installed with it.",
+        ),
     ] = False,
 ) -> None:
     pass

@@ -35,6 +35,8 @@ SUMMARIES = {
     "export": "Export a plan as a JAX program, or as shardings for other frameworks.",
     "model": "Write the optimisation model of all levels jointly for other solvers, without solving"
     " it.",
+    "doctor": "Check what is installed and whether it works; exits with status 1 if any part is"
+    " broken.",
     "list": "List the known networks, arrays, solvers and more.",
 }
 """What each command does, as its help says, in the order of ``--help``."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from hypar_opt.cli import inputs, options, output, request
 from hypar_opt.cli.groups import CostOptions, RunningOptions
@@ -15,19 +14,7 @@ from hypar_opt.errors import HyparError, shell_words
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
-    from hypar_opt.studies.comparison import ComparisonRow
 
-PLANS = {
-    "model": "Model Parallelism",
-    "trick": "the Trick",
-    "hypar": "HyPar",
-    "joint": "joint optimum",
-    "time": "least time",
-    "three": "three choices",
-    "equal": "equal parts",
-    "ratio": "compute ratio",
-    "accpar": "AccPar's types",
-}
 
 EPILOG = (
     "Examples: [bold]hypar-opt compare paper --reading figures[/bold];"
@@ -101,7 +88,7 @@ def compare(
     compared = replace(compared, entries=tuple(rows))
     if csv_file is not None:
         output.write_csv(compared.rows(), csv_file)
-    output.draw(picture, partial(_bars, rows))
+    output.draw(picture, lambda pictures: pictures.speed_ups(rows))
     means, notes = comparison.geometric_means(rows), comparison.disagreements(rows)
     document = {"rows": compared.rows(), "gmean": means, "notes": notes}
     output.print_result(compared, lambda: document, as_json=as_json)
@@ -124,41 +111,4 @@ def _check_levels(arrays: list[Array], sizes: tuple[int, ...], *, typed: str | N
     raise HyparError(
         f"--levels should be {wrong.levels}, since the array {wrong.name} has"
         f" {wrong.interconnect.accelerators} accelerators, got {typed}"
-    )
-
-
-def _bars(rows: list[ComparisonRow], pictures: Any) -> Any:
-    """Return each plan's ratio to Data Parallelism, with one group of bars per case.
-
-    It is the speed-up, or without an array that of bytes.
-    """
-    simulated = any(row.seconds is not None for row in rows)
-    several_batches = len({row.batch for row in rows}) > 1
-    several_arrays = len({row.array for row in rows}) > 1
-    ratios: dict[str, dict[str, float | None]] = {}
-    cases: dict[str, None] = {}  # a set that keeps the order
-    for row in rows:
-        # Labels contain only what differs between the groups.
-        parts = [row.network]
-        parts += [f"batch {row.batch}"] if several_batches else []
-        parts += [row.array] if several_arrays else []
-        case = "\n".join(parts)
-        cases[case] = None
-        # Data Parallelism is the baseline, so its bars would have length 0.
-        if row.plan != "data":
-            ratio = row.speedup if simulated else row.reduction
-            ratios.setdefault(row.plan, {})[case] = ratio
-    # Only networks with attention have Megatron's plans.
-    series = {
-        PLANS.get(plan, plan): [by_case.get(case) for case in cases]
-        for plan, by_case in ratios.items()
-    }
-    reading = " and ".join(dict.fromkeys(row.reading for row in rows))
-    what = "performance over" if simulated else "fewer bytes than"
-    return pictures.bars(
-        list(cases),
-        series,
-        ylabel="times Data Parallelism" if simulated else "times fewer bytes",
-        title=f"{what} Data Parallelism, reading {reading}",
-        baseline=1.0,
     )

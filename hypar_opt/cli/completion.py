@@ -83,6 +83,15 @@ readings = _names_in("hypar_opt.costs.readings", "READINGS")
 solvers = _names_in("hypar_opt.solvers", "SOLVERS")
 
 
+def settings(incomplete: str) -> list[str]:
+    """Return the keys that arrays have: those of the presets, which are of all kinds."""
+    from hypar_opt.hardware.arrays import load, names
+    from hypar_opt.plan.settings import keys
+
+    known = dict.fromkeys(key for name in names() for key in keys(load(name)))
+    return [f"{key}=" for key in matching(incomplete, known)]
+
+
 def figures(incomplete: str) -> list[str]:
     from hypar_opt.paper import FIGURES
 

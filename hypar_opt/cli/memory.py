@@ -45,12 +45,9 @@ def memory(
         array = None
     else:
         request.check_no_degrees(training)
-    held = counted.memory(
-        plan,
-        array,
-        **request.stated(training),
-        optimizer=problem.optimizer if inputs.was_typed(context, "optimizer") else None,
-        gradient_bytes=gradient_bytes,
-    )
+    stated = request.stated(training)
+    if inputs.was_typed(context, "optimizer"):
+        stated["optimizer"] = problem.optimizer
+    held = counted.memory(plan, array, gradient_bytes=gradient_bytes, **stated)
     output.draw(picture, lambda pictures: pictures.device_memory(held))
     output.print_result(held, held.document, as_json=as_json)

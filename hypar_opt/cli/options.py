@@ -41,7 +41,9 @@ NETWORK_OR_PLAN = Annotated[
     str,
     network_argument(metavar="NETWORK|PLAN", help="A network, as for solve, or a plan file."),
 ]
-BATCH = problem_option(help="Batch size: images per training step, over all accelerators.")
+BATCH = problem_option(
+    help="Batch size: images or sequences per training step, over all accelerators."
+)
 TOKENS = problem_option(
     help="Length of the network's sequences, in tokens. Default: the network file's."
 )
@@ -81,6 +83,17 @@ TIME_LIMIT = Annotated[
     solving_option(
         metavar="SECONDS",
         help="Wall-clock limit for the whole call; the best plan known by then is the answer.",
+    ),
+]
+SETTINGS = Annotated[
+    list[str] | None,
+    problem_option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Give a key of the network's or the array's file another value, as"
+        " topology.link.bandwidth='50 GB/s' or input.tokens=8192; link.bandwidth is enough where"
+        " it is the only one. Repeatable.",
+        autocompletion=completion.settings,
     ),
 ]
 OTHER_ARRAY = Annotated[

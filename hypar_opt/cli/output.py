@@ -132,7 +132,7 @@ def print_result(
 def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     """Print a table whose header is the keys of the rows."""
     if as_json:
-        print_json(rows)
+        print_json({"rows": rows})
         return
     from hypar_opt.report.terminal.console import new_table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,7 +16,7 @@ from hypar_opt.cli.signatures import takes_groups
 from hypar_opt.errors import shell_words
 
 if TYPE_CHECKING:
-    from hypar_opt.studies.pareto import ParetoFronts
+    pass
 
 EPILOG = (
     "Examples: [bold]hypar-opt pareto vgg-a --array hmc-htree-16[/bold];"
@@ -92,18 +92,5 @@ def pareto(
         )
     if csv_file is not None:
         output.write_csv(fronts.rows(), csv_file)
-    output.draw(picture, partial(_lines, fronts))
+    output.draw(picture, lambda pictures: pictures.pareto_fronts(fronts))
     output.print_result(fronts, fronts.document, as_json=as_json)
-
-
-def _lines(fronts: ParetoFronts, pictures: Any) -> Any:
-    """Return the fronts, each as a line of points."""
-    # A front whose minimum is 0 has no other point.
-    series = {
-        front.objective: [(point.memory, front.ratio(point) or 1.0) for point in front]
-        for front in fronts
-    }
-    problem = fronts.problem
-    where = f" on {problem.array.name}" if problem.array else ""
-    title = f"{fronts.network.name}{where}, batch {problem.batch}, reading {problem.reading}"
-    return pictures.fronts(series, title=title)

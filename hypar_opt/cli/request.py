@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import tomllib
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.cli import inputs, output
@@ -131,6 +132,7 @@ def solved(
     *,
     array: Array | str | None,
     training: TrainingOptions | None = None,
+    settings: list[str] | None = None,
     start: Plan | None = None,
     solution: Path | None = None,
     log: Path | None = None,
@@ -139,11 +141,13 @@ def solved(
     """Solve the problem that was typed, on an array that has been read."""
     from hypar_opt import pipeline
     from hypar_opt.plan.arguments import problem_of
+    from hypar_opt.plan.settings import with_settings
     from hypar_opt.studies.strategies import pins_of_degrees
 
     arguments = problem_arguments(problem)
     # The array itself, not its name: its file is read, and recorded as read, only once.
     arguments["array"] = array
+    network, arguments = with_settings(network, arguments, key_values(settings))
     if training is not None:
         arguments["training"] = stated(training)
         if training.degrees is not None:
@@ -166,6 +170,23 @@ def solved(
             progress=progress,
             **arguments,
         )
+
+
+def key_values(typed: list[str] | None) -> dict[str, Any]:
+    """Return the values of ``--set`` by key: as in a TOML file, where text needs no quotes."""
+    values: dict[str, Any] = {}
+    for pair in typed or ():
+        key, equals, text = pair.partition("=")
+        if not equals or not key.strip():
+            raise HyparError(f"--set should be KEY=VALUE, got {pair!r}")
+        if key.strip() in values:
+            raise HyparError(f"--set: {key.strip()!r} is set twice")
+        try:
+            parsed = tomllib.loads(f"value = {text}")
+        except (ValueError, RecursionError):
+            parsed = {}
+        values[key.strip()] = parsed["value"] if len(parsed) == 1 else text
+    return values
 
 
 def check_no_degrees(training: TrainingOptions) -> None:

@@ -49,7 +49,11 @@ LAYOUTS = typer.Option(
     help="For a plan: show how every layer's output is stored, not only those with several"
     " readers.",
 )
-SCHEMA = typer.Option("--schema", help="Print the JSON Schema of a network file.")
+SCHEMA = typer.Option(
+    "--schema",
+    help="Print a JSON Schema: of a network file, or, in place of a NETWORK, of what a command"
+    " prints with --json.",
+)
 TOML = typer.Option("--toml", help="Print the file of an array or network, as a template to edit.")
 
 
@@ -77,12 +81,10 @@ def show(
     }
     typed = [option for option, is_typed in flags.items() if is_typed]
     if schema:
-        # The schema depends on nothing, so any other option is a mistake.
-        if source is not None or picture is not None or plan_options or toml or typed:
-            raise HyparError("--schema takes no NETWORK, PLAN, ARRAY or other option")
-        from hypar_opt.workload.network import json_schema
-
-        output.print_json(json_schema())
+        # A schema depends on nothing, so any other option is a mistake.
+        if picture is not None or plan_options or toml or typed:
+            raise HyparError("--schema takes no other option")
+        _print_schema(source)
         return
     if plan_options and not rerun:
         raise HyparError("--plan-options goes with --rerun")
@@ -108,6 +110,17 @@ def show(
             _refuse(typed, of_plans, f"takes a plan file, and {source!r} is a network")
         output.draw(picture, lambda pictures: pictures.network_graph(network, unfolded=unfolded))
         _show_network(network, batch, as_json=as_json)
+
+
+def _print_schema(command: str | None) -> None:
+    if command is None:
+        from hypar_opt.workload.network import json_schema
+
+        output.print_json(json_schema())
+        return
+    from hypar_opt.cli import schemas
+
+    output.print_json(schemas.json_schema(command))
 
 
 def _refuse(typed: Sequence[str], options: Iterable[str], why: str) -> None:

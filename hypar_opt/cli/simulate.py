@@ -42,6 +42,7 @@ def simulate(
     solving: SolvingOptions,
     running: RunningOptions,
     training: TrainingOptions,
+    settings: options.SETTINGS = None,
     profile: Annotated[Path | None, PROFILE] = None,
     other_array: options.OTHER_ARRAY = False,
     trace: Annotated[Path | None, TRACE] = None,
@@ -71,11 +72,16 @@ def simulate(
         if other_array:
             raise HyparError("--other-array goes with a plan file")
         typed = request.needed_array(problem, "a simulation") if array is None else array
-        plan = request.solved(network, problem, solving, array=typed, training=training)
+        plan = request.solved(
+            network, problem, solving, array=typed, training=training, settings=settings
+        )
         array = None
     else:
         request.check_no_degrees(training)
         run = {**run, **request.stated(training)}
+        if settings:
+            array = targets.array_with(plan, array, request.key_values(settings))
+            other_array = True
     step = simulation.simulate(plan, array, other_array=other_array, **run)
     array = targets.fitting(plan, array or targets.own_array(plan))
     if trace is not None and step.trace is not None:

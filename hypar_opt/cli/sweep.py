@@ -28,8 +28,9 @@ EPILOG = (
 SPEC = typer.Argument(
     metavar="SPEC|NETWORK",
     help="A sweep file, in TOML: lists of networks, batches, element_bytes, levels, arrays"
-    " or hierarchies, choices, costs, solvers, overlap and readings (default: the array's);"
-    " simulate = false to only solve. With --batches, a network.",
+    " or hierarchies, choices, costs, solvers, overlap and readings (default: the array's); [vary]"
+    " for any key of the networks and arrays; simulate = false to only solve. With --batches, a"
+    " network.",
 )
 BATCHES = options.problem_option(
     metavar="LO:HI",
@@ -47,6 +48,11 @@ SCHEDULER = running_option(
     metavar="tcp://HOST:PORT", help="A Dask scheduler whose workers run the cases."
 )
 
+PICTURE = options.file_option(
+    help="Draw the result, .png, .svg or .pdf (needs matplotlib): lines over one key of [vary], a"
+    " map over two, else time against memory."
+)
+
 
 @takes_groups
 def sweep(
@@ -57,12 +63,12 @@ def sweep(
     table: Annotated[Path | None, TABLE] = None,
     workers: Annotated[int | None, WORKERS] = None,
     scheduler: Annotated[str | None, SCHEDULER] = None,
-    picture: options.PICTURE = None,
+    picture: Annotated[Path | None, PICTURE] = None,
     as_json: options.JSON = False,
 ) -> None:
     if batches is None:
         _check_alone(context)
-        _sweep_file(spec, table, workers, scheduler, as_json=as_json)
+        _sweep_file(spec, table, workers, scheduler, picture, as_json=as_json)
         return
     for name, value in (("workers", workers), ("scheduler", scheduler)):
         if value is not None:
@@ -76,7 +82,7 @@ def sweep(
 
 def _check_alone(context: typer.Context) -> None:
     """Refuse options of a problem for a sweep file, which lists its problems."""
-    own = {"spec", "table", "workers", "scheduler", "as_json"}
+    own = {"spec", "table", "workers", "scheduler", "picture", "as_json"}
     for option in context.command.params:
         name = option.name or ""
         if name not in own and inputs.was_typed(context, name):
@@ -128,14 +134,25 @@ def _document(every: AllBatches) -> dict[str, Any]:
 
 
 def _sweep_file(
-    spec: str, table: Path | None, workers: int | None, scheduler: str | None, *, as_json: bool
+    spec: str,
+    table: Path | None,
+    workers: int | None,
+    scheduler: str | None,
+    picture: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
+    from hypar_opt.documents.files import record_read
+
     # `with_suffix` fails on a path without a name, such as "" or "/".
     if not Path(spec).name:
         raise InputError("should be a sweep file, in TOML", file=repr(spec))
     # Next to the sweep file, so that a rerun finds the same journal.
     target = Path(spec).with_suffix(".csv") if table is None else table
+    with output.outputs_checked(target, picture=picture):
+        record_read(spec)
     swept = _run(spec, target, workers, scheduler)
+    output.draw(picture, lambda pictures: pictures.swept(swept))
     if swept.moving_more:
         output.warn(
             f"when run, the plans of {swept.moving_more} of {len(swept)} rows move more than Data"

@@ -10,10 +10,11 @@ from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import HyparError, argument
 
 # kB, MB, GB are powers of 1000, as the paper's GB is 1e9 bytes; kiB, MiB, GiB of 1024.
-_UNITS = {"": 1, "B": 1} | {
+# Memory has no megabits, so that case says nothing.
+_UNITS = {"": 1, "b": 1} | {
     prefix + ending: base ** (power + 1)
-    for ending, base in (("", 1000), ("B", 1000), ("i", 1024), ("iB", 1024))
-    for power, prefix in enumerate("kMGTP")
+    for ending, base in (("", 1000), ("b", 1000), ("i", 1024), ("ib", 1024))
+    for power, prefix in enumerate("kmgtp")
 }
 
 
@@ -21,8 +22,8 @@ def parse_bytes(value: object) -> object:
     """Convert ``8GB`` (8e9) or ``8GiB`` (8 x 2^30) to bytes; what is no text stays as it is."""
     if not isinstance(value, str):
         return value
-    quantity = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kKMGTP]?i?B?)\s*", value)
-    unit = quantity[2].replace("K", "k") if quantity else ""
+    quantity = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([kmgtp]?i?b?)\s*", value, re.I | re.A)
+    unit = quantity[2].lower() if quantity else ""
     if quantity is None or unit not in _UNITS:
         raise rule(f"should be bytes, as in 8GB or 512MiB, got {value!r}")
     # A fraction, not a float: 0.1GB has to be 100,000,000 bytes exactly.

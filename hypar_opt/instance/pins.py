@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from hypar_opt.documents.parsing import shown
-from hypar_opt.errors import HyparError, argument
+from hypar_opt.errors import HyparError, argument, nearest
 from hypar_opt.workload.operators.words import choice_of
 from hypar_opt.workload.parallelism import ALL_CHOICES, SIDES
 
@@ -79,7 +79,9 @@ def pinned_choices(problem: ProblemFields, workload: Workload) -> Pinned:
     for pin in map(Pin.parse, problem.constraints.fix):
         matched = matching(names, pin.layer)
         if not matched:
-            raise HyparError(f"{pin.said}: no layer is called {pin.layer!r}")
+            near = nearest(pin.layer, names)
+            hint = f"; did you mean {near}?" if near else ""
+            raise HyparError(f"{pin.said}: no layer is called {pin.layer!r}{hint}")
         if pin.level is not None and not 1 <= pin.level <= problem.levels:
             raise HyparError(f"{pin.said}: the level should be from 1 to {problem.levels}")
         levels = range(problem.levels) if pin.level is None else [pin.level - 1]

@@ -6,17 +6,16 @@ Printed values are in ``figures.toml``; how far each row is expected to be from 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+from hypar_opt.checked import checked
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import UnknownNameError
 from hypar_opt.paper.rows import Measure, PaperRow, Verdict
 from hypar_opt.paper.verdicts import FigureSummary, count_verdicts, is_unexpected, judge, summary
-
-if TYPE_CHECKING:
-    from hypar_opt.search.result import Progress
+from hypar_opt.search.result import Progress
 
 __all__ = [
     "FIGURES",
@@ -66,6 +65,10 @@ _READINGS = {"tables": ("tables", "text")}
 _FIGURES_READINGS = ("figures", "text")
 
 
+_WRITTEN = re.compile(r"^(?:figure|fig\.?)?(\d+)$")
+_TABLES = re.compile(r"^tables?[12]?$")
+
+
 def select_figures(names: Iterable[str]) -> tuple[str, ...]:
     """Return the figures of these names, in the paper's order; ``all`` or no names for all.
 
@@ -74,7 +77,9 @@ def select_figures(names: Iterable[str]) -> tuple[str, ...]:
     UnknownNameError
         Suggesting the nearest name.
     """
-    selected = [name.lower() for name in names] or ["all"]
+    # As people write them: 5, figure5, Figure 5, table 2.
+    plain = (_WRITTEN.sub(r"fig\1", name.lower().replace(" ", "")) for name in names)
+    selected = [_TABLES.sub("tables", name) for name in plain] or ["all"]
     for name in selected:
         if name not in (*FIGURES, "all"):
             raise UnknownNameError("figure", name, [*FIGURES, "all"])
@@ -82,8 +87,9 @@ def select_figures(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(figure for figure in FIGURES if "all" in selected or figure in selected)
 
 
+@checked
 def reproduce(
-    figures: Iterable[str] = (),
+    figures: str | Sequence[str] = (),
     progress: Progress = lambda done, total: None,
     *,
     reading: str | None = None,
@@ -93,7 +99,7 @@ def reproduce(
     Parameters
     ----------
     figures
-        Names in `FIGURES`, or ``all``, which is the default.
+        A name or names in `FIGURES`, or ``all``, which is the default.
     progress
         Called with the number of rows done, and the total.
     reading
@@ -122,7 +128,7 @@ def reproduce(
         raise UnknownNameError("reading", reading, list(READINGS))
     readings = {figure: (reading,) if reading else _listed(figure) for figure in FIGURES}
     measures: dict[str, list[Measure]] = {}
-    for figure in select_figures(figures):
+    for figure in select_figures([figures] if isinstance(figures, str) else figures):
         # Imported on demand: not every figure needs, for example, the simulator.
         module, function = _MEASURES[figure]
         measure_all = getattr(import_module(f"{__name__}.{module}"), function)

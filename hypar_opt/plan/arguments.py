@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from hypar_opt.documents.document import validate
+from hypar_opt.documents.document import Document, validate
 from hypar_opt.documents.parsing import shown
 from hypar_opt.documents.sizes import stated_bytes
-from hypar_opt.errors import ARRAY, HyparError, argument
+from hypar_opt.errors import ARRAY, HyparError, UnknownNameError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.problem import (
@@ -26,26 +26,8 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 
-class ProblemArguments(TypedDict, total=False):
-    """The keyword arguments that state a problem; `Problem` documents each of them.
-
-    ``tokens`` is the length of the network's sequences, in place of its own; `problem_of` takes a
-    network that has it already.
-
-    ``hierarchy`` states the levels by their parts: ``(2, 2, 2)`` is ``levels=3``, and ``(6, 8)``
-    six nodes of eight, split into levels of its prime factors unless ``whole_levels``. None leaves
-    ``levels`` and ``placement`` to the array, ``element_bytes`` to the network, and ``reading`` to
-    the default. ``array`` may be a preset's name, a path or an `Array`; ``memory="array"`` among
-    the constraints is the capacity of an accelerator's memory in that array. ``bucket``, in bytes,
-    replaces the array's; 0 reduces each gradient by itself. On an array of two groups ``share`` is
-    the first one's of what H1 splits; None leaves it to a search for time, and is a half for bytes.
-    ``training`` has ``micro_batches``, ``recompute`` and ``shard``; those that are not stated are
-    searched where a plan for time exceeds the memory of the array's accelerators.
-
-    On an array other than the paper's, ``cost`` is time unless it is given, ``choices`` are all
-    that the reading has, ``element_bytes`` the array's, and plans are those that can run
-    (``runnable`` among the constraints).
-    """
+class OwnArguments(TypedDict, total=False):
+    """The arguments of a problem besides its array."""
 
     batch: int
     tokens: int | None
@@ -58,13 +40,49 @@ class ProblemArguments(TypedDict, total=False):
     choices: Sequence[str] | Literal["all"] | None
     level_weights: Sequence[int]
     constraints: Constraints | Mapping[str, Any]
-    array: str | Path | Array | ArrayRecord | None
     placement: Sequence[int] | None
     share: float | None
     training: Training | Mapping[str, Any]
     cost: str | None
     reading: str | None
+    fix: Sequence[str]
+    even: bool
+    runnable: bool | None
+    memory: int | str | None
+    optimizer: str | int
+    micro_batches: int | None
+    recompute: str | None
+    shard: str | None
 
+
+class ProblemArguments(OwnArguments, total=False):
+    """The keyword arguments that state a problem; `Problem` documents each of them.
+
+    ``tokens`` is the length of the network's sequences, in place of its own; ``problem_of`` takes a
+    network that has it already.
+
+    ``hierarchy`` states the levels by their parts: ``(2, 2, 2)`` is ``levels=3``, and ``(6, 8)``
+    six nodes of eight, split into levels of its prime factors unless ``whole_levels``. None leaves
+    ``levels`` and ``placement`` to the array, ``element_bytes`` to the network, and ``reading`` to
+    the default. ``array`` may be a preset's name, a path or an `Array`; ``memory="array"`` among
+    the constraints is the capacity of an accelerator's memory in that array. ``bucket``, in bytes,
+    replaces the array's; 0 reduces each gradient by itself. On an array of two groups ``share`` is
+    the first one's of what H1 splits; None leaves it to a search for time, and is a half for bytes.
+    ``training`` has ``micro_batches``, ``recompute`` and ``shard``; those that are not stated are
+    searched where a plan for time exceeds the memory of the array's accelerators. The entries of
+    ``constraints`` and ``training`` may also be arguments themselves, as on the command line:
+    ``fix=["fc1@H2=data"]``, ``memory="8GB"``, ``micro_batches=4``.
+
+    On an array other than the paper's, ``cost`` is time unless it is given, ``choices`` are all
+    that the reading has, ``element_bytes`` the array's, and plans are those that can run
+    (``runnable`` among the constraints).
+    """
+
+    array: str | Path | Array | ArrayRecord | None
+
+
+_GROUPS: dict[str, type[Document]] = {"constraints": Constraints, "training": Training}
+"""Arguments whose entries may be arguments themselves."""
 
 _DECIDED_OTHERWISE = {
     *("levels", "hierarchy", "array", "placement", "bucket", "share"),
@@ -87,12 +105,18 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     HyparError
         Naming the wrong argument, and what would be right.
     """
+    known = {*ProblemArguments.__annotations__, *Problem.model_fields}
+    for name in arguments:
+        if name not in known:
+            raise UnknownNameError("argument", name, list(ProblemArguments.__annotations__))
     # None means "not given" for these only; elsewhere it is an error that validation reports.
     fields: dict[str, Any] = {
         name: value
         for name, value in arguments.items()
         if value is not None or name not in _DECIDED_OTHERWISE
     }
+    for group, model in _GROUPS.items():
+        fields |= _gathered(fields, group, model)
     whole = fields.pop("whole_levels", False)
     if not isinstance(whole, bool):
         raise HyparError(f"{argument('whole_levels')} should be true or false, got {shown(whole)}")
@@ -133,6 +157,29 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
 
 def _has_tokens(network: Network) -> bool:
     return any(maps.output.tokens for maps in network.maps())
+
+
+def _gathered(fields: dict[str, Any], group: str, model: type[Document]) -> dict[str, Any]:
+    """Take the entries of a group out of the arguments; return the group with them, if any.
+
+    Raises
+    ------
+    HyparError
+        If an entry is stated twice.
+    """
+    stated = {name: fields.pop(name) for name in model.model_fields if name in fields}
+    # As on the command line, where an option that is not typed is none.
+    own = {name: value for name, value in stated.items() if value is not None}
+    if not own:
+        return {}
+    whole = fields.get(group, {})
+    if isinstance(whole, Mapping):
+        twice = next((name for name in own if name in whole), None)
+        if twice is not None:
+            raise HyparError(f"{twice} is stated twice: leave it out of {group}")
+    elif not isinstance(whole, model):
+        return {}  # for validation to refuse
+    return {group: {**dict(whole), **own}}
 
 
 def _defaults_on(array: Array, stated: Mapping[str, Any]) -> dict[str, Any]:

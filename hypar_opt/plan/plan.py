@@ -292,6 +292,10 @@ class Plan(Displayed, ProblemFields):
         head = ("schema", "network", "array")
         return {key: dumped[key] for key in (*head, *(k for k in dumped if k not in head))}
 
+    def save(self, path: str | Path) -> None:
+        """Write the plan's file, as `write_plan` does."""
+        write_plan(self, path)
+
     def to_json(self) -> str:
         """Return the text of the plan's file."""
         return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"

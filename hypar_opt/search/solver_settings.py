@@ -3,15 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from hypar_opt.documents.document import validate
-from hypar_opt.errors import RefusedError, UnknownNameError, worded
+from hypar_opt.errors import HyparError, RefusedError, UnknownNameError, worded
+from hypar_opt.plan.arguments import OwnArguments, ProblemArguments
 from hypar_opt.plan.plan import SolverSettings
 from hypar_opt.solvers.base import SolverOptions, by_default
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
+
+
+class OptionArguments(TypedDict, total=False):
+    """The fields of `SolverOptions` as arguments themselves."""
+
+    backend: str | None
+    parameters: Mapping[str, str]
+    time_limit: float | None
+    gap: float
+    threads: int | None
+    seed: int | None
+    hint: bool
+    log: str | Path | None
+    export: str | Path | None
+
+
+class SolveArguments(ProblemArguments, OptionArguments, total=False):
+    """`ProblemArguments`, and the fields of ``options``, as on the command line."""
+
+
+class SourceArguments(OwnArguments, OptionArguments, total=False):
+    """The arguments of `hypar_opt.solve`, for a study of a network; it takes the array itself."""
+
+    solver: str | None
+    search: str | None
+    place: bool
+    settings: Mapping[str, Any] | None
+
+
+OF_SOLVE = ("solver", "search", "options", "start", "solution", "place", "settings", "progress")
+"""The other arguments of `hypar_opt.solve`."""
+
+
+def options_among(
+    options: SolverOptions | Mapping[str, Any] | None, arguments: SolveArguments
+) -> tuple[SolverOptions, ProblemArguments]:
+    """Return a solver's options, which may be arguments themselves, and the other arguments.
+
+    Raises
+    ------
+    HyparError
+        If a name or a value is wrong, or an option is stated twice.
+    """
+    known = SolveArguments.__annotations__
+    for name in arguments:
+        if name not in known:
+            raise UnknownNameError("argument", name, [*OF_SOLVE, *known])
+    names = known.keys() - ProblemArguments.__annotations__.keys()
+    stated: dict[str, Any] = {name: arguments[name] for name in arguments if name in names}  # type: ignore[literal-required]
+    problem: Any = {name: value for name, value in arguments.items() if name not in names}
+    if not stated:
+        return options_from(options), problem
+    if options is not None:
+        raise HyparError(f"{next(iter(stated))} is one of options: state all there, or none")
+    return options_from(stated), problem
+
 
 _OF_THE_PLAN = {"warm_start", "simulate"}
 """Fields that a plan records and that are not options of a solver."""

@@ -3,47 +3,51 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Unpack
 
 from hypar_opt.checked import checked
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Constraints
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.search.solver_settings import SourceArguments
+from hypar_opt.studies.sources import is_network, planned
 from hypar_opt.studies.targets import fitting, micro_batch
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.device_memory import DeviceMemory
+    from hypar_opt.workload.network import Network
 
 
 @checked
 def memory(
-    plan: Plan,
+    plan: Plan | str | Path | Network,
     array: str | Path | Array | None = None,
     *,
-    micro_batches: int | None = None,
-    recompute: str | None = None,
-    shard: str | None = None,
-    optimizer: str | int | None = None,
     gradient_bytes: int | None = None,
     exact_shares: bool = False,
+    **arguments: Unpack[SourceArguments],
 ) -> DeviceMemory:
     """Count what an accelerator holds in a plan's training step: each tensor once.
 
     Parameters
     ----------
+    plan
+        A plan, the path of a plan file, or a network, which is solved first.
     array
-        A preset's name, a path or an `Array`; None for the plan's, which may have none.
-    micro_batches, recompute, shard
-        None for the plan's own, else as for `hypar_opt.simulate`.
-    exact_shares
-        As for `hypar_opt.simulate`.
-    optimizer
-        ``sgd``, ``momentum``, ``adam``, or its bytes for a weight; None for the plan's.
+        A preset's name, a path or an `Array`; None for the plan's, which may have none, and for a
+        network the paper's.
     gradient_bytes
         Of a weight; None for 4, or as many as an element has if it has more.
+    exact_shares
+        As for `hypar_opt.simulate`.
+    **arguments
+        The arguments of `hypar_opt.solve`, for a network. For a plan ``micro_batches``,
+        ``recompute`` and ``shard`` as for `hypar_opt.simulate`, and ``optimizer``, ``sgd``,
+        ``momentum``, ``adam`` or its bytes for a weight, replace the plan's own.
 
     Raises
     ------
@@ -64,9 +68,13 @@ def memory(
     from hypar_opt.simulator import RunOptions
     from hypar_opt.simulator.memory import WeightBytes, memory_of
 
-    stated = {"micro_batches": micro_batches, "recompute": recompute, "shard": shard}
-    stated = {name: value for name, value in stated.items() if value is not None}
-    options = RunOptions(**{**plan.training.stated, **stated}, exact_shares=exact_shares)
+    own = {"micro_batches", "recompute", "shard", "optimizer"}
+    stated = {name: value for name, value in arguments.items() if name in own and value is not None}
+    rest = arguments if is_network(plan) else {k: v for k, v in arguments.items() if k not in own}
+    plan, array = planned(plan, rest, array, needs_array=True)
+    optimizer = stated.pop("optimizer", None)
+    train: dict[str, Any] = {**plan.training.stated, **stated}
+    options = RunOptions(**train, exact_shares=exact_shares)
     target = None if plan.array is None else plan.array.description
     if array is not None:
         target = fitting(plan, find_array(array))
@@ -76,7 +84,7 @@ def memory(
         raise HyparError(f"{argument('gradient_bytes')} should be 1 or more, got {gradient_bytes}")
     kept = plan.constraints.optimizer
     if optimizer is not None:
-        kept = Constraints(optimizer=optimizer).optimizer
+        kept = validate(Constraints, {"optimizer": optimizer}).optimizer
     workload = micro_batch(plan, options.micro_batches).executed_workload
     return memory_of(
         plan,

@@ -18,50 +18,65 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Constraints
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.plan.training import Training
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, silent
+from hypar_opt.search.solver_settings import SourceArguments
 from hypar_opt.studies.advice import turns
 from hypar_opt.studies.alternatives import best_plans
-from hypar_opt.studies.targets import fitting, micro_batch, own_array
+from hypar_opt.studies.sources import is_network, planned
+from hypar_opt.studies.targets import array_with, fitting, micro_batch, own_array
 from hypar_opt.units import PREFIXES
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.result import StepResult
+    from hypar_opt.workload.network import Network
 
 
-class RunArguments(TypedDict, total=False):
-    """Keyword arguments of `hypar_opt.simulate`: the fields of `hypar_opt.simulator.RunOptions`."""
-
+class _StepArguments(TypedDict, total=False):
     collective: str | None
     overlap: str | None
     profile: Profile | None
     input_sizes: Mapping[str, tuple[int, int]]
     trace: bool
+    exact_shares: bool
+
+
+class RunArguments(_StepArguments, total=False):
+    """The fields of `hypar_opt.simulator.RunOptions`."""
+
     micro_batches: int
     recompute: str
     shard: str
-    exact_shares: bool
+
+
+class SimulateArguments(_StepArguments, SourceArguments, total=False):
+    """Keyword arguments of `hypar_opt.simulate`: of the step, and of `solve` for a network."""
 
 
 @checked
 def simulate(
-    plan: Plan,
+    plan: Plan | str | Path | Network,
     array: str | Path | Array | None = None,
     *,
     other_array: bool = False,
-    **run: Unpack[RunArguments],
+    **arguments: Unpack[SimulateArguments],
 ) -> StepResult:
     """Simulate one training step of a plan.
 
     Parameters
     ----------
+    plan
+        A plan, the path of a plan file, or a network, which is solved first.
     array
-        A preset's name, a path or an `Array`; None for the plan's array.
+        A preset's name, a path or an `Array`; None for the plan's array, and for a network the
+        paper's.
     other_array
         Allow an array that the plan was not solved for.
-    **run
-        As `RunArguments`: ``collective``, ``overlap``, ``profile``, ``input_sizes``,
-        ``trace=False``.
+    **arguments
+        Of the step, as `RunArguments`: ``collective``, ``overlap``, ``profile``, ``input_sizes``,
+        ``trace=False``; ``settings`` of the array, as for `hypar_opt.solve`; and for a network
+        the other arguments of `hypar_opt.solve`.
 
     Raises
     ------
@@ -81,9 +96,12 @@ def simulate(
     # Imported late: planning alone needs no simulator.
     from hypar_opt.simulator import RunOptions, simulate_step
 
-    unknown = [name for name in run if name not in RunOptions.__dataclass_fields__]
-    if unknown:
-        raise UnknownNameError("argument", unknown[0], list(RunOptions.__dataclass_fields__))
+    solved = is_network(plan)
+    run, rest = _split(arguments, set(RunOptions.__dataclass_fields__), of_plan=not solved)
+    settings = None if solved else rest.pop("settings", None)
+    plan, array = planned(plan, rest, array, needs_array=True)
+    if settings:
+        array, other_array = array_with(plan, array, settings), True
     own = plan.array.description if plan.array else None
     target = own_array(plan) if array is None else find_array(array)
     if own is not None and target.digest() != own.digest() and not other_array:
@@ -97,6 +115,22 @@ def simulate(
     if workload.shared:
         rows = rows_of_plan(plan, workload)
     return simulate_step(plan, workload, target, options, rows=rows)
+
+
+def _split(
+    arguments: Mapping[str, Any], of_step: set[str], *, of_plan: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments of a step, and the others, which state a problem.
+
+    How a step trains belongs to both; of a network it is the problem's.
+    """
+    own = of_step if of_plan else of_step - Training.model_fields.keys()
+    known = {**dict.fromkeys(sorted(own)), **SimulateArguments.__annotations__}
+    for name in arguments:
+        if name not in known:
+            raise UnknownNameError("argument", name, list(known))
+    run = {name: value for name, value in arguments.items() if name in own}
+    return run, {name: value for name, value in arguments.items() if name not in own}
 
 
 def baseline(plan: Plan, array: Array, solver: str) -> Plan:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import ARRAY, HyparError, RefusedError, argument
+from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.settings import changed
 from hypar_opt.plan.training import Training
 
 if TYPE_CHECKING:
@@ -53,6 +57,25 @@ def fitting(plan: Plan, array: Array) -> Array:
         f"the plan has levels of {plan.hierarchy.shown}, and the array {array.name} of"
         f" {array.hierarchy().shown}"
     )
+
+
+def array_with(
+    plan: Plan, array: str | Path | Array | None, settings: Mapping[str, Any]
+) -> Array | None:
+    """Return the array that a plan is looked at on, with other values of some keys.
+
+    Raises
+    ------
+    HyparError
+        If a key or a value is wrong, or a key is the network's, which the plan fixes.
+    """
+    network = plan.network.description
+    place = own_array(plan) if array is None else find_array(array)
+    result = changed(network, place, settings)
+    if result.network != network:
+        name = argument("settings")
+        raise HyparError(f"{name}: the plan fixes its network; set keys of the array alone")
+    return result.array
 
 
 def own_array(plan: Plan) -> Array:

@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from hypar_opt.checked import checked
 from hypar_opt.documents.sizes import stated_bytes
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import oversplit_warnings, price_levels
+from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.sharding.program import Program
+from hypar_opt.studies.sources import planned
 from hypar_opt.workload.kept import left_out
 from hypar_opt.workload.recomputation import repeated
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import RunResult
+    from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
 BACKENDS = ("numpy", "jax")
@@ -37,13 +41,14 @@ MAX_SEED = 2**32 - 1
 
 @checked
 def run(
-    plan: Plan,
+    plan: Plan | str | Path | Network,
     *,
     backend: str = "numpy",
     seed: int = 0,
     scale_down: bool = False,
     max_memory: int | str | None = None,
     progress: Progress = silent,
+    **arguments: Unpack[ProblemArguments],
 ) -> RunResult:
     """Run one step of a plan on devices that hold their shards only, and count every byte.
 
@@ -53,6 +58,8 @@ def run(
 
     Parameters
     ----------
+    plan
+        A plan, the path of a plan file, or a network, which is solved first.
     backend
         ``numpy`` or ``jax``.
     seed
@@ -63,6 +70,8 @@ def run(
         Bytes, or a string such as ``8GB``: a run that would take more is refused. Default 4 GB.
     progress
         Called with the number of layers done, forward and backward, and the total.
+    **arguments
+        The problem of a network, as for `hypar_opt.solve`.
 
     Raises
     ------
@@ -85,6 +94,7 @@ def run(
     from hypar_opt.execution.run import run_program
     from hypar_opt.execution.virtual.checks import MAX_MEMORY, check_memory
 
+    plan, _ = planned(plan, arguments)
     _check_arguments(plan, backend, seed)
     most = MAX_MEMORY if max_memory is None else stated_bytes("max_memory", max_memory)
     to_run = _to_run(plan, scale_down=scale_down)

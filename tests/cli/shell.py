@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hypar_opt.cli.app import run
+from hypar_opt.cli.schemas import document_type
 
 COMMAND = Path(sys.executable).with_name("hypar-opt")
 
@@ -69,6 +70,8 @@ class Shell:
         """Return the document that a command prints, and the lines on standard error."""
         status, out, err = self(*call, "--json")
         assert status == 0, err
+        # What a command prints is what its schema says.
+        document_type(str(call[0])).validate_json(out)
         return json.loads(out), err.splitlines()
 
     def document(self, *call: object) -> Any:

@@ -138,7 +138,7 @@ def test_verify_refuses_a_plan_whose_total_was_changed(tmp_path: Path, shell: Sh
     args = ["solve", "vgg-a", "--array", "a100-4x8", "--cost", "time", "--bucket", "0"]
     assert shell(*args, "--output", plan, "--certificate", proof)[0] == 0
     document = json.loads(plan.read_text())
-    (row,) = shell.document("verify", plan, "--certificate", proof)
+    (row,) = shell.document("verify", plan, "--certificate", proof)["rows"]
     assert (row["total"], row["unit"]) == (document["cost"]["total"], document["cost"]["unit"])
     document["cost"]["total"] -= 1
     plan.write_text(json.dumps(document))

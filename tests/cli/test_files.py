@@ -420,7 +420,7 @@ def test_what_a_command_makes_is_written_by_one_option() -> None:
 
     commands = get_command(app).commands  # type: ignore[attr-defined]
     # These print, and write no file but a picture.
-    printing = {"list", "memory", "show", "verify"}
+    printing = {"doctor", "list", "memory", "show", "verify"}
     options = {
         name: {option for parameter in command.params for option in parameter.opts}
         for name, command in commands.items()

@@ -122,6 +122,6 @@ def test_a_model_goes_out_and_its_solution_comes_back(shell: Shell, tmp_path: Pa
 
 
 def test_verify_compares_by_one_search(shell: Shell) -> None:
-    rows = shell.document("verify", "sfc", "--search", "joint", "--solvers", "dp,cut")
+    rows = shell.document("verify", "sfc", "--search", "joint", "--solvers", "dp,cut")["rows"]
     assert [row["search"] for row in rows] == ["joint", "joint"]
     assert "did you mean joint" in shell.refused("verify", "sfc", "--search", "joints")

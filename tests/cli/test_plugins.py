@@ -89,8 +89,7 @@ def test_what_cannot_be_loaded_is_listed_with_the_reason(group: str, folder: Pat
     assert listed.status == 0, listed.errors
     document = json.loads(listed.output)
     rows = {
-        row["name"]: row["summary"]
-        for row in (document["solvers"] if group == "solvers" else document)
+        row["name"]: row["summary"] for row in document["solvers" if group == "solvers" else "rows"]
     }
     assert rows["leaves"] == f"{kind} 'leaves' cannot be loaded from 'leaves:X': SystemExit: 0"
     assert rows["shouts"] == (

@@ -79,7 +79,7 @@ def test_the_least_number_of_messages_is_brute_forces(
 
 def test_solvers_agree_on_it_and_a_certificate_proves_it(theirs: Path) -> None:
     asked = ("lenet-c", "--cost", "messages", "--fix", "fc1=model")
-    rows = document(theirs, "verify", *asked, "--solvers", "dp,ilp,cpsat")
+    rows = document(theirs, "verify", *asked, "--solvers", "dp,ilp,cpsat")["rows"]
     assert [(row["search"], row["solver"], row["verdict"]) for row in rows] == [
         (search, solver, "agrees")
         for search in ("levelwise", "joint")
@@ -87,7 +87,7 @@ def test_solvers_agree_on_it_and_a_certificate_proves_it(theirs: Path) -> None:
     ]
     assert {row["objective"] for row in rows} == {28}
     document(theirs, "solve", *asked, "--output", "plan.json", "--certificate", "proof.json")
-    (row,) = document(theirs, "verify", "plan.json", "--certificate", "proof.json")
+    (row,) = document(theirs, "verify", "plan.json", "--certificate", "proof.json")["rows"]
     assert (row["total"], row["optimal"]) == (28, "proved (joint with --fix fc1=model)"), row
 
 

@@ -11,7 +11,8 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.errors import ARRAY, HyparError, Sentence, argument, shell_words, worded
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
-from hypar_opt.plan.problem import Problem
+from hypar_opt.plan.problem import Constraints, Problem
+from hypar_opt.plan.training import Training
 from hypar_opt.solvers.base import SolverOptions
 
 NETWORK: dict[str, Any] = {
@@ -23,7 +24,7 @@ NETWORK: dict[str, Any] = {
 
 def test_a_misspelt_argument_is_refused_by_name_and_by_mypy() -> None:
     """An ignore that mypy does not need is an error itself: this file is type checked."""
-    with pytest.raises(ho.HyparError, match="unknown key 'bacth': did you mean batch"):
+    with pytest.raises(ho.HyparError, match="unknown argument 'bacth': did you mean batch"):
         ho.solve("vgg-a", bacth=3)  # type: ignore[call-arg]
 
 
@@ -34,6 +35,7 @@ def test_the_arguments_of_a_problem_are_its_fields() -> None:
     """
     stated = {"hierarchy", "whole_levels", "bucket", "tokens"}
     fields = (set(Problem.model_fields) | stated) - {"parts"}
+    fields |= Constraints.model_fields.keys() | Training.model_fields.keys()
     assert set(ProblemArguments.__annotations__) == fields
 
 

@@ -78,7 +78,7 @@ def test_an_array_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
         (["h100-8x8", "--batch", "2"], "--batch does not go with an array, and 'h100-8x8' is one"),
         (["h100-8x8", "--rerun"], "--rerun does not go with an array"),
         (["h100-8x8", "--toml", "--json"], "leave --json and --picture out"),
-        (["h100-8x8", "--schema"], "--schema takes no NETWORK"),
+        (["h100-8x8", "--schema"], "unknown command with --json 'h100-8x8'"),
         (["h100-8x9"], "did you mean h100-8x8?"),
     ],
 )
@@ -119,7 +119,7 @@ def test_what_can_be_named_is_listed(
     what: str, names: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["list", what, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["rows"]
     assert names <= {row["name"] for row in rows}
     assert all(row["summary"] for row in rows)
     # A table needs the same columns in all rows.

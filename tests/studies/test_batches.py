@@ -125,7 +125,6 @@ def test_the_command_has_the_ranges_as_a_table_a_file_a_document_and_a_picture(
         (["sfc", "--batches", "1:8", "--workers", "2"], "--workers runs a sweep file's cases"),
         (["sfc", "--batches", "1:8", "-o", "t.parquet"], "t.parquet: should end in .csv"),
         (["s.toml", "--levels", "3"], "--levels goes with --batches; a sweep file states its"),
-        (["s.toml", "--picture", "t.svg"], "--picture goes with --batches"),
     ],
 )
 def test_a_wrong_call_is_refused_in_one_line(

@@ -25,7 +25,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.sweep import journal_of, sweep
-from hypar_opt.studies.sweep.case import SweepRow, run_case
+from hypar_opt.studies.sweep.case import COLUMNS, run_case
 from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import _cores as cores
 from hypar_opt.studies.sweep.run import _run_chunk, is_solved_together
@@ -164,7 +164,7 @@ def test_each_row_is_what_simulating_its_case_says(
     assert (len(swept), swept.done_before, swept.refused) == (cases, 0, 0)
     with table.open() as stream:
         rows = list(csv.DictReader(stream))
-    assert list(rows[0]) == list(SweepRow.model_fields)
+    assert list(rows[0]) == list(COLUMNS)
     order = ("search", "solver", "overlap", "reading")
     assert [tuple(row[name] for name in order) for row in rows[:4]] == first
     for row in swept[:: 5 if text is SMALL else 1]:

@@ -18,7 +18,7 @@ ALL = "dp,cut,ilp,cpsat,brute"
 
 
 def rows(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rows"]
     return found
 
 
@@ -74,7 +74,7 @@ def test_where_nobody_answers_in_time_nothing_is_verified(
     args = ["verify", "lenet-c", "--solvers", "dp,cpsat", "--time-limit", "1e-9"]
     assert run([*args, "--json"]) == 3
     out, err = capsys.readouterr()
-    assert {row["verdict"] for row in json.loads(out)} == {"no answer"}
+    assert {row["verdict"] for row in json.loads(out)["rows"]} == {"no answer"}
     assert err == "hypar-opt: no solver has an answer within the time limit\n"
 
 
@@ -157,5 +157,5 @@ def test_a_third_partys_solver_takes_part_and_a_liar_is_found(tmp_path: Path) ->
     written(tmp_path, {"theirs": module}, ["[hypar_opt.solvers]", "boaster = theirs:Boaster"])
     done = command(["verify", "lenet-c", "--solvers", "dp,boaster", "--json"], tmp_path)
     assert done.status == 1
-    assert {row["verdict"] for row in json.loads(done.output)} == {"disagrees"}
+    assert {row["verdict"] for row in json.loads(done.output)["rows"]} == {"disagrees"}
     assert "4 of 4 disagree; first dp on Lenet-c, levelwise" in done.errors

@@ -165,7 +165,7 @@ def test_a_kind_from_outside_is_solved_by_all_solvers_alike(asked: str, elsewher
     """With two choices, and with three, of which the kind has only two."""
     solvers = ("--solvers", "dp,ilp,cpsat,brute")
     sizes = (*("net.toml", "--batch", "4", "--levels", "2"), *asked.split())
-    rows = json.loads(hypar(elsewhere, "verify", *sizes, *solvers, "--json"))
+    rows = json.loads(hypar(elsewhere, "verify", *sizes, *solvers, "--json"))["rows"]
     assert {(row["search"], row["verdict"]) for row in rows} == {
         ("levelwise", "agrees"),
         ("joint", "agrees"),

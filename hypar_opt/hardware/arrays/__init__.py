@@ -7,6 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from hypar_opt.checked import checked
 from hypar_opt.errors import HyparError, argument
 
 if TYPE_CHECKING:
@@ -86,6 +87,20 @@ def file_text(name: str) -> str:
     if name.lower() in names():
         return preset_text(__name__, name.lower())
     return read_text(name)
+
+
+@checked
+def read_array(path: str | Path) -> Array:
+    """Read an array file, and the files that it refers to; or return a preset by its name.
+
+    Raises
+    ------
+    InputError
+        Naming the file and the key, and what would be right.
+    UnknownNameError
+        If there is neither such a file nor such a preset; it suggests the nearest name.
+    """
+    return find_array(path)
 
 
 def find_array(array: str | Path | Array) -> Array:

@@ -13,6 +13,8 @@ from hypar_opt.report.pictures.graph import network_graph
 from hypar_opt.report.pictures.heat import exploration_map, surface
 from hypar_opt.report.pictures.memory import device_memory
 from hypar_opt.report.pictures.paper import draw_paper
+from hypar_opt.report.pictures.results import pareto_fronts, picture, speed_ups
+from hypar_opt.report.pictures.swept import swept
 from hypar_opt.report.pictures.time import timeline
 from hypar_opt.report.pictures.topology import topology
 from hypar_opt.report.pictures.validation import validated_steps
@@ -26,11 +28,15 @@ __all__ = [
     "exploration_map",
     "fronts",
     "network_graph",
+    "pareto_fronts",
+    "picture",
     "plan_dots",
     "plans_side_by_side",
     "save",
     "scaling",
+    "speed_ups",
     "surface",
+    "swept",
     "timeline",
     "topology",
     "validated_steps",

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
+
+from hypar_opt.checked import checked
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _VIEWS = {
     "AllBatches": "batches.batches_view",
@@ -44,6 +50,17 @@ def view(result: Any) -> RenderableType:
             shown: RenderableType = getattr(import_module(f"{__package__}.{module}"), name)(result)
             return shown
     raise TypeError(f"no view is known of {result!r}")
+
+
+@checked
+def plot(result: Any, file: str | Path | None) -> Figure:
+    """Return a result's picture, and save it if a file is named."""
+    from hypar_opt.report import pictures
+
+    figure = pictures.picture(result)
+    if file is not None:
+        pictures.save(figure, file)
+    return figure
 
 
 def html(result: Any) -> str:

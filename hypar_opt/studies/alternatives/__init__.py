@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 from math import factorial, prod
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
 
 from hypar_opt.checked import checked
 from hypar_opt.costs.base import check_is_sum
@@ -16,6 +17,7 @@ from hypar_opt.deadline import TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pins import Pin
+from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.check_training import check_memory_is_free, check_trains_at_once
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan, words_of
@@ -31,12 +33,16 @@ from hypar_opt.search.prefix_costs import (
 )
 from hypar_opt.search.result import Progress, SearchRequest, silent
 from hypar_opt.search.searches import SEARCHES
-from hypar_opt.search.solver_settings import options_of
+from hypar_opt.search.solver_settings import SolveArguments, options_of
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.studies.alternatives.k_best import in_order_of_cost
 from hypar_opt.studies.alternatives.marginals import least_with_choices
+from hypar_opt.studies.sources import planned
 from hypar_opt.units import format_cost
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.network import Network
 
 MAX_STEPS = 2**26
 """Upper bound on the work of listing the best plans, in steps of about 50 ns."""
@@ -77,11 +83,12 @@ class Regrets(Results[Regret]):
 
 @checked
 def regrets(
-    plan: Plan,
+    plan: Plan | str | Path | Network,
     progress: Progress = silent,
     *,
     parameters: bool = False,
     deadline: Deadline | None = None,
+    **arguments: Unpack[ProblemArguments],
 ) -> Regrets:
     """Return the regret of each other choice of each layer at each level, H1 first.
 
@@ -90,16 +97,21 @@ def regrets(
 
     Parameters
     ----------
+    plan
+        A plan, the path of a plan file, or a network, which is solved first.
     parameters
         Also pass the solver parameters recorded in the plan file.
     deadline
         When to end; unless given the plan's own time limit from this call, for all together.
+    **arguments
+        The problem of a network, as for `hypar_opt.solve`.
 
     Raises
     ------
     NoAnswerError
         If a limit stops one of the solves before its optimum.
     """
+    plan, _ = planned(plan, arguments)
     options = options_of(plan, parameters=parameters)
     deadline = deadline or Deadline.after(options.time_limit)
     check_memory_is_free(plan.problem, argument("regret", True))
@@ -112,7 +124,7 @@ def regrets(
         for level, row in enumerate(plan.parallelism, 1)
         for layer, own, known in zip(plan.layers, row, words, strict=True)
         for choice in known
-        if choice is not own
+        if choice != own
     ]
     least = _joint_regrets(plan, instance, deadline) if plan.solver.scope == "joint" else None
     results = []
@@ -237,7 +249,12 @@ class BestPlans(Results[Alternative]):
 
 
 @checked
-def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> BestPlans:
+def best_plans(
+    plan: Plan | str | Path | Network,
+    number: int,
+    deadline: Deadline | None = None,
+    **arguments: Unpack[SolveArguments],
+) -> BestPlans:
     """Return the cheapest plans of a plan's problem over all levels jointly, in order.
 
     Among equals, the first is the one that every exact solver returns. If permuting levels
@@ -245,8 +262,12 @@ def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> Bes
 
     Parameters
     ----------
+    plan
+        A plan, the path of a plan file, or a network, which is solved first.
     deadline
         When to end; unless given the plan's own time limit from this call.
+    **arguments
+        The arguments of `hypar_opt.solve`, for a network.
 
     Raises
     ------
@@ -259,6 +280,7 @@ def best_plans(plan: Plan, number: int, deadline: Deadline | None = None) -> Bes
     """
     if number < 1:
         raise HyparError(f"{worded('number', '--best')} should be 1 or more, got {number}")
+    plan, _ = planned(plan, arguments)
     deadline = deadline or Deadline.after(plan.solver.options.time_limit)
     instance = Instance.of_plan(plan)
     problem, workload, cost = instance.problem, instance.workload, instance.cost

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.search.check_result import check_bound
+from hypar_opt.search.solver_settings import SourceArguments
 from hypar_opt.simulator.closed_form import MAX_PLANS
 from hypar_opt.studies.exploration.pricing import values_of
 from hypar_opt.studies.exploration.result import Exploration, Grid
@@ -25,6 +26,7 @@ from hypar_opt.studies.exploration.subspace import (
     states_of,
 )
 from hypar_opt.studies.exploration.values import PricedPlan
+from hypar_opt.studies.sources import planned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,22 +36,26 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.network import Network
 
 __all__ = ["Exploration", "Grid", "explore"]
 
 
 @checked
 def explore(
-    plan: Plan,
+    plan: Plan | str | Path | Network,
     free: str,
     *,
     objective: str | None = None,
     array: str | Path | Array | None = None,
+    **arguments: Unpack[SourceArguments],
 ) -> Exploration:
     """Price every plan that differs from a plan in its free choices and keeps its constraints.
 
     Parameters
     ----------
+    plan
+        A plan, the path of a plan file, or a network, which is solved first.
     free
         The choices to vary: levels (for all layers), ``H1,H4``; layers (at all levels),
         ``conv5_2,fc*``; single ones, ``conv5_2@H1``; or ``all``.
@@ -57,7 +63,9 @@ def explore(
         ``bytes`` of the plan's reading, ``time`` added up in closed form, or ``energy``; None for
         what the plan minimises.
     array
-        For a plan without one.
+        For a plan without one, or a network.
+    **arguments
+        The arguments of `hypar_opt.solve`, for a network.
 
     Raises
     ------
@@ -74,6 +82,8 @@ def explore(
     >>> f"HyPar's is number {exploration.rank} of {exploration.values.size} plans"
     "HyPar's is number 1 of 256 plans"
     """
+    needs_array = objective in ("time", "energy")
+    plan, array = planned(plan, arguments, array, needs_array=needs_array)
     cells = _checked_cells(free, plan)
     problem = _problem(plan, objective or plan.cost.kind, array)
     instance = Instance(plan.network.description, problem)

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hypar_opt.checked import checked
 from hypar_opt.documents.files import check_outputs, recorded_reads
@@ -28,6 +29,10 @@ class SweepResult(Results[SweepRow]):
     def __repr__(self) -> str:
         refused = f", {self.refused:,} refused" if self.refused else ""
         return f"<SweepResult: {len(self):,} cases{refused}>"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the table's rows, with a column for each key that the sweep varies."""
+        return [row.cells() for row in self]
 
     @property
     def refused(self) -> int:

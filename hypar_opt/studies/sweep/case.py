@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from hypar_opt.documents.document import Document, Name, validate
+from pydantic import Field
+
+from hypar_opt.documents.document import Document, Name, Table, validate
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import HyparError
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.array import Array
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.pipeline import solve
@@ -46,6 +49,10 @@ class Case:
     overlap: str | None
     """None if nothing is simulated."""
     reading: str
+    names: tuple[str, str]
+    """Of the network and the array as the sweep lists them, without what it varies."""
+    varied: tuple[tuple[str, Any], ...] = ()
+    """The keys that the sweep varies, as columns, with their values."""
     version: str = __version__
 
     def key(self) -> str:
@@ -57,11 +64,9 @@ class Case:
 
     def columns(self) -> dict[str, Any]:
         """Return the columns that identify the case; the search may be left to `solve`."""
-        place = place_of(self.array)
-        shown = f"{place.shown} accelerators" if isinstance(place, Hierarchy) else place.name
-        names = {"network": network_of(self.network).name, "array": shown}
-        own = {name: value for name, value in vars(self).items() if name != "version"}
-        return {**own, **names, "levels": place.levels}
+        own = {name: value for name, value in vars(self).items() if name in COLUMNS}
+        own |= dict(zip(("network", "array"), self.names, strict=True))
+        return {**own, "varied": dict(self.varied), "levels": place_of(self.array).levels}
 
 
 class SweepRow(Document):
@@ -98,6 +103,17 @@ class SweepRow(Document):
     memory_bytes: int | None = None
     """Bytes that one accelerator holds."""
     reason: str | None = None
+    varied: Table[str, bool | int | float | str | None] = Field(default_factory=FrozenDict)
+    """What the sweep varies, by column; quantities are in base units."""
+
+    def cells(self) -> dict[str, Any]:
+        """Return the row as it is in a table: a column for each key that the sweep varies."""
+        of_case, results = COLUMNS[: COLUMNS.index("status")], COLUMNS[COLUMNS.index("status") :]
+        return {
+            **{name: getattr(self, name) for name in of_case},
+            **self.varied,
+            **{name: getattr(self, name) for name in results},
+        }
 
     def __repr__(self) -> str:
         moved = "" if self.bytes is None else f", {format_bytes(self.bytes)}"
@@ -105,6 +121,10 @@ class SweepRow(Document):
             f"<SweepRow {self.network} on {self.array}: batch {self.batch:,}, reading"
             f" {self.reading}, {self.solver} {self.status}{moved}>"
         )
+
+
+COLUMNS = tuple(name for name in SweepRow.model_fields if name != "varied")
+"""The columns of a table besides those of what a sweep varies."""
 
 
 def run_case(case: Case) -> SweepRow:

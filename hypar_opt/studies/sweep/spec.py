@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, Strict
 
@@ -16,23 +16,15 @@ from hypar_opt.documents.document import ELEMENT_BYTES, Document, Size, exists, 
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError, UnknownNameError
 from hypar_opt.hardware import arrays
-from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network, named, zoo_name
 from hypar_opt.models import names as network_names
-from hypar_opt.plan.arguments import hierarchy_of, problem_of
-from hypar_opt.plan.problem import Problem
+from hypar_opt.plan.arguments import hierarchy_of
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.simulator.streams import OVERLAPS
 from hypar_opt.solvers import SOLVERS
-from hypar_opt.studies.sweep.case import (
-    CHOICES,
-    Case,
-    network_of,
-    on,
-    place_of,
-)
-from hypar_opt.workload.network import Network
+from hypar_opt.studies.sweep.case import CHOICES, Case
+from hypar_opt.studies.sweep.vary import Variant, as_json, combinations, variants
 
 SCHEMA: Literal["hypar-opt/sweep/1"] = "hypar-opt/sweep/1"
 
@@ -78,6 +70,8 @@ class SweepSpec(Document):
     """Default: ``none``."""
     readings: Names | None = None
     """Default: that of each array; see `hypar_opt.plan.arguments.default_reading`."""
+    vary: Mapping[str, Any] = Field(default_factory=dict)
+    """Values, or a `hypar_opt.studies.sweep.vary.Range`, of keys of the networks and arrays."""
 
 
 def read_spec(path: str | Path) -> list[Case]:
@@ -119,24 +113,45 @@ def read_spec(path: str | Path) -> list[Case]:
         problem = "is of simulated steps; leave it out, or simulate = false"
         raise InputError(problem, where="overlap", file=file)
     known: list[str | None] = [*names("readings", spec.readings or (), "reading", READINGS)]
+    varied = combinations(spec.vary, file)
     stated = {
-        (network, array): [_stated(network, array, reading) for reading in known or [None]]
+        (network, array): list(variants(network, array, varied, known or [None], file))
         for network in networks
         for array in places
     }
+    axes = (networks, spec.batches, spec.element_bytes or [None], places)
     return [
-        Case(
-            *(network, array, batch, size or own.element_bytes, split or ",".join(own.choices)),
-            *(cost or own.cost, solver, search, overlap, own.reading),
-        )
-        for network, batch, size, array, split, cost, (solver, search), overlap in (
-            itertools.product(
-                *(networks, spec.batches, spec.element_bytes or [None], places),
-                *(choices, costs, solvers, overlaps),
-            )
+        _case(own, batch, size, split, cost, solver, overlap)
+        for network, batch, size, array, split, cost, solver, overlap in itertools.product(
+            *axes, choices, costs, solvers, overlaps
         )
         for own in stated[network, array]
     ]
+
+
+def _case(
+    own: Variant,
+    batch: int,
+    size: int | None,
+    choices: str | None,
+    cost: str | None,
+    solver: tuple[str, str | None],
+    overlap: str | None,
+) -> Case:
+    """Return a case, with what its network and array decide where the sweep does not."""
+    return Case(
+        own.network,
+        own.array,
+        batch,
+        size or own.problem.element_bytes,
+        choices or ",".join(own.problem.choices),
+        cost or own.problem.cost,
+        *solver,
+        overlap,
+        own.problem.reading,
+        own.names,
+        own.varied,
+    )
 
 
 def _axis(
@@ -156,13 +171,6 @@ def _axis(
                 raise InputError(f"{name!r} is listed twice", where=where, file=file)
             values.append(value)
     return values
-
-
-def _stated(network: str, array: str, reading: str | None) -> Problem:
-    """Return the problem of a network on an array with what `solve` decides by itself."""
-    asked = on(place_of(array))
-    asked["reading"] = reading
-    return problem_of(network_of(network), **asked)
 
 
 def _hierarchies(spec: SweepSpec, file: str) -> list[str]:
@@ -197,7 +205,7 @@ def _arrays(spec: SweepSpec, folder: Path) -> tuple[Sequence[str], Callable[[str
     if spec.arrays is None:
         # Four levels by default: the paper's sixteen accelerators.
         papers = [arrays.papers(levels) for levels in spec.levels or (4,)]
-        return papers, lambda name: _as_json(arrays.load(name))
+        return papers, lambda name: as_json(arrays.load(name))
 
     def resolve(name: str) -> str:
         array = find_array(_name_or_path(name, folder, arrays.names()))
@@ -209,13 +217,13 @@ def _arrays(spec: SweepSpec, folder: Path) -> tuple[Sequence[str], Callable[[str
                 f" {array.levels} levels, which does not fit {wrong} among levels; leave levels"
                 " out, since each array fixes its levels"
             )
-        return _as_json(array)
+        return as_json(array)
 
     return spec.arrays, resolve
 
 
 def _network(name: str, folder: Path) -> str:
-    return _as_json(find_network(_name_or_path(zoo_name(name), folder, network_names())))
+    return as_json(find_network(_name_or_path(zoo_name(name), folder, network_names())))
 
 
 def _name_or_path(name: str, folder: Path, presets: Collection[str]) -> str | Path:
@@ -225,12 +233,6 @@ def _name_or_path(name: str, folder: Path, presets: Collection[str]) -> str | Pa
     if name.lower() in presets:
         return name
     return path if Path(name).suffix or len(Path(name).parts) != 1 or exists(path) else name
-
-
-def _as_json(described: Network | Array) -> str:
-    """Return the canonical text of a network or an array, however it is written."""
-    # Sorted, so that two files of one content are one case.
-    return json.dumps(described.description(), sort_keys=True)
 
 
 def _solver(text: str) -> tuple[str, str | None]:

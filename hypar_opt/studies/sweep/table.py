@@ -6,12 +6,11 @@ import io
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from hypar_opt.documents.files import csv_text, write_whole
 from hypar_opt.errors import HyparError, InputError
-from hypar_opt.studies.sweep.case import SweepRow
-
-COLUMNS = tuple(SweepRow.model_fields)
+from hypar_opt.studies.sweep.case import COLUMNS, SweepRow
 
 
 def check_table(path: str | Path) -> None:
@@ -40,8 +39,8 @@ def write_table(rows: Sequence[SweepRow], path: str | Path) -> None:
     if Path(path).suffix == ".parquet":
         write_whole(path, _parquet(rows, path))
     else:
-        cells = ([getattr(row, name) for name in COLUMNS] for row in rows)
-        write_whole(path, csv_text(COLUMNS, cells))
+        cells = [row.cells() for row in rows]
+        write_whole(path, csv_text(cells[0], (row.values() for row in cells)))
 
 
 def _parquet(rows: Sequence[SweepRow], path: str | Path) -> bytes:
@@ -52,10 +51,11 @@ def _parquet(rows: Sequence[SweepRow], path: str | Path) -> bytes:
     integers = {"batch", "element_bytes", "levels"}
     integers |= {name for name in COLUMNS if name.endswith("bytes")}
     floats = {name for name in COLUMNS if name.endswith("seconds")} | {"joules"}
-    types = dict.fromkeys(COLUMNS, pa.string())
+    varied = {name: _type([row.varied[name] for row in rows]) for name in rows[0].varied}
+    types = dict.fromkeys(rows[0].cells(), pa.string()) | varied
     types |= dict.fromkeys(integers, pa.int64()) | dict.fromkeys(floats, pa.float64())
     try:
-        table = pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(types.items()))
+        table = pa.Table.from_pylist([row.cells() for row in rows], schema=pa.schema(types.items()))
     except (pa.ArrowInvalid, OverflowError):
         problem = "a number is beyond Parquet's 64-bit integers; use .csv"
         raise InputError(problem, file=str(path)) from None
@@ -63,3 +63,13 @@ def _parquet(rows: Sequence[SweepRow], path: str | Path) -> bytes:
     stream = io.BytesIO()
     parquet.write_table(table, stream)
     return stream.getvalue()
+
+
+def _type(values: Sequence[object]) -> Any:
+    """Return the type of a varied column: that of its values."""
+    import pyarrow as pa
+
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return pa.bool_()
+    return pa.int64() if kinds == {int} else pa.float64() if kinds <= {int, float} else pa.string()

@@ -1,0 +1,55 @@
+"""A plan as text for another program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from hypar_opt.checked import checked
+from hypar_opt.documents.document import check_writable, write_whole
+from hypar_opt.execution.formats import FORMATS
+from hypar_opt.plan.plan import Plan
+from hypar_opt.search.solver_settings import SolveArguments
+from hypar_opt.studies.sources import planned
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.network import Network
+
+
+@checked
+def export(
+    plan: Plan | str | Path | Network,
+    to: str,
+    output: str | Path | None = None,
+    *,
+    approximate: bool = False,
+    **arguments: Unpack[SolveArguments],
+) -> str:
+    """Return a plan in a format for another program.
+
+    Parameters
+    ----------
+    plan
+        A plan, the path of a plan file, or a network, which is solved first.
+    to
+        A name of `hypar_opt.execution.formats.FORMATS`: ``jax``, ``json``.
+    output
+        Also write this file.
+    approximate
+        Export a network that leaves out parts of its model, such as biases.
+    **arguments
+        The arguments of `hypar_opt.solve`, for a network.
+
+    Raises
+    ------
+    HyparError
+        If the plan cannot be written so.
+    """
+    form = FORMATS[to]()
+    if output is not None:
+        check_writable(output)
+    described, _ = planned(plan, arguments)
+    text = form.text(described, approximate=approximate)
+    if output is not None:
+        write_whole(output, text)
+    return text

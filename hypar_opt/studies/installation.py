@@ -1,0 +1,213 @@
+"""What is installed here, and whether it works: dependencies, extras, solvers, plug-ins."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib import import_module, metadata
+from typing import Any, Literal
+
+from hypar_opt.errors import HyparError, UnknownNameError, printable
+from hypar_opt.version import __version__
+
+Status = Literal["ok", "not installed", "broken"]
+
+PACKAGE = "hypar-opt"
+
+_REQUIREMENT = re.compile(r"([\w.-]+)([^;]*)(?:;(.*))?")
+_AT_LEAST = re.compile(r">=\s*([\d.]+)")
+_BELOW = re.compile(r"<\s*([\d.]+)")
+_EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
+_PYTHON = re.compile(r"python_version\s*(<|>=)\s*['\"]([\d.]+)['\"]")
+
+_MODULES = {"pyarrow": "pyarrow.parquet", "matplotlib": "matplotlib.figure"}
+"""What is imported of a package, if it is not a module of its name."""
+
+_TINY: dict[str, Any] = {"network": "lenet-c", "levels": 1, "batch": 16}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One part of the installation.
+
+    Parameters
+    ----------
+    name
+        A package, an extra, a solver or another part.
+    kind
+        ``package``, ``extra``, ``solver``, ``plug-in`` or ``system``.
+    status
+        ``ok``, ``not installed`` (what is optional), or ``broken``.
+    version
+        The version, or where it is; empty if unknown.
+    note
+        What is wrong and what would help; empty where nothing is.
+    """
+
+    name: str
+    kind: str
+    status: Status
+    version: str = ""
+    note: str = ""
+
+
+def checks(names: Sequence[str] = ()) -> list[Check]:
+    """Check what is installed: each part by importing it, each solver by solving a problem.
+
+    Parameters
+    ----------
+    names
+        The parts to check; all by default.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such part.
+    """
+    listed = dict(_all_checks())
+    for name in names:
+        if name not in listed:
+            raise UnknownNameError("part", name, list(listed))
+    return [listed[name]() for name in listed if not names or name in names]
+
+
+def is_sound(found: Sequence[Check], *, asked: bool) -> bool:
+    """Return whether nothing is broken; of parts that were asked for, all are there, too."""
+    return not any(one.status == "broken" or (asked and one.status != "ok") for one in found)
+
+
+def summary() -> str:
+    """Return the version, and what is installed with it, as a line."""
+    extras = [name for name, own in _extras().items() if all(map(_version, own))]
+    python = f"Python {platform.python_version()}"
+    return f"{PACKAGE} {__version__} ({python}; extras: {', '.join(extras) or 'none'})"
+
+
+def document(found: Sequence[Check], *, sound: bool) -> dict[str, Any]:
+    """Return the checks as plain data."""
+    return {"version": __version__, "sound": sound, "checks": [asdict(one) for one in found]}
+
+
+def _all_checks() -> Iterator[tuple[str, Callable[[], Check]]]:
+    yield "python", _python
+    yield "command", _command
+    yield "browser", _browser
+    for package, requirement in _requirements().get("", {}).items():
+        yield package, partial(_package, package, package, "package", {package: requirement})
+    for extra, own in _extras().items():
+        yield extra, partial(_package, extra, next(iter(own)), "extra", own)
+    from hypar_opt.solvers import SOLVERS
+
+    exact = [name for name in SOLVERS if name not in ("data", "model", "trick")]
+    for name in exact:
+        yield name, partial(_solver, name)
+
+
+def _python() -> Check:
+    version = platform.python_version()
+    if (3, 11) <= sys.version_info[:2] <= (3, 13):
+        return Check("python", "system", "ok", version)
+    return Check("python", "system", "broken", version, "hypar-opt needs Python 3.11 to 3.13")
+
+
+def _command() -> Check:
+    place = shutil.which(PACKAGE)
+    if place is not None:
+        return Check("command", "system", "ok", place)
+    note = f"not on the PATH: {sys.executable} -m hypar_opt runs it too"
+    return Check("command", "system", "not installed", "", note)
+
+
+def _browser() -> Check:
+    try:
+        name = webbrowser.get().name
+    except (webbrowser.Error, AttributeError):
+        note = "reports are pages for a browser; copy them to a machine that has one"
+        return Check("browser", "system", "not installed", "", note)
+    return Check("browser", "system", "ok", str(name))
+
+
+def _package(name: str, package: str, kind: str, needed: dict[str, str]) -> Check:
+    """Check that packages are there in a version that will do, by importing them."""
+    remedy = f"pip install '{PACKAGE}[{name}]'" if kind == "extra" else f"pip install {name}"
+    for own, specifier in needed.items():
+        version = _version(own)
+        if version is None:
+            status: Status = "not installed" if kind == "extra" else "broken"
+            return Check(name, kind, status, "", remedy)
+        if not _fits(version, specifier):
+            return Check(name, kind, "broken", version, f"needs {own}{specifier}: {remedy}")
+        try:
+            import_module(_MODULES.get(own, own.replace("-", "_")))
+        except Exception as error:  # whatever a broken installation raises
+            problem = f"import {own}: {type(error).__name__}: {error}"
+            return Check(name, kind, "broken", version, printable(problem)[:200])
+    return Check(name, kind, "ok", _version(package) or "")
+
+
+def _solver(name: str) -> Check:
+    """Check a solver on a small problem, whose optimum dp knows."""
+    from hypar_opt.pipeline import solve
+
+    try:
+        plan = solve(solver=name, **_TINY)
+        best = solve(solver="dp", **_TINY)
+    except HyparError as error:
+        return Check(name, "solver", "broken", "", error.for_shell)
+    except Exception as error:  # a plug-in's
+        return Check(name, "solver", "broken", "", printable(f"{type(error).__name__}: {error}"))
+    programs = {name: number for name, number in plan.solver.versions.items() if name != PACKAGE}
+    version = ", ".join(f"{program} {number}" for program, number in programs.items())
+    if plan.solver.status == "optimal" and plan.cost.total != best.cost.total:
+        note = f"finds {plan.cost.total:,} bytes, dp {best.cost.total:,}"
+        return Check(name, "solver", "broken", version, note)
+    return Check(name, "solver", "ok", version)
+
+
+def _extras() -> dict[str, dict[str, str]]:
+    """Return the requirements of each extra."""
+    return {name: own for name, own in _requirements().items() if name}
+
+
+def _requirements() -> dict[str, dict[str, str]]:
+    """Return packages with their versions, as ``>=2.0``, by extra; ``""`` for those of all."""
+    found: dict[str, dict[str, str]] = {}
+    try:
+        stated = metadata.requires(PACKAGE) or ()
+    except metadata.PackageNotFoundError:  # the sources alone
+        return found
+    for line in stated:
+        match = _REQUIREMENT.match(line)
+        if match is None:
+            continue
+        marker = match[3] or ""
+        python = _PYTHON.search(marker)
+        if python and (_numbers(python[2]) > sys.version_info[:2]) != (python[1] == "<"):
+            continue
+        extra = _EXTRA.search(marker)
+        found.setdefault(extra[1] if extra else "", {})[match[1]] = match[2].strip()
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _fits(version: str, specifier: str) -> bool:
+    """Return whether a version is one that a requirement allows."""
+    own = _numbers(version)
+    least, below = _AT_LEAST.search(specifier), _BELOW.search(specifier)
+    return (not least or own >= _numbers(least[1])) and (not below or own < _numbers(below[1]))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))

@@ -1,0 +1,65 @@
+"""What a study starts from: a plan, the file of one, or a network that is solved first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.errors import HyparError, argument
+from hypar_opt.hardware import arrays
+from hypar_opt.pipeline import solve
+from hypar_opt.plan.plan import Plan
+from hypar_opt.search.plan_file import read_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.workload.network import Network
+
+DEFAULT_LEVELS = 4
+"""Those of the paper's sixteen accelerators."""
+
+
+def is_network(source: Plan | str | Path | Network) -> bool:
+    """Return whether a study starts from a network: neither a plan nor the path of one's file."""
+    return not isinstance(source, Plan) and not str(source).endswith(".json")
+
+
+def planned(
+    source: Plan | str | Path | Network,
+    arguments: Mapping[str, Any],
+    array: str | Path | Array | None = None,
+    *,
+    needs_array: bool = False,
+) -> tuple[Plan, str | Path | Array | None]:
+    """Return a plan and the array to look at it on: None for the plan's own.
+
+    The plan is the caller's, that of a file, or the one that `solve` finds for a network.
+
+    Parameters
+    ----------
+    source
+        A `Plan`, the path of a plan file (``.json``), or a network as for `hypar_opt.solve`.
+    arguments
+        Those of `hypar_opt.solve`, for a network.
+    array
+        The array of a network, or the one to look at a plan on.
+    needs_array
+        Solve on the paper's array of the levels unless an array is stated, as the command line
+        does where a study needs one.
+
+    Raises
+    ------
+    HyparError
+        If an argument is stated that a plan fixes, or a network is not solved.
+    """
+    if isinstance(source, Plan) or not is_network(source):
+        if arguments:
+            name = argument(next(iter(arguments)))
+            raise HyparError(f"{name} is fixed by the plan; leave it out")
+        return (source if isinstance(source, Plan) else read_plan(str(source))), array
+    if array is None and needs_array and arguments.get("hierarchy") is None:
+        levels = arguments.get("levels")
+        array = arrays.papers(DEFAULT_LEVELS if levels is None else levels)
+    return solve(source, array=array, **arguments), None

@@ -1,0 +1,108 @@
+"""Keys of a network's and an array's file that a call sets: the same as editing the files."""
+
+from __future__ import annotations
+
+import tomllib
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.documents.toml import toml_text
+from hypar_opt.hardware.arrays import find_array, names
+from hypar_opt.plan.settings import changed, keys
+from tests.cli.shell import Shell
+
+ARRAY = "h100-8x8"
+
+
+def test_a_set_key_is_that_key_of_an_edited_file(tmp_path: Path, shell: Shell) -> None:
+    """The same plan, to the digit, as the file with the other value has."""
+    content = tomllib.loads(shell.output("show", ARRAY, "--toml"))
+    content["topology"]["link"]["bandwidth"] = "50 GB/s"
+    edited = tmp_path / "edited.toml"
+    edited.write_text(toml_text(content))
+    typed = ["topology.link.bandwidth=50 GB/s", "link.bandwidth=50 GB/s", "link.bandwidth='50GB/s'"]
+    costs = [
+        shell.document("solve", "sfc", "--array", ARRAY, "--set", pair)["cost"] for pair in typed
+    ]
+    assert costs == 3 * [shell.document("solve", "sfc", "--array", edited)["cost"]]
+    from_python = ho.solve("sfc", array=ARRAY, settings={"link.bandwidth": "50 GB/s"})
+    assert from_python.cost.total == costs[0]["total"]
+    assert from_python.array is not None
+    assert from_python.array.name == "h100-8x8 (topology.link.bandwidth = 50 GB/s)"
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_key_of_every_preset_can_be_set_to_what_it_is(name: str) -> None:
+    """Then nothing is another but the name."""
+    array, network = find_array(name), ho.load("gpt2")
+    content = array.description()
+    for key in keys(array):
+        value: Any = content
+        for part in key.split("."):
+            groups = {one["name"]: one for one in value} if isinstance(value, list) else value
+            value = groups[part]
+        same = changed(network, array, {key: value})
+        assert same.network is network
+        assert same.array is not None
+        assert same.array.model_copy(update={"name": array.name}) == array
+
+
+def test_settings_of_a_network_and_of_what_a_file_leaves_out() -> None:
+    network, array = ho.load("llama-7b"), find_array(ARRAY)
+    settings = {"tokens": 8192, "repeat": 2, "bucket": "50 MB", "overlap": "gradient"}
+    result = changed(network, array, settings)
+    assert result.columns == {
+        "input_tokens": 8192,
+        "block_decoder_repeat": 2,
+        "bucket_bytes": 50_000_000,
+        "overlap": "gradient",
+    }
+    assert result.network.input.tokens == 8192  # type: ignore[union-attr]
+    assert result.array is not None
+    assert (result.array.bucket, result.array.overlap) == (Fraction(50_000_000), "gradient")
+    energy = {"energy.mac": "1 pJ", "energy.dram": "2 pJ", "energy.remote": "3 pJ"}
+    assert changed(network, array, energy).columns["energy_dram_joules"] == 2e-12
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("bandwidth=1 GB/s", "is one of topology.link.bandwidth, topology.fabric.bandwidth"),
+        ("topology.lnik.bandwidth=1 GB/s", "topology: unknown key 'lnik': did you mean link?"),
+        ("link.bandwidth=5", 'link, bandwidth: should be a bandwidth, as in "25.6 Gb/s" (bits)'),
+        ("utilisation=true", "accelerator, utilisation: should be a number, got true"),
+        ("layer.fc9.units=5", "unknown key 'layer.fc9.units': did you mean layer.fc3?"),
+        ("name=mine", "unknown key 'name'"),
+        ("nodes", "should be KEY=VALUE, got 'nodes'"),
+        ("energy.mac=1 pJ", "energy: missing key 'dram'"),
+        ("topology=torus", "topology: should be a table, got 'torus'"),
+        ("fc1.units=0", "layer 'fc1', units: should be greater than or equal to 1, got 0"),
+        ("link.bandwidth=1\n[x]", "got '1\\n[x]'"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named_in_one_line(typed: str, said: str, shell: Shell) -> None:
+    call = ("vgg-a", "--array", ARRAY, "--set", typed)
+    line = shell.refused("solve", *call)
+    assert line.startswith("--set")
+    assert said in line
+    assert shell.refused("simulate", *call) == line
+
+
+def test_a_key_is_set_once_on_an_array_that_is_there(tmp_path: Path, shell: Shell) -> None:
+    twice = ("--set", "link.bandwidth=1 GB/s", "--set", "topology.link.bandwidth=2 GB/s")
+    assert "is set twice" in shell.refused("solve", "vgg-a", "--array", ARRAY, *twice)
+    said = "'topology.nodes' is a key of an array: --array NAME|FILE"
+    assert said in shell.refused("solve", "vgg-a", "--set", "topology.nodes=3")
+    plan = tmp_path / "plan.json"
+    own = shell.document("solve", "sfc", "--array", ARRAY, "-o", plan)
+    faster = shell.document("simulate", plan, "--set", "link.bandwidth=900 GB/s")
+    assert faster["seconds"] < shell.document("simulate", plan)["seconds"]
+    assert faster["parallelism"] == own["parallelism"]
+    said = "the plan fixes its network"
+    assert said in shell.refused("simulate", plan, "--set", "input.features=392")
+    said = "the array h100-8x8 (topology.nodes = 4) has 32"
+    assert said in shell.refused("simulate", plan, "--set", "nodes=4")

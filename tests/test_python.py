@@ -1,0 +1,179 @@
+"""Python is the shell: every command is a function, with the same names and defaults."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.cli.commands import SUMMARIES, _imported
+from hypar_opt.hardware.arrays import find_array
+from hypar_opt.plan.arguments import ProblemArguments
+from hypar_opt.search.solver_settings import SolveArguments, SourceArguments
+from hypar_opt.studies.simulation import SimulateArguments
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "solve": ho.solve,
+    "simulate": ho.simulate,
+    "memory": ho.memory,
+    "run": ho.run,
+    "explore": ho.explore,
+    "pareto": ho.pareto,
+    "export": ho.export,
+    "model": ho.write_model,
+    "sweep": ho.sweep,
+    "validate": ho.validate,
+    "calibrate": ho.calibrate,
+    "reproduce": ho.reproduce,
+}
+ELSEWHERE = {
+    "compare": "takes lists: arrays, batches",
+    "verify": "certify, check_certificate",
+    "report": "a page for a browser",
+    "show": "a result shows itself",
+    "import": "read_network",
+    "list": "arrays, networks",
+    "doctor": "about this installation",
+}
+RENAMED = {
+    "source": "plan",
+    "solver_option": "parameters",
+    "solver_log": "log",
+    "export_model": "export",
+    "warm_start": "start",
+    "model_file": "model",
+    "output_file": "output",
+    "table": "output",
+}
+OF_A_SHELL = {
+    *("as_json", "picture", "csv_file", "plan_file", "result_file", "trace", "target", "page_file"),
+    *("certificate", "regret", "best", "simulate"),  # functions of their own
+    *(
+        "calibrate output_file",
+        "degrees",
+        "relative",
+        "batches",
+        "folder",
+        "formats",
+        "every_row",
+        "context",
+    ),
+}
+KEYWORDS: dict[str, Any] = {
+    "Unpack[ProblemArguments]": ProblemArguments.__annotations__,
+    "Unpack[SimulateArguments]": SimulateArguments.__annotations__,
+    "Unpack[SolveArguments]": SolveArguments.__annotations__,
+    "Unpack[SourceArguments]": SourceArguments.__annotations__,
+}
+
+
+def test_every_command_is_a_function_or_says_what_is() -> None:
+    assert SUMMARIES.keys() == FUNCTIONS.keys() | ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize("command", FUNCTIONS)
+def test_a_command_and_its_function_have_the_same_names_and_defaults(command: str) -> None:
+    parameters = inspect.signature(FUNCTIONS[command]).parameters
+    accepted: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        if parameter.kind == parameter.VAR_KEYWORD:
+            accepted |= dict.fromkeys(KEYWORDS[parameter.annotation])
+        else:
+            accepted[name] = parameter.default
+    for option in _imported(command)["params"]:
+        name = RENAMED.get(option.name, option.name)
+        of_batches = command == "sweep" and name in ProblemArguments.__annotations__
+        if of_batches or {option.name, f"{command} {option.name}"} & OF_A_SHELL:
+            continue
+        assert name in accepted, f"{command} --{option.name}"
+        stated = accepted[name]
+        if stated is not None and stated is not inspect.Parameter.empty and option.default:
+            assert str(getattr(option.default, "value", option.default)) == str(stated)
+
+
+def test_a_network_is_as_good_as_its_plan(tmp_path: Path) -> None:
+    asked: Any = {"levels": 2, "batch": 64}
+    plan = ho.solve("lenet-c", **asked)
+    plan.save(tmp_path / "plan.json")
+    for source, more in ((plan, {}), (tmp_path / "plan.json", {}), ("lenet-c", asked)):
+        arguments: Any = more
+        assert ho.best_plans(source, 5, **arguments).rows() == ho.best_plans(plan, 5).rows()
+        assert ho.regrets(source, **arguments).rows() == ho.regrets(plan).rows()
+        assert ho.explore(source, "H1", **arguments).rows() == ho.explore(plan, "H1").rows()
+        assert ho.export(source, "json", **arguments) == ho.export(plan, "json")
+        assert ho.run(source, **arguments).document() == ho.run(plan).document()
+
+
+def test_a_network_is_simulated_on_the_papers_array_as_in_the_shell() -> None:
+    plan = ho.solve("sfc", array="hmc-htree-16")
+    assert ho.simulate("sfc").document() == ho.simulate(plan).document()
+    assert ho.simulate("sfc", levels=2).array == "hmc-htree-4"
+    assert ho.memory("sfc", optimizer="adam").rows() == ho.memory(plan, optimizer="adam").rows()
+    by_time = ho.simulate("sfc", "h100-1x8", micro_batches=2, overlap="gradient", batch=64)
+    assert by_time.plan.training.micro_batches == 2
+    assert by_time.overlap == "gradient"
+    settings = {"link.bandwidth": "50 GB/s"}
+    slower = ho.simulate("sfc", "h100-1x8", settings=settings)
+    assert slower.array == "h100-1x8 (topology.link.bandwidth = 50 GB/s)"
+    same_plan = ho.solve("sfc", array="h100-1x8")
+    assert ho.simulate(same_plan, settings=settings).array == slower.array
+
+
+def test_entries_of_constraints_and_options_are_arguments_too() -> None:
+    asked: Any = {"fix": ["conv1=model"], "memory": "1GB", "gap": 0.5, "time_limit": 60}
+    plan = ho.solve("lenet-c", solver="cpsat", levels=1, **asked)
+    assert plan["conv1"] == {"H1": "model"}
+    assert (plan.constraints.memory, plan.solver.options.gap) == (10**9, 0.5)
+    trained = ho.solve("lenet-c", array="h100-1x8", micro_batches=4)
+    assert trained.training.micro_batches == 4
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: ho.solve("lenet-c", memry=1), "unknown argument 'memry': did you mean memory?"),  # type: ignore[call-arg]
+        (lambda: ho.solve("lenet-c", solvr=1), "unknown argument 'solvr': did you mean solver?"),  # type: ignore[call-arg]
+        (lambda: ho.best_plans("lenet-c", 5, levls=2), "did you mean levels?"),  # type: ignore[call-arg]
+        (lambda: ho.simulate("lenet-c", overlp=2), "did you mean overlap?"),  # type: ignore[call-arg]
+        (lambda: ho.explore("lenet-c", "H1", tiem_limit=2), "did you mean time_limit?"),  # type: ignore[call-arg]
+        (
+            lambda: ho.solve("lenet-c", memory="1GB", constraints={"memory": "2GB"}),
+            "memory is stated twice: leave it out of constraints",
+        ),
+        (
+            lambda: ho.solve("lenet-c", gap=0.1, options={"seed": 1}),
+            "gap is one of options: state all there, or none",
+        ),
+        (lambda: ho.simulate(ho.solve("sfc"), batch=4), "batch is fixed by the plan; leave it out"),
+        (lambda: ho.regrets(ho.solve("sfc")).plot(), "there is no picture of a Regrets"),
+        (lambda: ho.simulate("sfc").plot(), "simulate it with trace=True"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(ho.HyparError) as error:
+        call()
+    assert said in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_names_are_at_hand() -> None:
+    assert "h100-8x8" in ho.arrays
+    assert "vgg-a" in ho.networks
+    assert [find_array(name).name for name in ho.arrays] == list(ho.arrays)
+
+
+def test_a_result_draws_itself(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plan = ho.solve("lenet-c", array="hmc-htree-4")
+    shown: list[Any] = [
+        *(plan, ho.simulate(plan, trace=True), ho.load("lenet-c"), find_array("hmc-torus-4")),
+        *(ho.memory(plan), ho.explore(plan, "H1,H2"), ho.compare("sfc", "hmc-htree-2")),
+        *(ho.solve_all_batches("lenet-c", levels=1), ho.pareto("lenet-c", levels=1, points=2)),
+    ]
+    for result in shown:
+        result.plot(tmp_path / "picture.svg")
+        assert b"<svg" in (tmp_path / "picture.svg").read_bytes()
