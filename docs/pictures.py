@@ -43,6 +43,8 @@ def draw(folder: Path) -> list[Path]:
     save(timeline(step.trace, accelerators=[0], title=title), time)
     blocks = folder / "megatron-gpt2-xl.svg"
     save(plans_side_by_side(_gpt_plans()), blocks)
+    longer = folder / "tokens-llama-70b.svg"
+    save(plans_side_by_side(_longer_plans()), longer)
     space = folder / "space-vgg-e.svg"
     save(_design_space(), space)
     batches = folder / "batches-vgg-e.svg"
@@ -52,7 +54,7 @@ def draw(folder: Path) -> list[Path]:
     splits, levels = folder / "layer-splits.svg", folder / "hierarchy.svg"
     save(layer_splits(), splits)
     save(hierarchy(), levels)
-    drawn = [graph, dots, time, blocks, space, batches, links, splits, levels]
+    drawn = [graph, dots, time, blocks, longer, space, batches, links, splits, levels]
     return [*drawn, *draw_paper(reproduce(FIGURES), folder, ("svg",))]
 
 
@@ -81,6 +83,16 @@ def _links() -> SweepResult:
         spec = Path(scratch) / "links.toml"
         spec.write_text(text, encoding="utf-8")
         return sweep(spec, spec.with_suffix(".csv"), workers=1)
+
+
+def _longer_plans() -> dict[str, ho.Plan]:
+    """Return plans of LLaMA-70B for one sequence of some lengths, as docs/strategies.md has them."""
+    return {
+        f"{tokens:,}": ho.solve(
+            "llama-70b", tokens=tokens, batch=1, levels=3, choices="all", search="joint", even=True
+        )
+        for tokens in (4096, 32768, 131072, 1048576)
+    }
 
 
 def _gpt_plans() -> dict[str, ho.Plan]:

@@ -204,7 +204,7 @@ def _draw_lines(
 
 @style()
 def plans_side_by_side(plans: Mapping[str, Plan]) -> Figure:
-    """Draw plans of one network: one row per layer, one column per level of each plan.
+    """Draw plans of the same layers: one row per layer, one column per level of each plan.
 
     Repetitions of a block that are equal in all plans are drawn once.
 
@@ -216,10 +216,11 @@ def plans_side_by_side(plans: Mapping[str, Plan]) -> Figure:
     Raises
     ------
     HyparError
-        If there is no plan, or if the plans are of several networks.
+        If there is no plan, or if the plans are of networks with other layers: of one network, for
+        sequences of any length.
     """
     every = list(plans.values())
-    if len({plan.network.digest for plan in every}) != 1:
+    if len({(plan.network.name, plan.layers) for plan in every}) != 1:
         raise HyparError("plans side by side should be of one network")
     first = every[0]
     # A layer's choices in all plans: layers must be equal in all of them to be folded.
