@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.torch.rules import otherwise, without_rule
 from hypar_opt.sharding.conversions import scattered
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, WHOLE
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, WHOLE, is_split
 from hypar_opt.workload.operators.axes import BATCH as BATCH_AXIS
 from hypar_opt.workload.operators.axes import DATA_CHOICE, REPLICAS, Choice, made, need
 
@@ -211,6 +211,8 @@ class Flow:
         changed = (
             own not in (PARTIAL, to) for own, to in zip(flow.writes, flow.leaves, strict=True)
         )
+        if _slices_a_replica(self.network.sources[position], flow):
+            yield "DTensor gathers the error of a replica that is sliced"
         if layer.fused_pool and any(changed):
             yield "its output is converted before its pool, not behind it"
 
@@ -287,12 +289,23 @@ def _without_batch(layouts: Layouts) -> Layouts:
     return tuple(WHOLE if own == BATCH else own for own in layouts)
 
 
-def _crosses(source: Layouts, target: Layouts) -> bool:
-    """Whether a dimension's layout changes while one inside of it splits an axis of either."""
+def _slices_a_replica(sources: Sequence[int], flow: LayerFlow) -> bool:
+    """Whether a layer reads only its part of a tensor that is whole, and has an error for it."""
     return any(
-        source[outer] != target[outer]
-        and {source[outer], target[outer]}
-        & {*source[outer + 1 :], *target[outer + 1 :]}
-        & {BATCH, CHANNEL}
-        for outer in range(len(source))
+        source != NETWORK_INPUT and before == WHOLE and is_split(after)
+        for source, arrives, reads in zip(sources, flow.arrives, flow.reads, strict=True)
+        for before, after in zip(arrives, reads, strict=True)
     )
+
+
+def _crosses(source: Layouts, target: Layouts) -> bool:
+    """Whether a dimension's layout changes while one inside of it splits the same axis."""
+    for outer, (before, after) in enumerate(zip(source, target, strict=True)):
+        if before == after:
+            continue
+        for inner_before, inner_after in zip(source[outer + 1 :], target[outer + 1 :], strict=True):
+            if is_split(before) and inner_before == before and inner_after != WHOLE:
+                return True
+            if is_split(after) and inner_after == after and is_split(inner_before):
+                return True
+    return False

@@ -63,6 +63,8 @@ def program_text(flow: Flow, training: Training, *, title: str) -> str:
     parts = [tables, *_functions(flow, training)]
     if "Sharded(" in tables:
         parts.insert(0, _part("sharded style"))
+    if any("_converted(" in part for part in parts):
+        parts.append(_part("converted"))
     body = "\n\n\n".join(parts) + "\n"
     return "\n".join([_docstring(flow, training, title), _imports(body), "", body])
 

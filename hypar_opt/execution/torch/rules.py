@@ -87,6 +87,8 @@ def otherwise(layer: Operator, choices: Sequence[Choice]) -> str:
     """Return what DTensor does for a layer whatever its choices, and a plan does not."""
     if getattr(layer, "norm", None) == "batch" and any(own.axis == BATCH for own in choices):
         return "DTensor gathers the batch of a batch norm, for the statistics of all of it"
+    if not layer.ends and any(not own.axis for own in choices):
+        return "whole: DTensor may add up the parts of its error before its backward pass"
     pool = getattr(layer, "pool", None)
     if getattr(pool, "kind", None) == "average":
         return "DTensor has no rule for the error of nn.AvgPool2d: take the mean, or adaptive pools"
