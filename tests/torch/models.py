@@ -134,8 +134,10 @@ def llama() -> Network:
         layer("model.norm", "norm", norm="rms", inputs=["model.layers"]),
         layer("lm_head", units=WORDS),
         layer("loss", "output"),
-        block=[{"name": "model.layers", "repeat": 2, "inputs": ["model.embed_tokens"]}
-               | {"layer": block}],
+        block=[
+            {"name": "model.layers", "repeat": 2, "inputs": ["model.embed_tokens"]}
+            | {"layer": block}
+        ],
     )
 
 
@@ -202,11 +204,11 @@ def name_in_gpt(name: str) -> str:
 
 
 class Cnn(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, *, bias: bool = False) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(4, 8, 3, padding=1, bias=False)
+        self.conv1 = nn.Conv2d(4, 8, 3, padding=1, bias=bias)
         self.bn = nn.BatchNorm2d(8)
-        self.conv2 = nn.Conv2d(8, 16, 3, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(8, 16, 3, padding=1, bias=bias)
         self.fc1 = nn.Linear(256, 32, bias=False)
         self.fc2 = nn.Linear(32, 16, bias=False)
 
@@ -216,14 +218,14 @@ class Cnn(nn.Module):
         return self.fc2(f.relu(self.fc1(x)))
 
 
-def cnn() -> Network:
+def cnn(*, bias: bool = False) -> Network:
     return network(
         "small CNN",
         {"channels": 4, "height": 8, "width": 8},
-        layer("conv1", "conv", filters=8, kernel=3, padding=1),
+        layer("conv1", "conv", filters=8, kernel=3, padding=1, bias=bias),
         layer("bn", "norm", norm="batch", activation="relu"),
         layer("pool", "pool", pool={"kind": "max", "size": 2}),
-        layer("conv2", "conv", filters=16, kernel=3, padding=1, activation="relu"),
+        layer("conv2", "conv", filters=16, kernel=3, padding=1, bias=bias, activation="relu"),
         layer("fc1", units=32, activation="relu"),
         layer("fc2", units=16),
         layer("loss", "output"),

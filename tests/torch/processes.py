@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests.torch.counting import counted
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -40,44 +42,51 @@ class Step:
     expected: float
     error: float
     elements: int
-    placements: dict[str, str]
+    placements: dict[str, bool]
+    """Whether each parameter is placed as the file's table says, by its name."""
     failure: str = ""
 
 
 def steps(count: int, cases: Mapping[str, Case]) -> dict[str, Step]:
     """Return what each case did on some processes."""
+
+    def tried(case: Case) -> Step:
+        try:
+            return _step(case)
+        except Exception:
+            return Step(0, 0, 0, 0, {}, traceback.format_exc())
+
+    return on_processes(count, lambda: {name: tried(case) for name, case in cases.items()})
+
+
+def on_processes(count: int, call: Callable[[], Result]) -> Result:
+    """Return what the first of some processes returns, all of which make a call."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     # Forked before torch has threads, so that torch is imported once.
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
-    arguments = (count, port, cases, results)
-    group = [context.Process(target=_process, args=(rank, *arguments)) for rank in range(count)]
-    for process in group:
-        process.start()
-    found: dict[str, Step] = results.get()
-    for process in group:
-        process.join()
+
+    def process(rank: int) -> None:
+        torch.set_num_threads(1)
+        torch.set_default_dtype(torch.float64)
+        store = dist.TCPStore("localhost", port, count, is_master=rank == 0)
+        dist.init_process_group("gloo", rank=rank, world_size=count, store=store)
+        done = call()
+        dist.barrier()
+        if rank == 0:
+            results.put(done)
+        dist.barrier()
+        dist.destroy_process_group()
+
+    group = [context.Process(target=process, args=(rank,)) for rank in range(count)]
+    for one in group:
+        one.start()
+    found: Result = results.get()
+    for one in group:
+        one.join()
     return found
-
-
-def _process(rank: int, count: int, port: int, cases: Mapping[str, Case], results: Any) -> None:
-    torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float64)
-    store = dist.TCPStore("localhost", port, count, is_master=rank == 0)
-    dist.init_process_group("gloo", rank=rank, world_size=count, store=store)
-    done = {}
-    for name, case in cases.items():
-        try:
-            done[name] = _step(case)
-        except Exception:
-            done[name] = Step(0, 0, 0, 0, {}, traceback.format_exc())
-    dist.barrier()
-    if rank == 0:
-        results.put(done)
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 def _loss(model: Any, data: Any, targets: Any) -> Any:
@@ -123,10 +132,19 @@ def _step(case: Case) -> Step:
             assert gradient.placements == own.placements, name
             gradient = gradient.full_tensor()
         error = max(error, (gradient - expected[name]).abs().max().item())
+    placed = {
+        case.names(name.rpartition(".")[0]) + "." + name.rpartition(".")[2]: own
+        for name, own in exported["PLACEMENTS"].items()
+    }
+    dimensions = len(exported.get("TENSOR", ()))
     return Step(
         total.item() / dist.get_world_size(),
         whole.item(),
         error,
         round(elements.item()),
-        {name: str(getattr(own, "placements", "")) for name, own in model.named_parameters()},
+        {
+            # That of data parallelism is fully_shard's, or none.
+            name: not dimensions or own.placements[-dimensions:] == placed[name][-dimensions:]
+            for name, own in model.named_parameters()
+        },
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypar_opt.execution.export import _program, torch_file
 from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
 from tests.torch import models
-from tests.torch.processes import Case, Step, steps
+from tests.torch.processes import Case, Step, on_processes, steps
 
 CHOICES = ("data", "model", "output")
 BATCH = 8
@@ -71,6 +72,11 @@ def of_cnn(plan: Plan) -> Case:
     return Case(torch_file(plan), models.Cnn, lambda: torch.randn(BATCH, 4, 8, 8), 16)
 
 
+def of_biased(plan: Plan) -> Case:
+    own = of_cnn(plan)
+    return replace(own, model=lambda: models.Cnn(bias=True))
+
+
 def gpt() -> Network:
     return ho.gpt(
         layers=2,
@@ -82,33 +88,35 @@ def gpt() -> Network:
 
 
 def plans(levels: int) -> dict[str, Plan]:
-    """Return plans of all models on processes of some levels."""
+    """Return plans of all models on processes of some levels; the first word is the model."""
     mlp, llama, cnn = models.mlp(), models.llama(), models.cnn()
+    even: dict[str, Any] = {"search": "joint", "constraints": {"even": True}}
+    by_batch: dict[str, Any] = {"constraints": {"fix": ["*=data"]}}
     own = {
         "mlp joint": solved(mlp, levels, search="joint"),
         "mlp two choices": solved(mlp, levels, choices=("data", "model")),
-        "mlp data": solved(mlp, levels, constraints={"fix": ["*=data"]}),
+        "mlp data": solved(mlp, levels, **by_batch),
+        "mlp sharded": solved(mlp, levels, **by_batch, training={"shard": "weights"}),
         **{f"mlp {seed}": drawn(mlp, levels, seed) for seed in range(8)},
-        "llama joint": solved(llama, levels, search="joint", constraints={"even": True}),
+        "llama joint": solved(llama, levels, **even),
         "llama tensor": of_degrees(llama, levels, 2),
         "gpt tensor": of_degrees(gpt(), levels, 2),
-        "gpt joint": solved(gpt(), levels, search="joint", constraints={"even": True}),
-        "cnn joint": solved(cnn, levels, search="joint", constraints={"even": True}),
+        "gpt joint": solved(gpt(), levels, **even),
+        "cnn joint": solved(cnn, levels, **even),
         "cnn two choices": solved(cnn, levels, choices=("data", "model")),
+        **{f"cnn {seed}": drawn(cnn, levels, seed) for seed in range(4)},
+        **{f"biased {n}": drawn(models.cnn(bias=True), levels, n) for n in range(4)},
     }
     if levels > 1:
-        shared = {"micro_batches": 2, "shard": "weights"}
-        own["llama sharded"] = of_degrees(llama, levels, 2, training={"shard": "weights"})
-        own["llama gradients"] = of_degrees(llama, levels, 2, training={"shard": "gradients"})
+        for shard in ("gradients", "weights"):
+            of = {"shard": shard, "micro_batches": 2}
+            own[f"llama {shard}"] = of_degrees(llama, levels, 2, training={"shard": shard})
+            own[f"llama {shard} micro"] = of_degrees(llama, levels, 2, training=of)
         own["llama micro"] = of_degrees(llama, levels, 2, training={"micro_batches": 2})
-        own["llama micro sharded"] = of_degrees(llama, levels, 2, training=shared)
-    own["mlp sharded"] = solved(
-        mlp, levels, constraints={"fix": ["*=data"]}, training={"shard": "weights"}
-    )
     return own
 
 
-CASES = {"mlp": of_mlp, "llama": of_llama, "gpt": of_gpt, "cnn": of_cnn}
+CASES = {"mlp": of_mlp, "llama": of_llama, "gpt": of_gpt, "cnn": of_cnn, "biased": of_biased}
 
 
 @cache
@@ -123,12 +131,57 @@ def counted(plan: Plan) -> int:
     return sum(step.elements for step in _program(plan, plan.batch).exchanges())
 
 
-NAMES = [(levels, name) for levels in (1, 2) for name in plans(levels)]
+def says_all(plan: Plan) -> bool:
+    return "What is not as in the plan" not in torch_file(plan)
 
 
-@pytest.mark.parametrize(("levels", "name"), NAMES)
-def test_loss_and_gradients_are_those_of_one_process(levels: int, name: str) -> None:
-    step = results(levels)[1][name]
-    assert not step.failure, step.failure
-    assert step.loss == pytest.approx(step.expected, rel=1e-12)
-    assert step.error < 1e-12
+@pytest.mark.parametrize("levels", [1, 2])
+def test_loss_and_gradients_are_those_of_one_process(levels: int) -> None:
+    for name, step in results(levels)[1].items():
+        assert not step.failure, (name, step.failure)
+        assert step.loss == pytest.approx(step.expected, rel=1e-12), name
+        assert step.error < 1e-12, name
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_parameters_are_placed_as_the_file_says(levels: int) -> None:
+    for name, step in results(levels)[1].items():
+        assert all(step.placements.values()), (name, step.placements)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_as_much_moves_as_planned_where_no_difference_is_named(levels: int) -> None:
+    own, found = results(levels)
+    # A plan counts no biases; fully_shard gathers weights a second time.
+    exact = [
+        name
+        for name, plan in own.items()
+        if says_all(plan) and not name.startswith("biased") and name != "mlp sharded"
+    ]
+    assert {name: found[name].elements for name in exact} == {
+        name: counted(own[name]) for name in exact
+    }
+    assert len(exact) > (12 if levels == 1 else 4)
+    # A reduce-scatter and two all-gathers for a reduce-scatter and one.
+    assert 2 * found["mlp sharded"].elements == 3 * counted(own["mlp sharded"])
+
+
+def test_a_model_of_other_names_or_shapes_is_refused_by_name() -> None:
+    text = torch_file(solved(models.mlp(), 1, constraints={"fix": ["first=output"]}))
+
+    def refusals() -> list[str]:
+        exported: dict[str, Any] = {}
+        exec(text, exported)
+        mesh = exported["device_mesh"]("cpu")
+        other = models.Mlp()
+        other.third = torch.nn.Linear(32, 17)
+        messages = []
+        for model, names in ((other, str), (models.Mlp(), str.upper)):
+            with pytest.raises(ValueError, match="should be a module") as refused:
+                exported["parallelize"](model, mesh, names)
+            messages.append(str(refused.value))
+        return messages
+
+    shape, name = on_processes(2, refusals)
+    assert "'third' should be a module with a weight of (16, 32), and there is one of (17," in shape
+    assert "'FIRST' should be a module with a weight of (32, 16), and there is no such" in name

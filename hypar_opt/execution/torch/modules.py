@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hypar_opt.sharding.layouts import BATCH, WHOLE
+from hypar_opt.sharding.layouts import BATCH, PARTIAL, WHOLE
 from hypar_opt.workload.operators.maps import TokenMap
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class Module:
         Whether it is a norm that learns a shift, too.
     arrives
         The placements of its input before they are converted to ``input``.
+    computes
+        Those of its output before they are converted to ``output``.
     """
 
     layer: str
@@ -46,6 +48,7 @@ class Module:
     weight: Placements
     arrives: Placements
     input: Placements
+    computes: Placements
     output: Placements
 
     @property
@@ -76,6 +79,7 @@ def modules_of(flow: Flow) -> Iterator[Module]:
             weight=weight,
             arrives=_placements(own.arrives[0] if own.arrives else (WHOLE,) * len(weight), read),
             input=_placements(own.reads[0] if own.reads else (WHOLE,) * len(weight), read),
+            computes=_placements(own.writes, written),
             output=_placements(own.leaves, written),
         )
 
@@ -111,7 +115,7 @@ def _whole_if_users_differ(flow: Flow, node: int, weight: Placements) -> Placeme
 def _placements(layouts: Layouts, over: Map) -> Placements:
     """Return the placements of a feature map: of tokens features come last, else second."""
     channels = "Shard(-1)" if isinstance(over, TokenMap) else "Shard(1)"
-    known = {WHOLE: REPLICATE, BATCH: BY_BATCH}
+    known = {WHOLE: REPLICATE, BATCH: BY_BATCH, PARTIAL: "Partial()"}
     return tuple(known.get(own, channels) for own in layouts)
 
 
@@ -122,8 +126,11 @@ def style(module: Module) -> str:
         if own:
             return own
     keys = {"weight": module.weight, "input": module.input, "output": module.output}
+    name = "Sharded"
+    if module.axes == _KERNEL:
+        name, keys = "ShardedConvolution", {**keys, "computes": module.computes}
     given = ", ".join(f"{key}={as_tuple(value)}" for key, value in keys.items())
-    return f"Sharded({given})"
+    return f"{name}({given})"
 
 
 def as_tuple(values: Sequence[str]) -> str:

@@ -28,6 +28,7 @@ _IMPORTS = {
     "import math": "math.",
     "import os": "os.",
     "from contextlib import contextmanager": "@contextmanager",
+    "from functools import partial": " partial(",
     "import torch": "torch.Tensor|torch.arange",
     "import torch.distributed as dist": "dist.",
     "from torch import nn": "nn.",
@@ -38,7 +39,7 @@ _FROM = {
     "torch.distributed.device_mesh": ("DeviceMesh", "init_device_mesh"),
     "torch.distributed.fsdp": ("fully_shard",),
     "torch.distributed.tensor": (
-        *("DTensor", "Replicate", "Shard", "distribute_module", "distribute_tensor"),
+        *("DTensor", "Partial", "Replicate", "Shard", "distribute_module", "distribute_tensor"),
     ),
     "torch.distributed.tensor.experimental": ("implicit_replication",),
     "torch.distributed.tensor.parallel": (
@@ -61,8 +62,9 @@ def program_text(flow: Flow, training: Training, *, title: str) -> str:
     shards = _shards(flow, training)
     tables = "\n".join(_tables(flow, modules, shards=shards))
     parts = [tables, *_functions(flow, training)]
-    if "Sharded(" in tables:
-        parts.insert(0, _part("sharded style"))
+    if "Sharded" in tables:
+        convolves = ["on shards style"] * ("ShardedConvolution(" in tables)
+        parts[:0] = map(_part, ["sharded style", *convolves, "placed"])
     if any("_converted(" in part for part in parts):
         parts.append(_part("converted"))
     body = "\n\n\n".join(parts) + "\n"

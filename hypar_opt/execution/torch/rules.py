@@ -26,7 +26,8 @@ def _none(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
 
 
 def _convolution(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
-    return "DTensor splits no convolution by channels"
+    # Of a split convolution without groups each process computes a smaller one.
+    return "the groups of a convolution are not split" if choice.axis == "g" else ""
 
 
 def _norm(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
