@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations
 from math import prod
+from operator import and_
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, argument
 from hypar_opt.execution.torch.rules import otherwise, without_rule
 from hypar_opt.sharding.conversions import scattered
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, WHOLE, is_split
@@ -24,7 +25,7 @@ from hypar_opt.workload.operators.axes import DATA_CHOICE, REPLICAS, Choice, mad
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hypar_opt.execution.torch.mesh import Mesh
+    from hypar_opt.execution.torch.mesh import DeviceMesh
     from hypar_opt.sharding.conversions import Layouts
     from hypar_opt.sharding.program import Program
     from hypar_opt.workload.network import Network
@@ -73,7 +74,7 @@ class Flow:
 
     network: Network
     program: Program
-    mesh: Mesh
+    mesh: DeviceMesh
 
     @cached_property
     def layers(self) -> tuple[LayerFlow, ...]:
@@ -193,6 +194,19 @@ class Flow:
         readers = self._readers[position]
         return len(readers) == 1 and not self.network.layers[readers[0][0]].contraction.weight
 
+    def is_shared_whole(self, position: int) -> tuple[bool, ...]:
+        """Return whether a layer shares a weight that is kept whole, on each dimension.
+
+        It is where the layers that use it split it differently.
+        """
+        workload = self.program.workload
+        node = position + workload.shared
+        shared = [own for own, users in workload.weight_users.items() if node in users]
+        stored = [self.program.weights(own) for own in shared]
+        return tuple(
+            any(layouts[own.levels[0]] == WHOLE for layouts in stored) for own in self.mesh.tensor
+        )
+
     def _differences(self, position: int, flow: LayerFlow) -> Iterable[str]:
         layer = self.network.layers[position]
         for reason, own, dimension in zip(
@@ -202,6 +216,9 @@ class Flow:
                 instead = "by batch" if own is DATA_CHOICE else "whole"
                 yield f"{reason}; {instead} on {dimension.name}"
         yield otherwise(layer, flow.choices)
+        splits = (own.axis in layer.contraction.weight for own in flow.choices)
+        if any(map(and_, splits, self.is_shared_whole(position))):
+            yield "its weight is shared with a layer that splits it otherwise, and replicated"
         if not layer.contraction.weight:
             if flow.arrives != flow.reads:
                 yield "has no weights, so no module: DTensor converts what it reads"
@@ -247,8 +264,8 @@ class Flow:
         for name, size, parts in checks:
             if size % parts:
                 raise HyparError(
-                    f"{name} {size} should be divisible by {parts}, the parts that split it; solve"
-                    " with --even, or use other sizes"
+                    f"{name} {size} should be divisible by {parts}, its parts: use other sizes, or"
+                    f" pin other choices by {argument('constraints.fix')}"
                 )
 
     @cached_property

@@ -26,7 +26,7 @@ class Dimension:
 
 
 @dataclass(frozen=True)
-class Mesh:
+class DeviceMesh:
     """The dimensions of a mesh.
 
     Parameters
@@ -66,7 +66,7 @@ class Mesh:
         return (*filter(None, (self.data,)), *self.tensor)
 
 
-def mesh_of(plan: Plan, program: Program) -> Mesh:
+def mesh_of(plan: Plan, program: Program) -> DeviceMesh:
     """Return the mesh of a plan; process r is the array's accelerator r."""
     sizes = program.hierarchy.sizes
     by_batch = [level for level in range(len(sizes)) if _splits_batch_alone(program, level)]
@@ -74,7 +74,7 @@ def mesh_of(plan: Plan, program: Program) -> Mesh:
     # Every node's choice decides all layouts, so that equal rows are equal layouts.
     alike = [tuple(own) for _, own in groupby(rest, key=lambda level: tuple(program.rows[level]))]
     names = ["tp"] if len(alike) == 1 else list(map(_name, alike))
-    return Mesh(
+    return DeviceMesh(
         data=_dimension("dp", by_batch, program.hierarchy) if by_batch else None,
         tensor=tuple(
             _dimension(name, own, program.hierarchy) for name, own in zip(names, alike, strict=True)

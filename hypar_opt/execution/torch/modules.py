@@ -60,16 +60,12 @@ class Module:
 def modules_of(flow: Flow) -> Iterator[Module]:
     """Yield the modules of a plan, in the order of its layers."""
     workload = flow.program.workload
-    tied = {user for users in workload.weight_users.values() for user in users}
     maps = tuple(flow.network.maps())
     for position, (layer, own) in enumerate(zip(flow.network.layers, flow.layers, strict=True)):
         if not layer.contraction.weight:
             continue
-        node = position + workload.shared
         axes = _axes(layer, workload.layers[position].sizes)
-        weight = _weight(tuple(axes), own)
-        if node in tied:
-            weight = _whole_if_users_differ(flow, node, weight)
+        weight = _weight(tuple(axes), own, flow.is_shared_whole(position))
         read, written = maps[position].input, maps[position].pooled
         yield Module(
             layer=layer.name,
@@ -95,20 +91,10 @@ def _axes(layer: Operator, sizes: Mapping[str, int]) -> dict[str, int]:
     return {axis: sizes[axis] * (groups if axis == "o" else 1) for axis in order if axis in own}
 
 
-def _weight(axes: tuple[str, ...], own: LayerFlow) -> Placements:
+def _weight(axes: tuple[str, ...], own: LayerFlow, whole: Sequence[bool]) -> Placements:
     return tuple(
-        f"Shard({axes.index(choice.axis)})" if choice.axis in axes else REPLICATE
-        for choice in own.choices
-    )
-
-
-def _whole_if_users_differ(flow: Flow, node: int, weight: Placements) -> Placements:
-    """Return a shared weight's placements: replicas where the layers that use it differ."""
-    (shared,) = (own for own, users in flow.program.workload.weight_users.items() if node in users)
-    stored = flow.program.weights(shared)
-    return tuple(
-        REPLICATE if stored[dimension.levels[0]] == WHOLE else own
-        for own, dimension in zip(weight, flow.mesh.tensor, strict=True)
+        f"Shard({axes.index(choice.axis)})" if choice.axis in axes and not shared else REPLICATE
+        for choice, shared in zip(own.choices, whole, strict=True)
     )
 
 
