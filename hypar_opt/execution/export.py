@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.plan.check_training import check_trains_at_once
+from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.kept import left_out
@@ -56,7 +57,8 @@ def torch_file(plan: Plan) -> str:
     program = _program(plan, batch)
     flow = in_best_order(Flow(plan.network.description, program, mesh_of(plan, program)))
     title = f"{plan.network.name}, batch {plan.batch}, on {plan.accelerators} devices"
-    return program_text(flow, plan.training, title=f"{title}: a plan of hypar-opt for PyTorch.")
+    title = f"{title}: a plan of hypar-opt for PyTorch.\n\n{degrees(plan)}."
+    return program_text(flow, plan.training, title=title)
 
 
 def _check_exports(plan: Plan) -> None:

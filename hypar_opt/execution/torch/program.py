@@ -178,7 +178,7 @@ def _docstring(flow: Flow, training: Training, title: str) -> str:
         step = ["    with sharded():", *("    " + line for line in step)]
     if not _shards(flow, training):
         step.append("    reduce_gradients(model, mesh)")
-    words = [title, "", *uses, *step, "", *_notes(flow, training)]
+    words = [*map(textwrap.fill, title.splitlines()), "", *uses, *step, "", *_notes(flow, training)]
     # A name may hold quotes and backslashes.
     text = "\n".join(words).replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return f'"""{text}\nWritten by hypar-opt {__version__}, tested with torch 2.13.\n"""\n'
