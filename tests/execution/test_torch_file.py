@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,9 @@ def tables(text: str) -> dict[str, Any]:
     styles = ("ColwiseParallel", "RowwiseParallel", "SequenceParallel")
     names = ("Shard", "Replicate", "Partial", "Sharded", "ShardedConvolution", *styles)
     scope: dict[str, Any] = {name: Call(name) for name in names}
-    parsed = ast.parse(text)
-    kept = [node for node in parsed.body if isinstance(node, (ast.Assign, ast.For))]
+    kept: list[ast.stmt] = [
+        node for node in ast.parse(text).body if isinstance(node, (ast.Assign, ast.For))
+    ]
     exec(compile(ast.Module(kept, []), "exported.py", "exec"), scope)
     return {name: value for name, value in scope.items() if name.isupper()}
 
@@ -57,7 +59,7 @@ def degrees(name: str, levels: int, tensor: int) -> tuple[str, ...]:
     return megatron_pins(find_network(name), (2,) * levels, tensor)
 
 
-PLANS = {
+PLANS: dict[str, Callable[[], Plan]] = {
     "vgg": lambda: solved("vgg-a"),
     "vgg joint": lambda: solved("vgg-a", search="joint"),
     "two choices": lambda: solved("alexnet", choices=("data", "model")),
@@ -130,7 +132,7 @@ def test_sharded_weights_are_fully_sharded_on_dp() -> None:
         text = torch_file(solved("llama-7b", **of, training={"shard": shard, "micro_batches": 4}))
         assert f'fully_shard(unit, mesh=mesh["dp"], reshard_after_forward={reshards})' in text
         assert "reduce_gradients" not in text
-        assert "each of 4 micro-batches of 16 images or sequences" in text
+        assert "1/4 of each of 4 micro-batches of 16 images" in text
         found = tables(text)
         assert found["PLACEMENTS"]["token.weight"] == ("Shard(0)", "Shard(0)")
         assert [len(unit) for unit in found["UNITS"]] == [9] * 32 + [1] * 3
@@ -170,14 +172,15 @@ def test_names_are_literals() -> None:
     assert str(ast.get_docstring(ast.parse(text))).startswith('x"""y, batch 64')
 
 
-def test_processes_are_accelerators_wherever_levels_are_placed() -> None:
-    # The array's default placement interleaves the two dimensions of a torus.
-    plan = solved("vgg-a", levels=4, array="hmc-torus-16")
-    assert plan.placement is not None
-    found = tables(torch_file(plan))
-    if "ORDER" in found:
-        assert sorted(found["ORDER"]) == [0, 1, 2, 3]
-        assert found["DIGITS"] == (2, 2, 2, 2)
+def test_ranks_are_numbers_of_accelerators_wherever_levels_are_placed() -> None:
+    pins = {"fix": degrees("llama-7b", 4, 4)}
+    own = solved("llama-7b", levels=4, constraints=pins, array="hmc-htree-16", cost="bytes")
+    assert tables(torch_file(own))["MESH"] == {"dp": 4, "tp": 4}
+    assert "ORDER" not in torch_file(own)
+    # H1 and H2 split the two least significant digits of a number.
+    swapped = own.model_copy(update={"placement": (1, 0, 3, 2)})
+    found = tables(torch_file(swapped))
+    assert (found["DIGITS"], found["ORDER"]) == ((2, 2, 2, 2), (2, 3, 0, 1))
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ class DeviceMesh:
     tensor
         All other levels; adjacent ones at which every node has the same choice are one.
     placement
-        The digit of a process' rank, which is the accelerator's number, that each level splits.
+        The digit of a process' rank that each level splits, 0 being the most significant. The
+        rank is the accelerator's number.
     """
 
     data: Dimension | None
@@ -80,7 +81,10 @@ def mesh_of(plan: Plan, program: Program) -> DeviceMesh:
             _dimension(name, own, program.hierarchy) for name, own in zip(names, alike, strict=True)
         ),
         hierarchy=program.hierarchy,
-        placement=plan.placement or tuple(range(len(sizes))),
+        # A plan counts digits from the least significant one.
+        placement=tuple(len(sizes) - 1 - digit for digit in plan.placement)
+        if plan.placement
+        else tuple(range(len(sizes))),
     )
 
 

@@ -178,7 +178,8 @@ def _docstring(flow: Flow, training: Training, title: str) -> str:
         step = ["    with sharded():", *("    " + line for line in step)]
     if not _shards(flow, training):
         step.append("    reduce_gradients(model, mesh)")
-    words = [*map(textwrap.fill, title.splitlines()), "", *uses, *step, "", *_notes(flow, training)]
+    titled = ("\n".join(_filled(line)) for line in title.splitlines())
+    words = [*titled, "", *uses, *step, "", *_notes(flow, training)]
     # A name may hold quotes and backslashes.
     text = "\n".join(words).replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return f'"""{text}\nWritten by hypar-opt {__version__}, tested with torch 2.13.\n"""\n'
@@ -187,7 +188,7 @@ def _docstring(flow: Flow, training: Training, title: str) -> str:
 def _notes(flow: Flow, training: Training) -> Iterator[str]:
     """Yield what a user of the file has to know: the batch, and what the plan says otherwise."""
     mesh, micro = flow.mesh, training.micro_batches or 1
-    share = f"a {mesh.data.size}th of" if mesh.data else "all of"
+    share = f"1/{mesh.data.size} of" if mesh.data else "all of"
     part = 'mesh.get_local_rank("dp") says which' if mesh.data else "every process the same"
     images = f"{flow.program.workload.batch} images or sequences"
     times = f"each of {micro} micro-batches of {images}" if micro > 1 else f"a batch of {images}"
