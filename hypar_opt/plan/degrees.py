@@ -32,18 +32,17 @@ def degrees(plan: Plan) -> str:
     >>> degrees(ho.solve("vgg-a", levels=2, search="joint"))
     'conv1 to conv5_2: data parallelism 4; fc1 to fc3: tensor parallelism 4'
     """
-    kinds = _kinds(plan)
-    if not plan.levels or not kinds:
+    split = {name: ", ".join(_phrases(plan, own)) for name, own in _kinds(plan).items()}
+    if not plan.levels or not split:
         return ""
     # The most frequent first, else in the order of the layers.
-    alike = [own for own, _ in Counter(kinds.values()).most_common()]
+    alike = [own for own, _ in Counter(split.values()).most_common()]
     parts = []
     for own in alike[: _SHOWN + 1]:
-        layers = [name for name, others in kinds.items() if others == own]
-        split = ", ".join(_phrases(plan, own))
-        named = f"{_named(plan, layers, most=2 * len(layers) > len(kinds))}: "
-        parts.append(split if len(alike) == 1 else named + split)
-    if rest := sum(own in alike[_SHOWN + 1 :] for own in kinds.values()):
+        layers = [name for name, other in split.items() if other == own]
+        named = f"{_named(plan, layers, most=2 * len(layers) > len(split))}: "
+        parts.append(own if len(alike) == 1 else named + own)
+    if rest := sum(own in alike[_SHOWN + 1 :] for own in split.values()):
         parts.append(f"{rest} {'layer' if rest == 1 else 'layers'} otherwise")
     return "; ".join([*parts, *_heads(plan)])
 
