@@ -27,11 +27,11 @@ def test_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
     torchrun, _, expected = first["sh"].removeprefix("$ ").partition("\n")
     assert torchrun.startswith("torchrun ")
     torchrun = torchrun.removeprefix("torchrun ")
-    done = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", *torchrun.split()],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (0, expected), done.stderr
+    assert (ran.returncode, ran.stdout) == (0, expected), ran.stderr

@@ -16,7 +16,7 @@ from operator import and_
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.errors import HyparError, argument
-from hypar_opt.execution.torch.rules import otherwise, without_rule
+from hypar_opt.execution.torch.rules import has_module, otherwise, without_rule
 from hypar_opt.sharding.conversions import scattered
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, WHOLE, is_split
 from hypar_opt.workload.operators.axes import BATCH as BATCH_AXIS
@@ -170,7 +170,7 @@ class Flow:
     def _leaves(self, position: int) -> Layouts:
         """Return the layouts in which a layer's output leaves its module."""
         writes, workload = self._computed[position][2], self.program.workload
-        if not self.network.layers[position].contraction.weight:
+        if not has_module(self.network.layers[position]):
             return writes
         boundary = workload.boundary_into_shared.get(position + workload.shared)
         wanted = (WHOLE,) * len(writes)
@@ -192,7 +192,7 @@ class Flow:
     def _converts(self, position: int) -> bool:
         """Whether the only reader of a layer's output has no weights, and so no hook."""
         readers = self._readers[position]
-        return len(readers) == 1 and not self.network.layers[readers[0][0]].contraction.weight
+        return len(readers) == 1 and not has_module(self.network.layers[readers[0][0]])
 
     def is_shared_whole(self, position: int) -> tuple[bool, ...]:
         """Return whether a layer shares a weight that is kept whole, on each dimension.
@@ -219,9 +219,9 @@ class Flow:
         splits = (own.axis in layer.contraction.weight for own in flow.choices)
         if any(map(and_, splits, self.is_shared_whole(position))):
             yield "its weight is shared with a layer that splits it otherwise, and replicated"
-        if not layer.contraction.weight:
+        if not has_module(layer):
             if flow.arrives != flow.reads:
-                yield "has no weights, so no module: DTensor converts what it reads"
+                yield "is no module: DTensor converts what it reads"
             return
         if any(_crosses(*own) for own in flow.conversions):
             yield "DTensor splits an axis in the mesh's order, and may move more to convert it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hypar_opt.execution.torch.rules import has_module
 from hypar_opt.sharding.layouts import BATCH, PARTIAL, WHOLE
 from hypar_opt.workload.operators.maps import TokenMap
 
@@ -62,7 +63,7 @@ def modules_of(flow: Flow) -> Iterator[Module]:
     workload = flow.program.workload
     maps = tuple(flow.network.maps())
     for position, (layer, own) in enumerate(zip(flow.network.layers, flow.layers, strict=True)):
-        if not layer.contraction.weight:
+        if not has_module(layer):
             continue
         axes = _axes(layer, workload.layers[position].sizes)
         weight = _weight(tuple(axes), own, flow.is_shared_whole(position))

@@ -69,6 +69,11 @@ _RULES: Mapping[str, Rule] = FrozenDict(
 )
 
 
+def has_module(layer: Operator) -> bool:
+    """Whether a layer has weights, and it is known in which module's order they are."""
+    return bool(layer.contraction.weight) and layer.kind in _RULES
+
+
 def without_rule(layer: Operator, choice: Choice, inputs: int) -> str:
     """Return why DTensor cannot compute a layer under a choice, or would gather it to do so.
 
@@ -80,12 +85,14 @@ def without_rule(layer: Operator, choice: Choice, inputs: int) -> str:
     if not choice.axis or choice.axis == BATCH:
         return ""
     if layer.kind not in _RULES:
-        return f"no module is known for layers of kind {layer.kind!r}"
+        return f"no way to split layers of kind {layer.kind!r} is known"
     return _RULES[layer.kind](layer, choice, inputs)
 
 
 def otherwise(layer: Operator, choices: Sequence[Choice]) -> str:
     """Return what DTensor does for a layer whatever its choices, and a plan does not."""
+    if layer.contraction.weight and not has_module(layer):
+        return f"no module is known for layers of kind {layer.kind!r}: weights are replicated"
     if getattr(layer, "norm", None) == "batch" and any(own.axis == BATCH for own in choices):
         return "DTensor gathers the batch of a batch norm, for the statistics of all of it"
     if not layer.ends and any(not own.axis for own in choices):
