@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -44,47 +45,61 @@ def mlp() -> Network:
     return network("small MLP", {"features": 16}, *layers, layer("loss", "output"))
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """Of a LLaMA with two blocks."""
+
+    width: int = WIDTH
+    heads: int = HEADS
+    kv_heads: int = 2
+    inner: int = 96
+    words: int = WORDS
+
+
 class Attention(nn.Module):
     """Grouped queries, with one matrix each for queries, keys and values."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.q_proj = nn.Linear(WIDTH, WIDTH, bias=False)
-        self.k_proj = nn.Linear(WIDTH, WIDTH // 2, bias=False)
-        self.v_proj = nn.Linear(WIDTH, WIDTH // 2, bias=False)
-        self.o_proj = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.sizes = sizes
+        few = sizes.width * sizes.kv_heads // sizes.heads
+        self.q_proj = nn.Linear(sizes.width, sizes.width, bias=False)
+        self.k_proj = nn.Linear(sizes.width, few, bias=False)
+        self.v_proj = nn.Linear(sizes.width, few, bias=False)
+        self.o_proj = nn.Linear(sizes.width, sizes.width, bias=False)
 
     def forward(self, x: Any) -> Any:
-        batch, tokens, _ = x.shape
-        size = WIDTH // HEADS
+        batch, tokens, width = x.shape
+        size, queries = width // self.sizes.heads, self.sizes.heads // self.sizes.kv_heads
         query, key, value = (
             own(x).view(batch, tokens, -1, size).transpose(1, 2)
             for own in (self.q_proj, self.k_proj, self.v_proj)
         )
-        key, value = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
+        key, value = key.repeat_interleave(queries, 1), value.repeat_interleave(queries, 1)
         scores = query @ key.transpose(-1, -2) * size**-0.5
         mask = torch.ones(tokens, tokens, dtype=torch.bool).tril()
         seen = scores.masked_fill(~mask, -torch.inf).softmax(-1) @ value
-        return self.o_proj(seen.transpose(1, 2).reshape(batch, tokens, WIDTH))
+        return self.o_proj(seen.transpose(1, 2).reshape(batch, tokens, width))
 
 
 class RmsNorm(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(WIDTH))
+        self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Any) -> Any:
-        return f.rms_norm(x, (WIDTH,), self.weight, 1e-5)
+        return f.rms_norm(x, self.weight.shape, self.weight, 1e-5)
 
 
 class LlamaBlock(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.input_layernorm, self.self_attn = RmsNorm(), Attention()
-        self.post_attention_layernorm, self.mlp = RmsNorm(), nn.Module()
-        self.mlp.gate_proj = nn.Linear(WIDTH, 96, bias=False)
-        self.mlp.up_proj = nn.Linear(WIDTH, 96, bias=False)
-        self.mlp.down_proj = nn.Linear(96, WIDTH, bias=False)
+        width, inner = sizes.width, sizes.inner
+        self.input_layernorm, self.self_attn = RmsNorm(width), Attention(sizes)
+        self.post_attention_layernorm, self.mlp = RmsNorm(width), nn.Module()
+        self.mlp.gate_proj = nn.Linear(width, inner, bias=False)
+        self.mlp.up_proj = nn.Linear(width, inner, bias=False)
+        self.mlp.down_proj = nn.Linear(inner, width, bias=False)
 
     def forward(self, x: Any) -> Any:
         x = x + self.self_attn(self.input_layernorm(x))
@@ -95,13 +110,13 @@ class LlamaBlock(nn.Module):
 class Llama(nn.Module):
     """LLaMA, with the names of its published weights."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes = Sizes()) -> None:
         super().__init__()
         self.model = nn.Module()
-        self.model.embed_tokens = nn.Embedding(WORDS, WIDTH)
-        self.model.layers = nn.ModuleList(LlamaBlock() for _ in range(2))
-        self.model.norm = RmsNorm()
-        self.lm_head = nn.Linear(WIDTH, WORDS, bias=False)
+        self.model.embed_tokens = nn.Embedding(sizes.words, sizes.width)
+        self.model.layers = nn.ModuleList(LlamaBlock(sizes) for _ in range(2))
+        self.model.norm = RmsNorm(sizes.width)
+        self.lm_head = nn.Linear(sizes.width, sizes.words, bias=False)
 
     def forward(self, ids: Any) -> Any:
         x = self.model.embed_tokens(ids)
@@ -230,3 +245,30 @@ def cnn(*, bias: bool = False) -> Network:
         layer("fc2", units=16),
         layer("loss", "output"),
     )
+
+
+IMPORTED = Sizes(width=512, heads=8, kv_heads=2, inner=1408, words=32000)
+"""Those of tests/data/onnx/llama-gqa.onnx."""
+
+IMPORTED_NAMES = {
+    "linear_1": "input_layernorm",
+    "linear_2": "self_attn.q_proj",
+    "linear_3": "self_attn.k_proj",
+    "linear_4": "self_attn.v_proj",
+    "linear_5": "self_attn.o_proj",
+    "linear_6": "post_attention_layernorm",
+    "linear_7": "mlp.gate_proj",
+    "linear_8": "mlp.up_proj",
+    "linear_9": "mlp.down_proj",
+    "linear_14_1": "model.norm",
+    "linear_14_2": "lm_head",
+}
+"""The modules of `Llama` by names that are left where an exporter lost those of weights."""
+
+
+def name_in_llama(name: str) -> str:
+    """Return the module of an imported layer: that of ``block.1.linear_8`` in ``model.layers``."""
+    block, _, own = name.rpartition(".")
+    if not block.startswith("block"):
+        return IMPORTED_NAMES.get(name, name)
+    return f"{block.replace('block', 'model.layers')}.{IMPORTED_NAMES[own]}"

@@ -18,6 +18,7 @@ import hypar_opt as ho
 from hypar_opt.execution.export import _program, torch_file
 from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
+from tests.onnx.graph_writer import EXPORTED
 from tests.torch import models
 from tests.torch.processes import Case, Step, on_processes, steps
 
@@ -185,3 +186,23 @@ def test_a_model_of_other_names_or_shapes_is_refused_by_name() -> None:
     shape, name = on_processes(2, refusals)
     assert "'third' should be a module with a weight of (16, 32), and there is one of (17," in shape
     assert "'FIRST' should be a module with a weight of (32, 16), and there is no such" in name
+
+
+def test_an_imported_llama_moves_what_its_plan_counts() -> None:
+    from hypar_opt.onnx import read_onnx
+
+    network = read_onnx(EXPORTED / "llama-gqa.onnx")
+    plan = of_degrees(network, 1, 2, batch=4)
+    case = Case(
+        torch_file(plan),
+        lambda: models.Llama(models.IMPORTED),
+        lambda: torch.randint(models.IMPORTED.words, (4, 64)),
+        models.IMPORTED.words,
+        models.name_in_llama,
+    )
+    assert says_all(plan)
+    step = steps(2, {"llama": case})["llama"]
+    assert not step.failure, step.failure
+    assert step.loss == pytest.approx(step.expected, rel=1e-12)
+    assert step.error < 1e-12
+    assert step.elements == counted(plan)
