@@ -6,6 +6,7 @@
 # make slow   the other random cases, and tests that take long: before a release
 # make lock   writes the newest versions to requirements/, which the others use: a file per Python
 # make test-browser   whether the HTML page opens without errors in a real browser
+# make torch   whether exported files for PyTorch compute and move what their plans say
 # make fuzz N=100000   wrong input of every kind; SEED=... starts at another seed
 # make golden   records the output of 150 calls, after an intended change of it
 # make alone   whether each test file can be collected alone
@@ -22,7 +23,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV := .venv-uv/bin/uv
 COMPILE = pip compile --quiet --upgrade --all-extras --group dev --annotation-style line pyproject.toml
 
-.PHONY: demo check test slow suite golden alone newest lowest lock \
+.PHONY: demo check test slow suite golden alone newest lowest lock torch \
   browser test-browser fuzz lint bench picture notebook docs clean
 
 demo: $(VENV)/.installed
@@ -93,6 +94,17 @@ browser:
 	      chromium chromium-driver fonts-dejavu-core >/dev/null; \
 	  fi || echo "chromium could not be installed" >&2
 
+# PyTorch takes about 1 GB without CUDA, so it has an environment of its own.
+TORCH = import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["torch"])
+torch: $(VENV)-torch/.installed
+	$(VENV)-torch/bin/python -m pytest --quiet tests/torch
+
+$(VENV)-torch/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-torch
+	$(VENV)-torch/bin/python -m pip --quiet --disable-pip-version-check install --editable . \
+	  $$($(PYTHON) -c '$(TORCH)')
+	@touch $@
+
 N ?= 10000
 SEED ?= 0
 fuzz: $(VENV)/.installed-dev
@@ -159,7 +171,7 @@ $(UV):
 	.venv-uv/bin/python -m pip --quiet --disable-pip-version-check install uv
 
 clean:
-	rm -rf $(VENV) $(VENV)-newest $(VENV)-lowest .venv-uv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-torch $(VENV)-newest $(VENV)-lowest .venv-uv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # Whether the tests notice each mutant of the table in tests/mutants.
 .PHONY: mutants

@@ -22,9 +22,9 @@ PYTHONS = [
 
 
 def requirements() -> list[Requirement]:
-    """All that pyproject.toml asks for: the package, each extra and the developers' tools."""
+    """What ``make test`` needs: the package, each extra and the developers' tools."""
     extras = PROJECT["optional-dependencies"].values()
-    groups = [PROJECT["dependencies"], *extras, *PYPROJECT["dependency-groups"].values()]
+    groups = [PROJECT["dependencies"], *extras, PYPROJECT["dependency-groups"]["dev"]]
     return [Requirement(line) for group in groups for line in group]
 
 

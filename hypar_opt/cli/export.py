@@ -12,14 +12,15 @@ from hypar_opt.errors import HyparError
 
 EPILOG = (
     "Examples: [bold]hypar-opt export plan.json --to jax -o model_sharded.py[/bold];"
-    " [bold]hypar-opt export plan.json --to json[/bold]"
+    " [bold]hypar-opt export plan.json --to torch -o plan.py[/bold]"
 )
 
 PLAN = typer.Argument(metavar="PLAN", help="A plan file, as solve --output writes it.")
 TO = typer.Option(
     metavar="FORMAT",
     help="The format (list formats): jax, a Python module with the training step, which needs only"
-    " jax; json, the dimension of each weight and tensor that each level shards, by name.",
+    " jax; torch, a Python file that splits one's own PyTorch model; json, the dimension of each"
+    " weight and tensor that each level shards, by name.",
     autocompletion=completion.formats,
 )
 APPROXIMATE = typer.Option(

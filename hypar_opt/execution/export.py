@@ -1,4 +1,4 @@
-"""Exports of a plan for other programs: its sharded network, and a JAX module of it."""
+"""Exports of a plan for other programs: its sharded network, a JAX module, a file for PyTorch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError, RefusedError, argument
 from hypar_opt.execution.jax.tensors import ShardedNetwork
+from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.program import Program
@@ -24,16 +25,52 @@ def sharded_plan(plan: Plan) -> ShardedNetwork:
         If the plan is for inference, has a layer without a JAX program, or splits a size
         unevenly.
     """
+    _check_exports(plan)
+    return ShardedNetwork.of(plan.network.description, _program(plan))
+
+
+def torch_file(plan: Plan) -> str:
+    """Return a Python file that splits one's own PyTorch model as a plan says.
+
+    Raises
+    ------
+    HyparError
+        If the plan is for inference or on one accelerator, or splits a size unevenly.
+
+    Examples
+    --------
+    >>> import hypar_opt as ho
+    >>> text = torch_file(ho.solve("lenet-c", batch=256, levels=1))
+    >>> text.splitlines()[0].strip('"')
+    'Lenet-c, batch 256, on 2 devices: a plan of hypar-opt for PyTorch.'
+    """
+    from hypar_opt.execution.torch.flow import Flow, in_best_order
+    from hypar_opt.execution.torch.mesh import mesh_of
+    from hypar_opt.execution.torch.program import program_text
+
+    _check_exports(plan)
+    if not plan.levels:
+        raise HyparError("a plan on one accelerator splits nothing that could be exported")
+    program = _program(plan)
+    flow = in_best_order(Flow(plan.network.description, program, mesh_of(plan, program)))
+    title = f"{plan.network.name}, batch {plan.batch}, on {plan.accelerators} devices"
+    title = f"{title}: a plan of hypar-opt for PyTorch.\n\n{degrees(plan)}."
+    return program_text(flow, plan.training, title=title)
+
+
+def _check_exports(plan: Plan) -> None:
     if plan.is_shared_out:
         raise RefusedError(
             "a plan with unequal parts in two groups of accelerators cannot be exported"
         )
     if plan.inference:
         raise HyparError("cannot export an inference plan: export writes a training step")
+
+
+def _program(plan: Plan) -> Program:
     network = plan.network.description
     workload = micro_batch_of(plan, network, shared_tensors=True)
-    program = Program(workload, rows_of_plan(plan, workload), plan.hierarchy)
-    return ShardedNetwork.of(network, program)
+    return Program(workload, rows_of_plan(plan, workload), plan.hierarchy)
 
 
 def jax_module(plan: Plan, *, approximate: bool = False) -> str:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from hypar_opt.errors import HyparError, argument
-from hypar_opt.execution.export import jax_module
+from hypar_opt.execution.export import jax_module, torch_file
 from hypar_opt.execution.shardings import shardings
 from hypar_opt.registry import Registry
 
@@ -63,12 +63,25 @@ class Shardings(ExportFormat):
         return json.dumps(shardings(plan), indent=2, allow_nan=False) + "\n"
 
 
+class TorchFile(ExportFormat):
+    """A Python file for one's own PyTorch training script."""
+
+    summary: ClassVar[str] = "a Python file that splits one's own PyTorch model, by its names"
+
+    def text(self, plan: Plan, *, approximate: bool) -> str:
+        if approximate:
+            option = argument("approximate", True)
+            raise HyparError(f"{option} goes with programs: a file for PyTorch computes nothing")
+        return torch_file(plan)
+
+
 FORMATS: Registry[type[ExportFormat]] = Registry(
     "format",
     "hypar_opt.formats",
     {
         "jax": "hypar_opt.execution.formats:JaxModule",
         "json": "hypar_opt.execution.formats:Shardings",
+        "torch": "hypar_opt.execution.formats:TorchFile",
     },
     base="hypar_opt.execution.formats:ExportFormat",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,6 +33,24 @@ class Repeat:
     length: int
     """Layers per repetition."""
     count: int
+
+
+def starred(names: Iterable[str], repeats: Sequence[Repeat]) -> list[str]:
+    """Return names of layers, ``*`` for the number of a repetition where all have the layer.
+
+    >>> starred(["token", "h.0.up", "h.1.up", "h.1.down"], [Repeat("h", 1, 2, 2)])
+    ['token', 'h.*.up', 'h.1.down']
+    """
+    kept = dict.fromkeys(names)
+    for block in repeats:
+        numbered = [f"{block.name}.{n}." for n in range(block.count)]
+        first = (name for name in kept if name.startswith(numbered[0]))
+        for rest in [name.removeprefix(numbered[0]) for name in first]:
+            every = {before + rest for before in numbered}
+            if block.count > 1 and every <= kept.keys():
+                star = f"{block.name}.*.{rest}"
+                kept = dict.fromkeys(star if name in every else name for name in kept)
+    return list(kept)
 
 
 class Expanded(NamedTuple):

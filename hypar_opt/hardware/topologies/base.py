@@ -63,6 +63,9 @@ class Topology(Document, ABC):
         del folder
         return table
 
+    places: ClassVar[tuple[str, str] | None] = None
+    """Where a level of its first dimension is, and one of its second, in words; None for none."""
+
     @abstractmethod
     def graph(self) -> nx.Graph[Any]:
         """Return the graph that `hypar_opt.hardware.interconnect.Interconnect` takes."""

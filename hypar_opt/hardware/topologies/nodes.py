@@ -22,6 +22,8 @@ class NodesTopology(Topology):
 
     summary: ClassVar[str] = "nodes of accelerators on a switch each, joined by a fabric"
 
+    places: ClassVar[tuple[str, str] | None] = ("between the nodes", "inside the nodes")
+
     kind: Literal["nodes"]
     nodes: Size
     per_node: Size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.plan import Plan, SolverRecord
 from hypar_opt.report.labels import optimality
 from hypar_opt.report.page.contents import Contents
@@ -35,7 +36,8 @@ def provenance(contents: Contents) -> str:
 
 def facts(contents: Contents) -> list[tuple[str, str]]:
     """Return the problem and its answer, as names and values."""
-    return [*_problem_facts(contents), *_answer_facts(contents)]
+    parallelism = [("parallelism", sentence)] if (sentence := degrees(contents.plan)) else []
+    return [*_problem_facts(contents), *parallelism, *_answer_facts(contents)]
 
 
 def _problem_facts(contents: Contents) -> list[tuple[str, str]]:

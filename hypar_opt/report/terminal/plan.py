@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from hypar_opt.plan.degrees import degrees
 from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_symbol, symbol
 from hypar_opt.report.labels import cost_name, level_costs, optimality, total_costs
 from hypar_opt.report.plan_grid import Stored, is_short_chain, plan_grid
@@ -55,6 +56,8 @@ def plan_view(
         Show how every layer's output is stored, not only tensors with several readers.
     """
     parts: list[RenderableType] = [Text(plan_title(plan))]
+    if sentence := degrees(plan):
+        parts.append(Text(sentence))
     runs = _runs_of_a_kind(plan)
     stored = Stored.ALL if layouts else Stored.SHARED
     grid = plan_grid(plan, stored=stored, ascii_only=ascii_only())

@@ -1,0 +1,328 @@
+"""The layouts that a plan's tensors have under DTensor, and where these are not the plan's.
+
+Hooks of modules convert what they read and write. What a layer without weights reads is converted
+where it is written, if nothing else reads it; else DTensor converts it where it must. A choice that
+DTensor has no rule for becomes data parallelism.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import permutations
+from math import prod
+from operator import and_
+from typing import TYPE_CHECKING, NamedTuple
+
+from hypar_opt.errors import HyparError, argument
+from hypar_opt.execution.torch.rules import has_module, otherwise, without_rule
+from hypar_opt.sharding.conversions import scattered
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, WHOLE, is_split
+from hypar_opt.workload.operators.axes import BATCH as BATCH_AXIS
+from hypar_opt.workload.operators.axes import DATA_CHOICE, REPLICAS, Choice, made, need
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hypar_opt.execution.torch.mesh import DeviceMesh
+    from hypar_opt.sharding.conversions import Layouts
+    from hypar_opt.sharding.program import Program
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.maps import LayerMaps
+
+NETWORK_INPUT = -1
+MOST_ORDERED = 6
+"""Of more dimensions not all orders are tried."""
+
+
+class LayerFlow(NamedTuple):
+    """A layer's choices, and the layouts of its tensors, on each dimension of tensor parallelism.
+
+    Parameters
+    ----------
+    arrives, reads
+        The layouts of each input before and after the module's hook.
+    writes, leaves
+        Those of the output.
+    differences
+        What DTensor does otherwise than the plan, a phrase each.
+    """
+
+    choices: tuple[Choice, ...]
+    arrives: tuple[Layouts, ...]
+    reads: tuple[Layouts, ...]
+    writes: Layouts
+    leaves: Layouts
+    differences: tuple[str, ...]
+
+    @property
+    def conversions(self) -> tuple[tuple[Layouts, Layouts], ...]:
+        """The layouts before and after each conversion."""
+        return (*zip(self.arrives, self.reads, strict=True), (self.writes, self.leaves))
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A plan's tensors on a mesh.
+
+    Parameters
+    ----------
+    program
+        The plan's, with the batch of a micro-batch.
+    """
+
+    network: Network
+    program: Program
+    mesh: DeviceMesh
+
+    @cached_property
+    def layers(self) -> tuple[LayerFlow, ...]:
+        """The layouts of each layer, in order.
+
+        Raises
+        ------
+        HyparError
+            If a size is not a multiple of its parts.
+        """
+        flows: list[LayerFlow] = []
+        for position, sources in enumerate(self.network.sources):
+            plain = (WHOLE,) * len(self.mesh.tensor)
+            arrives = tuple(
+                plain if source == NETWORK_INPUT else flows[source].leaves for source in sources
+            )
+            choices, reads, writes = self._computed[position]
+            leaves = self._leaves(position)
+            flow = LayerFlow(choices, arrives, reads, writes, leaves, ())
+            self._check_even(position, flow)
+            differences = tuple(dict.fromkeys(filter(None, self._differences(position, flow))))
+            flows.append(flow._replace(differences=differences))
+        return tuple(flows)
+
+    @cached_property
+    def _computed(self) -> list[tuple[tuple[Choice, ...], tuple[Layouts, ...], Layouts]]:
+        """Each layer's choices, and the layouts that it reads and writes under them."""
+        computed = []
+        for position, (layer, sources) in enumerate(
+            zip(self.network.layers, self.network.sources, strict=True)
+        ):
+            choices, operands = self._choices(position), layer.contraction.operands(len(sources))
+            # Further inputs are read as the last operand; ids, which are none, have a batch alone.
+            reads = tuple(
+                tuple(need(operands[min(number, len(operands) - 1)], own) for own in choices)
+                if operands
+                else tuple(BATCH if own.axis == BATCH_AXIS else WHOLE for own in choices)
+                for number in range(len(sources))
+            )
+            writes = tuple(made(layer.contraction.output, own) for own in choices)
+            computed.append((choices, reads, writes if sources else _without_batch(writes)))
+        return computed
+
+    def _planned(self, position: int) -> tuple[Choice, ...]:
+        workload = self.program.workload
+        node = position + workload.shared
+        rows = (self.program.rows[own.levels[0]] for own in self.mesh.tensor)
+        return tuple(workload.choices_of_nodes[node][row[node]] or DATA_CHOICE for row in rows)
+
+    def _reasons(self, position: int) -> tuple[str, ...]:
+        """Why DTensor has no rule for a layer's choice, on each dimension; empty where it has."""
+        layer, inputs = self.network.layers[position], len(self.network.sources[position])
+        planned = self._planned(position)
+        if layer.ends and len(planned) > 1 and any(map(_splits_channels, planned)):
+            return tuple(_LOSS if _splits_channels(own) else "" for own in planned)
+        return tuple(without_rule(layer, own, inputs) for own in planned)
+
+    def _choices(self, position: int) -> tuple[Choice, ...]:
+        """Return its choices: by batch where DTensor has no rule, or whole if it is too small.
+
+        Its weights are replicated then.
+        """
+        planned, reasons = self._planned(position), self._reasons(position)
+        parts = self._parts(own.axis == BATCH_AXIS for own in planned) * self._data
+        choices = []
+        for own, reason, dimension in zip(planned, reasons, self.mesh.tensor, strict=True):
+            fits = self.program.workload.batch % (parts * dimension.size) == 0
+            if reason:
+                parts *= dimension.size if fits else 1
+            choices.append((DATA_CHOICE if fits else REPLICAS) if reason else own)
+        return tuple(choices)
+
+    @property
+    def _data(self) -> int:
+        return self.mesh.data.size if self.mesh.data else 1
+
+    def _parts(self, split: Iterable[bool]) -> int:
+        """Return the parts of the dimensions that split something."""
+        return prod(
+            own.size for own, it_splits in zip(self.mesh.tensor, split, strict=True) if it_splits
+        )
+
+    @cached_property
+    def _readers(self) -> list[list[tuple[int, int]]]:
+        """The layers that read each layer's output, and as which of their inputs."""
+        readers: list[list[tuple[int, int]]] = [[] for _ in self.network.layers]
+        for reader, sources in enumerate(self.network.sources):
+            for number, source in enumerate(sources):
+                if source != NETWORK_INPUT:
+                    readers[source].append((reader, number))
+        return readers
+
+    def _leaves(self, position: int) -> Layouts:
+        """Return the layouts in which a layer's output leaves its module."""
+        writes, workload = self._computed[position][2], self.program.workload
+        if not has_module(self.network.layers[position]):
+            return writes
+        boundary = workload.boundary_into_shared.get(position + workload.shared)
+        wanted = (WHOLE,) * len(writes)
+        if boundary is not None:
+            stored = self.program.stored[workload.boundaries[boundary].target]
+            wanted = tuple(stored[own.levels[0]] for own in self.mesh.tensor)
+        elif self._readers[position]:
+            ((reader, number),) = self._readers[position]
+            wanted = self._computed[reader][1][number]
+        if boundary is None and not self._converts(position):
+            # The reader's hook converts the rest.
+            wanted = tuple(
+                scattered(to) if own == PARTIAL else own
+                for own, to in zip(writes, wanted, strict=True)
+            )
+        wanted = tuple(CHANNEL if own == SHUFFLED else own for own in wanted)
+        return wanted if self.network.sources[position] else _without_batch(wanted)
+
+    def _converts(self, position: int) -> bool:
+        """Whether the only reader of a layer's output has no weights, and so no hook."""
+        readers = self._readers[position]
+        return len(readers) == 1 and not has_module(self.network.layers[readers[0][0]])
+
+    def is_shared_whole(self, position: int) -> tuple[bool, ...]:
+        """Return whether a layer shares a weight that is kept whole, on each dimension.
+
+        It is where the layers that use it split it differently.
+        """
+        workload = self.program.workload
+        node = position + workload.shared
+        shared = [own for own, users in workload.weight_users.items() if node in users]
+        stored = [self.program.weights(own) for own in shared]
+        return tuple(
+            any(layouts[own.levels[0]] == WHOLE for layouts in stored) for own in self.mesh.tensor
+        )
+
+    def _differences(self, position: int, flow: LayerFlow) -> Iterable[str]:
+        layer = self.network.layers[position]
+        for reason, own, dimension in zip(
+            self._reasons(position), flow.choices, self.mesh.tensor, strict=True
+        ):
+            if reason:
+                instead = "by batch" if own is DATA_CHOICE else "whole"
+                yield f"{reason}; {instead} on {dimension.name}"
+        yield otherwise(layer, flow.choices)
+        splits = (own.axis in layer.contraction.weight for own in flow.choices)
+        if any(map(and_, splits, self.is_shared_whole(position))):
+            yield "its weight is shared with a layer that splits it otherwise, and replicated"
+        if not has_module(layer):
+            if flow.arrives != flow.reads:
+                yield "is no module: DTensor converts what it reads"
+            return
+        if any(_crosses(*own) for own in flow.conversions):
+            yield "DTensor splits an axis in the mesh's order, and may move more to convert it"
+        changed = (
+            own not in (PARTIAL, to) for own, to in zip(flow.writes, flow.leaves, strict=True)
+        )
+        if _slices_a_replica(self.network.sources[position], flow):
+            yield "DTensor gathers the error of a replica that is sliced"
+        if layer.fused_pool and any(changed):
+            yield "its output is converted before its pool, not behind it"
+
+    def _check_even(self, position: int, flow: LayerFlow) -> None:
+        """Refuse sizes that are no multiple of their parts."""
+        layer, maps = self.network.layers[position], self._maps[position]
+        sizes = self.program.workload.layers[position].sizes
+        axes = [own.axis for own in flow.choices]
+        tensors = (*flow.reads, flow.writes, flow.leaves)
+        by_batch = max(self._parts(own == BATCH for own in tensor) for tensor in tensors)
+        checks = [("the batch", self.program.workload.batch, by_batch * self._data)]
+        checks += [
+            (
+                f"{layer.name}: its number of {own.name}s",
+                own.count,
+                self._parts(map(_splits_channels, flow.choices)),
+            )
+            for own in layer.parts(maps)
+        ]
+        checks += [
+            (f"{layer.name}: its size", sizes[axis], self._parts(own == axis for own in axes))
+            for axis in layer.contraction.weight
+            if axis in sizes
+        ]
+        checks += [
+            (f"{layer.name}: its size", size, self._parts(own == CHANNEL for own in tensor))
+            for tensor, size in (
+                (flow.writes, maps.output.channels),
+                (flow.leaves, maps.pooled.channels),
+            )
+        ]
+        for name, size, parts in checks:
+            if size % parts:
+                raise HyparError(
+                    f"{name} {size} should be divisible by {parts}, its parts: use other sizes, or"
+                    f" pin other choices by {argument('constraints.fix')}"
+                )
+
+    @cached_property
+    def _maps(self) -> Sequence[LayerMaps]:
+        return tuple(self.network.maps())
+
+
+def in_best_order(flow: Flow) -> Flow:
+    """Return a flow on a mesh whose order of dimensions lets most conversions stay in their own.
+
+    DTensor splits an axis by the dimensions in their order: to convert an outer one, it gathers
+    what inner ones split of the same axis.
+    """
+    if len(flow.mesh.tensor) > MOST_ORDERED:
+        return flow
+    weighted = Counter(pair for own in flow.layers for pair in own.conversions)
+
+    def crossing(order: tuple[int, ...]) -> int:
+        return sum(
+            times * _crosses(*(tuple(own[n] for n in order) for own in pair))
+            for pair, times in weighted.items()
+        )
+
+    best = min(permutations(range(len(flow.mesh.tensor))), key=crossing)
+    tensor = tuple(flow.mesh.tensor[n] for n in best)
+    return replace(flow, mesh=replace(flow.mesh, tensor=tensor))
+
+
+_LOSS = "loss_parallel takes logits split on one dimension, of batch or of vocabulary"
+
+
+def _splits_channels(choice: Choice) -> bool:
+    return choice.axis not in ("", BATCH_AXIS)
+
+
+def _without_batch(layouts: Layouts) -> Layouts:
+    """Return the layouts of a tensor without a batch: whole where others are split by it."""
+    return tuple(WHOLE if own == BATCH else own for own in layouts)
+
+
+def _slices_a_replica(sources: Sequence[int], flow: LayerFlow) -> bool:
+    """Whether a layer reads only its part of a tensor that is whole, and has an error for it."""
+    return any(
+        source != NETWORK_INPUT and before == WHOLE and is_split(after)
+        for source, arrives, reads in zip(sources, flow.arrives, flow.reads, strict=True)
+        for before, after in zip(arrives, reads, strict=True)
+    )
+
+
+def _crosses(source: Layouts, target: Layouts) -> bool:
+    """Whether a dimension's layout changes while one inside of it splits the same axis."""
+    for outer, (before, after) in enumerate(zip(source, target, strict=True)):
+        if before == after:
+            continue
+        for inner_before, inner_after in zip(source[outer + 1 :], target[outer + 1 :], strict=True):
+            if is_split(before) and inner_before == before and inner_after != WHOLE:
+                return True
+            if is_split(after) and inner_after == after and is_split(inner_before):
+                return True
+    return False

@@ -1,0 +1,158 @@
+"""The modules of a plan: the placements of their weights, inputs and outputs, and their styles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hypar_opt.execution.torch.rules import has_module
+from hypar_opt.sharding.layouts import BATCH, PARTIAL, WHOLE
+from hypar_opt.workload.operators.maps import TokenMap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hypar_opt.execution.torch.flow import Flow, LayerFlow
+    from hypar_opt.sharding.conversions import Layouts
+    from hypar_opt.workload.operators.base import Operator
+    from hypar_opt.workload.operators.maps import Map
+
+REPLICATE, BY_BATCH = "Replicate()", "Shard(0)"
+
+_VECTOR, _TABLE, _MATRIX, _KERNEL = ("c",), ("i", "o"), ("o", "i"), ("o", "i", "k", "l")
+"""The axes of weights in PyTorch's order: of norms, embeddings, products and convolutions."""
+
+Placements = tuple[str, ...]
+"""A placement for each dimension of tensor parallelism, in DTensor's words."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A layer with weights, as PyTorch's module of it.
+
+    Parameters
+    ----------
+    axes, shape
+        Its weight's, in PyTorch's order.
+    shifts
+        Whether it is a norm that learns a shift, too.
+    arrives
+        The placements of its input before they are converted to ``input``.
+    computes
+        Those of its output before they are converted to ``output``.
+    """
+
+    layer: str
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    shifts: bool
+    weight: Placements
+    arrives: Placements
+    input: Placements
+    computes: Placements
+    output: Placements
+
+    @property
+    def vector(self) -> Placements:
+        """The placements of its bias, or of a norm's scale and shift."""
+        return tuple(own if own == BY_BATCH else REPLICATE for own in self.weight)
+
+
+def modules_of(flow: Flow) -> Iterator[Module]:
+    """Yield the modules of a plan, in the order of its layers."""
+    workload = flow.program.workload
+    maps = tuple(flow.network.maps())
+    for position, (layer, own) in enumerate(zip(flow.network.layers, flow.layers, strict=True)):
+        if not has_module(layer):
+            continue
+        axes = _axes(layer, workload.layers[position].sizes)
+        weight = _weight(tuple(axes), own, flow.is_shared_whole(position))
+        read, written = maps[position].input, maps[position].pooled
+        yield Module(
+            layer=layer.name,
+            axes=tuple(axes),
+            shape=tuple(axes.values()),
+            shifts=workload.layers[position].sizes.get("s") == 2,
+            weight=weight,
+            arrives=_placements(own.arrives[0] if own.arrives else (WHOLE,) * len(weight), read),
+            input=_placements(own.reads[0] if own.reads else (WHOLE,) * len(weight), read),
+            computes=_placements(own.writes, written),
+            output=_placements(own.leaves, written),
+        )
+
+
+def _axes(layer: Operator, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the axes of a module's weight, in PyTorch's order, and their sizes."""
+    own = layer.contraction.weight
+    if "o" not in own:  # a norm's scale, which has as many values as its shift
+        return {axis: sizes[axis] for axis in _VECTOR}
+    # A table's rows are its first axis, as a product's outputs are.
+    order = _TABLE if layer.reads_ids else _KERNEL
+    groups = sizes.get("g", 1)
+    return {axis: sizes[axis] * (groups if axis == "o" else 1) for axis in order if axis in own}
+
+
+def _weight(axes: tuple[str, ...], own: LayerFlow, whole: Sequence[bool]) -> Placements:
+    return tuple(
+        f"Shard({axes.index(choice.axis)})" if choice.axis in axes and not shared else REPLICATE
+        for choice, shared in zip(own.choices, whole, strict=True)
+    )
+
+
+def _placements(layouts: Layouts, over: Map) -> Placements:
+    """Return the placements of a feature map: of tokens features come last, else second."""
+    channels = "Shard(-1)" if isinstance(over, TokenMap) else "Shard(1)"
+    known = {WHOLE: REPLICATE, BATCH: BY_BATCH, PARTIAL: "Partial()"}
+    return tuple(known.get(own, channels) for own in layouts)
+
+
+def style(module: Module) -> str:
+    """Return a module's `ParallelStyle`, as text: PyTorch's own where one says the same."""
+    if len(module.weight) == 1:
+        own = _of_pytorch(module)
+        if own:
+            return own
+    keys = {"weight": module.weight, "input": module.input, "output": module.output}
+    name = "Sharded"
+    if module.axes == _KERNEL:
+        name, keys = "ShardedConvolution", {**keys, "computes": module.computes}
+    given = ", ".join(f"{key}={as_tuple(value)}" for key, value in keys.items())
+    return f"{name}({given})"
+
+
+def as_tuple(values: Sequence[str]) -> str:
+    """Return expressions as the text of a tuple.
+
+    >>> as_tuple(("Shard(0)",))
+    '(Shard(0),)'
+    """
+    return f"({', '.join(values)}{',' if len(values) == 1 else ''})"
+
+
+def _of_pytorch(module: Module) -> str | None:
+    """Return the style of PyTorch's that a module has on one dimension, if there is one."""
+    weight, arrives, read, leaves = (
+        own[0] for own in (module.weight, module.arrives, module.input, module.output)
+    )
+    if module.axes == _VECTOR:
+        in_sequence = (weight, arrives, read, leaves) == (REPLICATE, *(BY_BATCH,) * 3)
+        return "SequenceParallel(sequence_dim=0)" if in_sequence else None
+    if module.axes not in (_TABLE, _MATRIX):
+        return None
+    is_table = module.axes == _TABLE
+    columns, rows = (f"Shard({module.axes.index(axis)})" for axis in ("o", "i"))
+    if weight == columns and read == REPLICATE:
+        return _call("ColwiseParallel", arrives, leaves, (REPLICATE, "Shard(-1)"))
+    if weight == rows and (read == REPLICATE) == is_table:
+        return _call("RowwiseParallel", arrives, leaves, ("Shard(-1)", REPLICATE))
+    return None
+
+
+def _call(name: str, arrives: str, leaves: str, defaults: tuple[str, str]) -> str:
+    keys = {"input_layouts": arrives, "output_layouts": leaves}
+    stated = [
+        f"{key}={value}"
+        for (key, value), default in zip(keys.items(), defaults, strict=True)
+        if value != default
+    ]
+    return f"{name}({', '.join([*stated, 'use_local_output=False'])})"

@@ -1,0 +1,260 @@
+"""A plan as the text of a Python file that splits one's own PyTorch model in place."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hypar_opt.execution.torch.modules import BY_BATCH, REPLICATE, as_tuple, modules_of, style
+from hypar_opt.execution.torch.tables import Entry, quoted, table_text
+from hypar_opt.sharding.layouts import CHANNEL
+from hypar_opt.version import __version__
+from hypar_opt.workload.expansion import starred
+from hypar_opt.workload.operators.axes import BATCH as BATCH_AXIS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hypar_opt.execution.torch.flow import Flow
+    from hypar_opt.execution.torch.modules import Module
+    from hypar_opt.plan.training import Training
+
+_WIDTH = 100
+
+_IMPORTS = {
+    "import math": "math.",
+    "import os": "os.",
+    "from contextlib import contextmanager": "@contextmanager",
+    "from functools import partial": " partial(",
+    "import torch": "torch.Tensor|torch.arange",
+    "import torch.distributed as dist": "dist.",
+    "from torch import nn": "nn.",
+}
+"""What a file imports first, and the use of it."""
+
+_FROM = {
+    "torch.distributed.device_mesh": ("DeviceMesh", "init_device_mesh"),
+    "torch.distributed.fsdp": ("fully_shard",),
+    "torch.distributed.tensor": (
+        *("DTensor", "Partial", "Replicate", "Shard", "distribute_module", "distribute_tensor"),
+    ),
+    "torch.distributed.tensor.experimental": ("implicit_replication",),
+    "torch.distributed.tensor.parallel": (
+        *("ColwiseParallel", "ParallelStyle", "RowwiseParallel", "SequenceParallel"),
+        *("loss_parallel", "parallelize_module"),
+    ),
+}
+"""What it imports of each module, where it has the name."""
+
+
+def program_text(flow: Flow, training: Training, *, title: str) -> str:
+    """Return the file that splits a model as a plan says.
+
+    Parameters
+    ----------
+    title
+        The first lines of its docstring.
+    """
+    modules = list(modules_of(flow))
+    shards = _shards(flow, training)
+    tables = "\n".join(_tables(flow, modules, shards=shards))
+    parts = [tables, *_functions(flow, training)]
+    if "Sharded" in tables:
+        convolves = ["on shards style"] * ("ShardedConvolution(" in tables)
+        parts[:0] = map(_part, ["sharded style", *convolves, "placed"])
+    if any("_converted(" in part for part in parts):
+        parts.append(_part("converted"))
+    body = "\n\n\n".join(parts) + "\n"
+    return "\n".join([_docstring(flow, training, title), _imports(body), "", body])
+
+
+def _shards(flow: Flow, training: Training) -> bool:
+    """Whether `fully_shard` splits what data parallelism replicates."""
+    return flow.mesh.data is not None and training.shard not in (None, "none")
+
+
+def _tables(flow: Flow, modules: Sequence[Module], *, shards: bool) -> Iterator[str]:
+    """Yield the file's constants."""
+    mesh, repeats = flow.mesh, flow.network.repeats
+    positions = {layer.name: n for n, layer in enumerate(flow.network.layers)}
+
+    def table(name: str, rows: Mapping[str, tuple[str, str]]) -> str:
+        entries = [Entry(positions[layer], key, value) for key, (layer, value) in rows.items()]
+        return table_text(name, entries, repeats)
+
+    sizes = (f"{quoted(own.name)}: {own.size}" for own in mesh.dimensions)
+    yield f"MESH = {{{', '.join(sizes)}}}"
+    if mesh.is_permuted:
+        yield f"DIGITS = {mesh.digits}  # of a process' rank"
+        yield f"ORDER = {mesh.order}"
+    if mesh.tensor:
+        yield f"TENSOR = {as_tuple([quoted(own.name) for own in mesh.tensor])}"
+    yield "\n# The shape of each layer's weight."
+    yield table("SHAPES", {own.layer: (own.layer, str(own.shape)) for own in modules})
+    if mesh.tensor:
+        yield "\n# How each layer's module is split, and what it converts its input and output to."
+        yield table("PLAN", {own.layer: (own.layer, style(own)) for own in modules})
+    dimensions = ", ".join(own.name for own in mesh.dimensions)
+    yield f"\n# The placements of each parameter, on {dimensions}."
+    yield table("PLACEMENTS", dict(_placements(flow, modules, shards=shards)))
+    if shards:
+        yield "\n# Layers whose weights are gathered together."
+        yield "UNITS = ["
+        yield from (f"    [{', '.join(map(quoted, unit))}]," for unit in _units(flow, modules))
+        yield "]"
+
+
+def _placements(
+    flow: Flow, modules: Sequence[Module], *, shards: bool
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield each parameter's name, its layer and its placements on the whole mesh."""
+    data = ((BY_BATCH if shards else REPLICATE),) if flow.mesh.data else ()
+    layers = {layer.name: layer for layer in flow.network.layers}
+    for own in modules:
+        yield f"{own.layer}.weight", (own.layer, as_tuple((*data, *own.weight)))
+        if own.shifts or layers[own.layer].has_bias:
+            yield f"{own.layer}.bias", (own.layer, as_tuple((*data, *own.vector)))
+
+
+def _units(flow: Flow, modules: Sequence[Module]) -> Iterator[list[str]]:
+    """Yield the layers of each repetition of a block, and others one by one; not tied ones."""
+    with_weights = {own.layer for own in modules}
+    names = [layer.name for layer in flow.network.layers]
+    tied = {
+        names[user - flow.program.workload.shared]
+        for users in flow.program.workload.weight_users.values()
+        for user in users
+    }
+    inside: set[str] = set()
+    for block in flow.network.repeats:
+        for n in range(block.count):
+            first = block.first + n * block.length
+            own = [name for name in names[first : first + block.length] if name in with_weights]
+            inside |= {*own}
+            if own and not tied & {*own}:
+                yield own
+    yield from ([name] for name in names if name in with_weights - inside - tied)
+
+
+def _functions(flow: Flow, training: Training) -> Iterator[str]:
+    """Yield the texts of the file's functions."""
+    mesh = flow.mesh
+    yield _part("permuted mesh" if mesh.is_permuted else "mesh")
+    steps = ["parallelize"]
+    if mesh.tensor:
+        steps.append("parallelize: tensor")
+    if _shards(flow, training):
+        steps.append("parallelize: shard")
+    text = "\n".join(map(_part, [*steps, "parallelize: end"]))
+    yield text.replace("RESHARD", str(training.shard == "weights"))
+    if mesh.tensor:
+        yield _part("sharded: loss" if _splits_loss(flow) else "sharded")
+    if not _shards(flow, training):
+        which = "both" if mesh.tensor and mesh.data else "tensor" if mesh.tensor else "data"
+        yield _part(f"reduce: {which}")
+        if mesh.tensor:
+            yield _part("scattered")
+
+
+def _splits_loss(flow: Flow) -> bool:
+    """Whether a loss is computed of logits that are split by vocabulary."""
+    return any(
+        CHANNEL in own.reads[0]
+        for layer, own in zip(flow.network.layers, flow.layers, strict=True)
+        if layer.ends and own.reads
+    )
+
+
+def _docstring(flow: Flow, training: Training, title: str) -> str:
+    uses = ['    mesh = device_mesh("cuda")', "    parallelize(model, mesh)"]
+    step = [
+        "    loss = ...  # the mean over this process' part of the batch",
+        "    loss.backward()",
+    ]
+    if flow.mesh.tensor:
+        step = ["    with sharded():", *("    " + line for line in step)]
+    if not _shards(flow, training):
+        step.append("    reduce_gradients(model, mesh)")
+    titled = ("\n".join(_filled(line)) for line in title.splitlines())
+    words = [*titled, "", *uses, *step, "", *_notes(flow, training)]
+    # A name may hold quotes and backslashes.
+    text = "\n".join(words).replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    return f'"""{text}\nWritten by hypar-opt {__version__}, tested with torch 2.13.\n"""\n'
+
+
+def _notes(flow: Flow, training: Training) -> Iterator[str]:
+    """Yield what a user of the file has to know: the batch, and what the plan says otherwise."""
+    mesh, micro = flow.mesh, training.micro_batches or 1
+    share = f"1/{mesh.data.size} of" if mesh.data else "all of"
+    part = 'mesh.get_local_rank("dp") says which' if mesh.data else "every process the same"
+    images = f"{flow.program.workload.batch} images or sequences"
+    times = f"each of {micro} micro-batches of {images}" if micro > 1 else f"a batch of {images}"
+    yield from _filled(f"A process computes {share} {times}; {part}.")
+    yield ""
+    others = differences(flow, training)
+    if others:
+        yield "What is not as in the plan:"
+        yield ""
+    for phrase, layers in others.items():
+        named = f"{', '.join(layers)}: " if layers else ""
+        yield from _filled(f"- {named}{phrase}", "  ")
+    if not others:
+        yield from _filled("Only gradients of biases move in addition to what the plan counts.")
+    yield ""
+
+
+def differences(flow: Flow, training: Training) -> dict[str, list[str]]:
+    """Return what is not as in a plan, as phrases, each with the layers that it is true of."""
+    found: dict[str, list[str]] = {}
+    sharded = _shards(flow, training)
+    for layer, own in zip(flow.network.layers, flow.layers, strict=True):
+        by_batch = any(choice.axis == BATCH_AXIS for choice in own.choices)
+        replicated = sharded and by_batch and bool(layer.contraction.weight)
+        for phrase in (*own.differences, *[_REPLICATED] * replicated):
+            found.setdefault(phrase, []).append(layer.name)
+    named = {phrase: starred(names, flow.network.repeats) for phrase, names in found.items()}
+    if training.recompute not in (None, "none"):
+        named[f"recomputation ({training.recompute}) is left to torch.utils.checkpoint"] = []
+    if training.shard == "state" and sharded:
+        named["fully_shard splits gradients too, not the optimizer's state alone"] = []
+    if not sharded and training.shard not in (None, "none"):
+        named["nothing is sharded: no level has data parallelism alone"] = []
+    return named
+
+
+_REPLICATED = "its weight is sharded on dp alone, and replicated where others are split"
+
+
+def _filled(text: str, hanging: str = "") -> list[str]:
+    return textwrap.wrap(text, _WIDTH - 4, subsequent_indent=hanging, break_on_hyphens=False)
+
+
+def _imports(body: str) -> str:
+    """Return the imports of a file."""
+    first = [line for line, uses in _IMPORTS.items() if any(u in body for u in uses.split("|"))]
+    standard = [line for line in first if "torch" not in line]
+    lines = [*standard, ""] if standard else []
+    lines += [line for line in first if "torch" in line]
+    words = {*re.findall(r"\w+", body)}
+    for module, names in _FROM.items():
+        own = [name for name in names if name in words]
+        line = f"from {module} import {', '.join(own)}"
+        if own and len(line) > _WIDTH:
+            line = f"from {module} import (\n" + "".join(f"    {name},\n" for name in own) + ")"
+        lines += [line] if own else []
+    return "\n".join(lines) + "\n"
+
+
+@lru_cache
+def _template() -> Mapping[str, str]:
+    """Return the parts of the text around a plan, by name."""
+    text = (Path(__file__).parent / "program.py.txt").read_text()
+    _, *parts = re.split(r"^# --- (.+)\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[::2], (part.rstrip("\n") for part in parts[1::2]), strict=True))
+
+
+def _part(name: str) -> str:
+    return _template()[name]

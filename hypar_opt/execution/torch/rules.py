@@ -1,0 +1,103 @@
+"""What DTensor cannot compute as a plan says, by kind of layer, as of torch 2.13.
+
+Source: ``torch/distributed/tensor/_ops``; `tests/torch/test_rules.py` runs each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.workload.operators.axes import BATCH
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.operators.axes import Choice
+    from hypar_opt.workload.operators.base import Operator
+
+Rule = Callable[["Operator", "Choice", int], str]
+"""Why a choice has no rule; empty if it has. Takes a layer, its choice, and the maps it reads.
+
+The rules of `_RULES` are of choices that split no batch."""
+
+
+def _none(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
+    return ""
+
+
+def _convolution(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
+    # Of a split convolution without groups each process computes a smaller one.
+    return "the groups of a convolution are not split" if choice.axis == "g" else ""
+
+
+def _norm(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
+    return "DTensor gathers features that a norm sums over" if layer.statistics.forward else ""
+
+
+def _attention(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
+    fused = "DTensor splits query, key and value in one tensor as if they were one"
+    return fused if inputs == 1 else ""
+
+
+def _table(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
+    return "" if inputs or choice.axis == "o" else "a table that is read whole has no batch"
+
+
+def _join(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
+    by_channel = getattr(layer, "axis", "channels") == "channels"
+    return "DTensor gathers what it joins along a split axis" if by_channel else ""
+
+
+def _shuffle(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
+    return "DTensor gathers channels to shuffle them"
+
+
+_RULES: Mapping[str, Rule] = FrozenDict(
+    add=_none,
+    attention=_attention,
+    concat=_join,
+    conv=_convolution,
+    embedding=_table,
+    fc=_none,
+    flatten=_none,
+    global_pool=_none,
+    mul=_none,
+    norm=_norm,
+    output=_none,
+    pool=_none,
+    shuffle=_shuffle,
+)
+
+
+def has_module(layer: Operator) -> bool:
+    """Whether a layer has weights, and it is known in which module's order they are."""
+    return bool(layer.contraction.weight) and layer.kind in _RULES
+
+
+def without_rule(layer: Operator, choice: Choice, inputs: int) -> str:
+    """Return why DTensor cannot compute a layer under a choice, or would gather it to do so.
+
+    Parameters
+    ----------
+    inputs
+        The number of maps that the layer reads.
+    """
+    if not choice.axis or choice.axis == BATCH:
+        return ""
+    if layer.kind not in _RULES:
+        return f"no way to split layers of kind {layer.kind!r} is known"
+    return _RULES[layer.kind](layer, choice, inputs)
+
+
+def otherwise(layer: Operator, choices: Sequence[Choice]) -> str:
+    """Return what DTensor does for a layer whatever its choices, and a plan does not."""
+    if layer.contraction.weight and not has_module(layer):
+        return f"no module is known for layers of kind {layer.kind!r}: weights are replicated"
+    if getattr(layer, "norm", None) == "batch" and any(own.axis == BATCH for own in choices):
+        return "DTensor gathers the batch of a batch norm, for the statistics of all of it"
+    if not layer.ends and any(not own.axis for own in choices):
+        return "whole: DTensor may add up the parts of its error before its backward pass"
+    pool = getattr(layer, "pool", None)
+    if getattr(pool, "kind", None) == "average":
+        return "DTensor has no rule for the error of nn.AvgPool2d: take the mean, or adaptive pools"
+    return ""

@@ -1,0 +1,113 @@
+"""A plan in one sentence: the degrees of tensor and data parallelism of its layers, and where.
+
+Layers of products with weights count, convolutions and fully-connected ones: others follow them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from hypar_opt.workload.expansion import starred
+from hypar_opt.workload.operators.axes import BATCH, ON_ONE_SIDE
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.operators.axes import Choice
+
+TENSOR, DATA, SIDE = "tensor parallelism", "data parallelism", "on one group of accelerators"
+
+_SHOWN = 3
+"""Groups of layers that are split otherwise than most, of which the sentence names the layers."""
+
+Kinds = tuple[str, ...]
+"""The kind of parallelism of a layer at each level, H1 first."""
+
+
+def degrees(plan: Plan) -> str:
+    """Return a plan's parallelism in one sentence; empty on one accelerator.
+
+    >>> import hypar_opt as ho
+    >>> degrees(ho.solve("vgg-a", levels=2, search="joint"))
+    'conv1 to conv5_2: data parallelism 4; fc1 to fc3: tensor parallelism 4'
+    """
+    split = {name: ", ".join(_phrases(plan, own)) for name, own in _kinds(plan).items()}
+    if not plan.levels or not split:
+        return ""
+    # The most frequent first, else in the order of the layers.
+    alike = [own for own, _ in Counter(split.values()).most_common()]
+    parts = []
+    for own in alike[: _SHOWN + 1]:
+        layers = [name for name, other in split.items() if other == own]
+        named = f"{_named(plan, layers, most=2 * len(layers) > len(split))}: "
+        parts.append(own if len(alike) == 1 else named + own)
+    if rest := sum(own in alike[_SHOWN + 1 :] for own in split.values()):
+        parts.append(f"{rest} {'layer' if rest == 1 else 'layers'} otherwise")
+    return "; ".join([*parts, *_heads(plan)])
+
+
+def _choices(plan: Plan) -> Iterator[tuple[str, tuple[Choice, ...]]]:
+    """Yield each layer of products with weights, and its choice at each level."""
+    for position, layer in enumerate(plan.network.description.layers):
+        if layer.contraction.contracted:
+            known = {own.word: own for own in (*layer.splits.values(), *ON_ONE_SIDE.values())}
+            yield layer.name, tuple(known[row[position]] for row in plan.parallelism)
+
+
+def _kinds(plan: Plan) -> dict[str, Kinds]:
+    return {
+        name: tuple(
+            SIDE if own.word in ON_ONE_SIDE else DATA if own.axis == BATCH else TENSOR
+            for own in choices
+        )
+        for name, choices in _choices(plan)
+    }
+
+
+def _phrases(plan: Plan, kinds: Kinds) -> Iterator[str]:
+    """Yield ``tensor parallelism 4 inside the nodes`` and the like."""
+    for kind in (TENSOR, DATA):
+        levels = [level for level, own in enumerate(kinds) if own == kind]
+        if levels:
+            yield f"{kind} {plan.hierarchy.parts(levels)}{_place(plan, levels)}"
+    if SIDE in kinds:
+        yield SIDE
+
+
+def _place(plan: Plan, levels: Sequence[int]) -> str:
+    """Return where in the array some levels are, if its topology has words for it."""
+    if plan.array is None or plan.placement is None:
+        return ""
+    array = plan.array.description
+    dimensions = array.dimensions_of(plan.placement)
+    own, places = {dimensions[level] for level in levels}, array.topology.places
+    # Of a single node there is no other place than inside.
+    return f" {places[own.pop()]}" if places and len(own) == 1 and len({*dimensions}) > 1 else ""
+
+
+def _heads(plan: Plan) -> Iterator[str]:
+    """Yield the layers whose logits, of the words of a vocabulary, are split."""
+    network = plan.network.description
+    if getattr(network.input, "vocabulary", None) is None:
+        return
+    choices = dict(_choices(plan))
+    for layer, sources in zip(network.layers, network.sources, strict=True):
+        for source in sources if layer.ends else ():
+            head = network.layers[source].name
+            if source >= 0 and any(own.axis == "o" for own in choices.get(head, ())):
+                yield f"{head} by vocabulary"
+
+
+def _named(plan: Plan, layers: Sequence[str], *, most: bool) -> str:
+    """Return the names of some layers: of neighbours the first and the last; if many, a few."""
+    network = plan.network.description
+    every = starred((name for name, _ in _choices(plan)), network.repeats)
+    names = starred(layers, network.repeats)
+    first = every.index(names[0]) if names[0] in every else -1
+    if len(names) > 2 and every[first : first + len(names)] == names:
+        return f"{names[0]} to {names[-1]}"
+    if len(names) <= _SHOWN:
+        return ", ".join(names)
+    shown = ", ".join(names[:_SHOWN])
+    return "most layers" if most else f"{shown} and {len(names) - _SHOWN} more"

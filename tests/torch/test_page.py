@@ -1,0 +1,37 @@
+"""The example of docs/torch.md, run as it stands there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="make torch runs these with PyTorch")
+
+from tests.commands import command
+
+PAGE = (Path(__file__).parents[2] / "docs/torch.md").read_text()
+
+
+def test_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.M | re.S)
+    first = dict(reversed(blocks))
+    (tmp_path / "transformer.toml").write_text(first["toml"])
+    (tmp_path / "train.py").write_text(first["py"])
+    for line in re.findall(r"^\$ hypar-opt (.*)$", first["console"], re.M):
+        done = command(line.split(), tmp_path)
+        assert done.status == 0, done.errors
+    torchrun, _, expected = first["sh"].removeprefix("$ ").partition("\n")
+    assert torchrun.startswith("torchrun ")
+    torchrun = torchrun.removeprefix("torchrun ")
+    ran = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *torchrun.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (0, expected), ran.stderr

@@ -1,0 +1,208 @@
+"""An exported plan computes the model's own step in PyTorch, and moves what the plan counts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="make torch runs these with PyTorch")
+
+import torch
+
+import hypar_opt as ho
+from hypar_opt.execution.export import _program, torch_file
+from hypar_opt.plan.plan import Plan
+from hypar_opt.workload.network import Network
+from tests.onnx.graph_writer import EXPORTED
+from tests.torch import models
+from tests.torch.processes import Case, Step, on_processes, steps
+
+CHOICES = ("data", "model", "output")
+BATCH = 8
+
+
+def solved(network: Network, levels: int, **problem: Any) -> Plan:
+    of = {"batch": BATCH, "levels": levels, "choices": CHOICES, "reading": "executed"}
+    return ho.solve(network, **{**of, **problem})
+
+
+def of_degrees(network: Network, levels: int, tensor: int, **problem: Any) -> Plan:
+    """Return Megatron-LM's plan: tensor parallelism at the deepest levels."""
+    from hypar_opt.studies.megatron import megatron_pins
+
+    pins = megatron_pins(network, (2,) * levels, tensor)
+    return solved(network, levels, constraints={"fix": pins}, **problem)
+
+
+def drawn(network: Network, levels: int, seed: int) -> Plan:
+    """Return a plan with random choices of all layers."""
+    chance = random.Random(seed)
+    words = network.words(CHOICES)
+    pins = [
+        f"{layer.name}@H{level}={chance.choice(known)}"
+        for level in range(1, levels + 1)
+        for layer, known in zip(network.layers, words, strict=True)
+        if not layer.ends
+    ]
+    return solved(network, levels, constraints={"fix": pins})
+
+
+def ids() -> Any:
+    return torch.randint(models.WORDS, (BATCH, models.TOKENS))
+
+
+def of_mlp(plan: Plan) -> Case:
+    return Case(torch_file(plan), models.Mlp, lambda: torch.randn(BATCH, 16), 8)
+
+
+def of_llama(plan: Plan) -> Case:
+    micro = plan.training.micro_batches or 1
+    return Case(torch_file(plan), models.Llama, ids, models.WORDS, micro_batches=micro)
+
+
+def of_gpt(plan: Plan) -> Case:
+    return Case(torch_file(plan), models.Gpt, ids, models.WORDS, models.name_in_gpt)
+
+
+def of_cnn(plan: Plan) -> Case:
+    return Case(torch_file(plan), models.Cnn, lambda: torch.randn(BATCH, 4, 8, 8), 16)
+
+
+def of_biased(plan: Plan) -> Case:
+    own = of_cnn(plan)
+    return replace(own, model=lambda: models.Cnn(bias=True))
+
+
+def gpt() -> Network:
+    return ho.gpt(
+        layers=2,
+        hidden=models.WIDTH,
+        heads=models.HEADS,
+        tokens=models.TOKENS,
+        vocabulary=models.WORDS,
+    )
+
+
+def plans(levels: int) -> dict[str, Plan]:
+    """Return plans of all models on processes of some levels; the first word is the model."""
+    mlp, llama, cnn = models.mlp(), models.llama(), models.cnn()
+    even: dict[str, Any] = {"search": "joint", "constraints": {"even": True}}
+    by_batch: dict[str, Any] = {"constraints": {"fix": ["*=data"]}}
+    own = {
+        "mlp joint": solved(mlp, levels, search="joint"),
+        "mlp two choices": solved(mlp, levels, choices=("data", "model")),
+        "mlp data": solved(mlp, levels, **by_batch),
+        "mlp sharded": solved(mlp, levels, **by_batch, training={"shard": "weights"}),
+        **{f"mlp {seed}": drawn(mlp, levels, seed) for seed in range(8)},
+        "llama joint": solved(llama, levels, **even),
+        "llama tensor": of_degrees(llama, levels, 2),
+        "gpt tensor": of_degrees(gpt(), levels, 2),
+        "gpt joint": solved(gpt(), levels, **even),
+        "cnn joint": solved(cnn, levels, **even),
+        "cnn two choices": solved(cnn, levels, choices=("data", "model")),
+        **{f"cnn {seed}": drawn(cnn, levels, seed) for seed in range(4)},
+        **{f"biased {n}": drawn(models.cnn(bias=True), levels, n) for n in range(4)},
+    }
+    if levels > 1:
+        for shard in ("gradients", "weights"):
+            of = {"shard": shard, "micro_batches": 2}
+            own[f"llama {shard}"] = of_degrees(llama, levels, 2, training={"shard": shard})
+            own[f"llama {shard} micro"] = of_degrees(llama, levels, 2, training=of)
+        own["llama micro"] = of_degrees(llama, levels, 2, training={"micro_batches": 2})
+    return own
+
+
+CASES = {"mlp": of_mlp, "llama": of_llama, "gpt": of_gpt, "cnn": of_cnn, "biased": of_biased}
+
+
+@cache
+def results(levels: int) -> tuple[Mapping[str, Plan], Mapping[str, Step]]:
+    own = plans(levels)
+    cases = {name: CASES[name.split()[0]](plan) for name, plan in own.items()}
+    return own, steps(2**levels, cases)
+
+
+def counted(plan: Plan) -> int:
+    """Return the elements that a plan of one micro-batch moves, if nothing is sharded."""
+    return sum(step.elements for step in _program(plan, plan.batch).exchanges())
+
+
+def says_all(plan: Plan) -> bool:
+    return "What is not as in the plan" not in torch_file(plan)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_loss_and_gradients_are_those_of_one_process(levels: int) -> None:
+    for name, step in results(levels)[1].items():
+        assert not step.failure, (name, step.failure)
+        assert step.loss == pytest.approx(step.expected, rel=1e-12), name
+        assert step.error < 1e-12, name
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_parameters_are_placed_as_the_file_says(levels: int) -> None:
+    for name, step in results(levels)[1].items():
+        assert all(step.placements.values()), (name, step.placements)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_as_much_moves_as_planned_where_no_difference_is_named(levels: int) -> None:
+    own, found = results(levels)
+    # A plan counts no biases; fully_shard gathers weights a second time.
+    exact = [
+        name
+        for name, plan in own.items()
+        if says_all(plan) and not name.startswith("biased") and name != "mlp sharded"
+    ]
+    assert {name: found[name].elements for name in exact} == {
+        name: counted(own[name]) for name in exact
+    }
+    assert len(exact) > (12 if levels == 1 else 4)
+    # A reduce-scatter and two all-gathers for a reduce-scatter and one.
+    assert 2 * found["mlp sharded"].elements == 3 * counted(own["mlp sharded"])
+
+
+def test_a_model_of_other_names_or_shapes_is_refused_by_name() -> None:
+    text = torch_file(solved(models.mlp(), 1, constraints={"fix": ["first=output"]}))
+
+    def refusals() -> list[str]:
+        exported: dict[str, Any] = {}
+        exec(text, exported)
+        mesh = exported["device_mesh"]("cpu")
+        other = models.Mlp()
+        other.third = torch.nn.Linear(32, 17)
+        messages = []
+        for model, names in ((other, str), (models.Mlp(), str.upper)):
+            with pytest.raises(ValueError, match="should be a module") as refused:
+                exported["parallelize"](model, mesh, names)
+            messages.append(str(refused.value))
+        return messages
+
+    shape, name = on_processes(2, refusals)
+    assert "'third' should be a module with a weight of (16, 32), and there is one of (17," in shape
+    assert "'FIRST' should be a module with a weight of (32, 16), and there is no such" in name
+
+
+def test_an_imported_llama_moves_what_its_plan_counts() -> None:
+    from hypar_opt.onnx import read_onnx
+
+    network = read_onnx(EXPORTED / "llama-gqa.onnx")
+    plan = of_degrees(network, 1, 2, batch=4)
+    case = Case(
+        torch_file(plan),
+        lambda: models.Llama(models.IMPORTED),
+        lambda: torch.randint(models.IMPORTED.words, (4, 64)),
+        models.IMPORTED.words,
+        models.name_in_llama,
+    )
+    assert says_all(plan)
+    step = steps(2, {"llama": case})["llama"]
+    assert not step.failure, step.failure
+    assert step.loss == pytest.approx(step.expected, rel=1e-12)
+    assert step.error < 1e-12
+    assert step.elements == counted(plan)
