@@ -86,7 +86,7 @@ def _links() -> SweepResult:
 
 
 def _longer_plans() -> dict[str, ho.Plan]:
-    """Return plans of LLaMA-70B for one sequence of some lengths, as docs/strategies.md has them."""
+    """Return plans of LLaMA-70B for one sequence of some lengths, for docs/strategies.md."""
     return {
         f"{tokens:,}": ho.solve(
             "llama-70b", tokens=tokens, batch=1, levels=3, choices="all", search="joint", even=True

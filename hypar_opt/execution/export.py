@@ -9,6 +9,7 @@ from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.sharding.layouts import TOKEN
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.kept import left_out
 
@@ -52,6 +53,7 @@ def torch_file(plan: Plan) -> str:
     if not plan.levels:
         raise HyparError("a plan on one accelerator splits nothing that could be exported")
     program = _program(plan)
+    _check_whole_sequences(program)
     flow = in_best_order(Flow(plan.network.description, program, mesh_of(plan, program)))
     title = f"{plan.network.name}, batch {plan.batch}, on {plan.accelerators} devices"
     title = f"{title}: a plan of hypar-opt for PyTorch.\n\n{degrees(plan)}."
@@ -65,6 +67,17 @@ def _check_exports(plan: Plan) -> None:
         )
     if plan.inference:
         raise HyparError("cannot export an inference plan: export writes a training step")
+
+
+def _check_whole_sequences(program: Program) -> None:
+    every = (*program.read, *program.written, *program.stored)
+    names = [node.name for node in program.workload.nodes] * 3
+    split = next((name for name, own in zip(names, every, strict=True) if TOKEN in own), None)
+    if split is not None:
+        raise RefusedError(
+            f"{split} is split by token, which a file for PyTorch does not say yet; choices without"
+            " tokens can be exported, and --to jax writes such a plan"
+        )
 
 
 def _program(plan: Plan) -> Program:

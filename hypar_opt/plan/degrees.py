@@ -1,4 +1,4 @@
-"""A plan in one sentence: the degrees of tensor and data parallelism of its layers, and where.
+"""A plan in one sentence: degrees of tensor, data and other parallelism of its layers, and where.
 
 Layers of products with weights count, convolutions and fully-connected ones: others follow them.
 """
@@ -9,14 +9,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.expansion import starred
-from hypar_opt.workload.operators.axes import BATCH, ON_ONE_SIDE
+from hypar_opt.workload.operators.axes import BATCH, ON_ONE_SIDE, TOKENS
+from hypar_opt.workload.operators.experts import EXPERTS
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.operators.axes import Choice
 
 TENSOR, DATA, SIDE = "tensor parallelism", "data parallelism", "on one group of accelerators"
+_OF_AXES = FrozenDict(
+    {BATCH: DATA, TOKENS.axis: "context parallelism", EXPERTS.axis: "expert parallelism"}
+)
 
 _SHOWN = 3
 """Groups of layers that are split otherwise than most, of which the sentence names the layers."""
@@ -58,8 +63,7 @@ def _choices(plan: Plan) -> Iterator[tuple[str, tuple[Choice, ...]]]:
 def _kinds(plan: Plan) -> dict[str, Kinds]:
     return {
         name: tuple(
-            SIDE if own.word in ON_ONE_SIDE else DATA if own.axis == BATCH else TENSOR
-            for own in choices
+            SIDE if own.word in ON_ONE_SIDE else _OF_AXES.get(own.axis, TENSOR) for own in choices
         )
         for name, choices in _choices(plan)
     }
@@ -67,7 +71,7 @@ def _kinds(plan: Plan) -> dict[str, Kinds]:
 
 def _phrases(plan: Plan, kinds: Kinds) -> Iterator[str]:
     """Yield ``tensor parallelism 4 inside the nodes`` and the like."""
-    for kind in (TENSOR, DATA):
+    for kind in dict.fromkeys((TENSOR, *reversed(_OF_AXES.values()))):
         levels = [level for level, own in enumerate(kinds) if own == kind]
         if levels:
             yield f"{kind} {plan.hierarchy.parts(levels)}{_place(plan, levels)}"

@@ -54,9 +54,9 @@ def llama() -> Plan:
 
 def degrees(name: str, levels: int, tensor: int) -> tuple[str, ...]:
     from hypar_opt.models import find_network
-    from hypar_opt.studies.megatron import megatron_pins
+    from hypar_opt.studies.strategies import strategy_pins
 
-    return megatron_pins(find_network(name), (2,) * levels, tensor)
+    return strategy_pins(find_network(name), (2,) * levels, "megatron", tensor)
 
 
 PLANS: dict[str, Callable[[], Plan]] = {
@@ -79,7 +79,7 @@ def test_each_weight_is_split_as_in_the_plan(name: str) -> None:
     compile(text, "exported.py", "exec")
     mesh = found["MESH"]
     assert prod(mesh.values()) == plan.accelerators
-    program = _program(plan, plan.batch)
+    program = _program(plan)
     network = plan.network.description
     for position, layer in enumerate(network.layers):
         if not layer.contraction.weight:

@@ -9,7 +9,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.models import find_network
 from hypar_opt.plan.degrees import degrees
-from hypar_opt.studies.megatron import megatron_pins
+from hypar_opt.studies.strategies import strategy_pins
 
 CHOICES = ("data", "model", "output")
 
@@ -21,7 +21,7 @@ def pinned(network: str, levels: int, *pins: str, **problem: Any) -> str:
 
 @pytest.mark.parametrize("tensor", [1, 2, 8])
 def test_degrees_multiply_to_the_number_of_accelerators(tensor: int) -> None:
-    pins = megatron_pins(find_network("llama-7b"), (2,) * 4, tensor)
+    pins = strategy_pins(find_network("llama-7b"), (2,) * 4, "megatron", tensor)
     said = {
         1: "data parallelism 16",
         2: "tensor parallelism 2, data parallelism 8; head by vocabulary",
@@ -31,7 +31,7 @@ def test_degrees_multiply_to_the_number_of_accelerators(tensor: int) -> None:
 
 
 def test_levels_are_inside_the_nodes_of_an_array_or_between_them() -> None:
-    pins = megatron_pins(find_network("llama-7b"), (2,) * 6, 8)
+    pins = strategy_pins(find_network("llama-7b"), (2,) * 6, "megatron", 8)
     assert pinned("llama-7b", 6, *pins, array="h100-8x8", cost="bytes", element_bytes=2) == (
         "tensor parallelism 8 inside the nodes, data parallelism 8 between the nodes;"
         " head by vocabulary"

@@ -33,9 +33,9 @@ def solved(network: Network, levels: int, **problem: Any) -> Plan:
 
 def of_degrees(network: Network, levels: int, tensor: int, **problem: Any) -> Plan:
     """Return Megatron-LM's plan: tensor parallelism at the deepest levels."""
-    from hypar_opt.studies.megatron import megatron_pins
+    from hypar_opt.studies.strategies import strategy_pins
 
-    pins = megatron_pins(network, (2,) * levels, tensor)
+    pins = strategy_pins(network, (2,) * levels, "megatron", tensor)
     return solved(network, levels, constraints={"fix": pins}, **problem)
 
 
@@ -129,7 +129,7 @@ def results(levels: int) -> tuple[Mapping[str, Plan], Mapping[str, Step]]:
 
 def counted(plan: Plan) -> int:
     """Return the elements that a plan of one micro-batch moves, if nothing is sharded."""
-    return sum(step.elements for step in _program(plan, plan.batch).exchanges())
+    return sum(step.elements for step in _program(plan).exchanges())
 
 
 def says_all(plan: Plan) -> bool:
