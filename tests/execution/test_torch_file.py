@@ -68,7 +68,7 @@ PLANS: dict[str, Callable[[], Plan]] = {
     "cnn": lambda: solved(cnn(), batch=16, search="joint"),
     "chain": lambda: solved(chain(), batch=16),
     "llama": llama,
-    "other parts": lambda: solved("lenet-c", batch=48, levels=2, parts=(2, 3)),
+    "other parts": lambda: solved("lenet-c", batch=48, levels=2, hierarchy=(2, 3)),
 }
 
 

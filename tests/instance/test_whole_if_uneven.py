@@ -171,5 +171,5 @@ def test_a_jax_program_repeats_what_is_whole() -> None:
         assert_as_planned(one, plan.parallelism)
     # Partial sums for a whole reader are scattered by batch, of which one image has one part.
     plan = ho.solve(network(5), **asked_of((2,), batch=1, constraints={"even": True}))
-    with pytest.raises(HyparError, match="the batch: its size 1 should be divisible by 2"):
+    with pytest.raises(HyparError, match="'attention', key-value heads: its size 3 should be div"):
         sharded_plan(plan)

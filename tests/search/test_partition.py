@@ -120,7 +120,7 @@ def test_progress_counts_levels() -> None:
         ("reading", "txt", "unknown reading 'txt': did you mean text?"),
         ("choices", ("data",), 'choices: should be ["data", "model"], or with "output"'),
         ("level_weights", (1, 2), "level_weights: should be one for each of 4 levels, got 2"),
-        ("depth", 3, "unknown key 'depth': known: batch, levels, parts"),
+        ("depth", 3, "unknown argument 'depth'"),
         ("search", "jont", "unknown search 'jont': did you mean joint?"),
         ("solver", "dq", "unknown solver 'dq': did you mean dp?"),
     ],

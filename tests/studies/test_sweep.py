@@ -456,7 +456,7 @@ def test_a_network_and_an_array_may_be_files_beside_the_sweeps(
         (
             "levels = [2]",
             'choices = ["data"]',
-            "choices[0]: should be 'data,model' or 'data,model,output', got 'data'",
+            "choices[0]: should be 'data,model' or 'data,model,output' or 'data,model,tokens'",
         ),
         (
             "levels = [2]",
