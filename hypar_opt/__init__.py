@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.comparison import geometric_means as geometric_means
     from hypar_opt.studies.exploration import explore as explore
     from hypar_opt.studies.export import export as export
+    from hypar_opt.studies.live_model import model as model
     from hypar_opt.studies.many import solve_many as solve_many
     from hypar_opt.studies.memory import memory as memory
     from hypar_opt.studies.pareto import pareto as pareto
@@ -85,6 +86,7 @@ _HOME = {
     "layer_graph": "workload.graph",
     "load": "models",
     "memory": "studies.memory",
+    "model": "studies.live_model",
     "names": "models",
     "pareto": "studies.pareto",
     "read_array": "hardware.arrays",
@@ -130,6 +132,7 @@ __all__ = [
     "layer_graph",
     "load",
     "memory",
+    "model",
     "names",
     "networks",
     "pareto",

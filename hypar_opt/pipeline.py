@@ -68,7 +68,7 @@ def solve(
     search: str | None = None,
     options: SolverOptions | Mapping[str, Any] | None = None,
     start: Plan | None = None,
-    solution: str | Path | None = None,
+    solution: str | Path | SolutionFile | None = None,
     place: bool = False,
     settings: Mapping[str, Any] | None = None,
     progress: Progress = silent,

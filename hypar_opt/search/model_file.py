@@ -14,6 +14,8 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.feasibility import trivially_infeasible
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.row_names import RowNames
+    from hypar_opt.costs.table import CostTable
     from hypar_opt.instance.instance import Instance
     from hypar_opt.solvers.solution.solver import SolutionFile
 
@@ -57,21 +59,7 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
     HyparError
         If there is nothing to choose, or the shares of two groups are left open.
     """
-    if instance.problem.levels == 0:
-        raise HyparError(
-            f"{argument('levels')} should be 1 or more: with 0 levels there is nothing to choose"
-        )
-    if share_left_open(instance.problem):
-        raise HyparError(
-            f"a model is of one share of two groups of accelerators: it needs {argument('share')}"
-        )
-    check_memory_is_free(instance.problem, "a model")
-    check_trains_at_once(instance.problem, "a model")
-    reduction = reduction_of(instance)
-    reduction.check_size(SOLVERS[_SOLVERS[path.suffix]](), instead="take fewer levels")
-    table, labels = reduction.apply()
-    if trivially_infeasible(table):
-        raise InfeasibleError("no assignment keeps to the constraints")
+    table, labels = table_to_state(instance, _SOLVERS[path.suffix])
     if path.suffix in (".lp", ".mps"):
         from hypar_opt.solvers.ilp.model_file import export_program, program_columns
 
@@ -88,7 +76,38 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
     return ModelSize(len(clauses.weights), len(clauses.program.constraints))
 
 
-def read_solution(path: str | Path) -> SolutionFile:
+def table_to_state(instance: Instance, solver: str) -> tuple[CostTable, RowNames]:
+    """Return the table of all levels that a model states, and the names of its rows.
+
+    Parameters
+    ----------
+    solver
+        Whose model it is.
+
+    Raises
+    ------
+    HyparError
+        As `write_instance`.
+    """
+    if instance.problem.levels == 0:
+        raise HyparError(
+            f"{argument('levels')} should be 1 or more: with 0 levels there is nothing to choose"
+        )
+    if share_left_open(instance.problem):
+        raise HyparError(
+            f"a model is of one share of two groups of accelerators: it needs {argument('share')}"
+        )
+    check_memory_is_free(instance.problem, "a model")
+    check_trains_at_once(instance.problem, "a model")
+    reduction = reduction_of(instance)
+    reduction.check_size(SOLVERS[solver](), instead="take fewer levels")
+    table, labels = reduction.apply()
+    if trivially_infeasible(table):
+        raise InfeasibleError("no assignment keeps to the constraints")
+    return table, labels
+
+
+def read_solution(path: str | Path | SolutionFile) -> SolutionFile:
     """Read a solution file of HiGHS, CBC, GLPK or Gurobi; the search checks it.
 
     Raises
@@ -99,4 +118,6 @@ def read_solution(path: str | Path) -> SolutionFile:
     from hypar_opt.solvers.solution.formats import parse_solution
     from hypar_opt.solvers.solution.solver import SolutionFile
 
+    if isinstance(path, SolutionFile):  # found in this process
+        return path
     return SolutionFile(parse_solution(read_text(path), file=file_name(path)), file_name(path))

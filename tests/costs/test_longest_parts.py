@@ -54,7 +54,9 @@ def test_the_longest_part_is_that_of_an_axis_divided_level_by_level(sizes: tuple
             for some in (1, 7, 10**6 + 3):
                 (rounded,) = stretched(np.array([some]), uneven).tolist()
                 # The proofs' own derivation rounds axis by axis, too.
-                assert rounded == of_longest(some, longest_parts(enumerate(axes.tolist()), state, hierarchy))
+                assert rounded == of_longest(
+                    some, longest_parts(enumerate(axes.tolist()), state, hierarchy)
+                )
                 exact = Fraction(some * longest, first * second)
                 assert exact <= rounded < exact + 1 + Fraction(longest, second)
 

@@ -236,7 +236,7 @@ def test_a_plan_taken_for_its_simulated_time_says_so(capsys: pytest.CaptureFixtu
     asked += ["--cost", "bytes", "--choices", "data,model", "--uneven"]
     assert run(asked) == 0
     title = " ".join(capsys.readouterr().out.split())
-    assert "dp joint (fastest simulated of the 12 best and the search's own) level" in title
+    assert "dp joint (fastest simulated of the 12 best and the search's own)" in title
 
 
 @pytest.mark.parametrize("kind", ["add", "mul"])
