@@ -75,7 +75,7 @@ def results(folder: Path) -> list[Any]:
         ho.simulate(placed, trace=True),
         ho.memory(placed, recompute="full"),
         ho.validate(steps_file(folder)),
-        ho.calibrate("a100-1x8", steps_file(folder)),
+        ho.calibrate("a100-8", steps_file(folder)),
         RunOptions(input_sizes={"conv1": (8, 8)}),
         ho.explore(placed, "H1"),
         ho.explore(placed, "H1", objective="time", array="hmc-htree-2").grid("conv*", "fc*"),

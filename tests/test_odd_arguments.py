@@ -52,7 +52,7 @@ def needed(name: str, folder: Path) -> dict[str, Any]:
         "layers": 1,
         "hidden": 8,
         "heads": 2,
-        "array": "a100-1x8",
+        "array": "a100-8",
         "steps": steps_file(folder),
         "arrays": "hmc-htree-2",
         "certificate": ho.certify(plan()),

@@ -10,7 +10,7 @@ import typer
 from hypar_opt.cli import completion, options, output
 
 EPILOG = (
-    "Examples: [bold]hypar-opt calibrate a100-1x8 steps.toml -o ours.toml[/bold];"
+    "Examples: [bold]hypar-opt calibrate a100-8 steps.toml -o ours.toml[/bold];"
     " [bold]hypar-opt calibrate ours.toml steps.toml --fit gemm,flash[/bold]"
 )
 

@@ -59,7 +59,7 @@ def memory(
     Examples
     --------
     >>> import hypar_opt as ho
-    >>> plan = ho.solve("gpt2", batch=8, array="h100-1x8")
+    >>> plan = ho.solve("gpt2", batch=8, array="h100-8")
     >>> held = ho.memory(plan, optimizer="adam", recompute="full")
     >>> held.moment.layer, held.categories["state"] == 6 * held.categories["weights"]
     ('loss', True)

@@ -13,7 +13,7 @@ from hypar_opt.studies.strategies import strategy_pins
 from tests.commands import command
 
 GPT = "gpt:layers=2,hidden=64,heads=8,tokens=32,vocabulary=128"
-ASKED = ["--array", "h100-1x8", "--batch", "16", "--bucket", "0"]
+ASKED = ["--array", "h100-8", "--batch", "16", "--bucket", "0"]
 
 
 @pytest.mark.parametrize("degree", [1, 2, 8])
@@ -24,7 +24,7 @@ def test_degrees_are_the_pins_of_tensor_inside_data_parallelism(
     done = command(["simulate", GPT, *ASKED, "--degrees", typed, "--json"], tmp_path)
     network = ho.gpt(layers=2, hidden=64, heads=8, tokens=32, vocabulary=128)
     pins = strategy_pins(network, (2, 2, 2), "megatron", degree)
-    asked: dict[str, Any] = {"batch": 16, "array": "h100-1x8", "bucket": 0}
+    asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "bucket": 0}
     plan = ho.solve(network, **asked, constraints={"fix": pins})
     assert json.loads(done.output)["seconds"] == ho.simulate(plan).seconds
 
@@ -36,7 +36,7 @@ def test_other_degrees_are_refused_with_those_that_would_do(tmp_path: Path) -> N
         assert (done.status, known + repr(typed) in done.errors) == (2, True)
     done = command(["solve", "alexnet", *ASKED, "--degrees", "tp=8,dp=1"], tmp_path)
     assert "needs a network with attention, and AlexNet has none" in done.errors
-    ho.write_plan(ho.solve("lenet-c", batch=16, array="h100-1x8"), tmp_path / "plan.json")
+    ho.write_plan(ho.solve("lenet-c", batch=16, array="h100-8"), tmp_path / "plan.json")
     for name in ("simulate", "memory"):
         done = command([name, "plan.json", "--degrees", "tp=8,dp=1"], tmp_path)
         assert (done.status, "not with a plan file" in done.errors) == (2, True)

@@ -22,7 +22,7 @@ CALLS = {
     "explore": "explore lenet-c --levels 1 --free H1",
     "verify": "verify sfc --levels 1 --solvers dp,brute",
     "reproduce": "reproduce fig9",
-    "show": "show h100-1x8",
+    "show": "show h100-8",
     "doctor": "doctor python",
     "list": "list costs",
 }

@@ -34,7 +34,7 @@ CALLS = [
     "simulate lenet-c --array hmc-htree-4",
     "memory lenet-c --array hmc-htree-4",
     "validate --file steps.toml",
-    "calibrate a100-1x8 steps.toml",
+    "calibrate a100-8 steps.toml",
     "compare sfc --array hmc-htree-2,hmc-torus-2",
     "explore lenet-c --free H1",
     "explore sfc --free H1,H2 --array hmc-htree-16",

@@ -244,7 +244,7 @@ def test_options_that_groups_lack_are_refused_by_name() -> None:
         ({"constraints": {"fix": ["fc1@H2=first"]}}, "choice at H1 alone"),
         ({"share": 1.5}, "between 0 and 1"),
         ({"cost": "energy"}, "has no energies"),
-        ({"array": "h100-1x8", "share": 0.3}, "an array of two groups"),
+        ({"array": "h100-8", "share": 0.3}, "an array of two groups"),
     ]
     for changes, problem in refused:
         changes = {"array": nodes(2)} | changes if "constraints" in changes else changes

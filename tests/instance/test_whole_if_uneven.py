@@ -140,10 +140,10 @@ def test_what_can_be_split_is_never_whole(heads: int) -> None:
 def test_time_charges_the_work_that_each_part_repeats() -> None:
     """One image and three heads on two accelerators: as on one."""
     asked: Any = {"choices": CHOICES, "reading": "executed", "constraints": {"even": True}}
-    plan = ho.solve(network(), batch=1, array="h100-1x8", cost="time", **asked)
+    plan = ho.solve(network(), batch=1, array="h100-8", cost="time", **asked)
     seconds = {(row.layer, row.phase): row.compute for row in ho.simulate(plan).layers}
     assert {*plan["attention"].values()} == {"whole"}
-    split = ho.solve(network(), batch=8, array="h100-1x8", cost="time", **asked)
+    split = ho.solve(network(), batch=8, array="h100-8", cost="time", **asked)
     apart = {(row.layer, row.phase): row.compute for row in ho.simulate(split).layers}
     assert seconds["attention", "forward"] == pytest.approx(apart["attention", "forward"])
 

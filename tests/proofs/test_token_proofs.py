@@ -128,7 +128,7 @@ def test_a_plan_is_read_back_in_the_layouts_by_token_that_it_states(
 
 def test_a_tensor_without_tokens_takes_no_time_as_if_they_were_split() -> None:
     """Of one image the parts are unequal: a choice that splits no axis would seem faster."""
-    array = load("h100-1x8")
+    array = load("h100-8")
     asked: Asked = {"array": array, "cost": "time", "batch": 1, "choices": TWO_AND_TOKENS}
     asked |= {"reading": "executed"}
     rng, write = Random(0), written(CROSS, "joint", **asked)

@@ -37,7 +37,7 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
     """A network, an array, a way of training, and a plan of them."""
     rng = Random(seed)
     network = random_graph(rng, most=5, largest=4) if seed % 2 else rng.choice(NETWORKS)
-    array: Any = rng.choice(["h100-1x8", "tpu-v4-8"])
+    array: Any = rng.choice(["h100-8", "tpu-v4-8"])
     if rng.random() < 0.7:
         collective = rng.choice(["pairwise", "ring", "hierarchical"])
         array = with_collective(random_array(rng, rng.randint(1, 3)), collective)
@@ -68,7 +68,7 @@ def test_a_step_is_counted_as_it_runs() -> None:
     plan = ho.solve(
         NETWORKS[1],
         batch=16,
-        array="h100-1x8",
+        array="h100-8",
         training={"micro_batches": 2, "recompute": "full", "shard": "weights"},
     )
     graph = nodes_of(plan, shared_tensors=shares_tensors(plan))
@@ -87,7 +87,7 @@ def test_a_step_is_counted_as_it_runs() -> None:
 @pytest.mark.parametrize("shard", SHARDED)
 def test_the_best_plan_that_trains_in_a_way_is_proved(shard: str) -> None:
     training = {"micro_batches": 2, "recompute": "full", "shard": shard}
-    asked: dict[str, Any] = {"batch": 16, "array": "h100-1x8", "training": training, "bucket": 0}
+    asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "training": training, "bucket": 0}
     network = small_networks.gpt(tied=False)
     best = ho.solve(network, **asked, search="joint")
     certificate = ho.certify(best)
@@ -108,7 +108,7 @@ def test_the_memory_that_a_plan_states_is_what_a_device_holds(tmp_path: Path) ->
     plan = ho.solve(
         "gpt2",
         batch=512,
-        array="h100-1x8",
+        array="h100-8",
         constraints={"memory": "20GB", "optimizer": "adam"},
     )
     assert plan.training.unlike_defaults
@@ -137,6 +137,6 @@ def test_a_concatenation_in_unequal_parts_takes_as_long_whatever_else_a_network_
         }
     )
     plan = ho.solve(
-        network, batch=8, array="h100-1x8", solver="model", constraints={"runnable": False}
+        network, batch=8, array="h100-8", solver="model", constraints={"runnable": False}
     )
     assert price_of(plan) == Fraction(plan.cost.total)

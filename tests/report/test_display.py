@@ -142,7 +142,7 @@ def results() -> list[Any]:
         spec.write_text('networks = ["lenet-c"]\nbatches = [2, 4]\narrays = ["hmc-htree-2"]\n')
         runs = Path(folder, "runs.toml")
         runs.write_text(STEPS.replace('"one"', json.dumps(HOSTILE)))
-        steps, fitted = ho.validate(runs), ho.calibrate("a100-1x8", runs)
+        steps, fitted = ho.validate(runs), ho.calibrate("a100-8", runs)
         swept = sweep(spec, spec.with_suffix(".csv"), workers=1)
     return [
         hostile,

@@ -64,7 +64,7 @@ def test_no_plan_takes_less_than_the_bound_nor_a_baseline_less_than_the_plan(see
 
 def test_a_limit_that_does_not_come_leaves_the_plan_and_its_bound() -> None:
     """With a limit each round looks for a plan level by level, too, by shares of all levels."""
-    asked: Any = {"array": "h100-1x8", "cost": "time"}
+    asked: Any = {"array": "h100-8", "cost": "time"}
     plan = ho.solve("alexnet", **asked)
     limited = ho.solve("alexnet", options=SolverOptions(time_limit=1e6), **asked)
     assert (limited.cost, limited.parallelism) == (plan.cost, plan.parallelism)
@@ -77,7 +77,7 @@ def test_what_rounds_know_of_boundaries_is_what_they_find(
 ) -> None:
     """Those of the weights that a GPT's ends share are charged anew, by what their node is."""
     network = ho.gpt(layers=1, hidden=32, heads=2, tokens=8, vocabulary=vocabulary)
-    asked: Any = {"array": "h100-1x8", "cost": "time", "batch": 4}
+    asked: Any = {"array": "h100-8", "cost": "time", "batch": 4}
     plan = ho.solve(network, **asked)
     costs: list[CostModel | None] = []
 

@@ -151,7 +151,7 @@ def test_a_part_of_a_sequence_takes_the_memory_of_a_part_of_the_batch() -> None:
     context = strategy_pins(network, (2, 2, 2), "context", 8)
     whole, sharded = [], []
     for fix in (("*=data",), context):
-        asked: Any = {"array": "h100-1x8", "batch": 8, "constraints": {"fix": fix}}
+        asked: Any = {"array": "h100-8", "batch": 8, "constraints": {"fix": fix}}
         plan = ho.solve(network, choices=ALL_CHOICES, **asked)
         whole.append(ho.memory(plan).categories)
         sharded.append(ho.memory(plan, shard="weights").categories)

@@ -54,7 +54,7 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("array", ["h100-1x8", "tpu-v4-8"])
+@pytest.mark.parametrize("array", ["h100-8", "tpu-v4-8"])
 def test_a_plan_for_time_is_charged_what_its_step_takes(way: tuple[str, str], array: str) -> None:
     recompute, shard = way
     for micro_batches, bucket, solver in ((1, 10**5, "data"), (2, 10**5, "model"), (2, 0, "data")):
@@ -78,7 +78,7 @@ def test_what_states_hold_is_what_a_device_holds_where_everything_divides(
         plan = ho.solve(
             GPT,
             batch=16,
-            array="h100-1x8",
+            array="h100-8",
             training=training,
             choices=("data", "model", "output")[:choices],
             constraints={"optimizer": "adam", "runnable": False},
@@ -138,7 +138,7 @@ def test_no_way_of_training_has_a_faster_plan_within_the_memory(seed: int) -> No
 
 @pytest.fixture(scope="module")
 def llama() -> ho.Plan:
-    return ho.solve("llama-7b", batch=64, array="h100-1x8", constraints={"optimizer": "adam"})
+    return ho.solve("llama-7b", batch=64, array="h100-8", constraints={"optimizer": "adam"})
 
 
 def test_llama_7b_trains_on_eight_accelerators_of_80_gb(llama: ho.Plan) -> None:
@@ -150,7 +150,7 @@ def test_llama_7b_trains_on_eight_accelerators_of_80_gb(llama: ho.Plan) -> None:
     free = ho.solve(
         "llama-7b",
         batch=64,
-        array="h100-1x8",
+        array="h100-8",
         training={"micro_batches": 1, "recompute": "none", "shard": "none"},
     )
     assert not ho.memory(free).fits
@@ -180,7 +180,7 @@ def test_the_chosen_plan_of_llama_7b_is_priced_again_and_runs_in_small(llama: ho
 
 
 def test_what_is_stated_is_kept_and_the_rest_is_searched() -> None:
-    asked: dict[str, Any] = {"batch": 512, "array": "h100-1x8"}
+    asked: dict[str, Any] = {"batch": 512, "array": "h100-8"}
     for stated in ({"shard": "weights"}, {"recompute": "full"}, {"micro_batches": 8}):
         plan = ho.solve("gpt2", **asked, training=stated, constraints={"memory": "12GB"})
         assert stated.items() <= dict(plan.training).items()
@@ -190,20 +190,20 @@ def test_what_is_stated_is_kept_and_the_rest_is_searched() -> None:
 def test_without_a_limit_that_was_stated_a_plan_that_does_not_fit_is_said_so(
     tmp_path: Path,
 ) -> None:
-    preset = Path(arrays.__file__).with_name("h100-1x8.toml").read_text()
+    preset = Path(arrays.__file__).with_name("h100-8.toml").read_text()
     small = preset.replace('dram_capacity = "80 GB"', 'dram_capacity = "100 MB"')
     (tmp_path / "small.toml").write_text(small)
     done = command(["solve", "gpt2", "--array", "small.toml", "--batch", "8"], tmp_path)
     assert done.status == 0
     assert "which has 100 MB; no micro-batches, recomputation and shards were found" in done.errors
-    stated = ["solve", "gpt2", "--array", "h100-1x8", "--memory", "100MB"]
+    stated = ["solve", "gpt2", "--array", "h100-8", "--memory", "100MB"]
     done = command(stated, tmp_path)
     assert done.status == 4
     assert "no plan that was found fits 100 MB of a device" in done.errors
 
 
 def test_how_a_plan_trains_is_said_in_a_sentence(tmp_path: Path) -> None:
-    asked = ["solve", "gpt2", "--array", "h100-1x8", "--batch", "512"]
+    asked = ["solve", "gpt2", "--array", "h100-8", "--batch", "512"]
     done = command(asked, tmp_path)
     assert "Trains by" not in done.output
     typed = ["--memory", "20GB", "--optimizer", "adam"]
@@ -217,6 +217,6 @@ def test_how_a_plan_trains_is_said_in_a_sentence(tmp_path: Path) -> None:
     ]
     for options, message in wrong:
         done = command(
-            ["solve", "gpt2", "--array", "h100-1x8", "--batch", "512", *options], tmp_path
+            ["solve", "gpt2", "--array", "h100-8", "--batch", "512", *options], tmp_path
         )
         assert (done.status, message in done.errors) == (2, True)

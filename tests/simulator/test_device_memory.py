@@ -287,7 +287,7 @@ def test_a_paper_array_keeps_the_papers_count_in_a_step() -> None:
 
 def test_the_command_prints_a_table_and_the_peak(tmp_path: Path) -> None:
     network = "gpt:layers=12,hidden=64,heads=8,tokens=32,vocabulary=1024"
-    call = ["memory", network, "--array", "h100-1x8", "--batch", "8", "--optimizer", "adam"]
+    call = ["memory", network, "--array", "h100-8", "--batch", "8", "--optimizer", "adam"]
     done = command([*call, "--recompute", "full", "--shard", "state"], tmp_path)
     assert done.status == 0
     assert "full recomputation, state sharded" in done.output
@@ -300,7 +300,7 @@ def test_the_command_prints_a_table_and_the_peak(tmp_path: Path) -> None:
     assert document["fits"] is True
     for name in ("weights", "gradients", "state", "saved"):
         assert sum(row[name] for row in document["layers"]) == document["categories"][name]
-    ho.write_plan(ho.solve(network, batch=8, array="h100-1x8"), tmp_path / "plan.json")
+    ho.write_plan(ho.solve(network, batch=8, array="h100-8"), tmp_path / "plan.json")
     of_file = command(["memory", "plan.json", "--optimizer", "adam", "--json"], tmp_path)
     assert json.loads(of_file.output) == document
     wrong = command(["memory", "plan.json", "--recompute", "some"], tmp_path)

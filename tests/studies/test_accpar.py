@@ -135,4 +135,4 @@ def test_compare_has_it_on_two_groups_alone(shell: Shell) -> None:
     assert plans[-3:] == ["equal", "ratio", "accpar"]
     seconds = {row["plan"]: row["seconds"] for row in found["rows"]}
     assert seconds["joint"] < seconds["accpar"] < seconds["equal"] < seconds["data"]
-    assert all(row.plan != "accpar" for row in ho.compare("lenet-c", "h100-1x8"))
+    assert all(row.plan != "accpar" for row in ho.compare("lenet-c", "h100-8"))

@@ -47,7 +47,7 @@ FUSED = {"attention": "flash", "seq": 4096}
 
 def test_constants_that_made_the_steps_are_found_again(tmp_path: Path) -> None:
     file = written(tmp_path, *steps(COMPUTE, ELEMENTS, FUSED))
-    result = calibrate("a100-1x8", file)
+    result = calibrate("a100-8", file)
     assert dict(result.constants) == pytest.approx(TRUE, rel=0.01)
     assert result.mean < 1e-3
     assert result.held_out is None
@@ -57,7 +57,7 @@ def test_constants_that_made_the_steps_are_found_again(tmp_path: Path) -> None:
 
 def test_one_step_decides_one_factor(tmp_path: Path) -> None:
     halves = {key: value / 2 for key, value in {"gemm": 0.7, "elementwise": 0.7}.items()}
-    result = calibrate("a100-1x8", written(tmp_path, *steps(COMPUTE, **halves)))
+    result = calibrate("a100-8", written(tmp_path, *steps(COMPUTE, **halves)))
     assert result.mean < 1e-3
     assert result.constants["gemm"] == pytest.approx(0.35, rel=0.01)
     assert result.constants["elementwise"] == pytest.approx(0.35, rel=0.01)
@@ -65,7 +65,7 @@ def test_one_step_decides_one_factor(tmp_path: Path) -> None:
 
 def test_either_half_of_enough_steps_is_held_out(tmp_path: Path) -> None:
     rows = steps(COMPUTE, COMPUTE | {"layers": 3}, ELEMENTS, ELEMENTS | {"layers": 3})
-    result = calibrate("a100-1x8", written(tmp_path, *rows), fit=["gemm", "elementwise"])
+    result = calibrate("a100-8", written(tmp_path, *rows), fit=["gemm", "elementwise"])
     assert result.held_out is not None
     assert result.held_out < 0.01
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_fitted_is_refused_by_name(
     tmp_path: Path, row: dict[str, Any], fit: list[str] | None, said: str
 ) -> None:
     with pytest.raises(HyparError) as refused:
-        calibrate("a100-1x8", written(tmp_path, row), fit=fit)
+        calibrate("a100-8", written(tmp_path, row), fit=fit)
     assert said in str(refused.value)
 
 
@@ -95,15 +95,15 @@ def test_the_array_should_be_nodes(tmp_path: Path) -> None:
 
 def test_the_command_writes_an_array_that_is_read_again(tmp_path: Path) -> None:
     written(tmp_path, *steps(COMPUTE))
-    done = command(["calibrate", "a100-1x8", "runs.toml", "-o", "ours.toml"], tmp_path)
+    done = command(["calibrate", "a100-8", "runs.toml", "-o", "ours.toml"], tmp_path)
     assert done.status == 0, done.errors
     assert "too few steps to hold any out" in done.output
     read = ho.read_array(tmp_path / "ours.toml")
     assert read.accelerator.gemm is not None
-    done = command(["calibrate", "a100-1x8", "runs.toml", "--json"], tmp_path)
+    done = command(["calibrate", "a100-8", "runs.toml", "--json"], tmp_path)
     document = json.loads(done.output)
     assert document["array"] == read.description()
     assert set(document["constants"]) == {"gemm", "elementwise", "flash"}
-    done = command(["calibrate", "a100-1x8", "none.toml"], tmp_path)
+    done = command(["calibrate", "a100-8", "none.toml"], tmp_path)
     assert done.status == 2
     assert len(done.errors.splitlines()) == 1

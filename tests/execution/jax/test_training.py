@@ -77,7 +77,7 @@ def test_what_a_loop_moves_counts_in_each_of_its_trips() -> None:
 
 def plan_of(**training: Any) -> ho.Plan:
     network = ho.gpt(layers=1, hidden=16, heads=4, tokens=8, vocabulary=48)
-    asked: dict[str, Any] = {"batch": 16, "array": "h100-1x8", "constraints": {"even": True}}
+    asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "constraints": {"even": True}}
     return ho.solve(network, **asked, solver="data", training=training)
 
 
@@ -101,7 +101,7 @@ def test_weights_that_do_not_divide_into_shards_are_refused_by_name() -> None:
         }
     )
     training = {"shard": "state"}
-    plan = ho.solve(network, batch=8, array="h100-1x8", solver="data", training=training)
+    plan = ho.solve(network, batch=8, array="h100-8", solver="data", training=training)
     with pytest.raises(HyparError, match="layer 'fc': its 15 weights do not divide into 8 equal"):
         ho.run(plan, backend="jax")
     assert ho.run(plan).agrees

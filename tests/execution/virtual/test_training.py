@@ -132,7 +132,7 @@ def test_micro_batches_average_to_the_batch_of_batch_norms_that_see_the_same_ima
 
 def test_a_plan_that_trains_runs_as_it_is_priced(tmp_path: Path) -> None:
     gpt = ho.gpt(layers=2, hidden=64, heads=8, tokens=32, vocabulary=128)
-    asked: dict[str, Any] = {"batch": 16, "array": "h100-1x8", "solver": "data"}
+    asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "solver": "data"}
     way = {"micro_batches": 2, "recompute": "full", "shard": "weights"}
     plan = ho.solve(gpt, **asked, training=way)
     result = ho.run(plan)
@@ -150,7 +150,7 @@ def test_a_micro_batch_that_is_split_too_often_is_refused(tmp_path: Path) -> Non
     plan = ho.solve(
         "lenet-c",
         batch=16,
-        array="h100-1x8",
+        array="h100-8",
         solver="data",
         training={"micro_batches": 4},
         constraints={"runnable": False},
