@@ -216,7 +216,5 @@ def test_how_a_plan_trains_is_said_in_a_sentence(tmp_path: Path) -> None:
         (["--recompute", "half"], "recompute: should be none, selective or full"),
     ]
     for options, message in wrong:
-        done = command(
-            ["solve", "gpt2", "--array", "h100-8", "--batch", "512", *options], tmp_path
-        )
+        done = command(["solve", "gpt2", "--array", "h100-8", "--batch", "512", *options], tmp_path)
         assert (done.status, message in done.errors) == (2, True)
