@@ -40,6 +40,14 @@ SolvedPlan = create_model(
 """A plan file's content, with what ``--regret`` and ``--best`` add."""
 
 
+class HowItTrains(Document):
+    """How a step trains, of what does not do so at once."""
+
+    micro_batches: int | None = None
+    recompute: str | None = None
+    shard: str | None = None
+
+
 class PhaseSeconds(Document):
     compute: float
     communication: float
@@ -81,7 +89,7 @@ class LayerBytes(Document):
     moment: Number
 
 
-class MemoryCount(Document):
+class MemoryCount(HowItTrains):
     """What an accelerator holds."""
 
     bytes: int
@@ -90,12 +98,9 @@ class MemoryCount(Document):
     categories: Mapping[str, Number]
     moment: Moment
     layers: tuple[LayerBytes, ...]
-    micro_batches: int | None = None
-    recompute: str | None = None
-    shard: str | None = None
 
 
-class SimulatedStep(Document):
+class SimulatedStep(HowItTrains):
     """A simulated step: seconds, joules and bytes of all accelerators."""
 
     network: str
@@ -123,9 +128,6 @@ class SimulatedStep(Document):
     memory: MemoryInUse
     vault_words: int
     events: int
-    micro_batches: int | None = None
-    recompute: str | None = None
-    shard: str | None = None
     device_memory: MemoryCount | None = None
 
 
@@ -217,7 +219,7 @@ class ExploredSubspace(Document):
     histogram: Mapping[str, Any] | None
 
 
-class FrontPoint(Document):
+class FrontPoint(HowItTrains):
     objective: str
     memory: Number
     total: Number
@@ -226,9 +228,6 @@ class FrontPoint(Document):
     executed_bytes: Number
     seconds: float | None
     joules: float | None
-    micro_batches: int | None = None
-    recompute: str | None = None
-    shard: str | None = None
     parallelism: Choices
 
 

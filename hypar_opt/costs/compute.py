@@ -18,11 +18,11 @@ from hypar_opt.costs.longest_parts import (
     stretches_of,
 )
 from hypar_opt.costs.physical import rounded_half_even
-from hypar_opt.costs.repetitions import passes_of
 from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.sharding.repetitions import passes_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE

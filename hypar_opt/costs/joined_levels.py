@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.readings import READINGS, Phase
-from hypar_opt.costs.repetitions import exchanges_of
 from hypar_opt.costs.states import added_up
+from hypar_opt.sharding.repetitions import exchanges_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,11 +11,11 @@ import numpy as np
 
 from hypar_opt.costs.compute import NO_SIZES, Work
 from hypar_opt.costs.physical import rounded_half_even
-from hypar_opt.costs.repetitions import passes_of
 from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.hardware.accelerator import OPERATIONS_PER_MAC, exactly
 from hypar_opt.sharding.passes import Phase
+from hypar_opt.sharding.repetitions import passes_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.base import elements
 

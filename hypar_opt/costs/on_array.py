@@ -14,9 +14,9 @@ import numpy as np
 from hypar_opt.costs.base import CostModel, Symmetries
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.physical import Rings, finest, rounded
-from hypar_opt.costs.repetitions import exchanges_of
 from hypar_opt.costs.states import levels_of
 from hypar_opt.costs.table import Integers, exact_dtype
+from hypar_opt.sharding.repetitions import exchanges_of
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.repeats import ONCE
 

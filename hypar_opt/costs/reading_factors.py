@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.readings import READINGS, Phase
-from hypar_opt.costs.repetitions import exchanges_of
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED
+from hypar_opt.sharding.repetitions import exchanges_of
 from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
 

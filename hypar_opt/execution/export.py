@@ -70,14 +70,13 @@ def _check_exports(plan: Plan) -> None:
 
 
 def _check_whole_sequences(program: Program) -> None:
-    every = (*program.read, *program.written, *program.stored)
-    names = [node.name for node in program.workload.nodes] * 3
-    split = next((name for name, own in zip(names, every, strict=True) if TOKEN in own), None)
-    if split is not None:
-        raise RefusedError(
-            f"{split} is split by token, which a file for PyTorch does not say yet; choices without"
-            " tokens can be exported, and --to jax writes such a plan"
-        )
+    layouts = zip(program.read, program.written, program.stored, strict=True)
+    for node, own in zip(program.workload.nodes, layouts, strict=True):
+        if any(TOKEN in one for one in own):
+            raise RefusedError(
+                f"{node.name} is split by token, which a file for PyTorch does not say yet; choices"
+                " without tokens can be exported, and --to jax writes such a plan"
+            )
 
 
 def _program(plan: Plan) -> Program:

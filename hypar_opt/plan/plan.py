@@ -144,14 +144,10 @@ class Plan(Displayed, ProblemFields):
 
     @model_validator(mode="after")
     def _has_its_shape(self) -> Self:
-        splits_tokens = "tokens" in self.choices
-        if (self.schema_ == WITH_TOKENS) != splits_tokens:
-            raise rule(f"choices: tokens should be in files of {WITH_TOKENS!r}, and there alone")
-        newer = splits_tokens or self.is_shared_out
-        if not splits_tokens and (self.schema_ == WITH_SHARE) != self.is_shared_out:
-            raise rule(f"share: should be in files of {WITH_SHARE!r}, and there alone")
-        if not newer and (self.schema_ == WITH_PARTS) != (self.parts is not None):
-            raise rule(f"parts: should be in files of {WITH_PARTS!r}, and there alone")
+        only_in = {WITH_TOKENS: "choices: tokens", WITH_SHARE: "share:", WITH_PARTS: "parts:"}
+        for schema, key in only_in.items():
+            if (self.schema_ == schema) != (schema_of(self) == schema):
+                raise rule(f"{key} should be in files of {schema!r}, and there alone")
         names = tuple(layer.name for layer in self.network.description.layers)
         if self.layers != names:
             raise rule("layers: should be the network's layers, in order")

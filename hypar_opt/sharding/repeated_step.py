@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import TRAINING, Phase
+from hypar_opt.sharding.repetitions import exchanges_of
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.program import Exchange, Program
@@ -21,14 +22,12 @@ def exchanges_of_step(program: Program, phases: Sequence[Phase] = TRAINING) -> I
 
     Source: docs/decisions/0031-training-within-memory.md.
     """
-    repeats, nodes = program.workload.repeats, len(program.workload.nodes)
-    forward = repeats.forward_exchanges(nodes).tolist()
     for exchange in program.exchanges(phases):
         if exchange.phase is Phase.GRADIENT:
             yield from _of_gradient(program, exchange)
-            continue
-        times = forward[exchange.node] if exchange.phase is Phase.FORWARD else repeats.micro_batches
-        yield exchange._replace(elements=times * exchange.elements)
+        else:
+            times = int(exchanges_of(program.workload, exchange.phase)[exchange.node])
+            yield exchange._replace(elements=times * exchange.elements)
 
 
 def _of_gradient(program: Program, all_reduce: Exchange) -> Iterator[Exchange]:

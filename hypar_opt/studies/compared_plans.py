@@ -37,6 +37,9 @@ Networks with attention also have Megatron-LM's tensor parallelism of each degre
 among the choices also ``context-2``, ``ulysses-2``, ...
 """
 
+OF_TOKENS = ("context", "ulysses")
+"""The strategies that need tokens among the choices."""
+
 ACCPAR = "accpar"
 
 OF_GROUPS = dict.fromkeys(("equal", "ratio", ACCPAR), ("dp", "joint", "time"))
@@ -75,7 +78,7 @@ def compared_plans(network: Network, problem: Problem) -> dict[str, ComparedPlan
         names.extend(OF_GROUPS)
     every = degrees(network, problem.hierarchy.sizes)
     names += [f"megatron-{degree}" for degree in every]
-    others = ["context", "ulysses"] if "tokens" in problem.choices else []
+    others = [*OF_TOKENS] if "tokens" in problem.choices else []
     others += ["expert"] if expert_parallelism(network) else []
     names += [f"{own}-{degree}" for own in others for degree in every[1:]]
     plans: dict[str, ComparedPlan] = {}
@@ -115,8 +118,8 @@ def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
         update["constraints"] = problem.constraints.model_copy(update={"runnable": False})
     strategy = strategy_of(name)
     if strategy is not None or name == "three":
-        longer = name.startswith(("context", "ulysses"))
-        words = problem.choices if longer else CHOICES
+        splits_tokens = strategy is not None and strategy[0] in OF_TOKENS
+        words = problem.choices if splits_tokens else CHOICES
         update |= {"choices": words, "reading": "executed"}
     if problem.groups:
         update |= _shared_out(name, problem, update)

@@ -32,7 +32,7 @@ def export(
     plan
         A plan, the path of a plan file, or a network, which is solved first.
     to
-        A name of `hypar_opt.execution.formats.FORMATS`: ``jax``, ``json``.
+        A name of `hypar_opt.execution.formats.FORMATS`, as ``hypar-opt list formats`` has them.
     output
         Also write this file.
     approximate

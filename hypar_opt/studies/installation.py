@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 import shutil
 import sys
 import webbrowser
@@ -13,6 +12,9 @@ from functools import partial
 from importlib import import_module, metadata
 from typing import Any, Literal
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
 from hypar_opt.errors import HyparError, UnknownNameError, printable
 from hypar_opt.version import __version__
 
@@ -20,14 +22,11 @@ Status = Literal["ok", "not installed", "broken"]
 
 PACKAGE = "hypar-opt"
 
-_REQUIREMENT = re.compile(r"([\w.-]+)([^;]*)(?:;(.*))?")
-_AT_LEAST = re.compile(r">=\s*([\d.]+)")
-_BELOW = re.compile(r"<\s*([\d.]+)")
-_EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
-_PYTHON = re.compile(r"python_version\s*(<|>=)\s*['\"]([\d.]+)['\"]")
-
 _MODULES = {"pyarrow": "pyarrow.parquet", "matplotlib": "matplotlib.figure"}
 """What is imported of a package, if it is not a module of its name."""
+
+Requirements = dict[str, SpecifierSet]
+"""The versions that will do, by package."""
 
 _TINY: dict[str, Any] = {"network": "lenet-c", "levels": 1, "batch": 16}
 
@@ -111,9 +110,13 @@ def _all_checks() -> Iterator[tuple[str, Callable[[], Check]]]:
 
 def _python() -> Check:
     version = platform.python_version()
-    if (3, 11) <= sys.version_info[:2] <= (3, 13):
+    try:
+        needed = metadata.metadata(PACKAGE)["Requires-Python"]
+    except metadata.PackageNotFoundError:  # the sources alone
+        needed = ""
+    if SpecifierSet(needed).contains(version, prereleases=True):
         return Check("python", "system", "ok", version)
-    return Check("python", "system", "broken", version, "hypar-opt needs Python 3.11 to 3.13")
+    return Check("python", "system", "broken", version, f"hypar-opt needs Python {needed}")
 
 
 def _command() -> Check:
@@ -133,7 +136,7 @@ def _browser() -> Check:
     return Check("browser", "system", "ok", str(name))
 
 
-def _package(name: str, package: str, kind: str, needed: dict[str, str]) -> Check:
+def _package(name: str, package: str, kind: str, needed: Requirements) -> Check:
     """Check that packages are there in a version that will do, by importing them."""
     remedy = f"pip install '{PACKAGE}[{name}]'" if kind == "extra" else f"pip install {name}"
     for own, specifier in needed.items():
@@ -141,7 +144,7 @@ def _package(name: str, package: str, kind: str, needed: dict[str, str]) -> Chec
         if version is None:
             status: Status = "not installed" if kind == "extra" else "broken"
             return Check(name, kind, status, "", remedy)
-        if not _fits(version, specifier):
+        if not specifier.contains(version, prereleases=True):
             return Check(name, kind, "broken", version, f"needs {own}{specifier}: {remedy}")
         try:
             import_module(_MODULES.get(own, own.replace("-", "_")))
@@ -170,29 +173,28 @@ def _solver(name: str) -> Check:
     return Check(name, "solver", "ok", version)
 
 
-def _extras() -> dict[str, dict[str, str]]:
+def _extras() -> dict[str, Requirements]:
     """Return the requirements of each extra."""
     return {name: own for name, own in _requirements().items() if name}
 
 
-def _requirements() -> dict[str, dict[str, str]]:
-    """Return packages with their versions, as ``>=2.0``, by extra; ``""`` for those of all."""
-    found: dict[str, dict[str, str]] = {}
+def _requirements() -> dict[str, Requirements]:
+    """Return what is required here, by extra; ``""`` for what all need."""
     try:
-        stated = metadata.requires(PACKAGE) or ()
+        stated = [Requirement(line) for line in metadata.requires(PACKAGE) or ()]
+        extras = metadata.metadata(PACKAGE).get_all("Provides-Extra") or ()
     except metadata.PackageNotFoundError:  # the sources alone
-        return found
-    for line in stated:
-        match = _REQUIREMENT.match(line)
-        if match is None:
-            continue
-        marker = match[3] or ""
-        python = _PYTHON.search(marker)
-        if python and (_numbers(python[2]) > sys.version_info[:2]) != (python[1] == "<"):
-            continue
-        extra = _EXTRA.search(marker)
-        found.setdefault(extra[1] if extra else "", {})[match[1]] = match[2].strip()
+        return {}
+    found: dict[str, Requirements] = {}
+    for extra in ("", *extras):
+        own = {one.name: one.specifier for one in stated if _is_of(one, extra)}
+        found[extra] = {name: own[name] for name in own if not extra or name not in found[""]}
     return found
+
+
+def _is_of(requirement: Requirement, extra: str) -> bool:
+    """Return whether a requirement holds on this Python with an extra; ``""`` for none."""
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
 def _version(package: str) -> str | None:
@@ -200,14 +202,3 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _fits(version: str, specifier: str) -> bool:
-    """Return whether a version is one that a requirement allows."""
-    own = _numbers(version)
-    least, below = _AT_LEAST.search(specifier), _BELOW.search(specifier)
-    return (not least or own >= _numbers(least[1])) and (not below or own < _numbers(below[1]))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", version)[:3]))

@@ -192,7 +192,6 @@ def _all_have(
         return False
     if axis != TOKENS.axis:
         return True
-    *first, last = contraction.operands(len(maps.inputs)) or ((),)
-    read = [*first, *[last] * (len(maps.inputs) - len(first))]
-    named = [over.tokens for axes, over in zip(read, maps.inputs, strict=True) if axis in axes]
+    read = zip(contraction.read(len(maps.inputs), len(maps.inputs)), maps.inputs, strict=True)
+    named = [over.tokens for axes, over in read if axis in axes]
     return {*named, maps.output.tokens} == {sizes[axis]}

@@ -103,11 +103,7 @@ def layouts_of(
         own = (node.operator.contraction, choices, len(node.others))
         alike.setdefault(own, []).append(position)
     for (contraction, choices, others), positions in alike.items():
-        *first, last = contraction.operands(1 + others) or ((),)
-        read = [
-            *first,
-            *[last] * (operands - len(first)),
-        ]  # further inputs: that of the last
+        read = contraction.read(1 + others, operands)
         for column, choice in enumerate(choices):
             if choice is None:
                 continue

@@ -106,13 +106,13 @@ class Flow:
         for position, (layer, sources) in enumerate(
             zip(self.network.layers, self.network.sources, strict=True)
         ):
-            choices, operands = self._choices(position), layer.contraction.operands(len(sources))
-            # Further inputs are read as the last operand; ids, which are none, have a batch alone.
+            choices, count = self._choices(position), len(sources)
+            # Ids, which are no operand, have a batch alone.
             reads = tuple(
-                tuple(need(operands[min(number, len(operands) - 1)], own) for own in choices)
-                if operands
+                tuple(need(axes, own) for own in choices)
+                if layer.contraction.inputs
                 else tuple(BATCH if own.axis == BATCH_AXIS else WHOLE for own in choices)
-                for number in range(len(sources))
+                for axes in layer.contraction.read(count, count)
             )
             writes = tuple(made(layer.contraction.output, own) for own in choices)
             computed.append((choices, reads, writes if sources else _without_batch(writes)))

@@ -209,6 +209,14 @@ class Contraction(NamedTuple):
             return declared
         return (tuple(axis for axis in self.input if all(axis in axes for axes in declared)),)
 
+    def read(self, inputs: int, count: int) -> tuple[Axes, ...]:
+        """Return the axes of the first ``count`` operands of a layer with some inputs.
+
+        Further operands have the axes of the last; those of a layer that reads no map, none.
+        """
+        *first, last = self.operands(inputs) or ((),)
+        return (*first, *[last] * count)[:count]
+
     @property
     def contracted(self) -> Axes:
         """The axes of its input and its weights over which products are summed."""

@@ -19,7 +19,7 @@ SIZES = ((2,), (3,), (2, 2), (2, 3), (2, 2, 2))
 def test_sequences_in_parts_are_computed_as_one(seed: int) -> None:
     rng = random.Random(seed)
     ran = 0
-    for _ in range(4):
+    while ran < 4:
         network = drawn_network(rng.randrange(10**6))
         if rng.random() < 0.5:
             network = graph(rng, rng.choice([6, 8]), most=5)
@@ -30,6 +30,7 @@ def test_sequences_in_parts_are_computed_as_one(seed: int) -> None:
             try:
                 run_as_one_device(network, program, seed)
                 ran += 1
-            except RefusedError:  # a part without a token, or channels tied to others
-                continue
-    assert ran or seed
+            except RefusedError as refused:  # a part without a token, or channels tied to others
+                said = str(refused)
+                if "should be at least" not in said and "tied to other" not in said:
+                    raise
