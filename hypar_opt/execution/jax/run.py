@@ -113,11 +113,20 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
     function = module.gradients if shard == "none" else module.both
     compiled = module.on_devices(function, on).lower(*placed).compile()
     loss, gradients, *updated = compiled(*placed)
-    kept, parts_of = _OfDevices(sharded), weights_of(sharded)
-    found = {name: kept.original(name, np.asarray(own)) for name, own in gradients.items()}
+    weights = weights_of(sharded)
+
+    def original(name: str, array: Array, *, parts: bool) -> Array:
+        """Return weights, or their gradient, in the network's order, from the devices' shards."""
+        own = weights[name]
+        return own.tensor.original(own.joined(array, sharded.hierarchy) if parts else array)
+
+    found = {
+        name: original(name, np.asarray(own), parts=shard != "none")
+        for name, own in gradients.items()
+    }
     apart = 0.0
-    for name in parts_of if updated else ():
-        new = kept.original(name, np.asarray(updated[0][name]), whole=shard != "weights")
+    for name in weights if updated else ():
+        new = original(name, np.asarray(updated[0][name]), parts=shard == "weights")
         expected = data.weights[name] - module.RATE * found[name]
         apart = max(apart, float(np.abs(new - expected).max() / np.abs(expected).max()))
     try:
@@ -130,26 +139,6 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
         found,
         apart,
     )
-
-
-@dataclass(frozen=True)
-class _OfDevices:
-    """Weights, or their gradients, as the devices of a step keep them."""
-
-    sharded: ShardedNetwork
-
-    def original(self, name: str, array: Array, *, whole: bool = False) -> Array:
-        """Return them in the network's order.
-
-        Parameters
-        ----------
-        whole
-            Whether devices keep all of their parts, whatever the step shards.
-        """
-        one = weights_of(self.sharded)[name]
-        if self.sharded.program.workload.repeats.shard != "none" and not whole:
-            array = one.joined(array, self.sharded.hierarchy)
-        return one.tensor.original(array)
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,11 +211,10 @@ def _stored(sharded: ShardedNetwork, data: Data, *, shards: bool = False) -> lis
     shards
         Whether weights are as devices keep them, which may be shards.
     """
-    own = {name: w.tensor.stored(data.weights[name]) for name, w in weights_of(sharded).items()}
-    repeats = sharded.program.workload.repeats
+    weights, repeats = weights_of(sharded), sharded.program.workload.repeats
+    own = {name: w.tensor.stored(data.weights[name]) for name, w in weights.items()}
     if shards and repeats.shard == "weights":
-        stored = weights_of(sharded)
-        own = {name: stored[name].shards(w, sharded.hierarchy) for name, w in own.items()}
+        own = {name: weights[name].shards(w, sharded.hierarchy) for name, w in own.items()}
     count, ends = repeats.micro_batches, targets_of(sharded).items()
     return [
         own,
