@@ -100,10 +100,11 @@ class ClassTable:
 
     Parameters
     ----------
+    states : (levels, states)
+        The choices of each, in canonical order.
     partitions
         Of the states, into few classes first and then into more. The first is not refused.
     node : (kinds of nodes, states)
-        States are in canonical order.
     allowed : (kinds of nodes, states) bool
     node_kinds : (nodes,)
     pairs
@@ -114,6 +115,7 @@ class ClassTable:
         As in `CostTable`.
     """
 
+    states: Indices
     partitions: Sequence[Partition]
     node: Integers
     allowed: NDArray[np.bool_]
@@ -196,6 +198,7 @@ def classed(
         # Not all levels of a kind may be permuted: what is least is so for the states of either.
         partitions.insert(0, partitions[0].merged(replace(own, groups=kinds).every))
     return ClassTable(
+        states=made,
         partitions=partitions,
         node=node.astype(dtype),
         allowed=allowed[nodes],

@@ -104,17 +104,22 @@ def _by_classes(
     table: ClassTable,
     known: Known,
 ) -> Rows:
-    """Solve a table of classes of states; where memory ends the proof, improve what is known."""
+    """Solve a table of classes of states; where a limit ends the proof, improve what is known."""
+
+    def best_known() -> tuple[int, ...]:
+        starts = [reduction.assigned(rows) for rows in known()] or [table.cheapest_states]
+        return min([improved(table, start, search.deadline) for start in starts], key=table.price)
+
+    # Before the deadline, which leaves no time for it.
+    start = best_known() if search.falls_back and search.deadline != NEVER else None
     try:
         result = tables.solve_compact(table)
     except NoAnswerError as error:
-        if error.stopped_by != MEMORY:
+        if start is None and error.stopped_by != MEMORY:
             raise
-        result = SolveResult(None, None, Status.FEASIBLE, tables.least, MEMORY)
-    if result.stopped_by == MEMORY:
-        starts = [reduction.assigned(rows) for rows in known()]
-        starts.append(result.assignment or table.cheapest_states)
-        plans = [improved(table, start, search.deadline) for start in starts]
+        result = SolveResult(None, None, Status.FEASIBLE, tables.least, error.stopped_by)
+    if result.stopped_by == MEMORY or (result.stopped_by and start is not None):
+        plans = filter(None, [result.assignment, start or best_known()])
         result = replace(result, assignment=min(plans, key=table.price), objective=None)
         tables.results[:] = [result]
     rows = reduction.invert(assignment_of(result))

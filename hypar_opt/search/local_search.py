@@ -1,58 +1,81 @@
-"""Local search: one node after another takes its cheapest state beside its neighbours'."""
+"""Local search: all nodes' choices at two levels together, those at other levels kept."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from itertools import combinations, cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.errors import NoAnswerError, RefusedError
+from hypar_opt.solvers.elimination.classes import optimum_of_columns
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from hypar_opt.costs.state_classes import ClassTable
-    from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
-
-MAX_ROUNDS = 20
-"""Rounds over all nodes; fewer if none can improve."""
+    from hypar_opt.solvers.elimination.classes import Columns
 
 
 def improved(table: ClassTable, start: Sequence[int], deadline: Deadline) -> tuple[int, ...]:
-    """Return an assignment in which no node alone has a cheaper state, from another assignment.
+    """Return an assignment that no change at two levels improves, from another assignment.
 
-    If the deadline passes, it is as far improved as it is by then.
+    If the deadline passes, it is as far improved as it is by then; where two levels together take
+    more memory than is allowed, one level at a time is.
     """
-    around: list[list[tuple[int, bool, int]]] = [[] for _ in table.node_kinds]
-    for kind, (source, target) in zip(
-        table.boundary_kinds.tolist(), table.ends.tolist(), strict=True
-    ):
-        around[source].append((kind, True, target))
-        around[target].append((kind, False, source))
-    every = np.arange(table.node.shape[1])
+    best = tuple(start)
+    for together in (2, 1):
+        try:
+            for better in _improvements(table, best, together, deadline):
+                best = better
+        except RefusedError:
+            continue
+        except NoAnswerError:
+            pass
+        break
+    return best
 
-    @lru_cache(maxsize=4096)
-    def beside(kind: int, is_source: bool, other: int) -> Integers:
-        """Return what all states are charged beside one of a neighbour."""
-        one = np.array([other])
-        ends = (every, one) if is_source else (one, every)
-        return table.pairs(kind, *ends).reshape(-1)
 
-    states = list(start)
-    for _ in range(MAX_ROUNDS):
-        before = list(states)
-        for node, boundaries in enumerate(around):
-            if deadline.passed():
-                return tuple(states)
-            kind = table.node_kinds[node]
-            total = table.node[kind].copy()
-            for boundary, is_source, other in boundaries:
-                total += beside(boundary, is_source, states[other])
-            total[~table.allowed[kind]] = total.max() + 1
-            cheapest = int(total.argmin())
-            # Its own state stays unless another is cheaper.
-            if total[cheapest] < total[states[node]]:
-                states[node] = cheapest
-        if states == before:
-            break
-    return tuple(states)
+def _improvements(
+    table: ClassTable, start: tuple[int, ...], together: int, deadline: Deadline
+) -> Iterator[tuple[int, ...]]:
+    """Yield ever cheaper assignments, until no change at so many levels improves the last.
+
+    Raises
+    ------
+    RefusedError, NoAnswerError
+        As `optimum_of_columns`.
+    """
+    levels = len(table.states)
+    sets = list(combinations(range(levels), min(together, levels)))
+    others = [_equal_columns(np.delete(table.states, free, axis=0)) for free in sets]
+    best, least = start, table.price(start)
+    since = 0
+    for alike in cycle(others):
+        deadline.check()
+        cost, found = optimum_of_columns(table, _beside(table, best, alike), deadline)
+        since += 1
+        if cost < least:
+            best, least, since = found, cost, 1
+            yield best
+        if since >= len(others):
+            return
+
+
+def _equal_columns(rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return a number for each column, the same for equal columns."""
+    return np.unique(rows, axis=1, return_inverse=True)[1].reshape(-1)
+
+
+def _beside(table: ClassTable, assignment: Sequence[int], alike: NDArray[np.intp]) -> Columns:
+    """Return each node's allowed states that are numbered like the one that it has."""
+    known: dict[tuple[int, int], NDArray[np.intp]] = {}
+    columns = []
+    for kind, number in zip(table.node_kinds.tolist(), alike[list(assignment)], strict=True):
+        if (kind, number) not in known:
+            known[kind, number] = np.flatnonzero(table.allowed[kind] & (alike == number))
+        columns.append(known[kind, number])
+    return columns

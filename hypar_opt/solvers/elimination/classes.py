@@ -1,9 +1,9 @@
 """A table of classes of states, solved by elimination: a bound first, then the states it leaves.
 
 Classes are eliminated with each pair at its least charge: the optimum is a bound on all
-assignments, and the min-marginal of a class one on those that have a state of it. States of
-classes whose marginal is above a threshold are left out, and the others eliminated exactly. An
-optimum that is at most the threshold is the optimum of all; else the threshold rises.
+assignments. States of classes that occur in no assignment of at most a threshold are left out, and
+the others eliminated exactly. An optimum that is at most the threshold is the optimum of all; else
+the threshold rises.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from hypar_opt.solvers.elimination.buckets import (
     traced_back,
 )
 from hypar_opt.solvers.elimination.graph import graph_of
-from hypar_opt.solvers.elimination.marginals import least_by_choice
-from hypar_opt.solvers.elimination.optima import canonical_optimum
+from hypar_opt.solvers.elimination.optima import canonical_optimum, rows_at_most
 from hypar_opt.solvers.elimination.solve import order_of_size, pair_charges
 
 if TYPE_CHECKING:
@@ -59,6 +58,22 @@ def solve_classes(table: ClassTable, deadline: Deadline) -> SolveResult:
     except NoAnswerError as error:
         return found.result(error.stopped_by)
     return found.result()
+
+
+def optimum_of_columns(
+    table: ClassTable, states: Columns, deadline: Deadline
+) -> tuple[int, tuple[int, ...]]:
+    """Return the least cost of assignments of some states to each node, and one of them.
+
+    Raises
+    ------
+    RefusedError
+        If it needs more memory than is allowed.
+    NoAnswerError
+        If the deadline passes.
+    """
+    left = _eliminated(table, table.node, states, table.pairs, deadline)
+    return left.objective, left.optimum(deadline, canonical=False)
 
 
 @dataclass
@@ -127,13 +142,14 @@ class _Restricted:
             places[node] = choice
         return tuple(int(own[n]) for own, n in zip(self.columns, places, strict=True))
 
-    def least(self, deadline: Deadline) -> list[Integers]:
-        """Return, for each node, the least cost of an assignment with each of its columns."""
-        least: list[Integers] = [np.array([self.objective], object)] * len(self.columns)
-        of_free = least_by_choice(self.buckets, deadline)
-        for node, costs in zip(self.free, of_free, strict=True):
-            least[node] = costs + self.constant
-        return least
+    def at_most(self, threshold: int, deadline: Deadline) -> Columns:
+        """Return the columns of each node that occur in an assignment of at most a cost."""
+        sizes = [len(self.columns[node]) for node in self.free]
+        rows = rows_at_most(threshold - self.constant, self.buckets, sizes, 0, deadline)
+        left = list(self.columns)
+        for node, kept in zip(self.free, rows, strict=True):
+            left[node] = self.columns[node][np.unique(kept.choices[0])]
+        return left
 
 
 def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
@@ -153,10 +169,9 @@ def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
     if coarsest.exact:
         found.keep(classes, threshold, deadline)
         return
-    least = classes.least(deadline)
     step = threshold // _FIRST_STEP + 1
     while True:
-        left = _left(table, threshold, classes, least, deadline)
+        left = _left(table, threshold, classes, deadline)
         if isinstance(left, int):
             # What was left out costs more than the threshold, though maybe less than the rest.
             found.bound, threshold = threshold + 1, left
@@ -172,7 +187,6 @@ def _left(
     table: ClassTable,
     threshold: int,
     classes: _Restricted,
-    least: Sequence[Integers],
     deadline: Deadline,
 ) -> _Restricted | int:
     """Eliminate the states that may be in an assignment of at most a threshold.
@@ -181,8 +195,8 @@ def _left(
 
     Parameters
     ----------
-    classes, least
-        The coarsest classes, and the least cost of an assignment with each of a node's.
+    classes
+        The coarsest classes.
 
     Returns
     -------
@@ -196,7 +210,7 @@ def _left(
     partition, *rest = table.partitions
     finer = [other for other in rest if not other.exact]
     while True:
-        states = _at_most(threshold, table, partition, classes.columns, least)
+        states = _states_of(table, partition, classes.at_most(threshold, deadline))
         try:
             most = _EASY if finer else None
             return _eliminated(table, table.node, states, table.pairs, deadline, most)
@@ -207,7 +221,6 @@ def _left(
         classes = _by_classes(table, partition, states, deadline)
         if classes.objective > threshold:
             return classes.objective
-        least = classes.least(deadline)
 
 
 def _by_classes(
@@ -236,21 +249,14 @@ def _by_classes(
     return _eliminated(table, node, columns, least, deadline)
 
 
-def _at_most(
-    threshold: int,
-    table: ClassTable,
-    partition: Partition,
-    classes: Columns,
-    least: Sequence[Integers],
-) -> Columns:
-    """Return each node's states of classes whose least cost is at most a threshold."""
+def _states_of(table: ClassTable, partition: Partition, classes: Columns) -> Columns:
+    """Return each node's states of some classes."""
     known: dict[Hashable, NDArray[np.intp]] = {}
     columns = []
-    for kind, own, costs in zip(table.node_kinds.tolist(), classes, least, strict=True):
-        left = own[costs <= threshold]
-        key = kind, left.tobytes()
+    for kind, own in zip(table.node_kinds.tolist(), classes, strict=True):
+        key = kind, own.tobytes()
         if key not in known:
-            known[key] = np.flatnonzero(table.allowed[kind] & np.isin(partition.classes, left))
+            known[key] = np.flatnonzero(table.allowed[kind] & np.isin(partition.classes, own))
         columns.append(known[key])
     return columns
 

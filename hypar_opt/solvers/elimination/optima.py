@@ -1,16 +1,17 @@
-"""All optima of an eliminated table, as rows of every bucket, and the canonical one of them.
+"""All assignments of at most some cost, as rows of every bucket; and the canonical optimum.
 
-An assignment is optimal if and only if, in every bucket, the layer's choice attains the
-minimum, given the choices of its scope. So each bucket has the rows (choices of its layer and
-of its scope) that occur in an optimum. To fix a choice is to drop rows; what that drops in
-other buckets follows from bucket to bucket, wherever the choices of a scope are gone. As the
-buckets are a tree, every row that is left then occurs in an optimum.
+Each bucket has the rows (choices of its layer and of its scope) that occur in such an assignment:
+those whose total, with the least cost of the rest given the choices of the scope, is at most that.
+As the buckets are a tree, that rest follows from parent to child, and only for rows that are left.
+
+At the least cost these are all optima. To fix a choice is to drop rows; what that drops in other
+buckets follows from bucket to bucket, wherever the choices of a scope are gone.
 """
 
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,13 @@ Rows = NDArray[np.intp]
 """Choices of a bucket's layer and of its scope: ``(1 + scope, rows)``."""
 
 
+class CostedRows(NamedTuple):
+    """Rows of a bucket, and for each the least cost of an assignment in which it occurs."""
+
+    choices: Rows
+    least: Integers
+
+
 def canonical_optimum(
     buckets: Buckets, sizes: Sequence[int], function: int, deadline: Deadline
 ) -> list[int]:
@@ -36,7 +44,8 @@ def canonical_optimum(
     NoAnswerError
         If the deadline passes.
     """
-    optima = _Optima(buckets, sizes, _optimal_rows(buckets, sizes, function, deadline))
+    least = buckets.least(function)
+    optima = _Optima(buckets, sizes, rows_at_most(least, buckets, sizes, function, deadline))
     choices = [0] * len(sizes)
     for layer in range(len(sizes) - 1, -1, -1):
         deadline.check()
@@ -44,43 +53,56 @@ def canonical_optimum(
     return choices
 
 
-def _optimal_rows(
-    buckets: Buckets, sizes: Sequence[int], function: int, deadline: Deadline
-) -> list[Rows]:
-    """Return every bucket's rows that occur in an optimum."""
-    order = buckets.order
-    charge_dtype = buckets.messages[0].dtype
-    rows: list[Rows] = [np.zeros((1, 1), np.intp)] * len(order.scopes)
+def rows_at_most(
+    most: int, buckets: Buckets, sizes: Sequence[int], function: int, deadline: Deadline
+) -> list[CostedRows]:
+    """Return every bucket's rows that occur in an assignment of at most some cost.
+
+    Raises
+    ------
+    NoAnswerError
+        If the deadline passes.
+    """
+    order, optimum = buckets.order, buckets.least(function)
+    rows: dict[int, CostedRows] = {}
     for layer in reversed(order.layers):
         deadline.check()
-        scope = order.scopes[layer]
-        scope_rows = np.zeros((0, 1), np.intp)
+        scope, message = order.scopes[layer], buckets.messages[layer]
+        own = message[function if len(message) > 1 else 0]
         if scope:
             parent = scope[0]
             among = [parent, *order.scopes[parent]]
-            scope_rows = rows[parent][[among.index(n) for n in scope]]
-            # Distinct rows: the last of equal ones is kept.
-            code = _code(scope_rows, [sizes[n] for n in scope])
-            at = np.full(prod(sizes[n] for n in scope), -1)
-            at[code] = np.arange(len(code))
-            scope_rows = scope_rows[:, at[at >= 0]]
-        total: Integers = np.zeros((sizes[layer], scope_rows.shape[1]), charge_dtype)
+            kept = rows[parent].choices[[among.index(n) for n in scope]]
+            around = CostedRows(kept, rows[parent].least)
+            given, outside = _distinct(around, [sizes[n] for n in scope])
+            outside = outside - own[tuple(given)]
+        else:
+            given, outside = np.zeros((0, 1), np.intp), np.array([optimum - int(own)])
+        total: Integers = np.zeros((sizes[layer], len(outside)), message.dtype) + outside
         for part in buckets.parts[layer]:
-            at_rows = (slice(None), *(scope_rows[scope.index(n)] for n in part.scope))
+            at_rows = (slice(None), *(given[scope.index(n)] for n in part.scope))
             column = part.of(function)[at_rows]
             total += column if part.scope else column[:, None]
-        choice, row = np.nonzero(total == total.min(axis=0))
-        rows[layer] = np.concatenate([choice[None], scope_rows[:, row]])
-    return rows
+        choice, row = np.nonzero(total <= most)
+        rows[layer] = CostedRows(np.concatenate([choice[None], given[:, row]]), total[choice, row])
+    return [rows[layer] for layer in range(len(sizes))]
+
+
+def _distinct(rows: CostedRows, sizes: Sequence[int]) -> CostedRows:
+    """Return each distinct row once, with the least of its costs."""
+    code = _code(rows.choices, sizes)
+    order = code.argsort(kind="stable")
+    first = np.flatnonzero(np.diff(code[order], prepend=-1))
+    return CostedRows(rows.choices[:, order[first]], np.minimum.reduceat(rows.least[order], first))
 
 
 class _Optima:
     """The optima that remain while choices are fixed."""
 
-    def __init__(self, buckets: Buckets, sizes: Sequence[int], rows: list[Rows]) -> None:
+    def __init__(self, buckets: Buckets, sizes: Sequence[int], rows: list[CostedRows]) -> None:
         self._scopes = buckets.order.scopes
         self._sizes = sizes
-        self._rows = rows
+        self._rows = [kept.choices for kept in rows]
         self._children: list[list[int]] = [[] for _ in sizes]
         for layer, scope in enumerate(self._scopes):
             if scope:
