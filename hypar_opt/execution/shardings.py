@@ -32,6 +32,8 @@ _WEIGHTS = {
     "o": "outputs",
     "s": "scale and shift",
     "c": "channels",
+    "x": "experts",
+    "X": "outputs",
 }
 _TABLE = _WEIGHTS | {"i": "vocabulary", "o": "features"}
 """Names of the dimensions of weights, and of an embedding's, by axis."""
@@ -129,5 +131,7 @@ def _mesh_axes(levels: Sequence[int]) -> list[str]:
 
 
 def _activation(positions: Sequence[int]) -> tuple[str, ...]:
+    if len(positions) == 3:
+        return ("batch", "groups", "slots", "features", "experts")
     places = {0: (), 1: ("tokens",), 2: ("rows", "columns")}[len(positions)]
     return ("batch", *places, "channels")

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hypar_opt.execution.jax.axes import NETWORK_INPUT
-from hypar_opt.workload.operators.maps import FeatureMap, TokenMap
+from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap, TokenMap
 
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
@@ -55,6 +55,9 @@ class NetworkMaps:
         ):
             if isinstance(written, TokenMap):
                 dimensions.append((written.tokens,))
+                continue
+            if isinstance(written, ExpertMap):  # its channels are experts
+                dimensions.append(written[1:])
                 continue
             read = (
                 self.input_positions if source == NETWORK_INPUT else dimensions[source]

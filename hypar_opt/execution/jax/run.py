@@ -268,7 +268,9 @@ def _needed(program: Program, one: Exchange, trained: Sequence[bool]) -> bool:
         passed = (trained[e.source] for e in edges if e.target == one.node and not e.weights)
         return not reads_ids and any(passed)
     if one.boundary is not None:
-        return trained[edges[one.boundary].source]
+        edge = edges[one.boundary]
+        reader = program.workload.nodes[edge.target].operator
+        return trained[edge.source] and edge.input not in reader.without_error
     if one.kind is StepKind.ALL_REDUCE:  # a norm's: of the error that it passes on
         return any(
             trained[edge.source] for edge in edges if edge.target == one.node and not edge.weights

@@ -11,11 +11,13 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
 from hypar_opt.execution.jax.weights import split_ends
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, TOKEN
+from hypar_opt.workload.operators.maps import LogitMap
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.axes import StoredAxis
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.workload.operators.base import Operator
+    from hypar_opt.workload.operators.maps import Routing
     from hypar_opt.workload.operators.windows import PoolWindow
 
 
@@ -218,6 +220,39 @@ class Values:
             return (read, f"flatten_tokens({read})", f"flatten({read})")[places]
         return read if places == 1 else f"as_tokens({read}, {self.sharded.tokens(position).shape})"
 
+    def _dispatch(self, position: int, layer: Operator, tokens: str, logits: str) -> str:
+        routing = self._routing(position, layer)
+        split = split_by(self.program.written[position + self.shared], CHANNEL)
+        experts = self._local(self.sharded.written(position), split)
+        slots = self.sharded.positions[position][:2]
+        more = f"{routing.top_k}, {slots}, {experts}, {names(self.mesh_levels(split))}"
+        return f"dispatched({tokens}, {logits}, {more})"
+
+    def _combine(self, position: int, layer: Operator, slots: str, logits: str) -> str:
+        routing = self._routing(position, layer)
+        split = split_by(self.program.read[position + self.shared], CHANNEL)
+        dims = (*self.sharded.tokens(position).shape, *self.sharded.written(position).shape)
+        more = f"{routing.top_k}, {dims}, {names(self.mesh_levels(split))}"
+        return f"combined({slots}, {logits}, {more}, over_chosen={routing.over_chosen})"
+
+    def _routing(self, position: int, layer: Operator) -> Routing:
+        """Return what a layer does with a router's logits.
+
+        Raises
+        ------
+        HyparError
+            If it reads or writes experts or features in another order than the network's.
+        """
+        axes = [self.sharded.written(position), *(self.sharded.read(position, n) for n in (0, 1))]
+        if any(len(axis.segments) > 1 for axis in axes):
+            raise HyparError(
+                f"layer {layer.name!r}: features that are split part by part, as those of a"
+                " concatenation, have no program in JAX"
+            )
+        (logits,) = self.sharded.layer_maps[position].others
+        assert isinstance(logits, LogitMap)
+        return logits.routing
+
     def _dimensions(self, source: int) -> int:
         """Return how many dimensions a layer's output has between batch and channels."""
         places = self.sharded.places(source)
@@ -226,6 +261,10 @@ class Values:
 
 KINDS: dict[str, Callable[..., str]] = {
     "conv": Values._conv,
+    "router": Values._fc,
+    "dispatch": Values._dispatch,
+    "experts": lambda self, position, _, read: self._applied("by_expert", position, read),
+    "combine": Values._combine,
     "fc": Values._fc,
     "embedding": Values._embedding,
     "attention": Values._attention,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.sharding.conversions import Layouts
 
-_ENDS = {"i": 0, "o": 1, "g": 1, "c": 1}
+_ENDS = {"x": 0, "i": 0, "o": 1, "g": 1, "c": 1}
 """The end of the weights, inputs or outputs, that a choice splits, by its axis."""
 
 
@@ -128,9 +128,12 @@ def weights_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
         sizes = layer.sizes(sharded.layer_maps[position])
         axes = [axis for axis in layer.contraction.weight if axis in sizes and axis != "g"]
         dims: dict[str, StoredAxis | int] = {axis: sizes[axis] for axis in axes}
-        if "i" in dims and "g" not in sizes:
-            dims["i"] = sharded.rows(position) if layer.reads_ids else sharded.read(position)
-        dims |= {axis: sharded.written(position) for axis in ("o", "c") if axis in dims}
+        if "x" in dims:  # features of experts are whole
+            dims["x"] = sharded.written(position)
+        else:
+            if "i" in dims and "g" not in sizes:
+                dims["i"] = sharded.rows(position) if layer.reads_ids else sharded.read(position)
+            dims |= {axis: sharded.written(position) for axis in ("o", "c", "X") if axis in dims}
         ends = split_ends(sharded, node)
         split = [ends[_ENDS[axis]] if axis in _ENDS else () for axis in axes]
         tensor = StoredTensor(tuple(dims.values()), tuple(split))

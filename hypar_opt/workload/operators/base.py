@@ -115,6 +115,9 @@ class Operator(Document):
     reads_ids: ClassVar[bool] = False
     """Whether its input is ids: a layer of another kind that shares its weights transposes them."""
 
+    without_error: ClassVar[tuple[int, ...]] = ()
+    """The inputs whose error is zeros, as the loss does not depend on small changes of them."""
+
     @property
     def shuffles(self) -> bool:
         """Whether it reads channels in an order in which no tensor is stored."""

@@ -117,6 +117,7 @@ class Dispatch(_Routed):
 
     kind: Literal["dispatch"]
 
+    without_error: ClassVar[tuple[int, ...]] = (1,)
     # Tokens t are groups of T; an expert has k slots in each group.
     contraction: ClassVar[Contraction] = Contraction.parse(
         "x[b,t,T,i] * l[b,t,T,X] -> y[b,x,t,k,i]"

@@ -35,6 +35,7 @@ from tests.execution.jax.steps import results
 from tests.execution.small_networks import by_tokens, cnn, decoder, enlarged, gpt, translator
 from tests.execution.small_networks import chain as small_chain
 from tests.slow import slow_after
+from tests.strategies.mixtures import mixture
 
 NETWORKS = {
     "tied GPT": gpt(tied=True, norm="rms"),
@@ -109,6 +110,7 @@ DRAWN: dict[str, Draw] = {
     "equal layers": (equal_layers, alike_program),
     "sequences": (sequences, partial(random_program, choices=ALL_CHOICES)),
     "equal sequences": (sequences, partial(alike_program, choices=ALL_CHOICES)),
+    "mixtures": (lambda rng, _: mixture(rng.randrange(1000)), random_program),
 }
 
 
@@ -116,6 +118,7 @@ LEVELS: dict[str, tuple[tuple[int, ...] | None, ...]] = {
     "of halves": (None,),
     "of parts": ((3,), (4,), (6,), (2, 3), (3, 2), (4, 2), (2, 2, 3)),
     "small": ((2,), (3,), (2, 2), (2, 3)),
+    "few": ((2,), (2, 2), (2,)),
 }
 """Levels of random plans; None is one to three of halves."""
 
@@ -134,6 +137,7 @@ LEVELS: dict[str, tuple[tuple[int, ...] | None, ...]] = {
         *slow_after(0, [("equal layers", "of parts", seed, 7) for seed in range(8)]),
         *slow_after(1, [("sequences", "small", seed, 10) for seed in range(6)]),
         *slow_after(1, [("equal sequences", "small", seed, 10) for seed in range(6)]),
+        *slow_after(1, [("mixtures", "few", seed, 6) for seed in range(8)]),
         *slow_after(0, [("sequences", "of halves", seed, 10) for seed in range(4)]),
         *slow_after(0, [("sequences", "of parts", seed, 7) for seed in range(4)]),
     ],
