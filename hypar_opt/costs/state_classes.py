@@ -135,6 +135,11 @@ class ClassTable:
         return sum(map(int, every))
 
     @property
+    def classes(self) -> int:
+        """The number of classes in the first partition."""
+        return int(self.partitions[0].least.shape[-1])
+
+    @property
     def cheapest_states(self) -> tuple[int, ...]:
         """Each node's allowed state of the least charge, whatever boundaries are charged."""
         node = np.where(self.allowed, self.node, self.node.max() + 1)

@@ -141,16 +141,19 @@ class TimeCost(ArrayCost):
             By the number of a bucket and the set of levels: the bit 2^h is that of level h.
         """
         nodes = np.arange(len(workload.nodes))
-        moved = self.communication.of(Phase.GRADIENT).node(
-            workload, nodes, of_rows(rows, len(nodes))
-        )
-        levels = joined(moved, nodes.shape)[0].tolist()
+        levels = self.reduced_over(workload, nodes, of_rows(rows, len(nodes))).tolist()
         together: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for number, bucket in enumerate(buckets_of(workload, self.bucket_elements)):
             for node in bucket:
                 if levels[node]:
                     together[number, levels[node]].append(node)
         return together
+
+    def reduced_over(self, workload: Workload, nodes: Indices, states: States) -> Indices:
+        """Return the levels that each gradient is reduced over, as sets in `reductions`."""
+        moved = self.communication.of(Phase.GRADIENT).node(workload, nodes, states)
+        levels: Indices = joined(moved, shape_of(nodes, states))[0]
+        return levels
 
     @property
     def is_sum(self) -> bool:

@@ -2,45 +2,50 @@
 
 A bucket has an all-reduce, and its latencies, for each set of levels that its nodes reduce over. A
 table charges nodes, so each is charged a share of them. However they are shared, a plan is charged
-no more than it takes: the least sum of charges bounds all plans. The shares are then raised where
-the plan found reduces, which is a Lagrangian relaxation solved by multiplicative weights, and every
-plan found is priced as it is.
+no more than it takes: the least sum of charges bounds all plans. The shares are first raised where
+what attains the bound reduces, which is a Lagrangian relaxation solved by multiplicative weights.
+Then plans are branched on: those that pay a reduction once, whoever uses it, and those without it.
 
 Source: docs/decisions/0027-fused-gradients.md; Arora, Hazan and Kale, "The multiplicative weights
-update method", Theory of Computing 8, 2012.
+update method", Theory of Computing 8, 2012; Land and Doig, "An automatic method of solving discrete
+programming problems", Econometrica 28, 1960.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import combinations, product
+from heapq import heappop, heappush
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.deadline import TIME_LIMIT
-from hypar_opt.errors import NoAnswerError
+from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.pricing import nodes_of, total_cost
+from hypar_opt.search.shared_latencies import SharedLatencies
 from hypar_opt.solvers.base import Status
 from hypar_opt.solvers.baselines import BASELINES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.search.result import SearchRequest, SearchResult
-    from hypar_opt.workload.tensors import Workload
+    from hypar_opt.search.shared_latencies import Paid, Reduction, Users
 
     Search = Callable[[SearchRequest], SearchResult]
 
-_ROUNDS = 12
-_STATES = 2**18
-"""The most rounds, and the states that are charged in all of them, in one of each layer."""
+_ROUNDS = 8
+"""The rounds of weights before plans are branched on."""
 
 _MORE = 3
 """By how much more than in the rounds before the shares of nodes that reduce are raised."""
+
+_BOUNDS = 200
+_WORK = 2**20
+"""The most bounds that are found, and the most classes of nodes in all of them."""
 
 
 def in_buckets(
@@ -90,78 +95,143 @@ class _Priced:
         nodes = nodes_of(instance.workload, instance.cost, rows, tensors, rule=instance.rule)
         return cls(found, total_cost(instance, rows, tensors), nodes)
 
-    def or_better(self, other: _Priced) -> _Priced:
-        """Return the cheaper plan with the better bound; of equals this one."""
-        known = [each.found.bound for each in (self, other) if each.found.bound is not None]
-        best = min(self, other, key=lambda each: each.total)
-        return replace(best, found=replace(best.found, bound=max(known, default=None)))
-
 
 def _of_least_time(search: SearchRequest, solve: Search, cost: TimeCost, best: _Priced) -> _Priced:
-    """Return the best plan that is found in some rounds, with the best bound."""
-    latest: _Priced | None = best
-    instance, workload = search.instance, search.instance.workload
+    """Return the best plan that is found, with the best bound."""
+    instance, known = search.instance, best.found.bound
+    workload = instance.workload
     for row in [workload.baselines[key][workload.shared :] for key in BASELINES.values()]:
         rows = (tuple(row),) * search.levels
         if instance.constraints.allow(rows):
             baseline = replace(best.found, assignments=rows, tensors=None)
-            best = best.or_better(_Priced.of(search, baseline))
-
-    def solved(other: TimeCost) -> _Priced | None:
-        """Return the plan of the least sum of other charges; none if a limit comes first."""
-        try:
-            asked = replace(search.quiet, instance=instance.with_cost(other), falls_back=False)
-            found = solve(asked)
-        except NoAnswerError:
-            return None
-        return _Priced.of(search, found)
-
-    weights = _Weights(cost, workload, cost.symmetries(workload, search.levels).groups)
-    states = len(workload.nodes) * len(workload.choices) ** search.levels
-    for number in range(1, 1 + max(1, min(_ROUNDS, _STATES // states))):
-        done = best.found.bound in (None, best.total)
-        if latest is None or done or search.deadline.passed():
-            break
-        weights.raised(latest.nodes, number)
-        latest = solved(cost.in_buckets(workload, weights.rows, weights.kinds))
-        best = best if latest is None else best.or_better(latest)
-    return best
+            best = min(best, _Priced.of(search, baseline), key=attrgetter("total"))
+    if known in (None, best.total):
+        return best
+    try:
+        latencies = SharedLatencies.of(instance, cost, search.deadline)
+    except (NoAnswerError, RefusedError):  # what was found first is known
+        return best
+    branches = _Branches(search, solve, latencies, best)
+    bound = branches.least(known)
+    best = branches.best
+    return replace(best, found=replace(best.found, bound=bound))
 
 
-class _Weights:
-    """The weights by which nodes share latencies, for each kind of set of levels.
+@dataclass(frozen=True, order=True)
+class _Branch:
+    """The plans that keep to what is decided of some reductions.
 
-    Sets of as many levels of each group are of a kind: else what one is charged more another would
-    be charged less, for the same plan with its levels permuted.
+    Parameters
+    ----------
+    bound
+        On all of them.
+    number
+        In the order of branching.
+    paid
+        What is decided.
+    unpaid
+        What other reductions take beyond what is charged in what attains the bound.
     """
 
-    def __init__(self, cost: TimeCost, workload: Workload, groups: Sequence[int]) -> None:
-        self._cost, self._workload = cost, workload
-        self._groups = [
-            [level for level, own in enumerate(groups) if own == group] for group in set(groups)
-        ]
-        self.rows: list[Sequence[int]] = [workload.stored]
-        self.kinds: dict[int, int] = {}
+    bound: Fraction
+    number: int
+    paid: Paid = field(compare=False)
+    unpaid: Mapping[Reduction, int] = field(compare=False)
 
-    def raised(self, nodes: Rows, number: int) -> None:
-        """Raise the weights of the nodes that a plan reduces by themselves, in a round."""
-        buckets = buckets_of(self._workload, self._cost.bucket_elements)
-        together = self._cost.reductions(self._workload, nodes)
-        for (bucket, levels), reduced in together.items():
-            others = {*buckets[bucket]}.difference(reduced)
-            if not others:
-                continue
-            if levels not in self.kinds:
-                self.kinds.update(dict.fromkeys(self._alike(levels), len(self.rows)))
-                self.rows.append([1] * len(self._workload.nodes))
-            row = [*self.rows[self.kinds[levels]]]
-            for node in buckets[bucket]:
-                row[node] *= number if node in others else number + _MORE
-            self.rows[self.kinds[levels]] = row
+    def halves(self) -> Iterator[Paid]:
+        """Yield both decisions on the reduction of which most is unpaid."""
+        most = max(self.unpaid, key=self.unpaid.__getitem__)
+        for once in (True, False):
+            yield {**self.paid, most: once}
 
-    def _alike(self, levels: int) -> Iterator[int]:
-        """Yield the sets of as many levels of each group."""
-        counts = [sum(levels >> level & 1 for level in group) for group in self._groups]
-        chosen = map(combinations, self._groups, counts)
-        for sets in product(*chosen):
-            yield sum(1 << level for each in sets for level in each)
+
+class _Branches:
+    """Branch and bound over which reductions are paid once, the least bound first.
+
+    Attributes
+    ----------
+    best
+        The best plan found.
+    """
+
+    def __init__(
+        self, search: SearchRequest, solve: Search, latencies: SharedLatencies, best: _Priced
+    ) -> None:
+        self._search, self._solve, self._latencies = search, solve, latencies
+        self.best = best
+        nodes, classes = len(latencies.table.node_kinds), latencies.table.classes
+        self._weights = [[1] * nodes for _ in latencies.of_kinds]
+        self._count, self._most = 0, min(_BOUNDS, _WORK // (nodes * classes))
+
+    def least(self, known: Fraction) -> Fraction:
+        """Return a bound on all plans: the best one's cost, if no limit comes first.
+
+        Parameters
+        ----------
+        known
+            A bound on all plans.
+        """
+        branches, settled = [_Branch(known, 0, {}, {})], []
+        try:
+            branches = [self._root()]
+            while branches and branches[0].bound < self.best.total and self._count < self._most:
+                branch = branches[0]
+                if branch.unpaid:
+                    found = [self._bounded(half)[0] for half in branch.halves()]
+                else:
+                    found = [self._solved(branch)]
+                heappop(branches)
+                for own in found:
+                    if own.unpaid or branch.unpaid:
+                        heappush(branches, own)
+                    else:  # solved, and still charged less: by sets of one kind
+                        settled.append(own.bound)
+        except (NoAnswerError, RefusedError):  # a limit
+            pass
+        return max(known, min([self.best.total, *settled, *(own.bound for own in branches)]))
+
+    def _root(self) -> _Branch:
+        """Return all plans, after some rounds of weights."""
+        root, users = self._bounded({})
+        best = root, self._weights
+        for number in range(1, _ROUNDS):
+            if not best[0].unpaid or best[0].bound >= self.best.total:
+                break
+            self._raise(users, number)
+            root, users = self._bounded({})
+            if root.bound > best[0].bound:
+                best = root, self._weights
+        root, self._weights = best
+        return root
+
+    def _raise(self, users: Users, number: int) -> None:
+        """Raise the weights of the nodes that reduce by themselves, in a round."""
+        self._weights = [[*row] for row in self._weights]
+        for (bucket, kind), reduced in users.items():
+            nodes = self._latencies.buckets[bucket]
+            if len(reduced) < len(nodes):
+                row, raised = self._weights[kind], {*reduced}
+                for node in nodes:
+                    row[node] *= number + _MORE if node in raised else number
+
+    def _bounded(self, paid: Paid) -> tuple[_Branch, Users]:
+        """Return plans with a bound by classes, and who reduces in what attains it."""
+        shares = self._latencies.shares(self._weights, paid)
+        bound, users = self._latencies.bound(shares, paid, self._search.deadline)
+        self._count += 1
+        unpaid = self._latencies.unpaid(shares, paid, users)
+        return _Branch(bound, self._count, paid, unpaid), users
+
+    def _solved(self, branch: _Branch) -> _Branch:
+        """Return plans with the bound of the solver, whose plan may be the best."""
+        latencies, paid, instance = self._latencies, branch.paid, self._search.instance
+        shares = latencies.shares(self._weights, paid)
+        cost = replace(latencies.cost, latencies=shares)
+        quiet = replace(self._search.quiet, instance=instance.with_cost(cost), falls_back=False)
+        found = self._solve(quiet)
+        priced = _Priced.of(self._search, found)
+        self.best = min(self.best, priced, key=attrgetter("total"))
+        self._count += 1
+        bound = (found.bound or Fraction()) + latencies.in_units(paid)
+        unpaid = latencies.unpaid(shares, paid, latencies.users(instance, priced.nodes))
+        return _Branch(max(bound, branch.bound), self._count, paid, unpaid)

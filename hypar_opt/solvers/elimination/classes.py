@@ -76,6 +76,21 @@ def optimum_of_columns(
     return left.objective, left.optimum(deadline, canonical=False)
 
 
+def bound_by_classes(table: ClassTable, deadline: Deadline) -> tuple[int, list[int]]:
+    """Return a bound on all assignments, and a state of each node of the class that attains it.
+
+    Raises
+    ------
+    RefusedError, NoAnswerError
+    """
+    classes, partition = _by_coarsest(table, deadline), table.partitions[0]
+    chosen = np.array(classes.optimum(deadline, canonical=False))
+    own = table.allowed[table.node_kinds] & (partition.classes == chosen[:, None])
+    charges = table.node[table.node_kinds]
+    states = np.where(own, charges, charges.max(initial=0) + 1).argmin(axis=1)
+    return classes.objective, states.tolist()
+
+
 @dataclass
 class _Found:
     """What is known of a table: a bound, and the best assignment so far."""
@@ -162,9 +177,8 @@ def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
     NoAnswerError
         If the deadline passes.
     """
-    every = [np.flatnonzero(row) for row in table.allowed]
     coarsest = table.partitions[0]
-    classes = _by_classes(table, coarsest, [every[kind] for kind in table.node_kinds], deadline)
+    classes = _by_coarsest(table, deadline)
     found.bound = threshold = classes.objective
     if coarsest.exact:
         found.keep(classes, threshold, deadline)
@@ -181,6 +195,13 @@ def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
         assert found.objective is not None
         threshold = min(threshold + step, found.objective)
         step *= 2
+
+
+def _by_coarsest(table: ClassTable, deadline: Deadline) -> _Restricted:
+    """Eliminate the classes of the coarsest partition."""
+    every = [np.flatnonzero(row) for row in table.allowed]
+    states = [every[kind] for kind in table.node_kinds]
+    return _by_classes(table, table.partitions[0], states, deadline)
 
 
 def _left(
