@@ -29,7 +29,7 @@ import hypar_opt as ho
 from benchmarks.answers import cpu_seconds
 from benchmarks.graphs import DP, OPTIONS, gpt
 from benchmarks.measure import judged, ratio
-from benchmarks.simulator import step_on
+from benchmarks.simulator import HYPAR, step_on
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import load
 from hypar_opt.instance.instance import Instance
@@ -46,7 +46,7 @@ def around_rings(preset: str, **topology: object) -> float:
     table = load(preset).description() | {"collective": "ring"}
     table["topology"] |= topology
     array = Array.model_validate(table)
-    plan = ho.solve("vgg-a", array=array, batch=16 * array.interconnect.accelerators)
+    plan = ho.solve("vgg-a", array=array, batch=16 * array.interconnect.accelerators, **HYPAR)
     tasks = program(plan, workload_of(ho.load("vgg-a"), plan.batch), array)
     taken, measured = cpu_seconds(lambda: run(tasks, array.interconnect))
     print(f"{measured.events:,} computations and messages: {taken:.2f} s")
@@ -83,7 +83,7 @@ def million() -> bool:
         for size in both:
             table = load(preset).description()
             table["topology"] |= size
-            plan = ho.solve("vgg-e", array=Array.model_validate(table), batch=2**20)
+            plan = ho.solve("vgg-e", array=Array.model_validate(table), batch=2**20, **HYPAR)
             fresh = Array.model_validate(table)
             taken.append(cpu_seconds(lambda: ho.simulate(plan, fresh))[0])  # noqa: B023
         print(f"{preset}'s topology, 2^20 accelerators: {taken[1]:.2f} s")

@@ -29,10 +29,14 @@ from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.run import run, run_by_events
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.tasks import Task
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 
 GROWTH, AGAINST_BARE = 5, 10
 """The targets."""
+
+HYPAR: Any = {"cost": "bytes", "choices": CHOICES[:2], "element_bytes": 4}
+"""The paper's plans, on any array."""
 
 Step = tuple[tuple[Task, ...], Callable[[], Interconnect]]
 
@@ -46,7 +50,7 @@ def step_on(kind: str, accelerators: int) -> Step:
     else:
         table["topology"]["accelerators"] = accelerators
     array = Array.model_validate(table)
-    plan = ho.solve("vgg-e", array=array, batch=16 * accelerators)
+    plan = ho.solve("vgg-e", array=array, batch=16 * accelerators, **HYPAR)
     workload = workload_of(ho.load("vgg-e"), plan.batch)
     topology = array.topology
     return (

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hypar_opt.costs.longest_parts import Stretches
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
@@ -176,18 +177,18 @@ class CommunicationCost(CostModel):
             replicas: Integers | int = 1
             if states and repeated.any():
                 replicas = copies_of([repeated[block, nodes] for block in states], parts)[-1].below
-            # The level at which a tensor is reduced divides its elements, whatever their axes.
-            axes = np.where(lacks, 0, split_sizes(workload))[:, nodes]
-            uneven = stretches_of(axes, states, self.hierarchy) if self.longest else []
-            reduced.append((quarters[nodes], lacked, copies_of(lacked, parts), replicas, uneven))
+            uneven: Stretches = []
+            if self.longest:
+                # The level at which a tensor is reduced divides its elements, whatever their axes.
+                axes = np.where(lacks, 0, split_sizes(workload))[:, nodes]
+                uneven = stretches_of(axes, states, self.hierarchy)
+            reduced.append((quarters[nodes], copies_of(lacked, parts), replicas, uneven))
 
         def charge(block: int) -> Integers:
             scales = self._scales(workload, states, block)
             moved: Integers = 0 * scales
-            others = np.array([n - 1 for n in self._parts_in(states, block)]).reshape(scales.shape)
-            for amounts, lacked, copies, replicas, uneven in reduced:
-                amount = others * amounts.astype(scales.dtype, copy=False) * replicas
-                amount = amount * copies[block].above * lacked[block]
+            for amounts, copies, replicas, uneven in reduced:
+                amount = amounts.astype(scales.dtype, copy=False) * replicas * copies[block].added
                 moved = moved + scales * stretched(amount, uneven)
             return moved
 

@@ -152,9 +152,10 @@ class Copies:
     @property
     def added(self) -> Integers:
         """The copies that each level adds to those above it."""
-        axes = [1] * (self._lacked.ndim - 1)
-        others = np.array(self._parts, self._dtype).reshape(-1, *axes) - 1
-        return np.where(self._lacked, others, 0) * self.above
+        added = self._product.copy()
+        added[1:] -= self._product[:-1]
+        added[0] -= 1
+        return added if self._before is _ONE else self._before * added
 
     @property
     def below(self) -> Integers:

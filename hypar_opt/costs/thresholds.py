@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,10 +18,9 @@ class ThresholdTable:
 
     A layer with model parallelism at m of H levels, each of n parts, is charged
     ``model * n^(t-1)`` for each t up to m and ``data * n^(H-t)`` for each t above, whatever the
-    order of its levels; a
-    boundary is charged for each t by whether each of its layers reaches it. So thresholds are
-    independent, and the optimum over all levels is that of H tables of two choices. An
-    assignment says for t = 1 which layers reach it, then for t = 2, and so on.
+    order of its levels; a boundary is charged for each t by whether each of its layers reaches it.
+    So thresholds are independent, and the optimum over all levels is that of H tables of two
+    choices. An assignment says for t = 1 which layers reach it, then for t = 2, and so on.
 
     Source: docs/decisions/0005-joint-optimum.md.
 
@@ -68,6 +67,22 @@ class ThresholdTable:
         # As a level does below H - t data and t - 1 model choices.
         levels, n = range(self.levels), self.parts
         return [(n ** (self.levels - 1 - above), n**above) for above in levels]
+
+    def below(self, above: Sequence[Sequence[int]]) -> ThresholdTable:
+        """Return the table of one level, given the choices at those above it: one threshold.
+
+        Parameters
+        ----------
+        above : (levels, layers)
+        """
+        data, model = np.asarray(self.data), np.asarray(self.model)
+        if above:
+            copies = np.array([self.parts**level for level in range(self.levels)], data.dtype)
+            split = np.sum(above, axis=0)
+            data, model = data * copies[len(above) - split], model * copies[split]
+        level = replace(self, data=data, model=model, levels=1)
+        vars(level)["is_chain"] = self.is_chain  # of the same boundaries
+        return level
 
     def tables(self) -> list[CostTable]:
         """Return the table of each threshold, t = 1 to H."""

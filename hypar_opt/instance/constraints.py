@@ -83,7 +83,7 @@ class ConstraintSet:
     def _loads(self) -> LeastLoads:
         return LeastLoads(self._problem, self._workload, self._device)
 
-    @property
+    @cached_property
     def any(self) -> bool:
         """Whether any choice may be infeasible: by a constraint, a layer's kind, or below H1."""
         own = self._constraints.model_copy(update={"memory": self._memory})

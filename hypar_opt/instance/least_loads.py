@@ -60,7 +60,7 @@ class LeastLoads:
         self._sizes, self._choices = problem.hierarchy.sizes, len(problem.choices)
         self._levels = len(self._sizes)
         # Shared tensors and weights are not pinned: they follow from the layers' choices.
-        free: list[dict[int, Pin]] = [{} for _ in range(workload.shared)]
+        free: list[dict[int, Pin]] = [{}] * workload.shared
         self._pinned = [free + pins for pins in pinned_choices(problem, workload)]
         # The first level with the same parts and pins as each.
         self._one_sided = [choice in SIDES for choice in problem.choices]

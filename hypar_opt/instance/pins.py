@@ -75,7 +75,8 @@ def pinned_choices(problem: ProblemFields, workload: Workload) -> Pinned:
         If two pins conflict, or one names a layer, level or choice that does not exist.
     """
     names = [layer.name for layer in workload.layers]
-    pinned: Pinned = [[{} for _ in names] for _ in range(problem.levels)]
+    none: dict[int, Pin] = {}
+    pinned: Pinned = [[none] * len(names) for _ in range(problem.levels)]
     for pin in map(Pin.parse, problem.constraints.fix):
         matched = matching(names, pin.layer)
         if not matched:
@@ -90,8 +91,8 @@ def pinned_choices(problem: ProblemFields, workload: Workload) -> Pinned:
                 raise HyparError(f"{pin.said}: all of a layer on one group is a choice at H1 alone")
             levels = [0]
         for level, position in itertools.product(levels, matched):
-            here = pinned[level][position]
             # Two pins to the same choice agree; a second column is a conflict.
+            here = pinned[level][position] = {**pinned[level][position]}
             here.setdefault(_column(pin, workload, position, problem), pin)
             if len(here) > 1:
                 one, other = (conflicting.said for conflicting in here.values())

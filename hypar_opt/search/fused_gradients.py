@@ -103,7 +103,7 @@ def _of_least_time(search: SearchRequest, solve: Search, cost: TimeCost, best: _
     for row in [workload.baselines[key][workload.shared :] for key in BASELINES.values()]:
         rows = (tuple(row),) * search.levels
         if instance.constraints.allow(rows):
-            baseline = replace(best.found, assignments=rows, tensors=None)
+            baseline = replace(best.found, assignments=rows, tensors=None, priced=None)
             best = min(best, _Priced.of(search, baseline), key=attrgetter("total"))
     if known in (None, best.total):
         return best

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError
 from hypar_opt.search.check_result import assignment_of
+from hypar_opt.search.reductions import ByThresholds
 from hypar_opt.search.result import Rows, SearchRequest
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.to_result import to_result
@@ -62,14 +63,19 @@ def _solved(search: SearchRequest, tables: TableSolver) -> Iterator[tuple[int, .
     instance = search.instance
     cost, workload = instance.cost, instance.workload
     rows: Rows = []
+    by_thresholds = ByThresholds.accepts(instance)
+    thresholds = by_thresholds and by_thresholds.compact(search.solver)
     for level, name in enumerate(instance.problem.hierarchy.names):
         search.deadline.check()
-        table = level_table(cost, workload, rows)
-        limited = instance.constraints.level(table, rows)
-        ways = instance.constraints.in_ways(table, rows)
-        labels = instance.labels(name)
-        start, suffix = search.start_of(level), f"-{name}"
-        result = tables.solve(limited, start, suffix, labels, ways=ways)
+        if thresholds:
+            result = tables.solve_compact(thresholds.below(rows))
+        else:
+            table = level_table(cost, workload, rows)
+            limited = instance.constraints.level(table, rows)
+            ways = instance.constraints.in_ways(table, rows)
+            labels = instance.labels(name)
+            start, suffix = search.start_of(level), f"-{name}"
+            result = tables.solve(limited, start, suffix, labels, ways=ways)
         # Greedy: what this level chose is what the next one has to split.
         rows.append(with_users(workload, assignment_of(result)))
         yield rows[-1]

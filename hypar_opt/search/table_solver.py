@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.costs.state_tables import FactoredTable
+from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import (
     InfeasibleError,
     NoAnswerError,
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.row_names import RowNames
     from hypar_opt.costs.table import CostTable, Integers
-    from hypar_opt.costs.thresholds import ThresholdTable
     from hypar_opt.search.result import SearchRequest
+
+_NOT_INFEASIBLE = "claims that there is no assignment, but there is one"
 
 
 def least_cost(node: Integers, *pairs: Integers) -> int:
@@ -77,14 +79,17 @@ class TableSolver:
             export = export.with_stem(export.stem + suffix)
         # The time limit is that of all tables together.
         left = self._search.deadline.left()
-        return replace(options, time_limit=left, export=export, warm_start=start, labels=labels)
+        own: dict[str, Any]
+        own = {"time_limit": left, "export": export, "warm_start": start, "labels": labels}
+        same = all(vars(options)[name] is value for name, value in own.items())
+        return options if same else replace(options, **own)
 
     def solve_compact(self, table: ThresholdTable | FactoredTable | ClassTable) -> SolveResult:
         """Solve all levels together by a compact table that is never expanded.
 
         Raises
         ------
-        RefusedError, InfeasibleError, NoAnswerError
+        RefusedError, InfeasibleError, NoAnswerError, WrongClaimError
         """
         refusal = self._search.solver.accepts(table)
         if refusal:
@@ -93,7 +98,10 @@ class TableSolver:
             self.least = least_cost(table.node, *table.pairs)
         elif isinstance(table, ClassTable):
             self.least = table.bound
-        return self.checked(apart.solve(self._search.solver, table, self.options()))
+        result = apart.solve(self._search.solver, table, self.options())
+        if isinstance(table, ThresholdTable) and result.status is Status.INFEASIBLE:
+            raise WrongClaimError(_NOT_INFEASIBLE)
+        return self.checked(result)
 
     def solve(
         self,
@@ -143,7 +151,7 @@ class TableSolver:
             and solver.searches
             and not trivially_infeasible(table)
         ):
-            raise WrongClaimError("claims that there is no assignment, but there is one")
+            raise WrongClaimError(_NOT_INFEASIBLE)
         if result.bound is None and result.stopped_by is not None:
             result = replace(result, bound=self.least)
         return result
