@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.axes import Choice
     from hypar_opt.workload.tensors import Workload
 
 WeightBytes = tuple[int, int, int]
@@ -104,7 +105,7 @@ def device_load(
     layouts, nodes = workload.layouts, len(workload.nodes)
     terms = []
     whole = layouts.weight < FIRST_SPLIT
-    apart = whole & ~_splits(workload, REPLICATING)
+    apart = whole & ~_splits(workload.choices_of_nodes, REPLICATING)
     split = SHARDED.index(workload.repeats.shard)
     # ZeRO's stages in their order: state, gradients, weights.
     for stage, each in zip((3, 2, 1), weight_bytes, strict=True):
@@ -133,17 +134,19 @@ def _of_tensor(
     if tensor.own is not None:
         each = tensor.own.elements * element_bytes + tensor.own.bytes
         own = elements(tensor.own.axes, workload.nodes[node].sizes)
-        return each * own, ~_splits(workload, tensor.own.axes)[:, node]
+        return each * own, ~_splits([workload.choices_of_nodes[node]], tensor.own.axes)[:, 0]
     # Partial sums are stored as they are reduce-scattered.
     numbers = layouts.inputs[0] if tensor.reads else layouts.output
     return element_bytes * prod(tensor.shape), numbers[:, node] == 0
 
 
-def _splits(workload: Workload, axes: Sequence[str]) -> NDArray[np.bool_]:
+def _splits(
+    choices_of_nodes: Sequence[Sequence[Choice | None]], axes: Sequence[str]
+) -> NDArray[np.bool_]:
     """Return which choices split one of some axes: ``(choices, nodes)``."""
     columns = [
         [(choice.axis if choice else BATCH) in axes for choice in choices]
-        for choices in workload.choices_of_nodes
+        for choices in choices_of_nodes
     ]
     return np.array(columns, bool).T
 
