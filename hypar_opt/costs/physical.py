@@ -145,12 +145,14 @@ def rounded(
     messages
         Of the shape of ``amounts``, or one number for all.
     """
+    largest = int(amounts.max(initial=0))
+    if not largest:
+        return np.zeros(amounts.shape, np.int64)
     denominator = math.lcm(rate.denominator, latency.denominator)
     per_amount = rate.numerator * (denominator // rate.denominator)
     per_message = latency.numerator * (denominator // latency.denominator)
     # Python's integers where a numerator may exceed int64.
     most = messages if isinstance(messages, int) else int(messages.max(initial=0))
-    largest = int(amounts.max(initial=0))
     numerator = largest * per_amount + most * per_message
     # The factors too: a product with 0 may be small where they are not.
     factors = largest, per_amount, per_message, denominator
