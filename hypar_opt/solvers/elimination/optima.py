@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
@@ -65,27 +65,45 @@ def rows_at_most(
     """
     order, optimum = buckets.order, buckets.least(function)
     rows: dict[int, CostedRows] = {}
+    # Buckets of one kind below equal rows have equal rows.
+    numbers: dict[int, int] = {}
+    alike: dict[Hashable, int] = {}
+    worked: dict[Hashable, tuple[int, CostedRows]] = {}
     for layer in reversed(order.layers):
         deadline.check()
-        scope, message = order.scopes[layer], buckets.messages[layer]
-        own = message[function if len(message) > 1 else 0]
+        scope, around = order.scopes[layer], None
+        key: tuple[Hashable, ...] = (buckets.kinds[layer],)
         if scope:
-            parent = scope[0]
-            among = [parent, *order.scopes[parent]]
-            kept = rows[parent].choices[[among.index(n) for n in scope]]
-            around = CostedRows(kept, rows[parent].least)
-            given, outside = _distinct(around, [sizes[n] for n in scope])
-            outside = outside - own[tuple(given)]
-        else:
-            given, outside = np.zeros((0, 1), np.intp), np.array([optimum - int(own)])
-        total: Integers = np.zeros((sizes[layer], len(outside)), message.dtype) + outside
-        for part in buckets.parts[layer]:
-            at_rows = (slice(None), *(given[scope.index(n)] for n in part.scope))
-            column = part.of(function)[at_rows]
-            total += column if part.scope else column[:, None]
-        choice, row = np.nonzero(total <= most)
-        rows[layer] = CostedRows(np.concatenate([choice[None], given[:, row]]), total[choice, row])
+            among = [scope[0], *order.scopes[scope[0]]]
+            places = list(map(among.index, scope))
+            key = *key, numbers[scope[0]], *places
+            around = CostedRows(rows[scope[0]].choices[places], rows[scope[0]].least)
+        if key not in worked:
+            if around is None:
+                around = CostedRows(np.zeros((0, 1), np.intp), np.array([optimum]))
+            else:
+                around = _distinct(around, [sizes[n] for n in scope])
+            own = _rows_below(around, most, buckets, layer, function)
+            content = own.choices.tobytes(), *own.least.tolist()
+            worked[key] = alike.setdefault(content, len(alike)), own
+        numbers[layer], rows[layer] = worked[key]
     return [rows[layer] for layer in range(len(sizes))]
+
+
+def _rows_below(
+    around: CostedRows, most: int, buckets: Buckets, layer: int, function: int
+) -> CostedRows:
+    """Return a bucket's rows, given those of its scope."""
+    scope, message = buckets.order.scopes[layer], buckets.messages[layer]
+    given, outside = around
+    outside = outside - message[(function if len(message) > 1 else 0, *given)]
+    total: Integers = np.zeros((1, len(outside)), message.dtype) + outside
+    for part in buckets.parts[layer]:
+        at_rows = (slice(None), *(given[scope.index(n)] for n in part.scope))
+        column = part.of(function)[at_rows]
+        total = total + (column if part.scope else column[:, None])
+    choice, row = np.nonzero(total <= most)
+    return CostedRows(np.concatenate([choice[None], given[:, row]]), total[choice, row])
 
 
 def _distinct(rows: CostedRows, sizes: Sequence[int]) -> CostedRows:
