@@ -56,9 +56,12 @@ def kinds_of_nodes(workload: Workload) -> Kinds:
         (x.kind, x.sizes, x.input, x.output, x.pooled, x.others, x.statistics, x.tied)
         for x in nodes
     )
+    # An activation, say, is a kernel and no tensor of its own.
+    kernels = (tuple(x.operator.kernels(fused=fused) for fused in (False, True)) for x in nodes)
     columns = np.vstack(
         [
             numbered(tensors).numbers,
+            numbered(kernels).numbers,
             np.isin(np.arange(len(nodes)), list(workload.readers)),
             workload.repeats.forward_exchanges(len(nodes)),
             *workload.repeats.passes(len(nodes)),

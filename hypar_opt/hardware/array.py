@@ -187,7 +187,8 @@ class Array(Displayed, Document):
                     f" got {count:,}"
                 )
             return folded
-        return Interconnect(self.topology.graph(), self.topology.grid(), sizes)
+        topology = self.topology
+        return Interconnect(topology.graph(), topology.grid(), sizes, topology.paths)
 
     @cached_property
     def _levels(self) -> tuple[tuple[int, ...], ...]:

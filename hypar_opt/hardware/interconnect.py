@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -53,6 +53,9 @@ class Interconnect:
     sizes
         The parts of every digit of accelerators' numbers, the most significant first; None for
         the prime factors of the dimensions, or of the accelerators' count.
+    routes
+        Returns the routes over the links; by default, and where it returns None, they are all
+        shortest paths.
 
     Raises
     ------
@@ -66,7 +69,9 @@ class Interconnect:
         graph: nx.Graph[Any],
         shape: Sequence[int] | None = None,
         sizes: Sequence[int] | None = None,
+        routes: Callable[[Sequence[Link]], Paths | None] | None = None,
     ) -> None:
+        self._routes = routes
         self.graph = graph
         self._shape = shape
         self.accelerators = _count_accelerators(graph)
@@ -137,6 +142,8 @@ class Interconnect:
     @cached_property
     def paths(self) -> Paths:
         """The routes, each computed on first use."""
+        if self._routes is not None and (own := self._routes(self.links)) is not None:
+            return own
         # First: a mesh of one dimension is a tree as well, and a grid's blocks repeat.
         grid = GridPaths.of(self._shape, self.links) if self._shape else None
         return grid or TreePaths.of(self.graph, self.links) or ShortestPaths(self.graph, self.links)

@@ -47,7 +47,9 @@ class RunOptions(Frozen):
         What data parallelism splits between its parts: ``none``; the optimizer's ``state`` (ZeRO-1,
         as many bytes); ``gradients``, too (ZeRO-2: reduce-scattered in every micro-batch); or
         ``weights``, too (ZeRO-3, FSDP: all-gathered before a layer's forward and backward passes).
-
+    early_stop
+        Whether a block that runs again stops at the last tensor that a backward pass reads, as in
+        PyTorch from 2.1 on; else all of it runs, as in Megatron-LM.
     exact_shares
         Whether a layer or an exchange takes as long as its mean part where an axis is not divided
         evenly, as where a plan stands for a split of tokens; else as its longest.
@@ -66,6 +68,7 @@ class RunOptions(Frozen):
     micro_batches: int = 1
     recompute: str = "none"
     shard: str = "none"
+    early_stop: bool = False
     exact_shares: bool = False
 
     def __post_init__(self) -> None:

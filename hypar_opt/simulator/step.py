@@ -28,10 +28,12 @@ from hypar_opt.simulator.exchanges import (
 )
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
+from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.recomputation import recomputed
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.frozen import FrozenDict
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.tasks import OfGroups, Task
@@ -72,10 +74,7 @@ def program(
         Rings.of(array, placement, collective) or pairs,
         buckets_of(workload, array.bucket_elements(plan.element_bytes)),
         overlap,
-        recomputed(
-            *(plan.network.description, workload, options.recompute),
-            fused=not array.accelerator.saves_scores,
-        ),
+        _again(plan, workload, options, fused=not array.accelerator.saves_scores),
         options.shard,
         _updates(plan, workload, array, options, rows),
     )
@@ -88,12 +87,20 @@ def launching(plan: Plan, workload: Workload, array: Array, options: RunOptions)
     if not isinstance(host, Fraction):
         return 0.0
     fused, phases = array.accelerator.fuses_attention, len(phases_of(plan))
-    again = recomputed(plan.network.description, workload, options.recompute, fused=fused)
+    again = _again(plan, workload, options, fused=fused)
     kernels = 0
     for number, node in enumerate(workload.nodes):
         passes = [own.launches for own in node.operator.kernels(fused=fused)[:phases]]
         kernels += sum(passes) + (passes[0] if number in again else 0)
     return float(kernels * host)
+
+
+def _again(
+    plan: Plan, workload: Workload, options: RunOptions, *, fused: bool
+) -> FrozenDict[int, int | None]:
+    """Return the nodes whose forward pass runs twice."""
+    again = recomputed(plan.network.description, workload, options.recompute, fused=fused)
+    return needed_again(workload, again, fused=fused) if options.early_stop else again
 
 
 def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,13 +19,46 @@ from hypar_opt.hardware.arrays import find_array
 from hypar_opt.results import Results
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.validation.calculated import NotModelledError, step_of
+from hypar_opt.studies.validation.machines import PLACES
 from hypar_opt.studies.validation.rows import Row, read_steps, setting
 
 FACTOR = "factor"
 """One factor on all that kernels achieve, which a single step decides."""
 
-_START = {"gemm": 0.7, "elementwise": 0.7, "flash": 0.6}
-_LEAST, _MOST = 0.01, 1.0
+
+class _Constant(NamedTuple):
+    """What is fitted: where from, unless the array says it, and within which bounds."""
+
+    start: float
+    least: float
+    most: float
+    unit: str = ""
+
+
+_PART = 0.01, 1.0
+_TIME = 1e-8, 0.1, "us"
+_BANDWIDTH = 1e6, 1e15, "GB/s"
+_UNITS = {"": 1.0, "us": 1e-6, "GB/s": 1e9}
+
+CONSTANTS: Mapping[str, _Constant] = {
+    "gemm": _Constant(0.7, *_PART),
+    "elementwise": _Constant(0.7, *_PART),
+    "flash": _Constant(0.6, *_PART),
+    "launch": _Constant(5e-6, *_TIME),
+    "host": _Constant(20e-6, *_TIME),
+    "link.bandwidth": _Constant(100e9, *_BANDWIDTH),
+    "link.latency": _Constant(5e-6, *_TIME),
+    "fabric.bandwidth": _Constant(100e9, *_BANDWIDTH),
+    "fabric.latency": _Constant(5e-6, *_TIME),
+}
+"""By name: keys of the accelerator, and of links."""
+
+_ACHIEVED = ("gemm", "elementwise", "flash")
+"""Those that a single step changes by one factor."""
+
+_OUTLIER = 0.02
+"""From about this error on a step counts by its error, and not by the error's square."""
+
 _STEP = 0.02
 """Relative: of a constant, to see by how much it changes the steps."""
 
@@ -73,8 +106,13 @@ class Calibration(Results[CalibratedStep]):
         """The mean of the absolute errors of all steps, on which the constants were fitted."""
         return fmean(abs(step.error) for step in self)
 
+    @property
+    def stated(self) -> dict[str, str]:
+        """The constants in the units of files."""
+        return {key: str(_said(key, value)) for key, value in self.constants.items()}
+
     def __repr__(self) -> str:
-        fitted = ", ".join(f"{key} {value}" for key, value in self.constants.items())
+        fitted = ", ".join(f"{key} {value}" for key, value in self.stated.items())
         return f"<Calibration of {self.array.name} on {len(self)} steps: {fitted}>"
 
     def rows(self) -> list[dict[str, Any]]:
@@ -103,7 +141,7 @@ def calibrate(
     fit: Sequence[str] | None = None,
     progress: Progress = silent,
 ) -> Calibration:
-    """Fit an array's constants on measured steps, by least squares of logarithms.
+    """Fit an array's constants on measured steps: the least sum of errors, in logarithms.
 
     Parameters
     ----------
@@ -112,9 +150,10 @@ def calibrate(
     steps
         A file as `hypar_opt.validate` reads; its column ``machine`` is left aside.
     fit
-        Keys of the accelerator: ``gemm``, ``elementwise``, ``flash``. By default one factor on all
-        of them for one step; ``gemm`` and ``elementwise`` for more, and ``flash`` if any step has
-        fused attention and there are three or more.
+        Keys of the accelerator, ``gemm``, ``elementwise``, ``flash``, ``launch``, ``host``, and of
+        links, ``link.bandwidth``, ``link.latency``, ``fabric.bandwidth``, ``fabric.latency``. By
+        default one factor on the first three for one step; ``gemm`` and ``elementwise`` for more,
+        and ``flash`` if any step has fused attention and there are three or more.
     progress
         Called with the calculations done, and an upper bound on all.
 
@@ -123,7 +162,8 @@ def calibrate(
     InputError
         Naming the file, the row and the column, and what would be right.
     RefusedError
-        Naming a step that is not modelled or has no seconds, or too many constants for the steps.
+        Naming a step that is not modelled or has no seconds, a constant on which no step depends,
+        or too many constants for the steps.
     """
     target = find_array(array)
     machine = _machine(target)
@@ -142,29 +182,59 @@ def calibrate(
         done += 1
         progress(min(done, total), total)
         try:
-            own = {**machine, "accelerator": {**machine["accelerator"], **constants}}
-            return step_of(row, {"": own}).seconds
+            return step_of(row, {"": _with(machine, constants)}).seconds
         except NotModelledError as error:
             raise RefusedError(f"step {row['id']!r}: {error.message}") from None
 
-    start = {key: float(machine["accelerator"].get(key, 1.0)) for key in _START}
+    start = _start(target, keys)
     before = [seconds(row, start) for row in rows]
     fitted = _fitted(rows, keys, start, seconds)
     errors: list[float] = []
     for own, others in zip(halves, reversed(halves), strict=True):
-        of_others = _fitted(others, keys, start, seconds)
+        try:
+            of_others = _fitted(others, keys, start, seconds)
+        except RefusedError:  # a constant of which this half says nothing
+            errors = []
+            break
         errors += [abs(seconds(row, of_others) / row["seconds"] - 1) for row in own]
     after = [seconds(row, fitted) for row in rows]
-    changed = fitted if FACTOR in keys else {key: fitted[key] for key in keys}
     return Calibration(
         tuple(
             CalibratedStep(str(row["id"]), row["seconds"], *pair)
             for row, *pair in zip(rows, before, after, strict=True)
         ),
-        array=_calibrated(target, machine["accelerator"], changed, Path(steps).name, len(rows)),
-        constants=FrozenDict(changed),
+        array=_calibrated(target, _with(machine, fitted), fitted, Path(steps).name, len(rows)),
+        constants=FrozenDict(fitted),
         held_out=fmean(errors) if errors else None,
     )
+
+
+def _start(array: Array, keys: Sequence[str]) -> dict[str, float]:
+    """Return what a fit starts from: what the array says, if that is not zero."""
+    fitted = _ACHIEVED if FACTOR in keys else keys
+    tables = {"": array.accelerator, "link": array.topology, "fabric": array.topology}
+    found = {}
+    for key in fitted:
+        table, _, name = key.rpartition(".")
+        said = getattr(getattr(tables[table], table) if table else tables[table], name)
+        found[key] = float(said or CONSTANTS[key].start)
+    return found
+
+
+def _with(machine: Mapping[str, Any], constants: Mapping[str, float]) -> dict[str, Any]:
+    """Return a machine with some constants, in the units of files."""
+    changed = dict(machine)
+    for key, value in constants.items():
+        table, _, name = key.rpartition(".")
+        own = table or "accelerator"
+        changed[own] = {**changed[own], name: _said(key, value)}
+    return changed
+
+
+def _said(key: str, value: float) -> float | str:
+    """Return a constant as a file states it."""
+    unit = CONSTANTS[key].unit
+    return f"{value / _UNITS[unit]:.4g} {unit}" if unit else value
 
 
 def _machine(array: Array) -> dict[str, Any]:
@@ -175,13 +245,14 @@ def _machine(array: Array) -> dict[str, Any]:
         raise RefusedError(f"array {array.name}: should be nodes of equal accelerators, got {kind}")
     accelerator = array.description()["accelerator"]
     rest = {k: v for k, v in accelerator.items() if k not in ("utilisation", "pe_array")}
-    own = {**_START, "launch": "5 us", "update": "44 B"} if "gemm" not in accelerator else {}
-    return {
-        "per_node": topology["per_node"],
-        "link": topology["link"],
-        "fabric": topology["fabric"],
-        "accelerator": {**own, **rest},
-    }
+    own: dict[str, Any] = {}
+    if "gemm" not in accelerator:
+        own = {key: CONSTANTS[key].start for key in _ACHIEVED} | {
+            "launch": "5 us",
+            "update": "44 B",
+        }
+    places = {key: topology[key] for key in PLACES if key in topology}
+    return {**places, "accelerator": {**own, **rest}}
 
 
 def _keys(fit: Sequence[str] | None, rows: Sequence[Row]) -> tuple[str, ...]:
@@ -192,8 +263,8 @@ def _keys(fit: Sequence[str] | None, rows: Sequence[Row]) -> tuple[str, ...]:
             return (FACTOR,)
         return ("gemm", "elementwise", *(("flash",) if fused and len(rows) > 2 else ()))
     for key in fit or [""]:
-        if key not in _START:
-            known = ", ".join(_START)
+        if key not in CONSTANTS:
+            known = ", ".join(CONSTANTS)
             raise HyparError(f"{argument('fit')} should be among {known}, got {key!r}")
     if "flash" in fit and not fused:
         raise RefusedError("flash: no step has fused attention, which it is of")
@@ -208,33 +279,39 @@ def _fitted(
     start: Mapping[str, float],
     seconds: Callable[[Row, Mapping[str, float]], float],
 ) -> dict[str, float]:
-    """Return the constants of the least squares of log errors: Gauss-Newton in their logarithms."""
+    """Return the constants of the least errors: Gauss-Newton in their logarithms, reweighted.
+
+    Source: P. J. Huber, "Robust estimation of a location parameter", Annals of Mathematical
+    Statistics 35(1), 1964: a step that is far off counts for less than by its square.
+    """
     logs = np.zeros(len(keys))
 
     def constants(moved: Sequence[float]) -> dict[str, float]:
         factors = dict(zip(keys, map(math.exp, moved), strict=True))
         every = factors.pop(FACTOR, 1.0)
-        own = {key: value * factors.get(key, every) for key, value in start.items()}
-        # Whole ten-thousandths, as a file states them.
-        return {key: round(min(max(value, _LEAST), _MOST), 4) for key, value in own.items()}
+        return {
+            key: _bounded(CONSTANTS[key], value * factors.get(key, every))
+            for key, value in start.items()
+        }
 
     def errors(moved: Sequence[float]) -> Any:
         found = constants(moved)
         return np.array([math.log(seconds(row, found) / row["seconds"]) for row in rows])
 
     now = errors(logs.tolist())
-    for _ in range(_ROUNDS):
-        slopes = []
-        for number in range(len(keys)):
-            shifted = logs.copy()
-            # Down: what is achieved is at most all.
-            shifted[number] -= _STEP
-            slopes.append((now - errors(shifted.tolist())) / _STEP)
-        step, *_ = np.linalg.lstsq(np.array(slopes).T, -now, rcond=1e-6)
+    for number in range(_ROUNDS):
+        # Down: what is achieved is at most all.
+        moves = _STEP * np.eye(len(keys))
+        slopes = np.array([(now - errors((logs - move).tolist())) / _STEP for move in moves])
+        for key, slope in zip(keys, slopes, strict=True):
+            if not (number or slope.any()):
+                raise RefusedError(f"{key}: no step's seconds depend on it")
+        weights = 1 / np.sqrt(np.sqrt(1 + (now / _OUTLIER) ** 2))
+        step, *_ = np.linalg.lstsq((slopes * weights).T, -now * weights, rcond=1e-6)
         step = np.clip(step, -0.5, 0.5)
         while float(np.abs(step).max()) >= _SETTLED:
             after = errors((logs + step).tolist())
-            if float(after @ after) < float(now @ now):
+            if _loss(after) < _loss(now):
                 break
             step = step / 4
         else:
@@ -243,16 +320,28 @@ def _fitted(
     return constants(logs.tolist())
 
 
+def _bounded(constant: _Constant, value: float) -> float:
+    """Return a value within bounds, in the four digits that a file states."""
+    within = min(max(value, constant.least), constant.most)
+    return float(f"{within:.4g}") if constant.unit else round(within, 4)
+
+
+def _loss(errors: Any) -> float:
+    """Return what is least: squares of small errors, and large ones by their size."""
+    return float(np.sum(np.sqrt(1 + (errors / _OUTLIER) ** 2) - 1))
+
+
 def _calibrated(
     array: Array,
-    accelerator: Mapping[str, Any],
+    machine: Mapping[str, Any],
     constants: Mapping[str, float],
     file: str,
     steps: int,
 ) -> Array:
-    """Return the array with an accelerator of some constants, and their source."""
+    """Return the array with a machine's constants, and their source."""
     described = array.description()
     said = f"{', '.join(constants)} fitted on {steps} measured step{'s' * (steps > 1)} of {file}"
     source = "; ".join(filter(None, (described.get("source", ""), said)))
-    own = {**accelerator, **constants}
-    return Array.model_validate({**described, "source": source, "accelerator": own})
+    links = {key: machine[key] for key in ("link", "fabric")}
+    changed = {"accelerator": machine["accelerator"], "topology": described["topology"] | links}
+    return Array.model_validate({**described, "source": source, **changed})

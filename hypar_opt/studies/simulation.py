@@ -39,6 +39,7 @@ class _StepArguments(TypedDict, total=False):
     profile: Profile | None
     input_sizes: Mapping[str, tuple[int, int]]
     trace: bool
+    early_stop: bool
     exact_shares: bool
 
 

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.costs.kinds import kinds_of_nodes
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
+from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.arguments import problem_of
 
 PEAK, DRAM, LAUNCH = 312e12, 2e12, 5e-6
 
@@ -109,3 +112,15 @@ def test_an_accelerator_states_one_of_three_rates() -> None:
         one_device()
     with pytest.raises(InputError, match="mac_count: should be 'output' with gemm"):
         one_device(gemm=0.5, mac_count="input")
+
+
+def test_layers_of_the_same_tensors_and_other_kernels_are_charged_apart() -> None:
+    """A gate is activated, and what it is multiplied by is not: LLaMA's were charged alike."""
+    network = ho.load("llama-7b")
+    workload = Instance(network, problem_of(array=one_device(**KERNELS), batch=2)).workload
+    kinds = kinds_of_nodes(workload).numbers
+    at = {node.name: kind for node, kind in zip(workload.nodes, kinds.tolist(), strict=True)}
+    assert at["decoder.0.gate"] != at["decoder.0.up"]
+    assert at["decoder.0.gate"] == at["decoder.31.gate"]
+    plan = ho.solve(network, array=one_device(**KERNELS), batch=2)
+    assert plan.solver.status == "optimal"

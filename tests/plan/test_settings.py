@@ -74,7 +74,7 @@ def test_settings_of_a_network_and_of_what_a_file_leaves_out() -> None:
         ("bandwidth=1 GB/s", "is one of topology.link.bandwidth, topology.fabric.bandwidth"),
         ("topology.lnik.bandwidth=1 GB/s", "topology: unknown key 'lnik': did you mean link?"),
         ("link.bandwidth=5", 'link, bandwidth: should be a bandwidth, as in "25.6 Gb/s" (bits)'),
-        ("utilisation=true", "accelerator, utilisation: should be a number, got true"),
+        ("elementwise=true", "accelerator, elementwise: should be a number, got true"),
         ("layer.fc9.units=5", "unknown key 'layer.fc9.units': did you mean layer.fc3?"),
         ("name=mine", "unknown key 'name'"),
         ("nodes", "should be KEY=VALUE, got 'nodes'"),

@@ -66,8 +66,8 @@ def test_an_array_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "h100-8x8: 2^6 = 64 accelerators, 8 nodes of 8, pairwise all-reduce"
     rows = [line.split() for line in shown if line.startswith(("H3", "H4"))]
-    # Between nodes eight accelerators share 400 GB/s; within one each has 450 GB/s.
-    assert [" ".join(row[4:8]) for row in rows] == ["3.2 TB/s 50 GB/s", "28.8 TB/s 450 GB/s"]
+    # Between nodes eight accelerators share 320 GB/s; within one each has 345 GB/s.
+    assert [" ".join(row[4:8]) for row in rows] == ["2.56 TB/s 40 GB/s", "22.08 TB/s 345 GB/s"]
     assert run(["show", "h100-8x8", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == described(arrays.load("h100-8x8"))
 

@@ -151,7 +151,7 @@ def test_llama_7b_trains_on_eight_accelerators_of_80_gb(llama: ho.Plan) -> None:
         "llama-7b",
         batch=64,
         array="h100-8",
-        training={"micro_batches": 1, "recompute": "none", "shard": "none"},
+        training={"micro_batches": 1, "recompute": "none", "shard": "state"},
     )
     assert not ho.memory(free).fits
     assert free.cost.total <= llama.cost.total < 1.01 * free.cost.total

@@ -10,6 +10,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import HyparError
+from hypar_opt.hardware.arrays import load
 from hypar_opt.studies.calibration import calibrate
 from hypar_opt.studies.validation.calculated import step_of
 from tests.commands import command
@@ -18,8 +19,8 @@ from tests.studies.test_validation import ROW, written
 TRUE = {"gemm": 0.61, "elementwise": 0.43, "flash": 0.37}
 LINKS = {
     "per_node": 8,
-    "link": {"bandwidth": "300 GB/s", "latency": "0.5 us"},
-    "fabric": {"bandwidth": "200 GB/s", "latency": "2 us"},
+    "link": {"bandwidth": "230 GB/s", "latency": "7 us"},
+    "fabric": {"bandwidth": "160 GB/s", "latency": "5 us"},
 }
 A100 = {
     "units": 1,
@@ -31,9 +32,11 @@ A100 = {
 }
 
 
-def steps(*rows: dict[str, Any], **constants: float) -> list[dict[str, Any]]:
+def steps(
+    *rows: dict[str, Any], links: dict[str, Any] = LINKS, **constants: Any
+) -> list[dict[str, Any]]:
     """Rows whose seconds are those of a machine with some constants."""
-    machines = {"ours": {**LINKS, "accelerator": A100 | TRUE | constants}}
+    machines = {"ours": {**links, "accelerator": A100 | TRUE | constants}}
     found = []
     for number, own in enumerate(rows):
         row = ROW | {"hidden": 1024, "seq": 512, "machine": "ours", "id": f"run{number}"} | own
@@ -56,11 +59,64 @@ def test_constants_that_made_the_steps_are_found_again(tmp_path: Path) -> None:
 
 
 def test_one_step_decides_one_factor(tmp_path: Path) -> None:
-    halves = {key: value / 2 for key, value in {"gemm": 0.7, "elementwise": 0.7}.items()}
+    of = load("a100-8").accelerator
+    halves = {key: getattr(of, key) / 2 for key in ("gemm", "elementwise")}
     result = calibrate("a100-8", written(tmp_path, *steps(COMPUTE, **halves)))
     assert result.mean < 1e-3
-    assert result.constants["gemm"] == pytest.approx(0.35, rel=0.01)
-    assert result.constants["elementwise"] == pytest.approx(0.35, rel=0.01)
+    assert {key: result.constants[key] for key in halves} == pytest.approx(halves, rel=0.01)
+
+
+SMALL = {"hidden": 256, "seq": 128, "mbs": 1, "gbs": 4}
+TENSORS = {"hidden": 2048, "seq": 1024, "tp": 8, "dp": 1, "mbs": 8, "gbs": 8}
+NODES = {"gpus": 32, "tp": 1, "dp": 32, "mbs": 1, "gbs": 32}
+
+
+@pytest.mark.parametrize(
+    ("key", "rows", "true", "made"),
+    [
+        ("launch", [SMALL], "9 us", {"launch": "9 us"}),
+        ("host", [SMALL], "60 us", {"host": "60 us"}),
+        ("link.bandwidth", [TENSORS], "120 GB/s", {"link": {"bandwidth": "120 GB/s"}}),
+        ("link.latency", [TENSORS | SMALL], "20 us", {"link": {"latency": "20 us"}}),
+        ("fabric.bandwidth", [NODES], "40 GB/s", {"fabric": {"bandwidth": "40 GB/s"}}),
+        (
+            "fabric.latency",
+            [NODES | SMALL | {"gbs": 32}],
+            "30 us",
+            {"fabric": {"latency": "30 us"}},
+        ),
+    ],
+)
+def test_each_constant_is_found_again_from_steps_that_it_decides(
+    tmp_path: Path, key: str, rows: list[dict[str, Any]], true: str, made: dict[str, Any]
+) -> None:
+    start = load("a100-8").accelerator
+    achieved = {name: getattr(start, name) for name in TRUE}
+    links = {
+        name: LINKS[name] | own if isinstance(own, dict) else own for name, own in made.items()
+    }
+    of_links = key.count(".") == 1
+    machine = {"links": LINKS | links} if of_links else made
+    result = calibrate("a100-8", written(tmp_path, *steps(*rows, **achieved, **machine)), fit=[key])
+    number, unit = true.split()
+    said, own = result.stated[key].split()
+    assert (float(said), own) == (pytest.approx(float(number), rel=0.02), unit)
+    assert result.mean < 2e-3
+    # The array has it, and no other number has changed.
+    table, _, name = key.rpartition(".")
+    before, after = load("a100-8"), result.array
+    changed = after.accelerator if not of_links else getattr(after.topology, table)
+    assert float(getattr(changed, name)) == pytest.approx(result.constants[key])
+    assert (before.accelerator == after.accelerator) == of_links
+    assert (before.topology == after.topology) != of_links
+
+
+def test_a_step_that_is_far_off_hardly_moves_the_constants(tmp_path: Path) -> None:
+    rows = steps(*[COMPUTE | {"layers": layers} for layers in (2, 3, 4, 5)])
+    rows[1]["seconds"] *= 1.5
+    result = calibrate("a100-8", written(tmp_path, *rows), fit=["gemm"])
+    assert abs(sorted(own.error for own in result)[-2]) < 0.02
+    assert result.mean == pytest.approx(1 / 12, abs=0.02)
 
 
 def test_either_half_of_enough_steps_is_held_out(tmp_path: Path) -> None:
@@ -76,7 +132,12 @@ def test_either_half_of_enough_steps_is_held_out(tmp_path: Path) -> None:
         ({"pp": 2}, None, "step 'one': pp: pipeline stages are not modelled, here 2"),
         ({"seconds": ""}, None, "step 'one' has no seconds to calibrate with"),
         ({}, ["gemm", "elementwise"], "2 constants need as many steps, got 1"),
-        ({}, ["speed"], "fit should be among gemm, elementwise, flash, got 'speed'"),
+        (
+            {},
+            ["speed"],
+            "fit should be among gemm, elementwise, flash, launch, host, link.bandwidth",
+        ),
+        ({}, ["fabric.bandwidth"], "fabric.bandwidth: no step's seconds depend on it"),
         ({}, ["flash"], "flash: no step has fused attention"),
     ],
 )

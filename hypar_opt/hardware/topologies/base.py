@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from hypar_opt.hardware.folded import FoldedInterconnect
+    from hypar_opt.hardware.links import Link
+    from hypar_opt.hardware.traffic import Paths
 
 MAX_ACCELERATORS = 2**20
 """Twenty levels. Of more than `hypar_opt.hardware.folded.MAX_LISTED` no graph is made."""
@@ -76,6 +78,11 @@ class Topology(Document, ABC):
         Its routes follow from coordinates, as fast for many accelerators as for few. A graph that
         turns out not to be a grid of this shape is searched instead.
         """
+        return None
+
+    def paths(self, links: Sequence[Link]) -> Paths | None:
+        """Return the routes over the graph's links; None where they are all shortest paths."""
+        del links
         return None
 
     def folded(self, levels: Sequence[Sequence[int]]) -> FoldedInterconnect | None:

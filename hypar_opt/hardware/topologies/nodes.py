@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Self
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import networkx as nx
 from pydantic import model_validator
@@ -11,7 +12,13 @@ from pydantic import model_validator
 from hypar_opt.documents.document import Size
 from hypar_opt.hardware.folded import FoldedTree
 from hypar_opt.hardware.links import Link
+from hypar_opt.hardware.rail_paths import RailPaths, rail
 from hypar_opt.hardware.topologies.base import LinkSpec, Topology, as_dimensions, check_size
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.traffic import Paths
+
+_ONE_SWITCH = [("fabric", Fraction(1))]
 
 
 class NodesTopology(Topology):
@@ -31,6 +38,9 @@ class NodesTopology(Topology):
     """Between an accelerator and its node's switch."""
     fabric: LinkSpec
     """Between a node's switch and the fabric's: all traffic that leaves the node crosses it."""
+    adapters: Size | None = None
+    """The network adapters of a node, each with an equal part of the fabric's bandwidth, which its
+    accelerators share in the order of their numbers; None: any can use all of it."""
 
     @model_validator(mode="after")
     def _has_a_valid_size(self) -> Self:
@@ -39,16 +49,28 @@ class NodesTopology(Topology):
 
     def graph(self) -> nx.Graph[Any]:
         graph: nx.Graph[Any] = nx.Graph()
-        link, fabric = self.link.edge(), self.fabric.edge()
+        link = self.link.edge()
         for node in range(self.nodes):
             for number in range(node * self.per_node, (node + 1) * self.per_node):
                 graph.add_edge(number, f"node{node}", **link)
             if self.nodes > 1:  # one node needs no fabric
-                graph.add_edge(f"node{node}", "fabric", **fabric)
+                for switch, width in self._switches:
+                    graph.add_edge(f"node{node}", switch, **self.fabric.edge(width))
         return graph
 
+    @property
+    def _switches(self) -> list[tuple[str, Fraction]]:
+        """The switches that join the nodes, and the part of the bandwidth to each."""
+        count = self.adapters
+        return [(rail(n), Fraction(1, count)) for n in range(count)] if count else _ONE_SWITCH
+
+    def paths(self, links: Sequence[Link]) -> Paths | None:
+        if not self.adapters or self.nodes == 1:
+            return None
+        return RailPaths.of(links, self.nodes, self.per_node, self.adapters)
+
     def folded(self, levels: Sequence[Sequence[int]]) -> FoldedTree | None:
-        if type(self) is not NodesTopology:  # it may have another graph
+        if type(self) is not NodesTopology or self.adapters:  # it may have another graph
             return None
         branches = [(Link(0, "node0", **self.link.edge()), 1)]
         if self.nodes > 1:

@@ -85,7 +85,7 @@ def calibration_view(result: Calibration) -> RenderableType:
     return Group(
         new_table(steps, lines),
         Text(),
-        new_table(constants, [(key, f"{value:g}") for key, value in result.constants.items()]),
+        new_table(constants, [*result.stated.items()]),
         Text(f"\n{errors}"),
     )
 

@@ -44,7 +44,8 @@ def step_of(row: Row, machines: Machines) -> StepResult:
     flash = setting(row, "attention") == "flash"
     # Sharded gradients and weights are of FSDP, which runs exchanges beside the computation; else
     # all gradients are reduced after the last micro-batch, as one tensor.
-    keys = {"overlap": "gradient"} if row["zero"] > 1 else {"bucket": "1 TB"}
+    of_fsdp = row["zero"] > 1
+    keys = {"overlap": "gradient"} if of_fsdp else {"bucket": "1 TB"}
     try:
         array = array_of(machines, row["machine"], row["gpus"], fused=flash, **keys)
     except InputError as error:
@@ -57,6 +58,7 @@ def step_of(row: Row, machines: Machines) -> StepResult:
         micro_batches=row["gbs"] // (row["mbs"] * row["dp"]),
         recompute=setting(row, "recompute"),
         shard=SHARDED[row["zero"]],  # ZeRO's stages in their order
+        early_stop=of_fsdp,
         # Sequence parallelism splits tokens evenly; here images stand for them.
         exact_shares=True,
     )

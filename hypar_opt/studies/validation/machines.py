@@ -15,9 +15,12 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.topologies.base import MAX_ACCELERATORS
 
 Machines = Mapping[str, Mapping[str, Any]]
-"""A machine's table by its name: ``per_node``, ``link``, ``fabric``, and ``accelerator``."""
+"""A machine's table by its name: ``per_node``, ``link``, ``fabric``, ``adapters``, and ``accelerator``."""
 
-_KEYS = ("source", "like", "per_node", "link", "fabric", "accelerator")
+PLACES = ("per_node", "link", "fabric", "adapters")
+"""A machine's keys of its topology."""
+
+_KEYS = ("source", "like", *PLACES, "accelerator")
 
 
 @cache
@@ -101,11 +104,10 @@ def array_of(
             "attention": "fused" if fused else "unfused",
         },
         "topology": {
+            **{key: table[key] for key in PLACES if key in table},
             "kind": "nodes",
             "nodes": count // per_node,
             "per_node": per_node,
-            "link": table["link"],
-            "fabric": table["fabric"],
         },
         **keys,
     }

@@ -1,0 +1,92 @@
+"""The routes between nodes of several network adapters, each on a rail of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from hypar_opt.frozen import Frozen
+from hypar_opt.hardware.traffic import Indices, Paths, Traffic, check_crossed, directions
+
+if TYPE_CHECKING:
+    from hypar_opt.hardware.links import Link
+
+
+def rail(number: int) -> str:
+    """Return the switch that joins the adapters of all nodes with a number."""
+    return f"rail{number}"
+
+
+@dataclass(frozen=True, eq=False)
+class RailPaths(Frozen, Paths):
+    """Paths inside a node over its switch, and between nodes over the rail of the sender's adapter.
+
+    A node's accelerators share its adapters in the order of their numbers, so that a message that
+    leaves alone gets the bandwidth of one of them.
+
+    Parameters
+    ----------
+    up, down : (accelerators,)
+        The channels from an accelerator to its node's switch, and back.
+    out, into : (nodes, adapters)
+        The channels from a node's switch to each rail's, and back.
+    latencies
+        Of a message inside a node, and of one between two, in seconds.
+    """
+
+    up: Indices
+    down: Indices
+    out: Indices
+    into: Indices
+    latencies: tuple[Fraction, Fraction]
+
+    @classmethod
+    def of(cls, links: Sequence[Link], nodes: int, per_node: int, adapters: int) -> Self:
+        """Return the paths over the links of `hypar_opt.hardware.topologies.nodes`."""
+        channels: dict[tuple[Hashable, Hashable], int] = {}
+        for link, forth, back in zip(links, *(c.tolist() for c in directions(links)), strict=True):
+            channels[link.source, link.target] = forth
+            channels[link.target, link.source] = back
+        inside = [(number, f"node{number // per_node}") for number in range(nodes * per_node)]
+        between = [(f"node{node}", rail(own)) for node in range(nodes) for own in range(adapters)]
+        up, down = (
+            np.array([channels[ends[::step]] for ends in inside], np.intp) for step in (1, -1)
+        )
+        out, into = (
+            np.array([channels[ends[::step]] for ends in between], np.intp) for step in (1, -1)
+        )
+        latency = {ends: link.latency for link in links for ends in (link.source, link.target)}
+        own, further = latency[0], latency[rail(0)]
+        shape = nodes, adapters
+        return cls(
+            *(up, down, out.reshape(shape), into.reshape(shape)), (2 * own, 2 * own + 2 * further)
+        )
+
+    def traffic(self, senders: Indices, receivers: Indices) -> Traffic:
+        nodes, adapters = self.out.shape
+        per_node = len(self.up) // nodes
+        source, target = senders // per_node, receivers // per_node
+        own = senders % per_node * adapters // per_node
+        all_of = np.arange(len(senders))
+        apart = np.flatnonzero(source != target)
+        check_crossed(2 * (len(all_of) + len(apart)))
+        channels = [
+            self.up[senders],
+            self.down[receivers],
+            self.out[source[apart], own[apart]],
+            self.into[target[apart], own[apart]],
+        ]
+        crosses = (source != target).astype(np.intp)
+        return Traffic(
+            np.concatenate([all_of, all_of, apart, apart]),
+            np.concatenate(channels),
+            weight=np.broadcast_to(np.int64(1), sum(map(len, channels))),
+            unit=1,
+            hops=2 + 2 * crosses,
+            latency=crosses,
+            latencies=self.latencies,
+        )

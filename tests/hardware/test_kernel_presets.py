@@ -1,0 +1,77 @@
+"""Presets that say what kernels achieve, each number with its source; the paper's say nothing."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.hardware import arrays
+from hypar_opt.hardware.accelerator import OF_KERNELS
+
+OF_GPUS = [name for name in arrays.names() if re.match("[ahv]100-", name)]
+OF_THE_PAPER = [name for name in arrays.names() if name.startswith("hmc-")]
+
+
+def text(name: str) -> str:
+    return (files(arrays) / f"{name}.toml").read_text("utf-8")
+
+
+def test_there_are_presets_of_three_generations() -> None:
+    assert {name[:4] for name in OF_GPUS} == {"a100", "h100", "v100"}
+
+
+@pytest.mark.parametrize("name", OF_GPUS)
+def test_a_preset_says_what_kernels_achieve_and_whence(name: str) -> None:
+    own = arrays.load(name).accelerator
+    assert own.utilisation is None
+    for key in ("gemm", "elementwise", "launch", "host", "update"):
+        assert getattr(own, key) is not None
+    assert (own.flash is None) == (not own.fuses_attention)
+    said = text(name)
+    for words in ("fitted on", "launch of a kernel", "assumed", "Adam in mixed precision"):
+        assert words in said
+    # Links are what collectives reach, and not what the datasheet says.
+    assert re.search(r"^# (Inside a node NCCL's|Assumed: )", said, re.M)
+
+
+@pytest.mark.parametrize("name", OF_THE_PAPER)
+def test_the_papers_have_none_of_the_keys(name: str) -> None:
+    own = arrays.load(name).accelerator
+    assert own.gemm is None
+    assert all(getattr(own, key) is None for key in OF_KERNELS)
+    assert own.reserve is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "mebibytes", "bus"),
+    [
+        (2, 256, 184.39),
+        (4, 256, 208.73),
+        (8, 256, 217.25),
+        (8, 8, 109.3),
+        (8, 1, 19.78),
+        (4, 1, 30.6),
+        (8, 1024, 229.35),
+    ],
+)
+def test_an_all_reduce_in_a_node_takes_what_nccl_takes(
+    gpus: int, mebibytes: int, bus: float
+) -> None:
+    """nccl-tests on a node of A100, bus bandwidth in GB/s: vTrain's AR_GPU*_1M_1024M_LUT (MIT)."""
+    array = arrays.load("a100-8").description()
+    topology = dict(array["topology"]) | {"per_node": gpus}
+    array = ho.Array.model_validate({**array, "topology": topology})
+    elements = mebibytes * 2**20 // 2
+    network = ho.Network.model_validate(
+        {
+            "name": "one gradient",
+            "input": {"channels": elements // 2**10, "height": 1, "width": 1},
+            "layer": [{"name": "fc", "kind": "fc", "units": 2**10}],
+        }
+    )
+    step = ho.simulate(network, array, batch=gpus, solver="data")
+    moved = 2 * (gpus - 1) / gpus * 2 * elements
+    assert step.communication == pytest.approx(moved / (bus * 1e9), rel=0.35)
