@@ -51,20 +51,17 @@ class RailPaths(Frozen, Paths):
         for link, forth, back in zip(links, *(c.tolist() for c in directions(links)), strict=True):
             channels[link.source, link.target] = forth
             channels[link.target, link.source] = back
-        inside = [(number, f"node{number // per_node}") for number in range(nodes * per_node)]
-        between = [(f"node{node}", rail(own)) for node in range(nodes) for own in range(adapters)]
-        up, down = (
-            np.array([channels[ends[::step]] for ends in inside], np.intp) for step in (1, -1)
-        )
-        out, into = (
-            np.array([channels[ends[::step]] for ends in between], np.intp) for step in (1, -1)
-        )
+        switches = [f"node{node}" for node in range(nodes)]
+        rails = [rail(adapter) for adapter in range(adapters)]
+        inside = [(n, switches[n // per_node]) for n in range(nodes * per_node)]
+        up = [channels[number, switch] for number, switch in inside]
+        down = [channels[switch, number] for number, switch in inside]
+        out = [[channels[switch, own] for own in rails] for switch in switches]
+        into = [[channels[own, switch] for own in rails] for switch in switches]
         latency = {ends: link.latency for link in links for ends in (link.source, link.target)}
         own, further = latency[0], latency[rail(0)]
-        shape = nodes, adapters
-        return cls(
-            *(up, down, out.reshape(shape), into.reshape(shape)), (2 * own, 2 * own + 2 * further)
-        )
+        latencies = 2 * own, 2 * own + 2 * further
+        return cls(np.array(up), np.array(down), np.array(out), np.array(into), latencies)
 
     def traffic(self, senders: Indices, receivers: Indices) -> Traffic:
         nodes, adapters = self.out.shape

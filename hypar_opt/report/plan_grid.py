@@ -187,11 +187,13 @@ def layer_times(plan: Plan, step: StepResult) -> list[tuple[GridRow, float, floa
     """Return each group of layers with its seconds of compute and of communication.
 
     Layers of a short chain are shown separately, repetitions in a graph that make the same choices
-    together. A step has an entry for each pass of a layer.
+    together. A step has an entry for each pass of a layer; the host's launches are no layer's.
     """
     compute = dict.fromkeys(plan.layers, 0.0)
     communication = dict.fromkeys(plan.layers, 0.0)
     for time in step.layers:
+        if time.layer not in compute:
+            continue
         compute[time.layer] += time.compute
         communication[time.layer] += time.communication
     times: list[tuple[GridRow, float, float]] = []

@@ -263,7 +263,9 @@ class _Step:
 
     def update(self, node: int) -> None:
         """Schedule the update of a node's weights, after all gradients."""
-        name, phase = self._name(node), Phase.GRADIENT
+        # Weights that layers share are the first one's.
+        users = self._workload.weight_users.get(node, (node,))
+        name, phase = self._name(min(users)), Phase.GRADIENT
         seconds = self._schedule.updates[node] if self._schedule.updates else 0.0
         if seconds:
             self.streams.add(ComputeTask(name, phase, seconds, once=True), self._gradients[node])

@@ -28,8 +28,8 @@ def needed_again(
     fused
         Whether attention is one kernel, which writes no scores.
 
-    Source: PyTorch, ``torch.utils.checkpoint.set_checkpoint_early_stop``; a compiler that drops what
-    nobody reads does the same.
+    Source: PyTorch, ``torch.utils.checkpoint.set_checkpoint_early_stop``; a compiler that drops
+    what nobody reads does the same.
     """
     writers: defaultdict[int, list[int]] = defaultdict(list)
     for boundary in workload.boundaries:

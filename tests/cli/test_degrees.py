@@ -40,3 +40,14 @@ def test_other_degrees_are_refused_with_those_that_would_do(tmp_path: Path) -> N
     for name in ("simulate", "memory"):
         done = command([name, "plan.json", "--degrees", "tp=8,dp=1"], tmp_path)
         assert (done.status, "not with a plan file" in done.errors) == (2, True)
+
+
+def test_a_step_of_shared_weights_and_one_that_the_host_holds_up_are_shown(tmp_path: Path) -> None:
+    """The update of a GPT's tied ends is its first layer's; launches are no layer's."""
+    plain = command(["simulate", GPT, *ASKED, "--degrees", "tp=2,dp=4"], tmp_path)
+    assert plain.status == 0
+    assert "launches" not in plain.output
+    slow = ["--set", "accelerator.host=1 ms"]
+    held_up = command(["simulate", GPT, *ASKED, "--degrees", "tp=2,dp=4", *slow], tmp_path)
+    assert held_up.status == 0
+    assert "launches" in held_up.output

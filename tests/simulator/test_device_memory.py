@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -78,25 +79,48 @@ def test_full_recomputation_keeps_a_blocks_input_and_computes_one_block_at_a_tim
     assert full.moment.recomputed == again
 
 
-def test_the_22b_model_of_korthikantis_figure_1() -> None:
-    """Figure 1, as GiB: 45.5625 of parameters and optimizer; 59.25, and 9.5625 selectively."""
-    layers, hidden, degree = 48, 6144, 8
-    network = ho.gpt(layers=layers, hidden=hidden, heads=64, dropout=True)
+@pytest.mark.parametrize(
+    ("layers", "hidden", "heads", "batch", "stages", "chunks", "gibibytes"),
+    [
+        (48, 6144, 64, 4, 1, 1, (45.5625, 59.25, 9.5625)),
+        (96, 12288, 96, 1, 8, 3, (45.5625, 66.84375, 12.3515625)),
+        (105, 20480, 128, 1, 35, 3, (31.640625, 114.0234375, 23.076171875)),
+        (128, 25600, 160, 1, 64, 1, (32.958984375, 131.25, 26.5625)),
+    ],
+    ids=["22B", "175B", "530B", "1T"],
+)
+def test_all_values_of_korthikantis_figure_1(
+    layers: int,
+    hidden: int,
+    heads: int,
+    batch: int,
+    stages: int,
+    chunks: int,
+    gibibytes: tuple[float, float, float],
+) -> None:
+    """GiB of weights and optimizer, and of activations, all and selectively recomputed.
 
-    whole = megatron(network, degree, sequence=False, batch=4)
-    split = megatron(network, degree, sequence=True, batch=4)
+    Two of the blocks are counted, in which the figure leaves norms out, a part in 10,000. Of p
+    stages the first holds the activations of L (1 + (p - 1) / (p v)) blocks, v chunks a device.
+    """
+    network = ho.gpt(layers=2, hidden=hidden, heads=heads, dropout=True)
+    whole = megatron(network, 8, sequence=False, batch=batch)
+    split = megatron(network, 8, sequence=True, batch=batch)
     held = ho.memory(whole, exact_shares=True, optimizer="adam")
-    # The figure leaves norms out, which are a part in 10,000.
     states = sum(
         row.weights + row.gradients + row.state
         for row in held.layers
         if row.layer.rpartition(".")[2] in ("qkv", "proj", "up", "down")
     )
-    assert states == 45.5625 * 2**30
-    assert sum(of_block(held, n) for n in range(layers)) == 59.25 * 2**30
+    in_flight = layers * (1 + Fraction(stages - 1, stages * chunks) * (chunks > 1))
     # The first block's norm reads what is gathered for the embeddings anyway.
     selective = ho.memory(split, exact_shares=True, recompute="selective")
-    assert {layers * of_block(selective, n) for n in range(1, layers)} == {9.5625 * 2**30}
+    counted = (
+        Fraction(states * layers, 2 * stages),
+        in_flight * of_block(held, 1),
+        in_flight * of_block(selective, 1),
+    )
+    assert tuple(own / 2**30 for own in counted) == gibibytes
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.topologies.base import MAX_ACCELERATORS
 
 Machines = Mapping[str, Mapping[str, Any]]
-"""A machine's table by its name: ``per_node``, ``link``, ``fabric``, ``adapters``, and ``accelerator``."""
+"""A machine's table by its name: `PLACES`, and ``accelerator``."""
 
 PLACES = ("per_node", "link", "fabric", "adapters")
 """A machine's keys of its topology."""
