@@ -68,6 +68,7 @@ def results(folder: Path) -> list[Any]:
         plan.problem,
         ho.load("resnet-18"),
         ho.read_array(_array(folder)),
+        ho.solve("sfc", array=_with_adapters(folder), batch=32),
         ho.best_plans(placed, 3),
         ho.regrets(placed),
         ho.certify(placed),
@@ -94,6 +95,15 @@ def _array(folder: Path) -> Path:
     path = folder / "array.toml"
     path.write_text(preset_text("hypar_opt.hardware.arrays", "hmc-torus-4"))
     return path
+
+
+def _with_adapters(folder: Path) -> ho.Array:
+    from hypar_opt.documents.document import preset_text
+
+    text = preset_text("hypar_opt.hardware.arrays", "a100-4x8")
+    path = folder / "adapters.toml"
+    path.write_text(text.replace("per_node = 8", "per_node = 8\nadapters = 4"))
+    return ho.read_array(path)
 
 
 def subclasses(base: type) -> set[type]:

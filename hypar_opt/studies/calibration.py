@@ -268,8 +268,8 @@ def _keys(fit: Sequence[str] | None, rows: Sequence[Row]) -> tuple[str, ...]:
             raise HyparError(f"{argument('fit')} should be among {known}, got {key!r}")
     if "flash" in fit and not fused:
         raise RefusedError("flash: no step has fused attention, which it is of")
-    if len(fit) > len(rows):
-        raise RefusedError(f"{len(fit)} constants need as many steps, got {len(rows)}")
+    if len(set(fit)) > len(rows):
+        raise RefusedError(f"{len(set(fit))} constants need as many steps, got {len(rows)}")
     return tuple(dict.fromkeys(fit))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest

@@ -153,8 +153,8 @@ def test_hypar_and_joint_are_found_for_the_cost_that_is_asked_for() -> None:
 
 def test_the_fewest_bytes_and_the_least_time_are_said_to_disagree_where_they_do() -> None:
     every: Any = ho.compare(["lenet-c", "sfc"], ["h100-8x8"], bucket=0, **AS_THE_PAPER)
-    # Here three choices are both the fewest bytes and the fastest.
-    assert disagreements(every) == []
+    # Of SFC three choices are both the fewest bytes and the fastest.
+    assert [note for note in disagreements(every) if " of SFC (" in note] == []
     rows = [row for row in every if row.plan != "three"]
     notes = disagreements(rows)
     for place, network in enumerate(("Lenet-c", "SFC")):

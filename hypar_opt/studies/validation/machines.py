@@ -45,7 +45,8 @@ def read_machines(path: str | Path) -> Machines:
         try:
             array_of(own, name, 8)
         except InputError as error:
-            where = ".".join(filter(None, (name, error.where)))
+            # A machine's table has the keys of its topology itself.
+            where = ".".join(filter(None, (name, (error.where or "").removeprefix("topology, "))))
             raise InputError(error.problem, where=where, file=file) from None
     return {**known, **own}
 
