@@ -27,11 +27,11 @@ def test_there_are_presets_of_three_generations() -> None:
 def test_a_preset_says_what_kernels_achieve_and_whence(name: str) -> None:
     own = arrays.load(name).accelerator
     assert own.utilisation is None
-    for key in ("gemm", "elementwise", "launch", "host", "update"):
+    for key in ("gemm", "elementwise", "launch", "host"):
         assert getattr(own, key) is not None
     assert (own.flash is None) == (not own.fuses_attention)
     said = text(name)
-    for words in ("fitted on", "launch of a kernel", "assumed", "Adam in mixed precision"):
+    for words in ("fitted on", "launch of a kernel", "assumed"):
         assert words in said
     # Links are what collectives reach, and not what the datasheet says.
     assert re.search(r"^# (Inside a node NCCL's|Assumed: )", said, re.M)
