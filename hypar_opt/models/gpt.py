@@ -11,7 +11,7 @@ from typing import Any
 
 from hypar_opt.checked import checked
 from hypar_opt.documents.document import validate
-from hypar_opt.errors import HyparError, UnknownNameError, argument
+from hypar_opt.errors import HyparError, UnknownNameError
 from hypar_opt.workload.network import Network
 
 
@@ -51,9 +51,9 @@ def gpt(
     sizes = dict(zip(names, (layers, hidden, heads, tokens, vocabulary), strict=True))
     for key, size in sizes.items():
         if size < 1:
-            raise HyparError(f"{argument(key)} should be 1 or more, got {size}")
+            raise HyparError(f"{key} should be 1 or more, got {size}")
     if hidden % heads:
-        raise HyparError(f"{argument('heads')} should divide the hidden size {hidden}, got {heads}")
+        raise HyparError(f"heads should divide the hidden size {hidden}, got {heads}")
     given = {key: size for key, size in sizes.items() if size != _DEFAULTS.get(key)}
     keys = [f"{key}={size}" for key, size in given.items()] + ["dropout=true"] * dropout
 
