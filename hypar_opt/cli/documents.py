@@ -157,6 +157,7 @@ class VirtualRun(Document):
     bytes_modelled: tuple[Number, ...]
     bytes_counted: tuple[Number, ...]
     bytes_priced: tuple[Number, ...] | None
+    bytes_of_biases: tuple[Number, ...] | None = None
     loss: float
     one_device_loss: float
     values_difference: float

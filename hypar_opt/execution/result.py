@@ -77,6 +77,9 @@ class RunResult(Displayed):
         of all tensors if that is more. None if the backend does not compare them.
     tolerance
         The largest difference that still agrees.
+    bias_bytes
+        Bytes by level of the gradients of biases, H1 first, which no plan counts, and which are
+        not among ``exchanges``; empty if nothing of them moves.
     """
 
     network: str
@@ -94,6 +97,7 @@ class RunResult(Displayed):
     gradients: float | None
     tolerance: float = TOLERANCE
     not_kept: tuple[str, ...] = ()
+    bias_bytes: tuple[int | float, ...] = ()
 
     @property
     def levels(self) -> int:
@@ -169,6 +173,7 @@ class RunResult(Displayed):
             "bytes_modelled": list(self.modelled),
             "bytes_counted": list(self.counted),
             "bytes_priced": list(self.priced),
+            **({"bytes_of_biases": list(self.bias_bytes)} if self.bias_bytes else {}),
             "loss": self.loss,
             "one_device_loss": self.reference_loss,
             "values_difference": self.values,

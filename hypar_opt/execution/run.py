@@ -40,6 +40,7 @@ class Compared(NamedTuple):
     """The devices' bytes and numbers, compared with the program and one device: `RunResult`."""
 
     exchanges: tuple[ExchangeRow, ...]
+    bias_bytes: tuple[int | float, ...]
     notes: tuple[str, ...]
     loss: float
     reference_loss: float
@@ -94,12 +95,21 @@ def run_program(
     record = step.run()
     return Compared(
         exchange_rows(program, record.fabric.received, element_bytes, phases),
+        by_level(record.bias_elements, program.hierarchy.levels, element_bytes),
         notes_of(network),
         record.loss,
         one.loss,
         _difference_of_values(division, record, one),
         None if inference else _difference_of_gradients(division, data, record, one),
     )
+
+
+def by_level(
+    elements: Mapping[int, int], levels: int, element_bytes: Fraction
+) -> tuple[int | float, ...]:
+    """Return bytes by level, H1 first; none at all where nothing moves."""
+    counts = tuple(json_number(elements.get(n, 0) * element_bytes) for n in range(levels))
+    return counts if any(counts) else ()
 
 
 def exchange_rows(
@@ -177,8 +187,19 @@ def _difference_of_gradients(
 
         return largest_difference(wholes, pairs)
 
-    difference = apart(gradients, record.gradients)
+    difference = max(apart(gradients, record.gradients), _difference_of_biases(division, record, one))
     if record.weights:
         updated = {n: data.weights[n] - gradient for n, gradient in gradients.items()}
         difference = max(difference, apart(updated, record.weights))
     return difference
+
+
+def _difference_of_biases(division: Division, record: StepRecord, one: StepRecord) -> float:
+    """Return the largest difference of the gradients of biases."""
+    wholes = {position: blocks[0] for position, blocks in one.bias_gradients.items()}
+
+    def pairs(position: int) -> Iterator[tuple[Array, Array]]:
+        for device, block in enumerate(record.bias_gradients[position]):
+            yield wholes[position][division.bias_channels(position, device)], block
+
+    return largest_difference(wholes, pairs)

@@ -45,7 +45,7 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
     from hypar_opt.onnx.layers import layers_of
     from hypar_opt.onnx.model import graph_of, load
     from hypar_opt.onnx.rules import read_graph
-    from hypar_opt.workload.kept import biases, sentences
+    from hypar_opt.workload.kept import sentences
     from hypar_opt.workload.network import Network
 
     file = str(path)
@@ -58,14 +58,9 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
             source += f", written by {_printable(graph.producer)}"
         name = _printable(Path(file).stem) or "model"
         content = document(name, source, state.input.layer.sizes, layers)
-        biased = (layer.operator.adds_bias and layer.keys.get("bias") for layer in layers)
         statements: dict[str, Any] = {
             "element_type": state.element_type,
-            "not_kept": [
-                *state.omitted(),
-                *biases(biased),
-                *left_out(state, layers),
-            ],
+            "not_kept": [*state.omitted(), *left_out(state, layers)],
             "remarks": [*state.remarks, *repeated(layers)],
         }
         head = {key: value for key, value in statements.items() if value}

@@ -20,10 +20,11 @@ from hypar_opt.onnx.axes import (
     is_whole,
     whole_dim,
 )
-from hypar_opt.onnx.exact import MAP, SELF, left_out
+from hypar_opt.onnx.exact import MAP, REORDERED, SELF, left_out
 from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.rotary import rotary_of
 
 _ROTATES = frozenset({"Neg", "Sub"})
 
@@ -106,7 +107,7 @@ def _weighted_values(
     if length != layer.sizes["s"]:
         raise shape_error(node, scores.shape, values.shape)
     queries, keys = layer.operands
-    _check_scores(state, node, layer.operands, scores)
+    learned = _check_scores(state, node, layer.operands, scores)
     if "zeroed" in layer.keys and not layer.keys.get("causal"):
         state.note(node, "a multiplication of attention's scores")
     leading = _leading(node, scores, values)
@@ -118,7 +119,7 @@ def _weighted_values(
     heads_apart = [_scaled(dim, size, width) for dim in leading]
     dims = (*heads_apart, scores.dims[-2], whole_dim("c", width))
     sizes = {"t": state.layer(queries.source).sizes.get("t", 1), "c": heads * width}
-    words = attention_keys(heads, kv_heads, causal="causal" in layer.keys)
+    words = attention_keys(heads, kv_heads, causal="causal" in layer.keys) | learned
     return state.emit(Layer("attention", words, inputs, sizes, node, dims=dims))
 
 
@@ -164,8 +165,8 @@ def _inputs(state: ImportState, node: OnnxNode, operands: Sequence[Features]) ->
 
 def _check_scores(
     state: ImportState, node: OnnxNode, operands: Iterable[Features], scores: Features
-) -> None:
-    """Note every operator on queries, keys and scores but a scale by 1/sqrt(head size)."""
+) -> dict[str, Any]:
+    """Return the keys of rotary positions and of the scale; note all other operators."""
     queries, keys = operands
     size = queries.shape[-1]
     scale: float | None = 1.0
@@ -174,7 +175,7 @@ def _check_scores(
         operators = features.operators
         if "RotaryEmbedding" in operators or (MAP in operators and operators & _ROTATES):
             is_rotated = True
-            operators -= {MAP, SELF, "RotaryEmbedding", "Neg"}
+            operators -= {MAP, SELF, REORDERED, "RotaryEmbedding", "Neg"}
         operators -= {"Softmax", "IsNaN", "Where"} if features is scores else frozenset()
         numbers = [operator for operator in operators if operator[0] in "*/"]
         for phrase in left_out(frozenset(operators).difference(numbers)):
@@ -185,14 +186,25 @@ def _check_scores(
                 scale = None
             else:
                 scale = scale * number if operator[0] == "*" else scale / number
+    learned = scale_key(state, node, scale, size)
     if is_rotated:
-        state.note(node, "rotary positions")
-    check_scale(state, node, scale, size)
+        product = state.layer(scores.source).node
+        rotary = None if product is None else rotary_of(state, product.inputs[:2])
+        if rotary is None:
+            state.note(node, "rotary positions")
+        else:
+            learned["rotary"] = rotary
+    return learned
 
 
-def check_scale(state: ImportState, node: OnnxNode, scale: float | None, size: int) -> None:
-    """Note a scale of attention that differs from 1/sqrt(head size)."""
+def scale_key(
+    state: ImportState, node: OnnxNode, scale: float | None, size: int
+) -> dict[str, Any]:
+    """Return the key of a scale of attention that differs from 1/sqrt(head size)."""
     if scale is None:
         state.note(node, f"attention's scale, which is not known; 1/sqrt({size}) is taken")
-    elif not math.isclose(scale, size**-0.5, rel_tol=1e-3):
+    elif scale <= 0:
         state.note(node, f"attention's scale of {scale:.4g}; 1/sqrt({size}) is taken")
+    elif not math.isclose(scale, size**-0.5, rel_tol=2e-6):
+        return {"scale": float(f"{scale:.7g}")}
+    return {}

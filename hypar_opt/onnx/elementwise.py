@@ -15,7 +15,7 @@ from hypar_opt.onnx.axes import (
     without,
 )
 from hypar_opt.onnx.constant import Constant
-from hypar_opt.onnx.exact import GELU_BY_ERF, of_itself, with_constant
+from hypar_opt.onnx.exact import of_itself, with_constant
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.joins import fit, join, layer_of
@@ -57,7 +57,8 @@ def elementwise(state: ImportState, node: OnnxNode) -> Features:
         features = state.features(node.inputs[0])
         if features.norm and word:
             features = state.settled(node.inputs[0], node)
-        return features.after(node.op)
+        by_tanh = node.op == "Gelu" and node.attributes().get("approximate", "none") == "tanh"
+        return features.after("FastGelu" if by_tanh else node.op)
     names = [name for name in node.inputs if name]
     maps = [name for name in names if not state.is_constant(name)]
     constants = [name for name in names if state.is_constant(name)]
@@ -85,8 +86,8 @@ def _check_attributes(state: ImportState, node: OnnxNode) -> None:
     if not is_number or not math.isclose(alpha, kept, rel_tol=1e-3):
         shown = f"{alpha:.4g}" if isinstance(alpha, float) else str(alpha)
         state.note(node, f"alpha {shown} of {node.op}, which is taken with {kept:.4g}")
-    if node.op == "Gelu" and attributes.get("approximate", "none") == "none":
-        state.note(node, GELU_BY_ERF)
+    if node.op == "QuickGelu":
+        state.note(node, "gelu by a sigmoid, which is computed by its approximation by tanh")
     if node.op == "Clip" and (attributes.get("min", 0.0), attributes.get("max", 6.0)) != (0.0, 6.0):
         state.note(node, "bounds of a clip, which are taken as 0 and 6")
     if node.op == "Dropout" and (training := node.input(2)):
@@ -156,6 +157,8 @@ def _merged(node: OnnxNode, a: Features, b: Features) -> Features:
     if whole.pooled:
         raise node.refuse("combines two reductions of one feature map")
     norm = whole.norm or PendingNorm()
+    if number.norm and number.norm.epsilon:
+        norm = replace(norm, epsilon=number.norm.epsilon)
     centred = norm.centred or node.op == "Sub" or (node.op == "Add" and "Neg" in number.operators)
     over = norm.over | number.pooled
     return common._replace(pooled=frozenset(), norm=replace(norm, over=over, centred=centred))
@@ -165,7 +168,11 @@ def _one_norm(a: PendingNorm | None, b: PendingNorm | None) -> PendingNorm | Non
     if a is None or b is None:
         return a or b
     return PendingNorm(
-        a.over | b.over, a.centred or b.centred, a.scale or b.scale, a.shift or b.shift
+        a.over | b.over,
+        a.centred or b.centred,
+        a.scale or b.scale,
+        a.shift or b.shift,
+        a.epsilon or b.epsilon,
     )
 
 
@@ -190,6 +197,9 @@ def _with_constant(state: ImportState, node: OnnxNode, features: Features, name:
     widened = bare.after(*done)
     if constant.is_input and "c" in axes:
         raise node.refuse(f"reads a further input of the model, through {name!r}")
+    if features.pooled and node.op in _SHIFTS and constant.elements == 1:
+        number = f"{float(constant.value.ravel()[0])!r}" if constant.known else "?"
+        return widened._replace(norm=replace(widened.norm or PendingNorm(), epsilon=number))
     if constant.is_input or not axes or features.pooled:
         return widened
     if features.source == INPUT and state.input.is_tokens:

@@ -22,6 +22,7 @@ _OF_A_NUMBER = {"Clip": "|", "Mul": "*", "Div": "/", "Add": "+", "Sub": "+", "Su
 
 MAP = "a constant of each place"
 SELF = "itself"
+REORDERED = "its channels in another order"
 
 # These change no value, or what they do with constants and other maps is remembered separately.
 _PLAIN = frozenset(
@@ -33,7 +34,8 @@ _PLAIN = frozenset(
 
 # Activations written out, and which other operators they may contain.
 _PARTS = {
-    "gelu": frozenset({"Erf", "Tanh", "Pow", "Gelu", "FastGelu", *_NUMBER, SELF}),
+    "gelu": frozenset({"Tanh", "Pow", "FastGelu", *_NUMBER, SELF}),
+    "gelu_erf": frozenset({"Erf", "Gelu", *_NUMBER, SELF}),
     "mish": frozenset({"Mish", "Tanh", "Softplus"}),
     "silu": frozenset({"Swish", "Sigmoid"}),
     "hardswish": frozenset({"HardSwish", "HardSigmoid", "Clip", *_NUMBER}),
@@ -47,8 +49,6 @@ _NORM = frozenset(
     )
 )
 
-GELU_BY_ERF = "gelu by erf, which is computed by its approximation by tanh"
-
 
 def with_constant(node: OnnxNode, constant: Constant, *, absorbed: bool) -> frozenset[str]:
     """Return what a node does with a constant; nothing where a layer learns the constant."""
@@ -61,7 +61,7 @@ def with_constant(node: OnnxNode, constant: Constant, *, absorbed: bool) -> froz
     sign = _OF_A_NUMBER.get(node.op)
     if sign is None or not constant.known:
         return frozenset({f"{sign}?"} if sign else ())
-    return frozenset({f"{sign}{float(constant.value.ravel()[0]):.6g}"})
+    return frozenset({f"{sign}{float(constant.value.ravel()[0]):.9g}"})
 
 
 def of_itself(node: OnnxNode, a: Features, b: Features) -> frozenset[str]:
@@ -90,7 +90,7 @@ def _phrases(operators: Iterable[str], kept: frozenset[str]) -> list[str]:
         if sign not in words:
             out.append(name if name != MAP else f"an operation with {MAP}")
         elif sign not in kept and name not in _NEUTRAL:
-            number = name[1:] if name[1:] != "?" else "a number"
+            number = f"{float(name[1:]):.6g}" if name[1:] not in ("?", "none") else "a number"
             out.append(f"{words[sign]} {number}")
     return out
 

@@ -35,12 +35,15 @@ class PendingNorm:
         Whether the mean is subtracted.
     scale, shift
         The names of the constants that scale and shift each channel.
+    epsilon
+        The number that is added to a statistic, as text; ``?`` where it is unknown.
     """
 
     over: frozenset[str] = frozenset()
     centred: bool = False
     scale: str = ""
     shift: str = ""
+    epsilon: str = ""
 
 
 class Features(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypar_opt.onnx.attention import attention_keys, check_scale
+from hypar_opt.onnx.attention import attention_keys, scale_key
 from hypar_opt.onnx.axes import whole_dim
 from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState, shape_error
@@ -99,4 +99,4 @@ def _check_fused(state: ImportState, node: OnnxNode, layer: Layer, size: int) ->
     if attributes.get("local_window_size", -1) >= 0:
         state.note(node, "a window of the tokens that each sees (local_window_size)")
     scale = attributes.get("scale") or size**-0.5
-    check_scale(state, node, scale, size)
+    layer.keys |= scale_key(state, node, scale, size)

@@ -24,13 +24,14 @@ from hypar_opt.onnx.axes import (
 )
 from hypar_opt.onnx.constant import Constant, placeholder
 from hypar_opt.onnx.constants import Constants
-from hypar_opt.onnx.exact import GELU_BY_ERF, left_out, without_norm
+from hypar_opt.onnx.exact import left_out, without_norm
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.inputs import InputAxes
 from hypar_opt.onnx.mask_values import MaskValues
 from hypar_opt.onnx.model import FLOATS, MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.table import activation
+from hypar_opt.workload.operators.norm import EPSILON
 
 MAX_LETTERS = 400
 """Longer phrases on omitted parts are cut."""
@@ -184,6 +185,10 @@ class ImportState:
         keys: dict[str, Any] = {"norm": kind}
         if kind in ("layer", "rms") and not norm.scale:
             self.note(node, "a norm without a scale is counted with one")
+        if kind != "affine":
+            if norm.epsilon == "?":
+                self.note(node, f"a norm's epsilon, which is not known; {EPSILON:g} is taken")
+            keys |= epsilon_key(EPSILON if norm.epsilon == "?" else float(norm.epsilon or 0.0))
         if bool(norm.shift) != (kind != "rms"):
             keys["bias"] = bool(norm.shift)
         ordered = self.ordered(bare, node)
@@ -304,8 +309,6 @@ class ImportState:
         if not (features.source == INPUT and self.input.is_tokens):
             for phrase in left_out(features.operators):
                 self.note(node, f"{phrase} of what it reads")
-            if "Erf" in features.operators:
-                self.note(node, GELU_BY_ERF)
         return activation(features.operators)
 
     def _slice(self, features: Features, node: OnnxNode) -> int:
@@ -341,6 +344,12 @@ def _stand_in(shape: tuple[int, ...], batch: int, open_batch: bool) -> Constant:
     known = len(shape) < 3 and shape[:1] in ((), (batch,))
     one = placeholder((1, *shape[1:])) if known and shape and open_batch else None
     return Constant(shape, lambda: placeholder(shape), known=known, is_input=True, one_image=one)
+
+
+def epsilon_key(epsilon: float) -> dict[str, float]:
+    """Return the key of a norm's epsilon, unless it is the default."""
+    shown = float(f"{epsilon:.7g}")  # as it was before it was stored in single precision
+    return {} if shown == EPSILON else {"epsilon": shown}
 
 
 def _norm_kind(norm: PendingNorm) -> str:

@@ -7,10 +7,11 @@ from typing import Any
 from hypar_opt.onnx.axes import axes_of, is_whole
 from hypar_opt.onnx.constant import MAX_ELEMENTS
 from hypar_opt.onnx.features import Features, PendingNorm
-from hypar_opt.onnx.import_state import ImportState
+from hypar_opt.onnx.import_state import ImportState, epsilon_key
 from hypar_opt.onnx.joins import join, layer_of
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
+from hypar_opt.workload.operators.norm import EPSILON
 
 _GROUPS = "a norm's groups of channels: its statistics are of all of them"
 
@@ -32,6 +33,9 @@ def _normed(
     vectors = tuple(region for constant in constants for region in constant.stored)
     weights = LayerWeights(vectors[0].name if vectors else (*names, "")[0], vectors=vectors)
     keys: dict[str, Any] = {"norm": node.word}
+    if node.word != "affine":
+        least = 1e-12 if node.op.startswith("Skip") else EPSILON
+        keys |= epsilon_key(node.attributes().get("epsilon", least))
     if bias != (node.word != "rms"):
         keys["bias"] = bias
     return layer_of(state, node, "norm", keys, features, weights)
@@ -57,7 +61,8 @@ def channel_norm(state: ImportState, node: OnnxNode) -> Features:
         # and what the channels have of their own comes after it.
         state.fixed.update(name for name in node.inputs[1:] if _is_constant(state, name))
         state.note(node, _GROUPS)
-        return features._replace(norm=PendingNorm(frozenset("c"), centred=True))
+        epsilon = float(node.attributes().get("epsilon", EPSILON))
+        return features._replace(norm=PendingNorm(frozenset("c"), centred=True, epsilon=repr(epsilon)))
     if node.op == "InstanceNormalization":
         state.note(node, "a norm's statistics of each channel of an image")
     elif node.attributes().get("num_groups", 1) != 1:

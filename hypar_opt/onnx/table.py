@@ -40,7 +40,7 @@ EXACT = frozenset({"Add", "BiasGelu", "Mul", "Sum"})
 
 ELEMENTWISE = _rows(
     "elementwise",
-    "Abs:abs Celu:celu Clip:clip Elu:elu Erf:erf Exp:exp FastGelu:gelu Gelu:gelu"
+    "Abs:abs Celu:celu Clip:clip Elu:elu Erf:erf Exp:exp FastGelu:gelu Gelu:gelu_erf"
     " HardSigmoid:hardsigmoid HardSwish:hardswish LeakyRelu:leaky_relu Log:log Mish:mish"
     " QuickGelu:gelu Relu:relu Selu:selu Shrink:shrink Sigmoid:sigmoid Softplus:softplus"
     " Softsign:softsign Swish:silu Tanh:tanh ThresholdedRelu:thresholded_relu",
@@ -110,7 +110,7 @@ HOPELESS = {
 
 # Activations written out in several operators: some of these, and the activation.
 WRITTEN_OUT: tuple[tuple[frozenset[str], str], ...] = (
-    (frozenset({"Erf", "Mul"}), "gelu"),
+    (frozenset({"Erf", "Mul"}), "gelu_erf"),
     (frozenset({"Tanh", "Pow"}), "gelu"),
     (frozenset({"Tanh", "Mul", "Add"}), "gelu"),
     (frozenset({"Tanh", "Softplus", "Mul"}), "mish"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from hypar_opt.onnx.axes import (
 )
 from hypar_opt.onnx.computing import reshape_target, slice_bounds, squeezed_shape
 from hypar_opt.onnx.constant import Array, Constant
+from hypar_opt.onnx.exact import REORDERED
 from hypar_opt.onnx.features import INPUT, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.joins import fit, widest
@@ -281,6 +283,8 @@ def _rejoined(parts: list[Features], axis: int) -> Features | None:
         return None
     dims = (*first.dims[:axis], dim, *first.dims[axis + 1 :])
     operators = frozenset().union(*(part.operators for part in parts))
+    if any(a.start > b.start for a, b in pairwise(ranges)):
+        operators |= {REORDERED}
     return first._replace(dims=dims, taken=common, operators=operators, only=False)
 
 

@@ -181,6 +181,18 @@ class Program:
         """Return the all-reduces of the gradient of the weights that a node keeps."""
         return all_reduce(dual(self.weights(node)), self.hierarchy.sizes)
 
+    def bias_layouts(self, node: int) -> Layouts:
+        """Return the layouts in which a node's bias is kept: split as the channels of its output.
+
+        Of the output without partial sums, to which the bias is added.
+        """
+        split = (CHANNEL, SHUFFLED)
+        return tuple(lay if lay in split else WHOLE for lay in self.stored[node])
+
+    def bias_steps(self, node: int) -> tuple[Step, ...]:
+        """Return the all-reduces of the gradient of a node's bias, which no cost counts."""
+        return all_reduce(dual(self.bias_layouts(node)), self.hierarchy.sizes)
+
     def statistics_steps(self, node: int) -> tuple[Step, ...]:
         """Return the all-reduces of statistics over a node's channels, in either direction."""
         # A split of images needs none: statistics are per image.

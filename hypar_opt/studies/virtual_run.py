@@ -220,6 +220,9 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
         notes.append(f"{int(step.unused):,} bytes of errors that no weights need are not moved")
     return {
         "exchanges": step.exchanges,
+        "bias_bytes": tuple(step.bias_bytes.get(n, 0) for n in range(sharded.levels))
+        if step.bias_bytes
+        else (),
         "notes": tuple(notes),
         "priced": (),
         "loss": step.loss,

@@ -11,7 +11,7 @@ from hypar_opt.errors import HyparError, argument
 from hypar_opt.execution.jax import texts
 from hypar_opt.execution.jax.steps import Lines
 from hypar_opt.execution.jax.values import names, quoted
-from hypar_opt.execution.jax.weights import inputs_of, targets_of, weights_of
+from hypar_opt.execution.jax.weights import biases_of, inputs_of, targets_of, weights_of
 from hypar_opt.version import __version__
 from hypar_opt.workload.repeats import ONCE
 
@@ -80,7 +80,8 @@ def module_text(
         parts["from functools import partial\n"] = ""
     header = _header(sharded, title, not_kept, element_bytes)
     program = texts.filled(texts.program(), parts)
-    return "\n\n".join((header + program, texts.collectives(), texts.main()))
+    main = texts.main(biases=bool(biases_of(sharded)))
+    return "\n\n".join((header + program, texts.collectives(), main))
 
 
 _STEP = "# The training step\n"
@@ -182,6 +183,8 @@ def _weights_table(sharded: ShardedNetwork, *, alone: bool) -> str:
             size = math.prod(weights.part) // sharded.hierarchy.parts(weights.reduced)
             stored = [f"({size * sharded.hierarchy.accelerators},)", "P(LEVELS)"]
         rows[name] = [*stored, names(weights.reduced), str(weights.summed)]
+    for name, bias in biases_of(sharded).items():
+        rows[name] = [*_array(bias.tensor), names(bias.reduced), str(bias.summed)]
     return _table(rows)
 
 

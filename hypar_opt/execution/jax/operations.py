@@ -238,12 +238,20 @@ def embedding(ids: jax.Array, w: jax.Array, rows: Sequence[int], split: Levels) 
 
 
 def attention(
-    x: Sequence[jax.Array], groups: int, queries: int, *, causal: bool, split: Levels = ()
+    x: Sequence[jax.Array],
+    groups: int,
+    queries: int,
+    *,
+    causal: bool,
+    split: Levels = (),
+    rotary: tuple[float, int, bool] | None = None,
+    scale: float | None = None,
 ) -> jax.Array:
     """Mix values by softmax of queries and keys, in each head that this device holds.
 
     ``groups`` and ``queries`` are the key-value heads in the last dimension, and the heads of each;
-    ``split`` levels split the queries' tokens, and each part reads all keys and values.
+    ``split`` levels split the queries' tokens, and each part reads all keys and values. ``rotary``
+    positions have a base, the number of a head's features, and whether pairs are neighbours.
     """
     query, batch = x[0], batch_dims(x[0])
     dims = channel_dims(query)[:-1]
@@ -261,15 +269,39 @@ def attention(
     q = query.reshape(images, math.prod(positions(query)), many, queries, -1)
     k = key.reshape(images, math.prod(positions(key)), many, -1)
     v = value.reshape(images, math.prod(positions(value)), many, -1)
-    scores = jnp.einsum("btgre,bsge->bgrts", q, k) / math.sqrt(q.shape[-1])
+    own, every = held(positions(query), split).reshape(-1), jnp.arange(k.shape[1])
+    if rotary:
+        q, k = turned(q, own, *rotary), turned(k, every, *rotary)
+    scores = jnp.einsum("btgre,bsge->bgrts", q, k) * (scale or 1 / math.sqrt(q.shape[-1]))
     if causal:
-        seen = jnp.arange(k.shape[1]) <= held(positions(query), split).reshape(-1, 1)
+        seen = every <= own[:, None]
         scores = jnp.where(seen, scores, -jnp.inf)
     y = jnp.einsum("bgrts,bsgd->btgrd", jax.nn.softmax(scores), v)
     return y.reshape(*batch, *positions(query), *dims, -1)
 
 
-def layer_norm(x: jax.Array, features: int, split: Levels, *, centred: bool) -> jax.Array:
+def gelu_by_erf(x: jax.Array) -> jax.Array:
+    """Return x times the normal distribution at x, not its approximation by tanh."""
+    return jax.nn.gelu(x, approximate=False)
+
+
+def turned(
+    x: jax.Array, places: jax.Array, base: float, features: int, interleaved: bool
+) -> jax.Array:
+    """Turn pairs of the first features of heads ``[b, t, .., e]`` by their tokens' places."""
+    angles = places[:, None] * base ** (-jnp.arange(0, features, 2) / features)
+    angles = angles.reshape(-1, *(1,) * (x.ndim - 3), features // 2)
+    cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
+    own, rest = x[..., :features], x[..., features:]
+    pairs = own.reshape(*own.shape[:-1], *((-1, 2) if interleaved else (2, -1)))
+    a, b = jnp.moveaxis(pairs, -1 if interleaved else -2, 0)
+    pairs = jnp.stack([a * cos - b * sin, b * cos + a * sin], -1 if interleaved else -2)
+    return jnp.concatenate([pairs.reshape(own.shape), rest], -1)
+
+
+def layer_norm(
+    x: jax.Array, features: int, split: Levels, *, centred: bool, epsilon: float = 1e-5
+) -> jax.Array:
     """Normalise each position over its features, whose sums are added over ``split`` levels.
 
     Without ``centred`` by the root of the mean square alone.
@@ -281,16 +313,16 @@ def layer_norm(x: jax.Array, features: int, split: Levels, *, centred: bool) -> 
     square, *mean = all_reduce(jnp.stack(sums), split) / features
     if mean:
         x, square = x - mean[0], square - mean[0] * mean[0]
-    normed: jax.Array = x * lax.rsqrt(square + 1e-5)
+    normed: jax.Array = x * lax.rsqrt(square + epsilon)
     return normed
 
 
-def batch_norm(x: jax.Array, shares: Levels = ()) -> jax.Array:
+def batch_norm(x: jax.Array, shares: Levels = (), *, epsilon: float = 1e-5) -> jax.Array:
     """Normalise each channel over the images that this device holds, and their positions."""
     over = tuple(n for n in range(x.ndim - len(LEVELS) - 1) if n not in map(LEVELS.index, shares))
     centred = x - jnp.mean(x, axis=over, keepdims=True)
     spread = jnp.mean(centred * centred, axis=over, keepdims=True)
-    normed: jax.Array = centred * lax.rsqrt(spread + 1e-5)
+    normed: jax.Array = centred * lax.rsqrt(spread + epsilon)
     return normed
 
 

@@ -16,12 +16,13 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import NETWORK_INPUT
 from hypar_opt.execution.jax.collectives import Moved, collectives
 from hypar_opt.execution.jax.module import module_text
-from hypar_opt.execution.jax.weights import inputs_of, targets_of, weights_of
+from hypar_opt.execution.jax.weights import biases_of, inputs_of, targets_of, weights_of
 from hypar_opt.execution.result import ExchangeRow
 from hypar_opt.plan.costs import json_number
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.repeated_step import exchanges_of_step
+from hypar_opt.workload.layer_tensors import Extent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,6 +48,8 @@ class CompiledStep:
     unused
         Bytes that a plan counts for errors that no weights need: those of layers without
         weights at or above them. A compiler drops these exchanges; they are in no row.
+    bias_bytes
+        Bytes by level of the gradients of biases, which no plan counts and no row has.
     loss
     gradients
         Arrays in the network's order, by layer.
@@ -57,6 +60,7 @@ class CompiledStep:
 
     exchanges: tuple[ExchangeRow, ...]
     unused: Fraction
+    bias_bytes: Mapping[int, int]
     loss: float
     gradients: Mapping[str, Array]
     updated: float = 0.0
@@ -113,11 +117,12 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
     function = module.gradients if shard == "none" else module.both
     compiled = module.on_devices(function, on).lower(*placed).compile()
     loss, gradients, *updated = compiled(*placed)
-    weights = weights_of(sharded)
+    weights, biases = weights_of(sharded), biases_of(sharded)
 
     def original(name: str, array: Array, *, parts: bool) -> Array:
         """Return weights, or their gradient, in the network's order, from the devices' shards."""
-        own = weights[name]
+        own = (weights | biases)[name]
+        parts = parts and name in weights
         return own.tensor.original(own.joined(array, sharded.hierarchy) if parts else array)
 
     found = {
@@ -125,7 +130,7 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
         for name, own in gradients.items()
     }
     apart = 0.0
-    for name in weights if updated else ():
+    for name in weights | biases if updated else ():
         new = original(name, np.asarray(updated[0][name]), parts=shard == "weights")
         expected = data.weights[name] - module.RATE * found[name]
         apart = max(apart, float(np.abs(new - expected).max() / np.abs(expected).max()))
@@ -134,7 +139,7 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
     except ValueError as error:
         raise HyparError(f"the bytes of jax {jax.__version__} cannot be counted: {error}") from None
     return CompiledStep(
-        *traffic(sharded.program, moved),
+        *traffic(sharded, moved),
         float(loss),
         found,
         apart,
@@ -146,6 +151,7 @@ class Data:
     """A step's random data for `run_step`, in the network's order."""
 
     weights: dict[str, Array]
+    """Biases among them."""
     input: Array
     targets: dict[str, Array]
     ids: dict[int, Array]
@@ -178,6 +184,8 @@ def random_data(sharded: ShardedNetwork, seed: int) -> Data:
     ids = {one.sequence: draw(one.tensor, one.below, count) for one in inputs if one not in whole}
     ends = targets_of(sharded).items()
     targets = {name: draw(one.tensor, one.below, count) for name, one in ends}
+    for name, one in biases_of(sharded).items():
+        weights[name] = draw(one.tensor) / 10
     return Data(weights, network_input, targets, ids)
 
 
@@ -187,7 +195,7 @@ def one_device(sharded: ShardedNetwork, data: Data) -> tuple[float, dict[str, Ar
     import numpy as np
 
     module = load(module_text(sharded, title="On one device.", alone=True), name="model_alone")
-    weights = weights_of(sharded)
+    weights = weights_of(sharded) | biases_of(sharded)
     count = sharded.program.workload.repeats.micro_batches
 
     def loss_of(w: Any, inputs: Any, targets: Any) -> Any:
@@ -216,8 +224,9 @@ def _stored(sharded: ShardedNetwork, data: Data, *, shards: bool = False) -> lis
     if shards and repeats.shard == "weights":
         own = {name: weights[name].shards(w, sharded.hierarchy) for name, w in own.items()}
     count, ends = repeats.micro_batches, targets_of(sharded).items()
+    biases = {n: b.tensor.stored(data.weights[n]) for n, b in biases_of(sharded).items()}
     return [
-        own,
+        own | biases,
         {
             name: one.stored(data.ids.get(one.sequence, data.input), count)
             for name, one in inputs_of(sharded)[0].items()
@@ -226,8 +235,14 @@ def _stored(sharded: ShardedNetwork, data: Data, *, shards: bool = False) -> lis
     ]
 
 
-def traffic(program: Program, moved: Iterable[Moved]) -> tuple[tuple[ExchangeRow, ...], Fraction]:
-    """Return planned and compiled traffic, and the planned bytes that no weights need."""
+def traffic(
+    sharded: ShardedNetwork, moved: Iterable[Moved]
+) -> tuple[tuple[ExchangeRow, ...], Fraction, Counter[int]]:
+    """Return planned and compiled traffic, without that of biases, of unneeded errors, and biases'.
+
+    The second are planned bytes that no weights need, the third are bytes by level.
+    """
+    program = sharded.program
     planned: defaultdict[tuple[int, str], Fraction] = defaultdict(Fraction)
     unused = Fraction()
     trained = _trained(program)
@@ -239,12 +254,26 @@ def traffic(program: Program, moved: Iterable[Moved]) -> tuple[tuple[ExchangeRow
     compiled: Counter[tuple[int, str]] = Counter()
     for each in moved:
         compiled[each.level, each.kind] += each.bytes
+    of_biases = _bytes_of_biases(sharded)
+    for level, size in of_biases.items():
+        compiled[level, str(StepKind.ALL_REDUCE)] -= size
     rows = (
         ExchangeRow(None, kind, level + 1, None, None, json_number(planned[key]), compiled[key])
         for key in sorted(planned.keys() | compiled.keys())
         for level, kind in [key]
     )
-    return tuple(rows), unused
+    return tuple(rows), unused, of_biases
+
+
+def _bytes_of_biases(sharded: ShardedNetwork) -> Counter[int]:
+    """Return the bytes by level that the gradients of biases move."""
+    program, moved = sharded.program, Counter[int]()
+    for position, layer in enumerate(sharded.network.layers):
+        if layer.has_bias:
+            bias = Extent(sharded.layer_maps[position].output.channels)
+            for step in program.bias_steps(position + sharded.shared):
+                moved[step.level] += program.moved(step, bias) * ELEMENT_BYTES
+    return moved
 
 
 def _trained(program: Program) -> list[bool]:

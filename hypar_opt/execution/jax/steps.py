@@ -179,19 +179,23 @@ class Lines(Values):
         if shuffled:
             # Partial sums are scattered in the order in which the shuffle reads them.
             (reader,) = (n for n, reads in enumerate(self.network.sources) if position in reads)
-            if getattr(layer, "pool", None):
-                raise HyparError(
-                    f"layer {layer.name!r}, pool: none may precede a shuffle of partial sums"
-                )
+            for key in ("pool", "bias"):
+                if getattr(layer, key, None):
+                    raise HyparError(
+                        f"layer {layer.name!r}, {key}: none may precede a shuffle of partial sums"
+                    )
             reductions.insert(0, f"y = by_group(y, {self._of_group(reader)})")
         if reductions:
             yield f"y = {value}"
-            follows = getattr(layer, "activation", None) or getattr(layer, "pool", None)
+            keys = ("bias", "activation", "pool")
+            follows = any(getattr(layer, key, None) for key in keys)
             yield from reductions if follows else reductions[:-1]
             value = "y"
         elif layer.fused_pool:
             yield f"y = {value}"
             value = "y"
+        if layer.has_bias:
+            value = f"({value} + {self.bias(position)})"
         activation = getattr(layer, "activation", None)
         if activation is not None:
             value = f"{ACTIVATIONS[activation]}({unwrapped(value)})"

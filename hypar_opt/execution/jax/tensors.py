@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ACTIVATIONS = {
     "elu": "jax.nn.elu",
     "gelu": "jax.nn.gelu",
+    "gelu_erf": "gelu_by_erf",
     "hardsigmoid": "jax.nn.hard_sigmoid",
     "hardswish": "jax.nn.hard_swish",
     "leaky_relu": "jax.nn.leaky_relu",

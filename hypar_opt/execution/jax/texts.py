@@ -31,9 +31,16 @@ def sharded() -> str:
     return _template("sharded.py.txt")
 
 
-def main() -> str:
-    """Return the text of what a module does when it is run."""
-    return _template("main.py.txt")
+def main(*, biases: bool) -> str:
+    """Return the text of what a module does when it is run.
+
+    Parameters
+    ----------
+    biases
+        Whether it has any, whose bytes are said apart.
+    """
+    said = _template("biases.py.txt") if biases else ""
+    return filled(_template("main.py.txt"), {"    # What biases move\n": said})
 
 
 def collectives() -> str:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
-from hypar_opt.execution.jax.weights import split_ends
+from hypar_opt.execution.jax.weights import bias_of, split_ends
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, TOKEN
+from hypar_opt.workload.operators.attention import ROTARY_BASE
 from hypar_opt.workload.operators.maps import LogitMap
 
 if TYPE_CHECKING:
@@ -68,6 +69,10 @@ class Values:
         if self.gathers:
             kept = f"whole({kept}, {next(self._numbers)})"
         return self._slice(position, kept)
+
+    def bias(self, position: int) -> str:
+        """Return a layer's bias, of the channels that a device has of its output."""
+        return f"w[{quoted(bias_of(self.network.layers[position].name))}]"
 
     def _kept_weights(self, position: int) -> str:
         """Return the weights that a layer's are among, as devices keep them."""
@@ -160,20 +165,27 @@ class Values:
         split = self.mesh_levels(split_by(self.program.written[position + self.shared], TOKEN))
         more = f"{groups}, {sizes['r']}, causal={bool(layer.causal)}"
         more += f", split={names(split)}" if split else ""
+        if layer.rotary is not None:
+            rotary, size = layer.rotary, sizes["e"]
+            count = min(rotary.features or size, size)
+            of = (rotary.base or ROTARY_BASE, count, bool(rotary.interleaved))
+            more += f", rotary={of}"
+        more += f", scale={layer.scale!r}" if layer.scale else ""
         if position + self.shared in self.repeats.again and not self.alone:
             return f"jax.checkpoint(lambda *x: attention(x, {more}))({', '.join(reads)})"
         return f"attention(({inputs}), {more})"
 
     def _norm(self, position: int, layer: Any, read: str) -> str:
+        epsilon = "" if layer.epsilon is None else f", epsilon={layer.epsilon!r}"
         if layer.norm == "batch":
             # One device normalises each device's images separately, as the devices do.
             data = split_by(self.program.read[position + self.shared], BATCH)
             apart = f", {names(data)}" if self.alone else ""
-            read = f"batch_norm({unwrapped(read)}{apart})"
+            read = f"batch_norm({unwrapped(read)}{apart}{epsilon})"
         elif layer.norm != "affine":
             split = split_by(self.program.read[position + self.shared], CHANNEL)
             features = self.sharded.written(position).size
-            more = f"{names(self.mesh_levels(split))}, centred={layer.norm == 'layer'}"
+            more = f"{names(self.mesh_levels(split))}, centred={layer.norm == 'layer'}{epsilon}"
             read = f"layer_norm({unwrapped(read)}, {features}, {more})"
         return self._applied("affine", position, read)
 

@@ -35,12 +35,12 @@ class StoredWeights:
         The levels over which the gradient is all-reduced.
     summed
         The number of values that each output sums, by which random values are scaled; 0 for
-        scale and shift.
+        scale and shift, None for a bias.
     """
 
     tensor: StoredTensor
     reduced: tuple[int, ...]
-    summed: int
+    summed: int | None
 
     @property
     def part(self) -> tuple[int, ...]:
@@ -140,6 +140,27 @@ def weights_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
         reduced = tuple(step.level for step in sharded.program.gradient_steps(node))
         stored[layer.name] = StoredWeights(tensor, tuple(sorted(reduced)), layer.fan_in(sizes))
     return stored
+
+
+def biases_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
+    """Return the biases of layers, by name: ``bias of fc1``.
+
+    Their gradients are all-reduced also where those of weights are sharded.
+    """
+    stored = {}
+    for position, layer in enumerate(sharded.network.layers):
+        if layer.has_bias:
+            node, program = position + sharded.shared, sharded.program
+            split = split_by(program.bias_layouts(node), CHANNEL)
+            tensor = StoredTensor((sharded.written(position),), (split,))
+            reduced = tuple(step.level for step in program.bias_steps(node))
+            stored[bias_of(layer.name)] = StoredWeights(tensor, tuple(sorted(reduced)), None)
+    return stored
+
+
+def bias_of(name: str) -> str:
+    """Return the name of a layer's bias among the weights of a step."""
+    return f"bias of {name}"
 
 
 def split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

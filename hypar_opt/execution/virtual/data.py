@@ -29,13 +29,14 @@ class StepData:
     input
         ``(images, channels, height, width)``, ``(images, tokens, features)``; or ids of tokens,
         ``(images, tokens)``.
-    weights, targets, errors, ids
+    weights, biases, targets, errors, ids
         Keyed by position in `Network.layers`; shared weights by their owner's. Ids are those of
         further sequences, each read by one embedding.
     """
 
     input: Array
     weights: Mapping[int, Array]
+    biases: Mapping[int, Array]
     targets: Mapping[int, Array]
     errors: Mapping[int, Array]
     ids: Mapping[int, Array]
@@ -51,7 +52,7 @@ class StepData:
             {position: own(array) for position, array in of_layers.items()}
             for of_layers in (self.targets, self.errors, self.ids)
         )
-        return StepData(own(self.input), self.weights, targets, errors, ids)
+        return StepData(own(self.input), self.weights, self.biases, targets, errors, ids)
 
 
 def random_data(network: Network, workload: Workload, seed: int) -> StepData:
@@ -86,7 +87,14 @@ def random_data(network: Network, workload: Workload, seed: int) -> StepData:
             over = maps.pooled
             extent = (over.tokens, over.channels) if isinstance(over, TokenMap) else over
             errors[position] = rng.standard_normal((batch, *extent))
-    return StepData(network_input, weights, targets, errors, ids)
+    # Of a stream of their own: the other numbers are those of a network without biases.
+    rng = np.random.default_rng([seed, 1])
+    biases = {
+        position: rng.normal(0.0, 0.1, maps.output.channels)
+        for position, (layer, maps, _) in enumerate(_layers(network))
+        if layer.has_bias
+    }
+    return StepData(network_input, weights, biases, targets, errors, ids)
 
 
 def _layers(network: Network) -> Iterator[tuple[Operator, LayerMaps, tuple[int, ...]]]:

@@ -203,6 +203,11 @@ class Division:
         kept = self.program.weights(node)
         return self._held(position, device, {n for n, one in enumerate(kept) if is_split(one)})
 
+    def bias_channels(self, position: int, device: int) -> Indices:
+        """Return the channels of a layer's output whose bias a device keeps."""
+        layouts = self.program.bias_layouts(position + self.shared)
+        return self.output_tensor(position).channels.held(splits(layouts)[1], device)
+
     def use(self, position: int, device: int) -> tuple[Held, bool] | None:
         """Return a layer's weights as indices into shared weights, and whether it transposes them.
 

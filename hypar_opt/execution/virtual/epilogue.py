@@ -1,10 +1,11 @@
-"""A layer's epilogue: activation and pool, which keep any layout."""
+"""A layer's epilogue: bias, activation and pool, which keep any layout."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
 from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
+from hypar_opt.execution.virtual.arithmetic.base import along_channels, position_axes
 from hypar_opt.execution.virtual.arithmetic.windows import Pooling
 
 if TYPE_CHECKING:
@@ -14,9 +15,17 @@ if TYPE_CHECKING:
 
 
 class Epilogue:
-    """A layer's activation and pool on one device."""
+    """A layer's bias, activation and pool on one device.
 
-    def __init__(self, layer: Operator, maps: LayerMaps) -> None:
+    Parameters
+    ----------
+    bias : (channels,)
+        That of the device's channels, if the layer has one.
+    """
+
+    def __init__(self, layer: Operator, maps: LayerMaps, bias: Array | None = None) -> None:
+        self._bias = bias
+        self.bias_gradient: Array | None = None
         word = getattr(layer, "activation", None)
         self._activation = ACTIVATIONS.get(word) if word else None
         pool = layer.fused_pool
@@ -26,6 +35,8 @@ class Epilogue:
             self._pool = Pooling(pool, before[1:], after[1:])
 
     def forward(self, output: Array) -> Array:
+        if self._bias is not None:
+            output = output + along_channels(self._bias, output)
         self._output = output
         if self._activation is not None:
             output = self._activation[0](output)
@@ -36,4 +47,6 @@ class Epilogue:
             error = self._pool.backward(error)
         if self._activation is not None:
             error = error * self._activation[1](self._output)
+        if self._bias is not None:
+            self.bias_gradient = error.sum(axis=(0, *position_axes(error)))
         return error

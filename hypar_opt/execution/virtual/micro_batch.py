@@ -18,6 +18,7 @@ from hypar_opt.sharding.passes import Phase
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.arithmetic.base import Arithmetic
+    from hypar_opt.execution.virtual.biases import Biases
     from hypar_opt.execution.virtual.data import StepData
     from hypar_opt.execution.virtual.division import Division
     from hypar_opt.execution.virtual.fabric import Fabric
@@ -45,9 +46,15 @@ class MicroBatch:
     """
 
     def __init__(
-        self, division: Division, fabric: Fabric, weights: TrainedWeights, data: StepData
+        self,
+        division: Division,
+        fabric: Fabric,
+        weights: TrainedWeights,
+        biases: Biases,
+        data: StepData,
     ) -> None:
         self.division, self.fabric, self.weights, self.data = division, fabric, weights, data
+        self.biases = biases
         self.program, self.network = division.program, division.network
         self.devices = fabric.devices
         self.outputs: dict[int, tuple[Layouts, Blocks]] = {}
@@ -110,7 +117,8 @@ class MicroBatch:
         steps, whose = program.output_steps(node), Source(phase, node, None)
         outputs, layouts = self.fabric.convert(tensor, outputs, written, steps, whose)
         self._epilogues[position] = [
-            Epilogue(layer, self.division.maps[position]) for _ in self.devices
+            Epilogue(layer, self.division.maps[position], bias)
+            for bias in self.biases.used(position)
         ]
         blocks = [e.forward(b) for e, b in zip(self._epilogues[position], outputs, strict=True)]
         self._stored[node] = blocks
@@ -240,7 +248,11 @@ class MicroBatch:
         program, node = self.program, position + self.division.shared
         phase, tensor = Phase.BACKWARD, self.division.output_tensor(position)
         error = self._arrived(position)
-        error = [t.backward(e) for t, e in zip(self._epilogues.pop(position), error, strict=True)]
+        epilogues = self._epilogues.pop(position)
+        error = [t.backward(e) for t, e in zip(epilogues, error, strict=True)]
+        of_bias = [t.bias_gradient for t in epilogues if t.bias_gradient is not None]
+        if of_bias:
+            self.biases.add(position, of_bias)
         steps, whose = backward(program.output_steps(node)), Source(phase, node, None)
         layouts = dual(program.stored[node])
         error, _ = self.fabric.convert(tensor, error, layouts, steps, whose)

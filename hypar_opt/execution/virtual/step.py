@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.execution.virtual.biases import Biases
 from hypar_opt.execution.virtual.fabric import Blocks, Fabric
 from hypar_opt.execution.virtual.micro_batch import MicroBatch
 from hypar_opt.execution.virtual.trained_weights import TrainedWeights
@@ -35,12 +37,18 @@ class StepRecord:
         shards of them.
     weights
         The same of its weights after a step of gradient descent, if anything is sharded.
+    bias_gradients
+        The devices' parts of the gradient of each layer's bias.
+    bias_elements
+        The elements of these that devices received, by level.
     """
 
     fabric: Fabric
     outputs: dict[int, tuple[Layouts, Blocks]] = field(default_factory=dict)
     gradients: dict[int, Blocks] = field(default_factory=dict)
     weights: dict[int, Blocks] = field(default_factory=dict)
+    bias_gradients: dict[int, Blocks] = field(default_factory=dict)
+    bias_elements: Counter[int] = field(default_factory=Counter)
     loss: float = 0.0
 
 
@@ -64,9 +72,10 @@ class TrainingStep:
         fabric = Fabric(division.program.hierarchy)
         record = StepRecord(fabric)
         weights = TrainedWeights(division, fabric, self.data.weights)
+        biases = Biases(division, self.data.biases)
         outputs: list[dict[int, tuple[Layouts, Blocks]]] = []
         for number in range(count):
-            passes = MicroBatch(division, fabric, weights, self.data.part(number, count))
+            passes = MicroBatch(division, fabric, weights, biases, self.data.part(number, count))
             done = partial(self._report, number * each, count * each)
             passes.forward(done)
             if trains:
@@ -76,6 +85,8 @@ class TrainingStep:
         record.outputs = _one_after_the_other(outputs)
         if trains:
             record.gradients = weights.reduced()
+            record.bias_gradients = biases.reduced()
+            record.bias_elements = biases.received
             if division.program.workload.repeats.shard != "none":
                 record.weights = weights.updated(record.gradients)
         return record

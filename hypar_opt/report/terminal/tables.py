@@ -259,6 +259,9 @@ def _amounts(rows: Sequence[ExchangeRow]) -> list[Any]:
 
 def _verdicts(result: RunResult) -> list[str]:
     lines = ["Bytes received by all devices together."]
+    if result.bias_bytes:
+        more = format_bytes(sum(result.bias_bytes))
+        lines.append(f"Besides, gradients of biases moved {more}, which no plan counts.")
     compared = {"values": result.values, "gradients": result.gradients}
     close = [name for name, apart in compared.items() if apart is not None]
     if close and all((compared[name] or 0.0) <= result.tolerance for name in close):

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from hypar_opt.documents.document import Size
+from hypar_opt.documents.document import Document, Size
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
@@ -35,6 +35,26 @@ _SMALL_HEAD = 2
 """Features of a head in a small network."""
 
 
+ROTARY_BASE = 10_000.0
+"""The default base of rotary positions, that of RoFormer."""
+
+
+class Rotary(Document):
+    """Rotary positions: queries and keys are turned by angles that grow with their positions.
+
+    Pair j of the first ``features`` of a head, of position t, is turned by t / base^(2j / features).
+
+    Source: J. Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding",
+    arXiv:2104.09864, equations 15 and 34.
+    """
+
+    base: Annotated[float | None, Field(gt=0, allow_inf_nan=False), default(ROTARY_BASE)] = None
+    features: Annotated[Size, Field(multiple_of=2)] | None = None
+    """The features of a head that are turned, the first ones; by default all."""
+    interleaved: Annotated[bool | None, default(False)] = None
+    """Whether a pair is of neighbours, 2j and 2j + 1, rather than of j and j + features / 2."""
+
+
 class Attention(Operator):
     """Attention with ``heads`` heads and ``kv_heads`` heads of keys and values (grouped queries).
 
@@ -46,6 +66,9 @@ class Attention(Operator):
     heads: Size
     kv_heads: Size | None = None
     causal: Annotated[bool | None, default(False)] = None
+    rotary: Rotary | None = None
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """The factor of the scores; by default one over the root of a key's features."""
     dropout: Annotated[bool | None, default(False)] = None
     """Whether scores are dropped at random: for time and memory; a run computes all of them."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
@@ -16,11 +16,14 @@ from hypar_opt.workload.operators.axes import (
     Choice,
     Contraction,
 )
-from hypar_opt.workload.operators.base import Activation, Operator, Statistics
+from hypar_opt.workload.operators.base import Activation, Operator, Statistics, default
 from hypar_opt.workload.operators.kernels import PassesKernels, of_elements
 from hypar_opt.workload.operators.maps import LayerMaps, Map
 from hypar_opt.workload.operators.saved import Saved, activated
 from hypar_opt.workload.operators.weightless import channel_sizes
+
+EPSILON = 1e-5
+"""The default of ``epsilon``."""
 
 _OF_BATCH = FrozenDict(data=DATA_CHOICE, model=CHANNELS, output=REPLICAS)
 
@@ -36,6 +39,8 @@ class Norm(Operator):
     norm: Literal["layer", "rms", "batch", "affine"]
     bias: bool | None = None
     """Whether it learns a shift too; by default all but ``rms`` do."""
+    epsilon: Annotated[float | None, Field(ge=0, allow_inf_nan=False), default(EPSILON)] = None
+    """What is added to the variance, or to the mean square."""
     activation: Activation | None = None
 
     # Scale and shift are the two values of s.

@@ -9,23 +9,54 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, Footprint, LayerShard
+from hypar_opt.workload.operators.attention import ROTARY_BASE
 
 if TYPE_CHECKING:
-    from hypar_opt.execution.virtual.shards import Array
+    from hypar_opt.execution.virtual.shards import Array, Indices
     from hypar_opt.workload.layer_tensors import LayerTensors
-    from hypar_opt.workload.operators.attention import Attention
+    from hypar_opt.workload.operators.attention import Attention, Rotary
+
+
+def turned(x: Array, positions: Indices, rotary: Rotary | None, *, back: bool = False) -> Array:
+    """Return queries or keys with rotary positions, or their errors turned back.
+
+    Parameters
+    ----------
+    x : (..., tokens, features of a head)
+    positions : (tokens,)
+        In the whole sequence.
+    """
+    if rotary is None:
+        return x
+    count = min(rotary.features or x.shape[-1], x.shape[-1])
+    rates = (rotary.base or ROTARY_BASE) ** (-np.arange(0, count, 2) / count)
+    angles = positions[:, None] * (-rates if back else rates)
+    half = count // 2
+    first, second = slice(half), slice(half, count)
+    if rotary.interleaved:
+        first, second = slice(0, count, 2), slice(1, count, 2)
+    a, b = x[..., first], x[..., second]
+    y = x.copy()
+    y[..., first] = a * np.cos(angles) - b * np.sin(angles)
+    y[..., second] = b * np.cos(angles) + a * np.sin(angles)
+    return y
 
 
 class AttentionArithmetic(Arithmetic):
-    """``softmax(Q K^T / sqrt(e)) V`` of the key-value heads that a device has.
+    """``softmax(Q K^T / sqrt(e)) V`` of the key-value heads that a device has, or another scale.
 
     Inside, arrays are ``(images, key-value heads, queries of a head, tokens, features)``.
     """
 
     @classmethod
     def footprint(cls, tensors: LayerTensors) -> Footprint:
-        scores = math.prod(tensors.sizes[axis] for axis in "bgrts")
-        return Footprint(kept=scores, working=5 * scores)
+        sizes = tensors.sizes
+        scores = math.prod(sizes[axis] for axis in "bgrts")
+        turned = 0
+        if cast("Attention", tensors.operator).rotary is not None:
+            each = sizes["b"] * sizes["g"] * sizes["e"]
+            turned = each * (sizes["r"] * sizes["t"] + sizes["s"])
+        return Footprint(kept=scores + turned, working=5 * scores + 4 * turned)
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)
@@ -33,7 +64,8 @@ class AttentionArithmetic(Arithmetic):
         self._sizes = layer.sizes(shard.maps)
         heads = self._sizes["g"] or 1
         self._heads = len(shard.written) * heads // shard.maps.output.channels
-        self._causal = bool(layer.causal)
+        self._causal, self._rotary = bool(layer.causal), layer.rotary
+        self._scale = layer.scale or 1 / np.sqrt(self._sizes["e"])
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         heads, r, e = self._heads, self._sizes["r"], self._sizes["e"]
@@ -45,9 +77,10 @@ class AttentionArithmetic(Arithmetic):
         self._every = query.shape[1]
         if self._fused:
             query = query[:, self.shard.tokens]  # it is read whole where its tokens are split
-        self._q = self._split(query, r)
-        self._k, self._v = self._split(key, 1), self._split(value, 1)
-        scores = self._q @ self._k.swapaxes(3, 4) / np.sqrt(e)
+        self._q = turned(self._split(query, r), self.shard.tokens, self._rotary)
+        self._k = turned(self._split(key, 1), np.arange(key.shape[1]), self._rotary)
+        self._v = self._split(value, 1)
+        scores = self._q @ self._k.swapaxes(3, 4) * self._scale
         if self._causal:
             seen = np.arange(scores.shape[4]) <= self.shard.tokens[:, None]
             scores = np.where(seen, scores, -np.inf)
@@ -59,11 +92,13 @@ class AttentionArithmetic(Arithmetic):
         mixed = self._split(error, self._sizes["r"])
         of_shares = mixed @ self._v.swapaxes(3, 4)
         of_scores = self._p * (of_shares - (of_shares * self._p).sum(axis=4, keepdims=True))
-        of_scores /= np.sqrt(self._sizes["e"])
+        of_scores *= self._scale
         # Queries of a group share keys and values: their errors are added.
         of_k = (of_scores.swapaxes(3, 4) @ self._q).sum(axis=2, keepdims=True)
         of_v = (self._p.swapaxes(3, 4) @ mixed).sum(axis=2, keepdims=True)
-        of_q, *others = (self._joined(one) for one in (of_scores @ self._k, of_k, of_v))
+        of_q = turned(of_scores @ self._k, self.shard.tokens, self._rotary, back=True)
+        of_k = turned(of_k, np.arange(of_k.shape[3]), self._rotary, back=True)
+        of_q, *others = (self._joined(one) for one in (of_q, of_k, of_v))
         if not self._fused:
             return [of_q, *others], None
         whole = np.zeros((len(of_q), self._every, of_q.shape[2]))

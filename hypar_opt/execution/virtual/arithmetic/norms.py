@@ -15,12 +15,11 @@ from hypar_opt.execution.virtual.arithmetic.base import (
     by_position,
     position_axes,
 )
+from hypar_opt.workload.operators.norm import EPSILON
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.workload.operators.norm import Norm
-
-EPSILON = 1e-5
 
 
 class NormArithmetic(Arithmetic):
@@ -30,7 +29,9 @@ class NormArithmetic(Arithmetic):
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)
-        self._norm = cast("Norm", shard.layer).norm
+        layer = cast("Norm", shard.layer)
+        self._norm = layer.norm
+        self._epsilon = EPSILON if layer.epsilon is None else layer.epsilon
         self._channels = shard.maps.input.channels
 
     def sums(self, reads: Sequence[Array]) -> Array | None:
@@ -56,7 +57,7 @@ class NormArithmetic(Arithmetic):
             mean = sums[:, 0] / self._channels if self._norm == "layer" else np.zeros(len(sums))
             # The mean of squares may fall short of the mean's square by rounding.
             variance = np.maximum(sums[:, -1] / self._channels - mean**2, 0.0)
-            spread = along_positions(1.0 / np.sqrt(variance + EPSILON), read)
+            spread = along_positions(1.0 / np.sqrt(variance + self._epsilon), read)
             return (read - along_positions(mean, read)) * spread, spread
         axes = (0, *position_axes(read))
         normed, spread = np.empty_like(read), np.empty_like(read)
@@ -64,7 +65,7 @@ class NormArithmetic(Arithmetic):
             part = read[images]
             apart = part - part.mean(axis=axes, keepdims=True)
             variance = (apart**2).mean(axis=axes, keepdims=True)
-            spread[images] = 1.0 / np.sqrt(variance + EPSILON)
+            spread[images] = 1.0 / np.sqrt(variance + self._epsilon)
             normed[images] = apart * spread[images]
         return normed, spread
 

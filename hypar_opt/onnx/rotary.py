@@ -1,0 +1,202 @@
+"""Rotary positions of queries and keys, recognised by what the nodes that turn them compute.
+
+Exporters write a rotation in a dozen ways. Whatever its nodes are, it turns pairs of a head's
+features by angles that grow with the token's position, and leaves those of the first token as they
+are. So the nodes are run on the same features at every token, by onnx's reference evaluator, and
+the angles are read from what they return.
+
+Source: J. Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding",
+arXiv:2104.09864, equation 15.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.onnx.axes import axes_of
+from hypar_opt.workload.operators.attention import ROTARY_BASE
+
+if TYPE_CHECKING:
+    from hypar_opt.onnx.features import Features
+    from hypar_opt.onnx.import_state import ImportState
+    from hypar_opt.onnx.model import OnnxNode
+
+    Array = NDArray[np.float64]
+
+MAX_ELEMENTS = 2**24
+"""Rotations of more numbers are not run."""
+
+MAX_NODES = 64
+"""The nodes that turn a map are at most this many."""
+
+
+class _Nodes(NamedTuple):
+    """The nodes that make one tensor of another, in topological order."""
+
+    nodes: Sequence[OnnxNode]
+    first: str
+    last: str
+
+
+def rotary_of(state: ImportState, names: Sequence[str]) -> dict[str, Any] | None:
+    """Return the key ``rotary`` of an attention, from its queries and keys; None if unknown.
+
+    Parameters
+    ----------
+    names
+        The tensors whose product are the scores.
+    """
+    found = []
+    for name in names:
+        between = _joined_nodes(state, name)
+        turned = None if between is None else _turned(state, between)
+        key = None if turned is None else _key(turned)
+        if between is None or key is None:
+            return None
+        read = {name for node in between.nodes for name in node.inputs if name}
+        state.fixed.update(name for name in read if state.is_constant(name))
+        found.append(key)
+    return found[0] if all(key == found[0] for key in found) else None
+
+
+def _joined_nodes(state: ImportState, name: str) -> _Nodes | None:
+    """Return the last nodes before a tensor that divide a map and join its parts again."""
+    writers = {output: node for node in state.graph.nodes for output in node.outputs}
+    order = {node.outputs[0]: n for n, node in enumerate(state.graph.nodes) if node.outputs}
+    opened, last, nodes = {name}, "", []
+    while len(nodes) < MAX_NODES:
+        latest = max(opened, key=lambda each: order.get(_writer(writers, each), -1))
+        node = writers.get(latest)
+        if node is None:
+            return None
+        maps = {each for each in node.inputs if each and not state.is_constant(each)}
+        if not last and (len(maps) > 1 or node.op == "RotaryEmbedding"):
+            last = latest
+        opened = (opened - set(node.outputs)) | maps
+        nodes += [node] if last else []
+        if last and len(opened) == 1:
+            return _Nodes(nodes[::-1], next(iter(opened)), last)
+    return None
+
+
+def _writer(writers: dict[str, OnnxNode], name: str) -> str:
+    return writers[name].outputs[0] if name in writers else ""
+
+
+def _turned(state: ImportState, between: _Nodes) -> Array | None:
+    """Return what becomes of a head's features at each token, ``(tokens, features)``."""
+    before, after = state.tensors[between.first], state.tensors[between.last]
+    places, into = _places(before), _places(after)
+    if places is None or into is None:
+        return None
+    # Other dimensions are most often broadcast: one index of them tells as much, in less memory.
+    alone = tuple(size if axis in places else 1 for axis, size in enumerate(before.shape))
+    for shape in (alone, before.shape):
+        if math.prod(shape) > MAX_ELEMENTS:
+            continue
+        result = _run(state, between, shape, places)
+        if result is not None and result.ndim == len(after.dims):
+            moved = np.moveaxis(result, into, (-2, -1))
+            tokens, features = moved.shape[-2:]
+            return moved.reshape(-1, tokens, features)[0]
+    return None
+
+
+def _places(features: Features) -> tuple[int, int] | None:
+    """Return the dimension of tokens and that of a head's features, the last of channels."""
+    axes = [axes_of([dim]) for dim in features.dims]
+    tokens = [place for place, own in enumerate(axes) if own == {"t"}]
+    channels = [place for place, own in enumerate(axes) if own == {"c"}]
+    return (tokens[0], channels[-1]) if len(tokens) == 1 and channels else None
+
+
+def _run(
+    state: ImportState, between: _Nodes, shape: tuple[int, ...], places: tuple[int, int]
+) -> Array | None:
+    from onnx import helper, numpy_helper
+    from onnx.reference import ReferenceEvaluator
+
+    written = {name for node in between.nodes for name in node.outputs}
+    read = dict.fromkeys(name for node in between.nodes for name in node.inputs if name)
+    constants = {name: state.constant(name) for name in read if state.is_constant(name)}
+    constants = {name: one for name, one in constants.items() if name not in written}
+    if not all(one.known and not one.is_input for one in constants.values()):
+        return None
+    kinds = [one.value.dtype for one in constants.values() if one.value.dtype.kind == "f"]
+    kind = kinds[0] if kinds else np.dtype(np.float32)
+    drawn = np.random.default_rng(0).uniform(1.0, 2.0, shape[places[1]])
+    wide = [1] * len(shape)
+    wide[places[1]] = len(drawn)
+    given = np.broadcast_to(drawn.reshape(wide), shape).astype(kind)
+    element = helper.np_dtype_to_tensor_dtype(kind)
+    graph = helper.make_graph(
+        [_proto(node) for node in between.nodes],
+        "rotation",
+        [helper.make_tensor_value_info(between.first, element, shape)],
+        [helper.make_tensor_value_info(between.last, element, None)],
+        [numpy_helper.from_array(np.asarray(one.value), n) for n, one in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=state.graph.proto.opset_import)
+    try:
+        (result,) = ReferenceEvaluator(model).run(None, {between.first: given})
+    except Exception:
+        # Whatever does not run, with one index of other dimensions or at all, is not recognised.
+        return None
+    return np.asarray(result, np.float64)
+
+
+def _proto(node: OnnxNode) -> Any:
+    from onnx import helper
+
+    if node.op == "Identity":  # a CastLike, perhaps, whose second input is left out
+        return helper.make_node("Identity", node.inputs, node.outputs)
+    return node.proto
+
+
+def _key(turned: Array) -> dict[str, Any] | None:
+    """Return the base, the features and the pairs of a rotation; None where it is none."""
+    tokens, width = turned.shape
+    if tokens < 2 or not np.isfinite(turned).all():
+        return None
+    changed = np.abs(turned - turned[0]).max(axis=0) > 1e-6
+    last = int(changed.nonzero()[0].max(initial=-1)) + 1
+    for count in dict.fromkeys((last + last % 2, width)):
+        for interleaved in (False, True):
+            if not 2 <= count <= width or count % 2:
+                continue
+            base = _base(turned, count, interleaved=interleaved)
+            if base is not None:
+                key: dict[str, Any] = {"base": base} if base != ROTARY_BASE else {}
+                key |= {"features": count} if count != width else {}
+                return key | ({"interleaved": True} if interleaved else {})
+    return None
+
+
+def _base(turned: Array, count: int, *, interleaved: bool) -> float | None:
+    """Return the base with which pairs of features are turned; None if they are not."""
+    tokens, half = len(turned), count // 2
+    first, second = slice(half), slice(half, count)
+    if interleaved:
+        first, second = slice(0, count, 2), slice(1, count, 2)
+    pairs = turned[:, first] + 1j * turned[:, second]
+    base = ROTARY_BASE
+    if half > 1:
+        angle = float(np.angle(pairs[1, 1] / pairs[0, 1]))
+        if not 0 < angle < 1:
+            return None
+        base = angle**-half
+    rates = np.arange(half) / half
+    # Single precision has angles of late tokens to fewer digits.
+    tolerance = 1e-5 + 1e-6 * tokens
+    for guess in (float(f"{base:.3g}"), float(f"{base:.6g}")):
+        angles = np.arange(tokens)[:, None] * guess**-rates
+        apart = np.abs(pairs - pairs[0] * np.exp(1j * angles)).max(initial=0.0)
+        rest = np.abs(turned[:, count:] - turned[0, count:]).max(initial=0.0)
+        if max(apart, rest) <= tolerance * 3:
+            return guess
+    return None
