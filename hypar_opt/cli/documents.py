@@ -162,6 +162,7 @@ class VirtualRun(Document):
     one_device_loss: float
     values_difference: float
     gradients_difference: float
+    model_difference: float | None = None
     exchanges: tuple[ExchangeBytes, ...]
 
 

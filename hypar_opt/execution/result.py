@@ -20,7 +20,6 @@ Key = TypeVar("Key")
 TOLERANCE = 1e-9
 """The largest relative difference from one device in double precision."""
 
-
 @dataclass(frozen=True)
 class ExchangeRow:
     """The bytes that all devices received for one purpose, as modelled and as counted.
@@ -80,6 +79,11 @@ class RunResult(Displayed):
     bias_bytes
         Bytes by level of the gradients of biases, H1 first, which no plan counts, and which are
         not among ``exchanges``; empty if nothing of them moves.
+    model
+        The largest difference of the network's output from that of the ONNX model whose weights it
+        has, relative to its largest element, both in double precision; None without one.
+    model_tolerance
+        The largest such difference that still agrees.
     """
 
     network: str
@@ -98,6 +102,8 @@ class RunResult(Displayed):
     tolerance: float = TOLERANCE
     not_kept: tuple[str, ...] = ()
     bias_bytes: tuple[int | float, ...] = ()
+    model: float | None = None
+    model_tolerance: float = 1e-6
 
     @property
     def levels(self) -> int:
@@ -139,6 +145,8 @@ class RunResult(Displayed):
             # NaN is a disagreement too.
             if difference is not None and not difference <= self.tolerance:
                 yield f"{what} differ from one device's by {difference:.1e} relatively"
+        if self.model is not None and not self.model <= self.model_tolerance:
+            yield f"the output differs from the ONNX model's by {self.model:.1e} relatively"
 
     @property
     def agrees(self) -> bool:
@@ -178,6 +186,7 @@ class RunResult(Displayed):
             "one_device_loss": self.reference_loss,
             "values_difference": self.values,
             "gradients_difference": self.gradients,
+            **({} if self.model is None else {"model_difference": self.model}),
             "exchanges": self.rows(),
         }
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hypar_opt.execution.virtual.fabric import Blocks
     from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.tensors import Workload
 
 
 class Compared(NamedTuple):
@@ -57,6 +58,7 @@ def run_program(
     inference: bool = False,
     scaled: bool = False,
     max_memory: int = MAX_MEMORY,
+    data: StepData | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Compared:
     """Run one step of a program on virtual devices, and on one.
@@ -69,6 +71,8 @@ def run_program(
         Whether the network is scaled down already, for messages.
     max_memory
         The most bytes of memory that the run may take.
+    data
+        By default random numbers, as `step_data` returns them.
 
     Raises
     ------
@@ -80,13 +84,8 @@ def run_program(
     division = Division(network, program)
     check_division(division, scaled=scaled)
     phases = INFERENCE if inference else TRAINING
-    count = program.workload.repeats.micro_batches
-    # One device has the whole batch at once, and repeats and shards nothing.
-    whole = workload_of(
-        *(network, count * program.workload.batch, program.workload.choices),
-        shared_tensors=program.workload.replicas,
-    )
-    data = random_data(network, whole, seed)
+    count, whole = program.workload.repeats.micro_batches, _whole_batch(network, program)
+    data = random_data(network, whole, seed) if data is None else data
     alone = Division(network, Program(whole, (), Hierarchy(())), division.norm_groups())
     layers = len(network.layers) * len(phases[:2])
     total = (1 + count) * layers
@@ -101,6 +100,30 @@ def run_program(
         one.loss,
         _difference_of_values(division, record, one),
         None if inference else _difference_of_gradients(division, data, record, one),
+    )
+
+
+def step_data(network: Network, program: Program, seed: int) -> StepData:
+    """Return the random numbers of a step: of the whole batch."""
+    return random_data(network, _whole_batch(network, program), seed)
+
+
+def outputs_alone(network: Network, program: Program, data: StepData) -> dict[int, Array]:
+    """Return each layer's output on one device that has the whole batch, by position.
+
+    Its batch norms take the statistics of the whole batch.
+    """
+    whole = Program(_whole_batch(network, program), (), Hierarchy(()))
+    record = TrainingStep(Division(network, whole), data, INFERENCE).run()
+    return {position: blocks[0] for position, (_, blocks) in record.outputs.items()}
+
+
+def _whole_batch(network: Network, program: Program) -> Workload:
+    """Return the workload of one device, which repeats and shards nothing."""
+    count = program.workload.repeats.micro_batches
+    return workload_of(
+        *(network, count * program.workload.batch, program.workload.choices),
+        shared_tensors=program.workload.replicas,
     )
 
 
@@ -187,7 +210,8 @@ def _difference_of_gradients(
 
         return largest_difference(wholes, pairs)
 
-    difference = max(apart(gradients, record.gradients), _difference_of_biases(division, record, one))
+    difference = apart(gradients, record.gradients)
+    difference = max(difference, _difference_of_biases(division, record, one))
     if record.weights:
         updated = {n: data.weights[n] - gradient for n, gradient in gradients.items()}
         difference = max(difference, apart(updated, record.weights))

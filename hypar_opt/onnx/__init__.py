@@ -9,16 +9,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hypar_opt.errors import InputError
+from hypar_opt.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
+    from hypar_opt.onnx.features import Layer
+    from hypar_opt.onnx.import_state import ImportState
     from hypar_opt.workload.network import Network
 
 
+class ImportedModel(NamedTuple):
+    """A model as a network.
+
+    Parameters
+    ----------
+    content
+        That of the network's file.
+    notes
+        Sentences on how it was read, and on what was left out.
+    layers
+        The layers in the order of the network's, with the elements of the file that they learn.
+    """
+
+    content: dict[str, Any]
+    network: Network
+    notes: list[str]
+    state: ImportState
+    layers: list[Layer]
+
+
 def read_model(
-    path: str | Path, dims: Mapping[str, int] | None = None
+    path: str | Path,
+    dims: Mapping[str, int] | None = None,
+    *,
+    loss: str | None = None,
+    untie: bool = False,
 ) -> tuple[dict[str, Any], list[str]]:
     """Read a model as the content of a network file, with notes on what was left out.
 
@@ -28,31 +54,46 @@ def read_model(
         The model's file; files beside it that hold its weights are not read.
     dims
         The sizes of its dynamic dimensions by name; the batch is not a dimension of a network.
+    loss
+        ``cross-entropy`` or ``squared-error``, in place of what the model's end suggests.
+    untie
+        Give layers that share weights in the file weights of their own, except a head that shares
+        an embedding's.
 
     Raises
     ------
     InputError
         Names the file, the node and the operator, and says what would be right.
     """
-    content, _, notes = _read(path, dims or {})
-    return content, notes
+    imported = imported_model(path, dims, loss=loss, untie=untie)
+    return imported.content, imported.notes
 
 
-def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Network, list[str]]:
+def imported_model(
+    path: str | Path,
+    dims: Mapping[str, int] | None = None,
+    *,
+    loss: str | None = None,
+    untie: bool = False,
+) -> ImportedModel:
+    """Read a model as a network, with where in the file its weights are; see `read_model`."""
     from hypar_opt.documents.document import validate
     from hypar_opt.onnx.account import check, left_out, repeated
     from hypar_opt.onnx.document import document
     from hypar_opt.onnx.layers import layers_of
+    from hypar_opt.onnx.losses import LOSSES
     from hypar_opt.onnx.model import graph_of, load
     from hypar_opt.onnx.rules import read_graph
     from hypar_opt.workload.kept import sentences
     from hypar_opt.workload.network import Network
 
+    if loss is not None and loss not in LOSSES:
+        raise UnknownNameError("loss", loss, list(LOSSES))
     file = str(path)
     try:
-        graph = graph_of(load(path), dims)
+        graph = graph_of(load(path), dims or {})
         state = read_graph(graph, Path(path).parent)
-        layers = layers_of(state)
+        layers = layers_of(state, loss=loss, untie=untie)
         source = f"ONNX model {_printable(Path(file).name)}"
         if graph.producer:
             source += f", written by {_printable(graph.producer)}"
@@ -70,7 +111,7 @@ def _read(path: str | Path, dims: Mapping[str, int]) -> tuple[dict[str, Any], Ne
         network = validate(Network, content, file=file)
         check(network, layers)
         notes = [*state.notes, *sentences(statements["not_kept"], statements["remarks"])]
-        return content, network, notes
+        return ImportedModel(content, network, notes, state, layers)
     except InputError as error:
         raise InputError(error.problem, where=error.where, file=file) from None
 
@@ -87,4 +128,4 @@ def read_onnx(path: str | Path, dims: Mapping[str, int] | None = None) -> Networ
     InputError
         Names the file and says what is wrong with it.
     """
-    return _read(path, dims or {})[1]
+    return imported_model(path, dims).network

@@ -12,8 +12,15 @@ from hypar_opt.onnx.rules import refusals
 from hypar_opt.onnx.sharing import share
 
 
-def layers_of(state: ImportState) -> list[Layer]:
+def layers_of(
+    state: ImportState, *, loss: str | None = None, untie: bool = False
+) -> list[Layer]:
     """Return the layers that the model's outputs need, in topological order.
+
+    Parameters
+    ----------
+    loss, untie
+        As for `hypar_opt.onnx.read_model`.
 
     Raises
     ------
@@ -23,10 +30,10 @@ def layers_of(state: ImportState) -> list[Layer]:
     ends = _ends(state)
     layers = _needed(state.layers, ends)
     layers = _divided(layers)
-    end_in_a_loss(state, layers)
+    end_in_a_loss(state, layers, loss)
     for layer in layers:
         _activate(state, layer)
-    share(layers)
+    share(state, layers, untie=untie)
     return layers
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hypar_opt.errors import InputError
 from hypar_opt.onnx.features import Layer
 from hypar_opt.onnx.import_state import ImportState
 
@@ -20,8 +21,31 @@ CHAIN = (
 )
 
 
-def end_in_a_loss(state: ImportState, layers: list[Layer]) -> None:
-    """Add the loss of logits with a remark, except to a chain, as in the paper's networks."""
+LOSSES = ("cross-entropy", "squared-error")
+"""The losses that may be stated: of the softmax of logits, or half the squared distance."""
+
+SQUARED = (
+    "its loss is not in the file: half the squared distance from targets is taken; --loss states"
+    " another"
+)
+
+
+def end_in_a_loss(state: ImportState, layers: list[Layer], stated: str | None = None) -> None:
+    """Add the loss of logits with a remark, except to a chain, as in the paper's networks.
+
+    Parameters
+    ----------
+    stated
+        One of `LOSSES`, in place of what the model's end suggests.
+
+    Raises
+    ------
+    InputError
+        If a cross-entropy is stated, and the model has several ends.
+    """
+    if stated is not None:
+        _end_as_stated(state, layers, stated)
+        return
     if not layers or layers[-1].operator.ends:
         if layers and is_chain(layers[:-1]) and layers[-1].inputs == [len(layers) - 2]:
             layers.pop()
@@ -31,6 +55,7 @@ def end_in_a_loss(state: ImportState, layers: list[Layer]) -> None:
     ends = [place for place in range(len(layers)) if place not in read]
     what = _logits(state, layers, ends)
     if what is None:
+        state.remarks.append(SQUARED)
         return
     if is_chain(layers):
         state.note(None, CHAIN)
@@ -42,6 +67,22 @@ def end_in_a_loss(state: ImportState, layers: list[Layer]) -> None:
         f"its end is taken as logits of {units:,} {what}: the loss is the cross-entropy of their"
         " softmax"
     )
+
+
+def _end_as_stated(state: ImportState, layers: list[Layer], stated: str) -> None:
+    ends_in_softmax = layers[-1].kind == "output" and layers[-1].keys.get("loss") is None
+    if stated == "cross-entropy" and not ends_in_softmax:
+        read = {source for layer in layers for source in layer.inputs}
+        ends = [place for place in range(len(layers)) if place not in read]
+        if len(ends) > 1 or layers[-1].operator.ends:
+            raise InputError(
+                f"has {len(ends)} outputs, and the cross-entropy is of one; leave --loss out"
+            )
+        layers.append(Layer("output", {}, ends, layers[ends[0]].sizes))
+    if stated == "squared-error" and ends_in_softmax:
+        if len(layers) == 1:
+            raise InputError("has a softmax alone, which is no network")
+        state.note(layers.pop().node, "the softmax at its end")
 
 
 def is_chain(layers: Sequence[Layer]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from hypar_opt.onnx.attention import product_of_maps
@@ -197,6 +198,7 @@ def linear(
         kind, keys = "conv", {"filters": width, "kernel": 1}
         sizes |= {axis: layer.sizes[axis] for axis in ("h", "w")}
     new = reshaped([whole_dim("c", width)], units)
+    weights = replace(weights, rows=tuple(digit for dim in summed for digit in dim))
     dims = (*kept[:place], *new, *kept[place:])
     return state.emit(Layer(kind, keys, [source], sizes, node, weights, dims=dims))
 

@@ -91,6 +91,10 @@ class LayerWeights:
         Vectors that are counted with an earlier layer.
     added
         Parameters that the network counts but the file does not have.
+    rows
+        The digits of the matrix' rows among the axes of the map that it is multiplied with.
+    stated
+        All vectors in their order, wherever they are counted.
     """
 
     name: str = ""
@@ -98,6 +102,8 @@ class LayerWeights:
     vectors: Regions = ()
     shared: Regions = ()
     added: int = 0
+    rows: Dim = ()
+    stated: Regions = ()
 
     @property
     def regions(self) -> Regions:

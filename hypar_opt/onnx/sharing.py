@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from hypar_opt.errors import InputError
 from hypar_opt.onnx.features import Layer
+from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.regions import Region, overlap
 
 MAX_PARTS = 256
@@ -26,8 +27,13 @@ class _Use(NamedTuple):
 _Uses = dict[str, list[_Use]]
 
 
-def share(layers: list[Layer]) -> None:
+def share(state: ImportState, layers: list[Layer], *, untie: bool = False) -> None:
     """Tie each layer to the earlier one, by position, whose weights it has.
+
+    Parameters
+    ----------
+    untie
+        Give each layer weights of its own, except a head that has an embedding's.
 
     Raises
     ------
@@ -36,8 +42,8 @@ def share(layers: list[Layer]) -> None:
     """
     uses: _Uses = {}
     for position in range(len(layers)):
-        _tie(layers, uses, position)
-        _share_vectors(layers, uses, position)
+        _tie(layers, uses, position, untie=untie)
+        _share_vectors(state, layers, uses, position)
 
 
 def _met(uses: _Uses, region: Region) -> list[_Use]:
@@ -61,7 +67,7 @@ def _add(uses: _Uses, region: Region, owner: int, *, is_vector: bool) -> None:
         )
 
 
-def _tie(layers: list[Layer], uses: _Uses, position: int) -> None:
+def _tie(layers: list[Layer], uses: _Uses, position: int, *, untie: bool) -> None:
     layer = layers[position]
     met = [use for region in layer.weights.matrix for use in _met(uses, region)]
     if not met:
@@ -72,6 +78,8 @@ def _tie(layers: list[Layer], uses: _Uses, position: int) -> None:
     owner = met[0].owner
     if len(owners) > 1 or not _may_tie(layers[owner], layer):
         raise _refused(layers, layer, met[0])
+    if untie and not layers[owner].operator.reads_ids:
+        return
     layer.keys["tied"] = owner
 
 
@@ -91,13 +99,16 @@ def _same_axes(owner: Layer, layer: Layer) -> bool:
     return may_tie and owner.operator.contraction.weight == weight
 
 
-def _share_vectors(layers: list[Layer], uses: _Uses, position: int) -> None:
+def _share_vectors(
+    state: ImportState, layers: list[Layer], uses: _Uses, position: int
+) -> None:
     """Move vectors that an earlier layer has too to ``shared``.
 
     A tied layer shares its owner's bias, which is counted once. Any other vector is counted with
     each layer, since exporters write equal vectors once, such as those of zeros.
     """
     layer, weights = layers[position], layers[position].weights
+    layer.weights = weights = replace(weights, stated=weights.vectors)
     unshared: list[Region] = []
     shared: list[Region] = []
     for region in weights.vectors:
@@ -112,6 +123,7 @@ def _share_vectors(layers: list[Layer], uses: _Uses, position: int) -> None:
     added = sum(region.elements for region in shared)
     if "tied" in layer.keys and not unshared:
         del layer.keys["bias"]
+        state.note(layer.node, "the bias that a layer shares together with its weights")
         added = 0
     layer.weights = replace(
         weights, vectors=tuple(unshared), shared=tuple(shared), added=weights.added + added

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -47,12 +47,15 @@ def run(
     seed: int = 0,
     scale_down: bool = False,
     max_memory: int | str | None = None,
+    weights: str | Path | None = None,
+    dims: Mapping[str, int] | None = None,
     progress: Progress = silent,
     **arguments: Unpack[ProblemArguments],
 ) -> RunResult:
     """Run one step of a plan on devices that hold their shards only, and count every byte.
 
-    Inputs, targets and weights are random numbers. Values and gradients are compared with those
+    Inputs, targets and weights are random numbers, or the weights are an ONNX model's, with whose
+    output the network's is then compared, as onnx's reference evaluator computes it. Values and gradients are compared with those
     of one device, and bytes, by level, layer and pass, with the plan's program and with its price
     by the reading ``executed``.
 
@@ -68,6 +71,10 @@ def run(
         Run the same choices on a network of the same structure, with small sizes that split evenly.
     max_memory
         Bytes, or a string such as ``8GB``: a run that would take more is refused. Default 4 GB.
+    weights
+        The path of the ONNX model of which the plan's network is the import.
+    dims
+        The sizes of its dynamic dimensions.
     progress
         Called with the number of layers done, forward and backward, and the total.
     **arguments
@@ -93,6 +100,7 @@ def run(
     from hypar_opt.execution.result import RunResult
     from hypar_opt.execution.run import run_program
     from hypar_opt.execution.virtual.checks import MAX_MEMORY, check_memory
+    from hypar_opt.studies.model_weights import with_weights
 
     plan, _ = planned(plan, arguments)
     _check_arguments(plan, backend, seed)
@@ -100,6 +108,12 @@ def run(
     to_run = _to_run(plan, scale_down=scale_down)
     instance, workload, cannot_run = to_run.instance, to_run.workload, to_run.notes
     program = Program(workload, to_run.rows, plan.hierarchy, _share_of(plan))
+    model = None
+    if weights is not None:
+        if backend != "numpy" or scale_down:
+            raise HyparError("weights: a model's are taken by numpy alone, and at full size")
+        check_memory(instance.network, program, most=most)
+        model = with_weights(weights, dims, instance.network, program, seed)
     labels: dict[str, Any] = {
         "network": plan.network.name,
         "batch": instance.problem.batch,
@@ -122,8 +136,11 @@ def run(
         inference=plan.inference,
         scaled=scale_down,
         max_memory=most,
+        data=None if model is None else model.data,
         progress=progress,
     )
+    if model is not None:
+        labels["model"] = model.difference
     priced = _priced(instance, workload, plan)
     return _noting(RunResult(**labels, **compared._asdict(), priced=priced), cannot_run)
 

@@ -272,5 +272,10 @@ def _verdicts(result: RunResult) -> list[str]:
             what, end = f"{what} of this network", f"{end}; not kept of its model:"
             end = f"{end} {'; '.join(result.not_kept)}"
         lines.append(f"{what}{end}.")
+    if result.model is not None and result.model <= result.model_tolerance:
+        lines.append(
+            "Output agrees with the ONNX model's, by onnx's reference evaluator, to"
+            f" {result.model_tolerance:.0e}, relatively."
+        )
     lines.append(f"Loss {result.loss:.6g}, on one device {result.reference_loss:.6g}.")
     return lines

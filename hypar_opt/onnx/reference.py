@@ -1,0 +1,148 @@
+"""A model's outputs as onnx's reference evaluator computes them, in double precision.
+
+Tensors of single and half precision, and what casts to it, are of double precision, so that differences are
+those of models rather than of rounding. Batch norms take the statistics of the batch, as in
+training, where the operator's version has that (14 and later).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.errors import InputError
+from hypar_opt.onnx.functions import line_of
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, TensorProto
+
+    from hypar_opt.onnx.features import Features
+    from hypar_opt.onnx.import_state import ImportState
+
+    Array = NDArray[Any]
+
+_NARROW, _DOUBLE = frozenset({1, 10, 16}), 11
+"""The types of single and half precision, and that of double precision."""
+
+
+def outputs_of(state: ImportState, model: ModelProto, given: Array) -> list[Array]:
+    """Return the outputs of a model for an input of its network.
+
+    Further inputs are ones, as the import takes them. A model of a fixed batch runs once for each
+    part of the input of that size.
+
+    Parameters
+    ----------
+    model
+        With its weights.
+    given
+        ``(images, tokens)`` of ids, or the map in the network's order after the images.
+
+    Raises
+    ------
+    InputError
+        If the evaluator cannot run the model, or the images do not divide into its batches.
+    """
+    from onnx.reference import ReferenceEvaluator
+
+    main = set(state.input.tensors())
+    names = state.graph.inputs
+    fixed = len(given) if state.graph.open_batch else names[0].shape[0]
+    if len(given) % fixed:
+        raise InputError(f"its batch is {fixed}, and {len(given)} is not a multiple of it")
+    evaluator = ReferenceEvaluator(in_double(model))
+    kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
+    parts = []
+    for part in np.split(given, len(given) // fixed):
+        feed = {}
+        for value in names:
+            shape = (len(part), *value.shape[1:])
+            own = _as_input(state, part, shape) if value.name in main else np.ones(shape)
+            feed[value.name] = own.astype(_type_of(kinds[value.name]))
+        try:
+            parts.append(evaluator.run(None, feed))
+        except Exception as error:
+            # Whatever an operator's reference raises.
+            problem = f"onnx's reference evaluator cannot run it: {line_of(error)}"
+            raise InputError(problem) from None
+    return [np.concatenate(own) for own in zip(*parts, strict=True)]
+
+
+def in_order(features: Features, output: Array) -> Array | None:
+    """Return an output of the model in the order of its layer's map; None if that has no order.
+
+    Each dimension is one axis, or the image of a vector.
+    """
+    axes: list[str] = []
+    for dim in features.dims[1:]:
+        names = {str(digit.axis) for digit in dim}
+        if len(names) > 1:
+            return None
+        axes.append(next(iter(names), ""))
+    order = sorted(range(len(axes)), key=lambda place: "tchw".find(axes[place]))
+    return output.transpose(0, *(1 + place for place in order))
+
+
+def _as_input(state: ImportState, part: Array, shape: tuple[int, ...]) -> Array:
+    """Return images in the order of the model's input."""
+    if state.input.is_tokens:
+        return part.reshape(shape)
+    features = state.input.settled(next(iter(state.input.tensors().values())))
+    axes = [next((str(digit.axis) for digit in dim), "") for dim in features.dims[1:]]
+    own = sorted(range(len(axes)), key=lambda place: "tchw".find(axes[place]))
+    ordered = part.reshape(len(part), *(shape[1 + place] for place in own))
+    back = np.argsort(own)
+    return ordered.transpose(0, *(1 + place for place in back))
+
+
+def _type_of(kind: int) -> np.dtype[Any]:
+    from onnx import helper
+
+    return np.dtype(np.float64) if kind in _NARROW else helper.tensor_dtype_to_np_dtype(kind)
+
+
+def in_double(model: ModelProto) -> ModelProto:
+    """Return a copy of a model whose numbers are of double precision."""
+    copy = type(model)()
+    copy.CopyFrom(model)
+    del copy.graph.value_info[:]
+    version = max((o.version for o in copy.opset_import if o.domain in ("", "ai.onnx")), default=0)
+    _widen(copy.graph, training=version >= 14)
+    return copy
+
+
+def _widen(graph: GraphProto, *, training: bool) -> None:
+    for tensor in graph.initializer:
+        _widen_tensor(tensor)
+    for value in (*graph.input, *graph.output):
+        if value.type.tensor_type.elem_type in _NARROW:
+            value.type.tensor_type.elem_type = _DOUBLE
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                _widen_tensor(attribute.t)
+            if (node.op_type, attribute.name) == ("Cast", "to") and attribute.i in _NARROW:
+                attribute.i = _DOUBLE
+        if node.op_type == "BatchNormalization" and training:
+            _train(node)
+
+
+def _train(node: Any) -> None:
+    """Let a batch norm take the statistics of the batch."""
+    from onnx import helper
+
+    kept = [attribute for attribute in node.attribute if attribute.name != "training_mode"]
+    del node.attribute[:]
+    node.attribute.extend([*kept, helper.make_attribute("training_mode", 1)])
+    first = node.output[0]
+    node.output.extend(f"{first} {what}" for what in ("mean", "variance")[len(node.output) - 1 :])
+
+
+def _widen_tensor(tensor: TensorProto) -> None:
+    from onnx import numpy_helper
+
+    if tensor.data_type in _NARROW:
+        wide = numpy_helper.to_array(tensor).astype(np.float64)
+        tensor.CopyFrom(numpy_helper.from_array(wide, tensor.name))

@@ -1,0 +1,210 @@
+"""The weights of a model in the order of its network: each layer's array, from the initializers.
+
+Initializers have the orders of their operators: the outputs of a convolution come first, those of a
+product last, and the rows of a matrix in the order of the map that the model multiplies with it. A
+network's weights have the axes of its kind of layer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.errors import InputError
+from hypar_opt.onnx.functions import inlined, line_of
+from hypar_opt.onnx.regions import Region
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from hypar_opt.onnx import ImportedModel
+    from hypar_opt.onnx.axes import Dim
+    from hypar_opt.onnx.features import Layer
+    from hypar_opt.onnx.regions import Regions
+    from hypar_opt.workload.operators.base import Operator
+    from hypar_opt.workload.operators.maps import LayerMaps
+
+    Array = NDArray[np.float64]
+
+
+class ModelWeights(NamedTuple):
+    """A model's weights, in double precision.
+
+    Parameters
+    ----------
+    weights
+        By the name of the layer that has its own: ``(inputs, outputs)`` of an ``fc``, ``(rows,
+        columns, inputs, outputs)`` of a ``conv``, with its groups before the inputs if it has
+        several, ``(words, features)`` of an ``embedding``, ``(scale and shift, channels)`` of a
+        ``norm``.
+    biases : (outputs,)
+        By the layer's name.
+    """
+
+    weights: Mapping[str, Array]
+    biases: Mapping[str, Array]
+
+
+def complete_model(path: str | Path) -> ModelProto:
+    """Return a model with its weights, also those in files beside it, without functions.
+
+    Raises
+    ------
+    InputError
+        Where a file of weights is missing or broken.
+    """
+    import onnx
+
+    try:
+        return inlined(onnx.load(path))
+    except InputError:
+        raise
+    except Exception as error:
+        # protobuf, or onnx' C++ side: a missing file, a broken one.
+        raise InputError(f"its weights cannot be read: {line_of(error)}", file=str(path)) from None
+
+
+def weights_of(imported: ImportedModel, model: ModelProto) -> ModelWeights:
+    """Return the weights of a model's layers.
+
+    Parameters
+    ----------
+    model
+        With its weights, as `complete_model` returns it.
+
+    Raises
+    ------
+    InputError
+        Names the layer whose weights are not elements of the file in an order that is known.
+    """
+    values = _Values(model)
+    weights: dict[str, Array] = {}
+    biases: dict[str, Array] = {}
+    operators = {layer.name: layer for layer in imported.network.layers}
+    maps = dict(zip(operators, imported.network.maps(), strict=True))
+    for layer in imported.layers:
+        operator = operators[layer.name]
+        if operator.has_bias:
+            biases[layer.name] = values.vector(layer, maps[layer.name].output.channels)
+        if operator.shares_weights_with is None and operator.weights(maps[layer.name]):
+            weights[layer.name] = _weights(values, layer, operator, maps[layer.name])
+    return ModelWeights(weights, biases)
+
+
+class _Values:
+    """The values of a file's initializers, and of its Constant nodes."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        for node in model.graph.node:
+            if node.op_type == "Constant" and node.attribute[0].HasField("t"):
+                self._tensors[node.output[0]] = node.attribute[0].t
+        self._arrays: dict[str, NDArray[Any]] = {}
+
+    def _flat(self, name: str) -> NDArray[Any]:
+        from onnx import numpy_helper
+
+        if name not in self._arrays:
+            array = numpy_helper.to_array(self._tensors[name])
+            self._arrays[name] = array.reshape(-1)
+        return self._arrays[name]
+
+    def of(self, layer: Layer, regions: Regions) -> Array:
+        """Return the elements of one region, arranged as it is."""
+        if len(regions) != 1 or regions[0].name not in self._tensors:
+            raise _unknown(layer)
+        flat, indices = self._flat(regions[0].name), _indices(regions[0])
+        if flat.dtype.kind not in "fV" or int(indices.max(initial=0)) >= flat.size:
+            raise _unknown(layer)
+        return flat[indices].astype(np.float64)
+
+    def vector(self, layer: Layer, size: int) -> Array:
+        """Return a layer's bias."""
+        vector = self.of(layer, layer.weights.stated or layer.weights.vectors).reshape(-1)
+        if vector.size != size:
+            raise _unknown(layer)
+        return vector
+
+
+def _unknown(layer: Layer) -> InputError:
+    where = f"layer {layer.name!r}"
+    return InputError("its weights are not elements of the file in a known order", where=where)
+
+
+def _indices(region: Region) -> NDArray[np.intp]:
+    """Return the flat indices of a region's elements, in its shape."""
+    indices = np.array(region.first, np.intp)
+    for dim in region.dims:
+        own = np.zeros(1, np.intp)
+        for axis, size, stride in dim:
+            steps = np.arange(size) * (stride if axis == "e" else 0)
+            own = (own[:, None] + steps).reshape(-1)
+        indices = indices[..., None] + own
+    return indices
+
+
+def _weights(values: _Values, layer: Layer, operator: Operator, maps: LayerMaps) -> Array:
+    sizes = operator.sizes(maps)
+    if operator.kind == "norm":
+        return _scale_and_shift(values, layer, sizes["s"], maps.output.channels)
+    matrix = values.of(layer, layer.weights.matrix)
+    if operator.kind == "embedding":
+        return _shaped(layer, matrix, sizes["i"], sizes["o"])
+    if operator.kind == "conv":
+        groups, outputs = sizes.get("g", 1), sizes["o"]
+        # (inputs, rows, columns, groups, outputs of a group)
+        shape = sizes["i"], sizes["k"], sizes["l"], groups, outputs
+        ordered = _shaped(layer, matrix, *shape).transpose(1, 2, 3, 0, 4)
+        return ordered if groups > 1 else ordered[:, :, 0]
+    if operator.kind != "fc":
+        raise _unknown(layer)
+    matrix = _shaped(layer, matrix, sizes["i"], sizes["o"])
+    order = _row_order(layer.weights.rows, maps)
+    if len(order) != len(matrix):
+        raise _unknown(layer)
+    ordered = np.empty_like(matrix)
+    ordered[order] = matrix
+    return ordered
+
+
+def _shaped(layer: Layer, array: Array, *shape: int) -> Array:
+    """Return an array in another shape, where its dimensions are merged or divided alone."""
+    if array.size != math.prod(shape):
+        raise _unknown(layer)
+    return array.reshape(shape)
+
+
+def _scale_and_shift(values: _Values, layer: Layer, rows: int, channels: int) -> Array:
+    """Return a norm's scale and shift; a scale that the file lacks is one."""
+    weights = layer.weights
+    vectors = [values.of(layer, (region,)).reshape(-1) for region in weights.stated]
+    if len(vectors) < rows:
+        vectors = [np.ones(channels), *vectors]
+    if len(vectors) != rows or any(len(vector) != channels for vector in vectors):
+        raise _unknown(layer)
+    return np.stack(vectors)
+
+
+def _row_order(rows: Dim, maps: LayerMaps) -> NDArray[np.intp]:
+    """Return the place in the network's order of each row of a matrix.
+
+    A map's features are flattened channels first, those of a sequence tokens first.
+    """
+    sizes: dict[str, int] = {}
+    for digit in rows:
+        reach = digit.size * digit.stride
+        sizes[str(digit.axis)] = max(sizes.get(str(digit.axis), 1), reach)
+    strides = {"w": 1, "h": sizes.get("w", 1)}
+    strides["c"] = sizes.get("h", 1) * sizes.get("w", 1)
+    if "t" in sizes:
+        strides = {"c": 1, "t": sizes.get("c", 1)}
+    order = np.zeros(1, np.intp)
+    for digit in rows:
+        steps = np.arange(digit.size) * digit.stride * strides[str(digit.axis)]
+        order = (order[:, None] + steps).reshape(-1)
+    return order if rows else np.arange(maps.input.elements)

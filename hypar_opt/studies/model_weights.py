@@ -1,0 +1,137 @@
+"""A step with the weights of an ONNX model, and how far its output is from the model's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.errors import HyparError
+
+if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.data import StepData
+    from hypar_opt.onnx import ImportedModel
+    from hypar_opt.onnx.weights import ModelWeights
+    from hypar_opt.sharding.program import Program
+    from hypar_opt.workload.network import Network
+
+    Array = NDArray[Any]
+
+
+class ModelStep(NamedTuple):
+    """A step's data with a model's weights.
+
+    Parameters
+    ----------
+    difference
+        The largest difference of outputs from the model's, relative to the largest of these.
+    """
+
+    data: StepData
+    difference: float
+
+
+def read_weights(
+    path: str | Path, dims: Mapping[str, int] | None = None, *, untie: bool = False
+) -> ModelWeights:
+    """Return the weights of an ONNX model by the names of its network's layers.
+
+    Parameters
+    ----------
+    path
+        The model's file; its weights may be in files beside it.
+    dims
+        The sizes of its dynamic dimensions.
+    untie
+        As for an import.
+
+    Raises
+    ------
+    HyparError
+        If the model cannot be imported, or a file of weights is missing.
+    """
+    from hypar_opt.onnx import imported_model
+    from hypar_opt.onnx.weights import complete_model, weights_of
+
+    return weights_of(imported_model(path, dims, untie=untie), complete_model(path))
+
+
+def with_weights(
+    path: str | Path,
+    dims: Mapping[str, int] | None,
+    network: Network,
+    program: Program,
+    seed: int,
+) -> ModelStep:
+    """Return a step's data with a model's weights, and how far the network's output is off.
+
+    Raises
+    ------
+    HyparError
+        If the model is not the network's, or cannot be evaluated.
+    """
+    from hypar_opt.execution.run import outputs_alone, step_data
+    from hypar_opt.onnx import imported_model
+    from hypar_opt.onnx.reference import outputs_of
+    from hypar_opt.onnx.weights import complete_model, weights_of
+
+    imported = imported_model(path, dims, untie=_is_untied(network))
+    model = complete_model(path)
+    data = _given(path, step_data(network, program, seed), network, weights_of(imported, model))
+    theirs = outputs_of(imported.state, model, data.input)
+    difference = _difference(path, imported, outputs_alone(network, program, data), theirs)
+    return ModelStep(data, difference)
+
+
+def _is_untied(network: Network) -> bool:
+    """Whether no layer but heads of embeddings shares weights."""
+    reads_ids = {layer.name: layer.reads_ids for layer in network.layers}
+    owners = (layer.shares_weights_with for layer in network.layers)
+    return all(reads_ids[owner] for owner in owners if owner is not None)
+
+
+def _given(path: str | Path, data: StepData, network: Network, own: ModelWeights) -> StepData:
+    """Return a step's data with a model's weights and biases."""
+    named = {}
+    for what, arrays, wanted in (
+        ("weights", own.weights, data.weights),
+        ("bias", own.biases, data.biases),
+    ):
+        named[what] = {}
+        for position, array in wanted.items():
+            name = network.layers[position].name
+            if name not in arrays or arrays[name].shape != array.shape:
+                shape = "x".join(map(str, array.shape))
+                raise HyparError(
+                    f"{path}: has no {what} of {shape} for layer {name!r}: the plan's network"
+                    " should be the import of this model"
+                )
+            named[what][position] = arrays[name]
+    return replace(data, weights=named["weights"], biases=named["bias"])
+
+
+def _difference(
+    path: str | Path, imported: ImportedModel, ours: Mapping[int, Array], theirs: list[Array]
+) -> float:
+    from hypar_opt.onnx.reference import in_order
+
+    last = len(imported.network.layers) - 1
+    features = [imported.state.tensors.get(name) for name in imported.state.graph.outputs]
+    expected = None
+    if len(theirs) == 1 and features[0] is not None:
+        expected = in_order(features[0], theirs[0])
+    if expected is None or expected.size != ours[last].size:
+        raise HyparError(
+            f"{path}: its outputs cannot be compared: it should have one, of the network's last map"
+        )
+    found = ours[last].reshape(expected.shape)
+    node = imported.layers[last].node
+    if imported.layers[last].kind == "output" and node is not None:
+        found = found - found.max(axis=-1, keepdims=True)
+        found = found - np.log(np.exp(found).sum(axis=-1, keepdims=True))
+        found = np.exp(found) if node.op == "Softmax" else found
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
