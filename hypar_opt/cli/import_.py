@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hypar_opt.cli import completion, options, output
-from hypar_opt.errors import HyparError
+from hypar_opt.cli import completion, inputs, options, output
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
@@ -18,23 +18,37 @@ EPILOG = (
     " [bold]hypar-opt import gpt2.onnx --dim sequence=1024[/bold]"
 )
 
+
+class LossName(StrEnum):
+    """The values of ``--loss``, as `hypar_opt.onnx.losses.LOSSES`."""
+
+    CROSS_ENTROPY = "cross-entropy"
+    SQUARED_ERROR = "squared-error"
+
+
 MODEL = typer.Argument(
     metavar="MODEL.onnx",
     help="An ONNX model; its weights, and the files that hold them, are not read.",
     autocompletion=completion.onnx_files,
 )
 OUTPUT = options.file_option("-o", "--output", help="The network file (default: print it).")
-DIM = typer.Option(
-    metavar="NAME=N",
-    help="The size of a dynamic dimension, as sequence=128. Repeatable. The batch size is not part"
-    " of a network: --batch sets it when the network is used.",
+LOSS = typer.Option(
+    help="The loss, which a model's file does not have: of the softmax of its end, or half the"
+    " squared distance from targets (default: by what the model ends in).",
+)
+UNTIE = typer.Option(
+    "--untie",
+    help="Give layers that share weights in the file weights of their own, except a head that"
+    " shares an embedding's. Exporters write equal tensors once.",
 )
 
 
 def import_(
     model: Annotated[str, MODEL],
     output_file: Annotated[Path | None, OUTPUT] = None,
-    dim: Annotated[list[str] | None, DIM] = None,
+    dim: options.DIM = None,
+    loss: Annotated[LossName | None, LOSS] = None,
+    untie: Annotated[bool, UNTIE] = False,
 ) -> None:
     from hypar_opt.documents.document import validate
     from hypar_opt.documents.files import check_outputs, write_whole
@@ -43,7 +57,8 @@ def import_(
     from hypar_opt.workload.network import Network
 
     check_outputs([model], output_file)
-    content, notes = read_model(model, dict(map(_size, dim or [])))
+    stated = None if loss is None else loss.value
+    content, notes = read_model(model, inputs.dimensions(dim), loss=stated, untie=untie)
     # Before anything is written: what is not a network is refused by its file's name.
     network = validate(Network, content, file=model)
     text = toml_text(content)
@@ -55,15 +70,6 @@ def import_(
         return
     write_whole(output_file, text)
     print(_summary(network))
-
-
-def _size(typed: str) -> tuple[str, int]:
-    name, _, number = typed.rpartition("=")
-    if not name or not number.isascii() or not number.isdecimal() or not 0 < len(number) < 10:
-        raise HyparError(f"--dim should be NAME=N, as sequence=128; got {typed!r}")
-    if not int(number):
-        raise HyparError(f"--dim {name} should be at least 1")
-    return name, int(number)
 
 
 def _summary(network: Network) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -108,3 +109,17 @@ def default_array(levels: int | None) -> str:
     from hypar_opt.hardware import arrays
 
     return arrays.papers(DEFAULT_LEVELS if levels is None else levels)
+
+
+def dimensions(typed: Sequence[str] | None) -> dict[str, int]:
+    """Return the sizes of an ONNX model's dynamic dimensions, by name."""
+    return dict(map(_size, typed or []))
+
+
+def _size(typed: str) -> tuple[str, int]:
+    name, _, number = typed.rpartition("=")
+    if not name or not number.isascii() or not number.isdecimal() or not 0 < len(number) < 10:
+        raise HyparError(f"--dim should be NAME=N, as sequence=128; got {typed!r}")
+    if not int(number):
+        raise HyparError(f"--dim {name} should be at least 1")
+    return name, int(number)

@@ -78,6 +78,14 @@ READING = Annotated[
         autocompletion=completion.readings,
     ),
 ]
+DIM = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=N",
+        help="The size of an ONNX model's dynamic dimension, as sequence=128. Repeatable. The batch"
+        " size is not part of a network: --batch sets it when the network is used.",
+    ),
+]
 TIME_LIMIT = Annotated[
     float | None,
     solving_option(

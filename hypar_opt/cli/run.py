@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hypar_opt.cli import options, output
+from hypar_opt.cli import completion, inputs, options, output
 from hypar_opt.errors import CheckFailedError
 
 EPILOG = (
@@ -37,6 +37,12 @@ MAX_MEMORY = typer.Option(
     metavar="BYTES",
     help="Refuse a run that would take more memory than this, as 8GB or 512MiB.",
 )
+WEIGHTS = typer.Option(
+    metavar="MODEL.onnx",
+    help="Take the weights of the ONNX model that the plan's network was imported from, and compare"
+    " the output with the model's, by onnx's reference evaluator.",
+    autocompletion=completion.onnx_files,
+)
 OUTPUT = options.result_option(help="Write the result as JSON, with every exchange.")
 
 
@@ -46,6 +52,8 @@ def run(
     seed: Annotated[int, SEED] = 0,
     scale_down: Annotated[bool, SCALE_DOWN] = False,
     max_memory: Annotated[str, MAX_MEMORY] = "4GB",
+    weights: Annotated[str | None, WEIGHTS] = None,
+    dim: options.DIM = None,
     target: Annotated[Path | None, OUTPUT] = None,
     as_json: options.JSON = False,
 ) -> None:
@@ -61,6 +69,8 @@ def run(
             seed=seed,
             scale_down=scale_down,
             max_memory=max_memory,
+            weights=weights,
+            dims=inputs.dimensions(dim),
             progress=progress,
         )
     document = result.document()

@@ -20,6 +20,7 @@ Key = TypeVar("Key")
 TOLERANCE = 1e-9
 """The largest relative difference from one device in double precision."""
 
+
 @dataclass(frozen=True)
 class ExchangeRow:
     """The bytes that all devices received for one purpose, as modelled and as counted.

@@ -197,9 +197,7 @@ def _check_scores(
     return learned
 
 
-def scale_key(
-    state: ImportState, node: OnnxNode, scale: float | None, size: int
-) -> dict[str, Any]:
+def scale_key(state: ImportState, node: OnnxNode, scale: float | None, size: int) -> dict[str, Any]:
     """Return the key of a scale of attention that differs from 1/sqrt(head size)."""
     if scale is None:
         state.note(node, f"attention's scale, which is not known; 1/sqrt({size}) is taken")

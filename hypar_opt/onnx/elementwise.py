@@ -198,8 +198,8 @@ def _with_constant(state: ImportState, node: OnnxNode, features: Features, name:
     if constant.is_input and "c" in axes:
         raise node.refuse(f"reads a further input of the model, through {name!r}")
     if features.pooled and node.op in _SHIFTS and constant.elements == 1:
-        number = f"{float(constant.value.ravel()[0])!r}" if constant.known else "?"
-        return widened._replace(norm=replace(widened.norm or PendingNorm(), epsilon=number))
+        epsilon = repr(float(constant.value.ravel()[0])) if constant.known else "?"
+        return widened._replace(norm=replace(widened.norm or PendingNorm(), epsilon=epsilon))
     if constant.is_input or not axes or features.pooled:
         return widened
     if features.source == INPUT and state.input.is_tokens:
@@ -281,7 +281,9 @@ def _with_tables(
             keys["tokens"] = tokens
         inputs = [INPUT] if by_index else []
         sizes = {"t": tokens, "c": channels}
-        weights = LayerWeights(region.name, table.stored if by_index or "tokens" in keys else (region,))
+        weights = LayerWeights(
+            region.name, table.stored if by_index or "tokens" in keys else (region,)
+        )
         dims = tuple(without(dim, "b") for dim in features.dims)
         made = state.emit_once(Layer("embedding", keys, inputs, sizes, node, weights, dims=dims))
         tables[made.source] = made

@@ -12,9 +12,7 @@ from hypar_opt.onnx.rules import refusals
 from hypar_opt.onnx.sharing import share
 
 
-def layers_of(
-    state: ImportState, *, loss: str | None = None, untie: bool = False
-) -> list[Layer]:
+def layers_of(state: ImportState, *, loss: str | None = None, untie: bool = False) -> list[Layer]:
     """Return the layers that the model's outputs need, in topological order.
 
     Parameters

@@ -62,7 +62,9 @@ def channel_norm(state: ImportState, node: OnnxNode) -> Features:
         state.fixed.update(name for name in node.inputs[1:] if _is_constant(state, name))
         state.note(node, _GROUPS)
         epsilon = float(node.attributes().get("epsilon", EPSILON))
-        return features._replace(norm=PendingNorm(frozenset("c"), centred=True, epsilon=repr(epsilon)))
+        return features._replace(
+            norm=PendingNorm(frozenset("c"), centred=True, epsilon=repr(epsilon))
+        )
     if node.op == "InstanceNormalization":
         state.note(node, "a norm's statistics of each channel of an image")
     elif node.attributes().get("num_groups", 1) != 1:

@@ -1,8 +1,8 @@
 """A model's outputs as onnx's reference evaluator computes them, in double precision.
 
-Tensors of single and half precision, and what casts to it, are of double precision, so that differences are
-those of models rather than of rounding. Batch norms take the statistics of the batch, as in
-training, where the operator's version has that (14 and later).
+Tensors of single and half precision, and what casts to it, are of double precision, so that
+differences are those of models rather than of rounding. Batch norms take the statistics of the
+batch, as in training, where the operator's version has that (14 and later).
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ def _joined_nodes(state: ImportState, name: str) -> _Nodes | None:
     """Return the last nodes before a tensor that divide a map and join its parts again."""
     writers = {output: node for node in state.graph.nodes for output in node.outputs}
     order = {node.outputs[0]: n for n, node in enumerate(state.graph.nodes) if node.outputs}
-    opened, last, nodes = {name}, "", []
+    opened, last = {name}, ""
+    nodes: list[OnnxNode] = []
     while len(nodes) < MAX_NODES:
         latest = max(opened, key=lambda each: order.get(_writer(writers, each), -1))
         node = writers.get(latest)
@@ -103,7 +104,8 @@ def _turned(state: ImportState, between: _Nodes) -> Array | None:
         if result is not None and result.ndim == len(after.dims):
             moved = np.moveaxis(result, into, (-2, -1))
             tokens, features = moved.shape[-2:]
-            return moved.reshape(-1, tokens, features)[0]
+            head: Array = moved.reshape(-1, tokens, features)[0]
+            return head
     return None
 
 

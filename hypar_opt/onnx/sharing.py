@@ -99,9 +99,7 @@ def _same_axes(owner: Layer, layer: Layer) -> bool:
     return may_tie and owner.operator.contraction.weight == weight
 
 
-def _share_vectors(
-    state: ImportState, layers: list[Layer], uses: _Uses, position: int
-) -> None:
+def _share_vectors(state: ImportState, layers: list[Layer], uses: _Uses, position: int) -> None:
     """Move vectors that an earlier layer has too to ``shared``.
 
     A tied layer shares its owner's bias, which is counted once. Any other vector is counted with

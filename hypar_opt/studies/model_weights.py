@@ -96,7 +96,7 @@ def _is_untied(network: Network) -> bool:
 
 def _given(path: str | Path, data: StepData, network: Network, own: ModelWeights) -> StepData:
     """Return a step's data with a model's weights and biases."""
-    named = {}
+    named: dict[str, dict[int, Array]] = {}
     for what, arrays, wanted in (
         ("weights", own.weights, data.weights),
         ("bias", own.biases, data.biases),

@@ -55,9 +55,9 @@ def run(
     """Run one step of a plan on devices that hold their shards only, and count every byte.
 
     Inputs, targets and weights are random numbers, or the weights are an ONNX model's, with whose
-    output the network's is then compared, as onnx's reference evaluator computes it. Values and gradients are compared with those
-    of one device, and bytes, by level, layer and pass, with the plan's program and with its price
-    by the reading ``executed``.
+    output the network's is then compared, as onnx's reference evaluator computes it. Values and
+    gradients are compared with those of one device, and bytes, by level, layer and pass, with the
+    plan's program and with its price by the reading ``executed``.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ model node by node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,16 +17,24 @@ import onnx
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.execution.run import step_data
+from hypar_opt.execution.jax.module import module_text
+from hypar_opt.execution.jax.run import load
+from hypar_opt.execution.jax.tensors import ShardedNetwork
+from hypar_opt.execution.jax.weights import bias_of, biases_of, inputs_of, targets_of
+from hypar_opt.execution.jax.weights import weights_of as stored_weights
+from hypar_opt.execution.virtual.data import StepData
 from hypar_opt.execution.virtual.division import Division
-from hypar_opt.execution.virtual.step import TrainingStep
+from hypar_opt.execution.virtual.step import StepRecord, TrainingStep
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.onnx import imported_model
-from hypar_opt.onnx.weights import weights_of
+from hypar_opt.onnx.weights import ModelWeights, weights_of
 from hypar_opt.sharding.program import Program
 from hypar_opt.studies.model_weights import with_weights
 from hypar_opt.workload.tensors import workload_of
 from tests.onnx.with_weights import BATCH, MODELS, computed, initialisers, with_values
+
+EXPORTED = ("lenet", "llama")
+"""The models that are computed by exported modules, too."""
 
 
 class Case(NamedTuple):
@@ -36,11 +44,11 @@ class Case(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def case(request: Any, tmp_path_factory: Any) -> Iterator[Case]:
+def case(request: Any, tmp_path_factory: Any) -> Case:
     path = tmp_path_factory.mktemp("models") / f"{request.param}.onnx"
     model = MODELS[request.param]()
     onnx.save(model, path)
-    yield Case(path, model, imported_model(path).network)
+    return Case(path, model, imported_model(path).network)
 
 
 def one_device(network: ho.Network) -> Program:
@@ -52,15 +60,15 @@ def test_outputs_are_the_models(case: Case) -> None:
     assert step.difference < 1e-6
 
 
-def test_gradients_are_those_of_the_model(case: Case) -> None:
-    network, program = case.network, one_device(case.network)
-    data = with_weights(case.path, None, network, program, seed=0).data
-    record = TrainingStep(Division(network, program), data).run()
+def gradients_by_jax(case: Case, data: StepData) -> ModelWeights:
+    """Return the gradients of the model's initializers, in the order of the network."""
     values = initialisers(case.model)
     learned = {name: v.astype(np.float64) for name, v in values.items() if v.dtype == np.float32}
+    dims = case.model.graph.input[0].type.tensor_type.shape.dim
+    given = data.input.reshape(BATCH, *(dim.dim_value for dim in dims[1:]))
 
     def loss(own: Mapping[str, Any]) -> Any:
-        output = computed(case.model, values | own, data.input.reshape(shape))
+        output = computed(case.model, {**values, **own}, given)
         if not data.targets:
             (errors,) = data.errors.values()
             return (output * errors.reshape(output.shape)).sum()
@@ -68,16 +76,60 @@ def test_gradients_are_those_of_the_model(case: Case) -> None:
         logs = jax.nn.log_softmax(output.reshape(*targets.shape, -1))
         return -jnp.take_along_axis(logs, targets[..., None], -1).mean()
 
-    dims = case.model.graph.input[0].type.tensor_type.shape.dim
-    shape = [BATCH, *(dim.dim_value for dim in dims[1:])]
     with jax.enable_x64(True):
-        gradients = {k: np.asarray(v) for k, v in jax.grad(loss)(learned).items()}
-    expected = weights_of(imported_model(case.path), with_values(case.model, gradients))
+        gradients = jax.jit(jax.grad(loss))(learned)
+        arrays = {name: np.asarray(array) for name, array in gradients.items()}
+    return weights_of(imported_model(case.path), with_values(case.model, arrays))
+
+
+def check(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        apart = np.abs(np.reshape(found[name], gradient.shape) - gradient).max()
+        assert apart <= 1e-6 * max(1.0, np.abs(gradient).max()), name
+
+
+def test_gradients_are_those_of_the_model(case: Case) -> None:
+    network, program = case.network, one_device(case.network)
+    data = with_weights(case.path, None, network, program, seed=0).data
+    expected = gradients_by_jax(case, data)
+    record = TrainingStep(Division(network, program), data).run()
     names = [layer.name for layer in network.layers]
-    found = {names[n]: own[0] for n, own in record.gradients.items()}
-    biases = {names[n]: own[0] for n, own in record.bias_gradients.items()}
-    assert found.keys() == expected.weights.keys()
-    assert biases.keys() == expected.biases.keys()
-    for name, gradient in (*expected.weights.items(), *expected.biases.items()):
-        own = found[name] if gradient.ndim > 1 else biases[name]
-        assert np.abs(own - gradient).max() <= 1e-6 * max(1.0, np.abs(gradient).max()), name
+    check({names[n]: own[0] for n, own in record.gradients.items()}, expected.weights)
+    check({names[n]: own[0] for n, own in record.bias_gradients.items()}, expected.biases)
+    if case.path.stem in EXPORTED:
+        in_module = gradients_of_module(network, program, data, record)
+        biases = {bias_of(name): own for name, own in expected.biases.items()}
+        check(in_module, {**expected.weights, **biases})
+
+
+def gradients_of_module(
+    network: ho.Network, program: Program, data: StepData, record: StepRecord
+) -> dict[str, Any]:
+    """Return the gradients that an exported module computes of the same numbers, on one device.
+
+    The module's loss is a sum over positions, and its other ends have targets.
+    """
+    sharded = ShardedNetwork.of(network, program)
+    module = load(module_text(sharded, title="On one device.", alone=True))
+    weights = {**stored_weights(sharded), **biases_of(sharded)}
+    values = {network.layers[n].name: own for n, own in data.weights.items()}
+    values |= {bias_of(network.layers[n].name): own for n, own in data.biases.items()}
+    given = np.moveaxis(data.input, 1, -1) if data.input.ndim == 4 else data.input
+    targets, positions = {}, 1
+    for name, one in targets_of(sharded).items():
+        end = len(network.layers) - 1
+        if data.targets:
+            targets[name] = one.stored(data.targets[end])
+            positions = data.targets[end].size
+        else:
+            wanted = record.outputs[end][1][0] - data.errors[end]
+            targets[name] = one.stored(wanted.reshape(BATCH, -1))
+    inputs = {name: one.stored(given) for name, one in inputs_of(sharded)[0].items()}
+    stored = {name: own.tensor.stored(values[name]) for name, own in weights.items()}
+    with jax.enable_x64(True):
+        gradients = jax.jit(jax.grad(module.loss))(stored, inputs, targets)
+        return {
+            name: own.tensor.original(np.asarray(gradients[name])) / positions
+            for name, own in weights.items()
+        }

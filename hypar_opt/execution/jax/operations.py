@@ -220,83 +220,9 @@ def at_positions(x: jax.Array, places: int) -> jax.Array:
     return x.reshape(*batch_dims(x), *(1,) * places, *channel_dims(x))
 
 
-def token(x: jax.Array, index: int) -> jax.Array:
-    """Return one token of each sequence."""
-    return lax.index_in_dim(in_a_row(x), index, axis=len(LEVELS) + 1, keepdims=False)
-
-
-def embedding(ids: jax.Array, w: jax.Array, rows: Sequence[int], split: Levels) -> jax.Array:
-    """Look up tokens in a table, of which ``split`` levels split the rows.
-
-    A token whose row another device has is zero: a partial sum.
-    """
-    own = held(rows, split).reshape(-1)
-    at = jnp.full(math.prod(rows), -1).at[own].set(jnp.arange(own.size))[ids]
-    features = w.shape[len(LEVELS) + 1 :]
-    found = w.reshape(own.size, -1)[at]
-    return jnp.where(at[..., None] < 0, 0, found).reshape(*ids.shape, *features)
-
-
-def attention(
-    x: Sequence[jax.Array],
-    groups: int,
-    queries: int,
-    *,
-    causal: bool,
-    split: Levels = (),
-    rotary: tuple[float, int, bool] | None = None,
-    scale: float | None = None,
-) -> jax.Array:
-    """Mix values by softmax of queries and keys, in each head that this device holds.
-
-    ``groups`` and ``queries`` are the key-value heads in the last dimension, and the heads of each;
-    ``split`` levels split the queries' tokens, and each part reads all keys and values. ``rotary``
-    positions have a base, the number of a head's features, and whether pairs are neighbours.
-    """
-    query, batch = x[0], batch_dims(x[0])
-    dims = channel_dims(query)[:-1]
-    if len(x) == 1:
-        size = query.shape[-1] // (groups * (queries + 2))
-        query, key, value = jnp.split(
-            query, [groups * queries * size, groups * (queries + 1) * size], axis=-1
-        )
-        # All were read, for the sake of keys and values.
-        for level in split:
-            query = keep_part(query, level, TOKEN)
-    else:
-        key, value = x[1:]
-    images, many = math.prod(batch), math.prod(dims) * groups
-    q = query.reshape(images, math.prod(positions(query)), many, queries, -1)
-    k = key.reshape(images, math.prod(positions(key)), many, -1)
-    v = value.reshape(images, math.prod(positions(value)), many, -1)
-    own, every = held(positions(query), split).reshape(-1), jnp.arange(k.shape[1])
-    if rotary:
-        q, k = turned(q, own, *rotary), turned(k, every, *rotary)
-    scores = jnp.einsum("btgre,bsge->bgrts", q, k) * (scale or 1 / math.sqrt(q.shape[-1]))
-    if causal:
-        seen = every <= own[:, None]
-        scores = jnp.where(seen, scores, -jnp.inf)
-    y = jnp.einsum("bgrts,bsgd->btgrd", jax.nn.softmax(scores), v)
-    return y.reshape(*batch, *positions(query), *dims, -1)
-
-
 def gelu_by_erf(x: jax.Array) -> jax.Array:
     """Return x times the normal distribution at x, not its approximation by tanh."""
     return jax.nn.gelu(x, approximate=False)
-
-
-def turned(
-    x: jax.Array, places: jax.Array, base: float, features: int, interleaved: bool
-) -> jax.Array:
-    """Turn pairs of the first features of heads ``[b, t, .., e]`` by their tokens' places."""
-    angles = places[:, None] * base ** (-jnp.arange(0, features, 2) / features)
-    angles = angles.reshape(-1, *(1,) * (x.ndim - 3), features // 2)
-    cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
-    own, rest = x[..., :features], x[..., features:]
-    pairs = own.reshape(*own.shape[:-1], *((-1, 2) if interleaved else (2, -1)))
-    a, b = jnp.moveaxis(pairs, -1 if interleaved else -2, 0)
-    pairs = jnp.stack([a * cos - b * sin, b * cos + a * sin], -1 if interleaved else -2)
-    return jnp.concatenate([pairs.reshape(own.shape), rest], -1)
 
 
 def layer_norm(

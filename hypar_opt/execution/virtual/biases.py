@@ -29,7 +29,9 @@ class Biases:
         self._division, self._fabric = division, Fabric(division.program.hierarchy)
         self._gradients: dict[int, Blocks] = {}
         self._blocks = {
-            position: [bias[division.bias_channels(position, device)] for device in self._fabric.devices]
+            position: [
+                bias[division.bias_channels(position, device)] for device in self._fabric.devices
+            ]
             for position, bias in whole.items()
         }
 

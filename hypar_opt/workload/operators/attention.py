@@ -42,7 +42,7 @@ ROTARY_BASE = 10_000.0
 class Rotary(Document):
     """Rotary positions: queries and keys are turned by angles that grow with their positions.
 
-    Pair j of the first ``features`` of a head, of position t, is turned by t / base^(2j / features).
+    At position t, pair j of a head's first ``features`` turns by ``t / base^(2j / features)``.
 
     Source: J. Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding",
     arXiv:2104.09864, equations 15 and 34.

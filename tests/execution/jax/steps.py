@@ -22,6 +22,7 @@ from packaging.version import Version
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.run import Data, one_device, random_data, run_step
 from hypar_opt.execution.jax.tensors import ShardedNetwork
+from hypar_opt.execution.jax.weights import bias_of
 from hypar_opt.execution.virtual.data import StepData
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.execution.virtual.step import TrainingStep
@@ -161,9 +162,13 @@ def in_numpy(
     # The whole batch at once, of which the program has micro-batches.
     workload = workload_of(network, len(data.input), CHOICES, shared_tensors=True)
     division = Division(network, Program(workload, (), Hierarchy(())), groups)
-    given = StepData(
-        _channels_first(data.input), _weights(sharded, data, workload), {}, {}, data.ids
-    )
+    biases = {
+        position: data.weights[bias_of(layer.name)]
+        for position, layer in enumerate(sharded.network.layers)
+        if layer.has_bias
+    }
+    weights = _weights(sharded, data, workload)
+    given = StepData(_channels_first(data.input), weights, biases, {}, {}, data.ids)
     ends = {names.index(name): name for name in data.targets}
     outputs = TrainingStep(division, given, INFERENCE).run().outputs
     loss, errors = 0.0, {}
@@ -185,12 +190,13 @@ def in_numpy(
         else:
             errors[position] = output - _channels_first(target).reshape(output.shape)
             loss += float((errors[position] ** 2).sum() / 2)
-    gradients = TrainingStep(division, replace(given, errors=errors)).run().gradients
-    return loss, {
+    record = TrainingStep(division, replace(given, errors=errors)).run()
+    of_biases = {bias_of(names[n]): one for n, (one,) in record.bias_gradients.items()}
+    return loss, of_biases | {
         names[position]: (one.swapaxes(2, 3) if one.ndim == 5 else one).reshape(
             data.weights[names[position]].shape
         )
-        for position, (one,) in gradients.items()
+        for position, (one,) in record.gradients.items()
     }
 
 
