@@ -115,6 +115,8 @@ class Layer:
     """The queries and keys of scores."""
     name: str = ""
     """Its name in the network, set last."""
+    is_nameless: bool = False
+    """Whether its node is another layer's, or one of several, so that it does not name it."""
 
     def add_bias(self, bias: Regions) -> None:
         """Give the layer a bias."""

@@ -27,7 +27,7 @@ from hypar_opt.onnx.constants import Constants
 from hypar_opt.onnx.exact import left_out, without_norm
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.inputs import InputAxes
-from hypar_opt.onnx.mask_values import MaskValues
+from hypar_opt.onnx.mask_values import Known, MaskValues
 from hypar_opt.onnx.model import FLOATS, MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.table import activation
@@ -58,6 +58,8 @@ class ImportState:
         self.uses.update(graph.outputs)
         self.fixed: set[str] = set()
         """Constants that are not learned, such as masks."""
+        self.tables: dict[str, Known] = {}
+        """Tables of rotary positions that are in files in the model's folder, as far as read."""
         self._emitted: dict[Hashable, int] = {}
         for name, shape in self.input.others.items():
             self.constants.add(name, _stand_in(shape, self.input.batch, graph.open_batch))
@@ -200,7 +202,8 @@ class ImportState:
         weights = LayerWeights(
             name, vectors=vectors, added=0 if norm.scale else self.layer(source).channels
         )
-        layer = Layer("norm", keys, [source], self.layer(source).sizes, node, weights)
+        sizes = self.layer(source).sizes
+        layer = Layer("norm", keys, [source], sizes, node, weights, is_nameless=True)
         return Features(self.emit_once(layer).source, ordered.dims, only=features.only)
 
     def _settle_pool(self, features: Features, node: OnnxNode) -> Features:

@@ -17,7 +17,7 @@ from hypar_opt.onnx.import_state import ImportState
 
 CHAIN = (
     "the cross-entropy of a softmax: a chain of conv and fc ends in the squared distance from"
-    " targets, as the paper's networks do"
+    " targets, as the paper's networks do; --loss cross-entropy keeps it"
 )
 
 

@@ -14,6 +14,7 @@ _WEIGHTS = re.compile(
     r"[._/](?:weight|kernel|weights|gamma|scale|w|s|embeddings?|qweight|MatMul_B_quant)"
     r"(?:[._](?:\d+|quantized|orig|transposed))?(?::\d+)?$"
 )
+_BIAS = re.compile(r"[._/](?:bias|beta|b)(?:[._]\d+)?(?::\d+)?$")
 # Names that exporters generate by counting: 123, r12, n3, val_110, onnx::Conv_45.
 _COUNTED = re.compile(r"onnx::.*|(?:r|n|val|node|tensor|t|op|Op)?_?\d*|.*::\w+_\d+")
 # Prefixes and suffixes that exporters add to a module's name.
@@ -29,6 +30,7 @@ def proposals(layers: Sequence[Layer]) -> list[str]:
     Names may repeat.
     """
     shared = Counter(layer.weights.name for layer in layers)
+    biases = Counter(name for layer in layers for name in _biases(layer))
     tables = {layer.weights.name for layer in layers if layer.operator.reads_ids}
     names = []
     for layer in layers:
@@ -36,7 +38,8 @@ def proposals(layers: Sequence[Layer]) -> list[str]:
         # head that shares an embedding's.
         weight = layer.weights.name
         fits = shared[weight] == 1 or ("tied" in layer.keys and weight in tables)
-        names.append(_name(layer, weight if fits else ""))
+        own = [name for name in _biases(layer) if biases[name] == 1]
+        names.append(_name(layer, weight if fits else "", own))
     # Drop a first component that all names share, such as gpu_0/.
     firsts = {name.partition(".")[0] for name in names if name}
     while len(firsts) == 1 and all("." in name for name in names if name):
@@ -45,10 +48,16 @@ def proposals(layers: Sequence[Layer]) -> list[str]:
     return names
 
 
-def _name(layer: Layer, weight: str) -> str:
+def _biases(layer: Layer) -> list[str]:
+    """Return the names of a layer's vectors: its bias, whose matrix may have lost its name."""
+    return list(dict.fromkeys(region.name for region in layer.weights.stated))
+
+
+def _name(layer: Layer, weight: str, biases: Sequence[str]) -> str:
     node = layer.node
     candidates = [_WEIGHTS.sub("", weight)]
-    if node is not None and layer.kind not in _NAMELESS:
+    candidates += [_BIAS.sub("", name) for name in biases if _BIAS.search(name)]
+    if node is not None and layer.kind not in _NAMELESS and not layer.is_nameless:
         candidates += [node.name, *node.outputs[:1]]
     return next(filter(None, map(_legal, candidates)), "")
 

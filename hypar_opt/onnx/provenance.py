@@ -6,6 +6,7 @@ way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -122,7 +123,7 @@ def _expanded(dims: tuple[Dim, ...], shape: Shape) -> tuple[Dim, ...]:
 
 def _gathered(region: Region, indices: Constant | None, axis: int) -> Region:
     """Return consecutive indices of a dimension, or one of them."""
-    if indices is None or not indices.known or len(indices.shape) > 1:
+    if indices is None or not indices.known or math.prod(indices.shape[:-1]) > 1:
         raise UnalignedError
     if not 0 < indices.elements <= min(region.shape[axis], MAX_ELEMENTS):
         raise UnalignedError
@@ -130,7 +131,6 @@ def _gathered(region: Region, indices: Constant | None, axis: int) -> Region:
     if (np.diff(values) != 1).any():
         raise UnalignedError
     region = taken(region, axis, int(values[0]) % region.shape[axis], len(values))
-    if indices.shape:
-        return region
     axis %= len(region.dims)
-    return region._replace(dims=(*region.dims[:axis], *region.dims[axis + 1 :]))
+    own = (*[()] * (len(indices.shape) - 1), region.dims[axis]) if indices.shape else ()
+    return region._replace(dims=(*region.dims[:axis], *own, *region.dims[axis + 1 :]))

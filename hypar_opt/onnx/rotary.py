@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.onnx.axes import axes_of
+from hypar_opt.onnx.mask_values import Unknown
 from hypar_opt.workload.operators.attention import ROTARY_BASE
 
 if TYPE_CHECKING:
@@ -125,23 +126,26 @@ def _run(
 
     written = {name for node in between.nodes for name in node.outputs}
     read = dict.fromkeys(name for node in between.nodes for name in node.inputs if name)
-    constants = {name: state.constant(name) for name in read if state.is_constant(name)}
-    constants = {name: one for name, one in constants.items() if name not in written}
-    if not all(one.known and not one.is_input for one in constants.values()):
+    constants = {
+        name: _value(state, name)
+        for name in read
+        if state.is_constant(name) and name not in written
+    }
+    known = {name: one for name, one in constants.items() if isinstance(one, np.ndarray)}
+    if len(known) < len(constants):
         return None
-    kinds = [one.value.dtype for one in constants.values() if one.value.dtype.kind == "f"]
+    kinds = [one.dtype for one in known.values() if one.dtype.kind == "f"]
     kind = kinds[0] if kinds else np.dtype(np.float32)
-    drawn = np.random.default_rng(0).uniform(1.0, 2.0, shape[places[1]])
     wide = [1] * len(shape)
-    wide[places[1]] = len(drawn)
-    given = np.broadcast_to(drawn.reshape(wide), shape).astype(kind)
+    wide[places[1]] = shape[places[1]]
+    given = np.broadcast_to(_drawn(shape[places[1]]).reshape(wide), shape).astype(kind)
     element = helper.np_dtype_to_tensor_dtype(kind)
     graph = helper.make_graph(
         [_proto(node) for node in between.nodes],
         "rotation",
         [helper.make_tensor_value_info(between.first, element, shape)],
         [helper.make_tensor_value_info(between.last, element, None)],
-        [numpy_helper.from_array(np.asarray(one.value), n) for n, one in constants.items()],
+        [numpy_helper.from_array(one, name) for name, one in known.items()],
     )
     model = helper.make_model(graph, opset_imports=state.graph.proto.opset_import)
     try:
@@ -150,6 +154,21 @@ def _run(
         # Whatever does not run, with one index of other dimensions or at all, is not recognised.
         return None
     return np.asarray(result, np.float64)
+
+
+def _drawn(features: int) -> Array:
+    """Return the features of a head that are turned."""
+    return np.random.default_rng(0).uniform(1.0, 2.0, features)
+
+
+def _value(state: ImportState, name: str) -> NDArray[Any] | Unknown:
+    """Return a constant's value, which may be in a file in the model's folder."""
+    constant = state.constant(name)
+    if constant.known and not constant.is_input:
+        return np.asarray(constant.value)
+    if name not in state.tables:
+        state.tables[name] = state.mask_values.get(name)
+    return state.tables[name]
 
 
 def _proto(node: OnnxNode) -> Any:
@@ -163,8 +182,12 @@ def _proto(node: OnnxNode) -> Any:
 def _key(turned: Array) -> dict[str, Any] | None:
     """Return the base, the features and the pairs of a rotation; None where it is none."""
     tokens, width = turned.shape
-    if tokens < 2 or not np.isfinite(turned).all():
+    # The first token's are as given, but for a factor.
+    factor = turned[0, 0] / _drawn(width)[0]
+    as_given = factor > 0 and np.allclose(turned[0], factor * _drawn(width), rtol=1e-4)
+    if tokens < 2 or not np.isfinite(turned).all() or not as_given:
         return None
+    turned = turned / factor
     changed = np.abs(turned - turned[0]).max(axis=0) > 1e-6
     last = int(changed.nonzero()[0].max(initial=-1)) + 1
     for count in dict.fromkeys((last + last % 2, width)):
@@ -173,7 +196,7 @@ def _key(turned: Array) -> dict[str, Any] | None:
                 continue
             base = _base(turned, count, interleaved=interleaved)
             if base is not None:
-                key: dict[str, Any] = {"base": base} if base != ROTARY_BASE else {}
+                key: dict[str, Any] = {"base": base}
                 key |= {"features": count} if count != width else {}
                 return key | ({"interleaved": True} if interleaved else {})
     return None
@@ -187,7 +210,7 @@ def _base(turned: Array, count: int, *, interleaved: bool) -> float | None:
         first, second = slice(0, count, 2), slice(1, count, 2)
     pairs = turned[:, first] + 1j * turned[:, second]
     base = ROTARY_BASE
-    if half > 1:
+    if half > 1 and pairs[0, 1]:
         angle = float(np.angle(pairs[1, 1] / pairs[0, 1]))
         if not 0 < angle < 1:
             return None

@@ -88,7 +88,9 @@ def test_logits_of_classes_end_in_a_loss_where_one_linear_layer_is_the_end(
     content = g.content(tmp_path, *outputs)
     kinds = [layer["kind"] for layer in content["layer"] if layer.get("loss") != "none"]
     assert kinds[-1] == expected
-    assert ("remarks" in content) == (expected == "output")
+    (remark,) = content.get("remarks", [""])
+    assert ("cross-entropy of their softmax" in remark) == (expected == "output")
+    assert ("its loss is not in the file" in remark) == (end not in ("classes", "two outputs"))
 
 
 @pytest.mark.parametrize("softmax", [True, False])
@@ -158,17 +160,18 @@ def test_the_element_type_is_kept_and_a_plan_counts_its_bytes(
 
 
 @pytest.mark.parametrize(
-    ("of_each", "of_scores", "said"),
+    ("of_each", "of_scores", "kept"),
     [
         (1.0, 0.5, None),
         (0.5**0.5, 1.0, None),
-        (1.0, 0.25, "attention's scale of 0.25; 1/sqrt(4)"),
-        (1.0, 1.0, "attention's scale of 1; 1/sqrt(4)"),
+        (1.0, 0.25, 0.25),
+        (0.3, 1.0, 0.09),
+        (1.0, 1.0, 1.0),
         (1.0, None, "attention's scale, which is not known"),
     ],
 )
-def test_attentions_scale_is_that_of_its_heads_or_named(
-    of_each: float, of_scores: float | None, said: str | None, tmp_path: Path
+def test_attentions_scale_is_kept_or_named(
+    of_each: float, of_scores: float | None, kept: float | str | None, tmp_path: Path
 ) -> None:
     g = GraphWriter(SEQUENCE)
     q, k, v = (g.heads(g.linear("x", n, WIDTH, WIDTH), BATCH, TOKENS, HEADS, 4) for n in "qkv")
@@ -179,9 +182,12 @@ def test_attentions_scale_is_that_of_its_heads_or_named(
         by = g.value(np.float32(of_scores)) if of_scores else g.weight("temperature", 1)
         scores = g("Mul", scores, by)
     out = g("MatMul", g("Softmax", scores, axis=-1), v)
-    phrases = not_kept(g.content(tmp_path, g.together(out, BATCH, TOKENS, WIDTH)))
-    assert len(phrases) == (said is not None)
-    assert (said or "") in "".join(phrases)
+    content = g.content(tmp_path, g.together(out, BATCH, TOKENS, WIDTH))
+    (attention,) = (layer for layer in content["layer"] if layer["kind"] == "attention")
+    said = kept if isinstance(kept, str) else ""
+    assert attention.get("scale") == (None if said else pytest.approx(kept, rel=1e-6))
+    assert len(not_kept(content)) == bool(said)
+    assert said in "".join(not_kept(content))
 
 
 def by(g: GraphWriter, op: str, x: str, *numbers: float) -> str:
@@ -215,11 +221,11 @@ BETWEEN: dict[str, tuple[Callable[[GraphWriter, str], str], str | None, str | No
     ),
     "relu of six": (lambda g, x: by(g, "Clip", x, 0.0, 6.0), "clip", None),
     "a factor of 1": (lambda g, x: by(g, "Mul", x, 1.0), None, None),
-    "Gelu": (lambda g, x: g("Gelu", x), "gelu", "gelu by erf"),
+    "Gelu": (lambda g, x: g("Gelu", x), "gelu_erf", None),
     "gelu by erf": (
         lambda g, x: gated(g, x, g("Erf", by(g, "Div", x, 2**0.5))),
-        "gelu",
-        "gelu by erf",
+        "gelu_erf",
+        None,
     ),
     "quick gelu": (
         lambda g, x: g("Mul", x, g("Sigmoid", by(g, "Mul", x, 1.702))),
@@ -281,11 +287,12 @@ def test_an_activation_that_some_readers_do_not_see_is_named(tmp_path: Path) -> 
     assert "the activation 'relu', which not all" in phrase
 
 
-def test_biases_are_counted(tmp_path: Path) -> None:
+def test_biases_are_kept(tmp_path: Path) -> None:
     g = GraphWriter(SEQUENCE)
     x = g.linear(g.linear("x", "a", WIDTH, WIDTH, bias=True), "b", WIDTH, WIDTH, bias=True)
     content = g.content(tmp_path, g.linear(x, "c", WIDTH, WIDTH))
-    assert not_kept(content) == ["the biases of 2 layers"]
+    assert not_kept(content) == []
+    assert [layer.get("bias") for layer in content["layer"]] == [True, True, None]
 
 
 def test_a_phrase_says_its_first_node_and_how_many_more(tmp_path: Path) -> None:
@@ -297,15 +304,19 @@ def test_a_phrase_says_its_first_node_and_how_many_more(tmp_path: Path) -> None:
     assert phrase == "Cos of what it reads (node 'MatMul_1' (MatMul) and 2 more)"
 
 
-@pytest.mark.parametrize("number", [1, 5])
-def test_table_rows_that_positions_would_choose_are_named(tmp_path: Path, number: int) -> None:
-    """A table as long as the sequence is read whole, and right; of a longer one ids choose."""
+@pytest.mark.parametrize(("number", "first"), [(1, 0), (5, 0), (5, 2)])
+def test_table_rows_that_positions_would_choose_are_named(
+    tmp_path: Path, number: int, first: int
+) -> None:
+    """The first rows of a table are read, however long it is; of others the ids choose."""
     g = GraphWriter(IDS, ids=True)
     rows = TOKENS * number
     words = g("Gather", g.weight("words", 40, WIDTH), "ids")
-    places = g("Gather", g.weight("places", rows, WIDTH), g.value(np.arange(TOKENS)[None]))
+    places = g("Gather", g.weight("places", rows, WIDTH), g.value(first + np.arange(TOKENS)[None]))
     content = g.content(tmp_path, g.linear(g("Add", words, places), "out", WIDTH, 7))
-    assert bool(not_kept(content)) == (number > 1)
+    assert bool(not_kept(content)) == (first > 0)
+    tables = [one.get("tokens") for one in content["layer"] if one.get("inputs") == []]
+    assert tables == ([] if first else [TOKENS if number > 1 else None])
 
 
 def test_what_is_said_is_in_the_network_file_and_in_a_plan(tmp_path: Path) -> None:
@@ -316,10 +327,7 @@ def test_what_is_said_is_in_the_network_file_and_in_a_plan(tmp_path: Path) -> No
     (tmp_path / "model.toml").write_text(toml_text(content))
     network = ho.read_network(tmp_path / "model.toml")
     assert network == ho.read_network(tmp_path / "model.onnx")
-    assert network.not_kept == (
-        "Cos of what it reads (node 'MatMul_4' (MatMul))",
-        "the biases of 1 layer",
-    )
+    assert network.not_kept == ("Cos of what it reads (node 'MatMul_4' (MatMul))",)
     assert network.remarks == tuple(content["remarks"])
     assert left_out(network) == network.not_kept
     plan = ho.solve(network, batch=8, levels=1)

@@ -141,7 +141,7 @@ def positions_that_are_read_whole(g: GraphWriter) -> str:
     return head_of(g, g("Add", words, g.weight("wpe", T, E)))
 
 
-@pattern(IDS, added=(64 - T) * E, said=("by which a table is read",))
+@pattern(IDS, added=(64 - T) * E)
 def positions_of_a_longer_table_by_gather(g: GraphWriter) -> str:
     """All rows of the table are learned, as long as another sequence may be."""
     words = g("Gather", g.weight("wte", WORDS, E), "ids")
@@ -149,7 +149,7 @@ def positions_of_a_longer_table_by_gather(g: GraphWriter) -> str:
     return head_of(g, g("Add", words, places))
 
 
-@pattern(IDS, added=(64 - T) * E, said=("by which a table is read",))
+@pattern(IDS, added=(64 - T) * E)
 def positions_of_a_longer_table_by_slice(g: GraphWriter) -> str:
     words = g("Gather", g.weight("wte", WORDS, E), "ids")
     return head_of(g, g("Add", words, cut(g, g.weight("wpe", 64, E), 0, T)))
