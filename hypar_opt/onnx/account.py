@@ -69,7 +69,7 @@ def _tied_weights(layers: Sequence[Layer]) -> str:
     return (
         f"weights that several layers share are counted once: {_listed(shown, len(pairs))}"
         f" ({total:,} parameters); exporters write equal tensors once, so that copies of a layer"
-        " that is not trained yet look shared"
+        " that is not trained yet look shared; --untie gives each its own"
     )
 
 

@@ -20,7 +20,7 @@ from hypar_opt.onnx.axes import (
     is_whole,
     whole_dim,
 )
-from hypar_opt.onnx.exact import MAP, REORDERED, SELF, left_out
+from hypar_opt.onnx.exact import MAP, MIXED, REORDERED, SELF, left_out
 from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import OnnxNode
@@ -175,7 +175,7 @@ def _check_scores(
         operators = features.operators
         if "RotaryEmbedding" in operators or (MAP in operators and operators & _ROTATES):
             is_rotated = True
-            operators -= {MAP, SELF, REORDERED, "RotaryEmbedding", "Neg"}
+            operators -= {MAP, MIXED, SELF, REORDERED, "RotaryEmbedding", "Neg"}
         operators -= {"Softmax", "IsNaN", "Where"} if features is scores else frozenset()
         numbers = [operator for operator in operators if operator[0] in "*/"]
         for phrase in left_out(frozenset(operators).difference(numbers)):
@@ -189,7 +189,7 @@ def _check_scores(
     learned = scale_key(state, node, scale, size)
     if is_rotated:
         product = state.layer(scores.source).node
-        rotary = None if product is None else rotary_of(state, product.inputs[:2])
+        rotary = None if product is None else rotary_of(state, product.inputs[:2], size)
         if rotary is None:
             state.note(node, "rotary positions")
         else:

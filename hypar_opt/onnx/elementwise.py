@@ -15,7 +15,7 @@ from hypar_opt.onnx.axes import (
     without,
 )
 from hypar_opt.onnx.constant import Constant
-from hypar_opt.onnx.exact import of_itself, with_constant
+from hypar_opt.onnx.exact import MAP, MIXED, of_itself, with_constant
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.joins import fit, join, layer_of
@@ -99,7 +99,7 @@ def _check_attributes(state: ImportState, node: OnnxNode) -> None:
 
 def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -> Features:
     """Return the maps of a node as one, joined by a layer if they are of several."""
-    groups = _groups(node, [state.features(name) for name in names])
+    groups = _turned(node, _groups(node, [state.features(name) for name in names]))
     if len(groups) > 1:
         groups = _groups(node, [state.settle(features, node) for features in groups])
     if len(groups) > 1:
@@ -110,6 +110,21 @@ def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -
         means = "product" if word == "mul" else "sum"
         state.note(node, f"{node.op} of two feature maps, which is taken as their {means}")
     return join(state, node, word or "add", groups)
+
+
+def _turned(node: OnnxNode, groups: list[Features]) -> list[Features]:
+    """Return two parts of one map that are scaled place by place and added as the first of them.
+
+    As rotary positions do: the sums of both parts are joined later, or a part is read, and named.
+    """
+    if len(groups) != 2 or node.op not in ("Add", "Sub"):
+        return groups
+    one, other = groups
+    scaled = MAP in one.operators and MAP in other.operators
+    parts = [{(part.of, part.size) for part in group.taken} for group in groups]
+    if not scaled or one.source != other.source or parts[0] != parts[1] or one.dims != other.dims:
+        return groups
+    return [one.after(*other.operators, MIXED)]
 
 
 def _without_masks(state: ImportState, node: OnnxNode, groups: list[Features]) -> list[Features]:
@@ -288,6 +303,12 @@ def _with_tables(
         made = state.emit_once(Layer("embedding", keys, inputs, sizes, node, weights, dims=dims))
         tables[made.source] = made
     return join(state, node, "add", [features, *tables.values()])
+
+
+def rotary(state: ImportState, node: OnnxNode) -> Features:
+    """The operator of rotary positions, whose tables are not learned."""
+    state.fixed.update(name for name in node.inputs[1:] if name and state.is_constant(name))
+    return state.features(node.inputs[0]).after(node.op)
 
 
 def softmax(state: ImportState, node: OnnxNode) -> Features:

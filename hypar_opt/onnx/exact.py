@@ -22,6 +22,7 @@ _OF_A_NUMBER = {"Clip": "|", "Mul": "*", "Div": "/", "Add": "+", "Sub": "+", "Su
 
 MAP = "a constant of each place"
 SELF = "itself"
+MIXED = "a sum of its parts"
 REORDERED = "its channels in another order"
 
 # These change no value, or what they do with constants and other maps is remembered separately.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -44,18 +45,27 @@ class _Nodes(NamedTuple):
     last: str
 
 
-def rotary_of(state: ImportState, names: Sequence[str]) -> dict[str, Any] | None:
+class _Places(NamedTuple):
+    """The dimension of tokens, and those of a head's features."""
+
+    tokens: int
+    features: tuple[int, ...]
+
+
+def rotary_of(state: ImportState, names: Sequence[str], size: int) -> dict[str, Any] | None:
     """Return the key ``rotary`` of an attention, from its queries and keys; None if unknown.
 
     Parameters
     ----------
     names
         The tensors whose product are the scores.
+    size
+        Features of a head.
     """
     found = []
     for name in names:
         between = _joined_nodes(state, name)
-        turned = None if between is None else _turned(state, between)
+        turned = None if between is None else _turned(state, between, size)
         key = None if turned is None else _key(turned)
         if between is None or key is None:
             return None
@@ -90,36 +100,46 @@ def _writer(writers: dict[str, OnnxNode], name: str) -> str:
     return writers[name].outputs[0] if name in writers else ""
 
 
-def _turned(state: ImportState, between: _Nodes) -> Array | None:
+def _turned(state: ImportState, between: _Nodes, size: int) -> Array | None:
     """Return what becomes of a head's features at each token, ``(tokens, features)``."""
     before, after = state.tensors[between.first], state.tensors[between.last]
-    places, into = _places(before), _places(after)
+    places, into = _places(before, size), _places(after, size)
     if places is None or into is None:
         return None
     # Other dimensions are most often broadcast: one index of them tells as much, in less memory.
-    alone = tuple(size if axis in places else 1 for axis, size in enumerate(before.shape))
+    own = (places.tokens, *places.features)
+    alone = tuple(extent if axis in own else 1 for axis, extent in enumerate(before.shape))
     for shape in (alone, before.shape):
         if math.prod(shape) > MAX_ELEMENTS:
             continue
         result = _run(state, between, shape, places)
         if result is not None and result.ndim == len(after.dims):
-            moved = np.moveaxis(result, into, (-2, -1))
-            tokens, features = moved.shape[-2:]
-            head: Array = moved.reshape(-1, tokens, features)[0]
+            last = (into.tokens, *into.features)
+            moved = np.moveaxis(result, last, range(-len(last), 0))
+            head: Array = moved.reshape(-1, moved.shape[-len(last)], size)[0]
             return head
     return None
 
 
-def _places(features: Features) -> tuple[int, int] | None:
-    """Return the dimension of tokens and that of a head's features, the last of channels."""
+def _places(features: Features, size: int) -> _Places | None:
+    """Return where a map has its tokens and the features of a head, the latter in order."""
     axes = [axes_of([dim]) for dim in features.dims]
     tokens = [place for place, own in enumerate(axes) if own == {"t"}]
-    channels = [place for place, own in enumerate(axes) if own == {"c"}]
-    return (tokens[0], channels[-1]) if len(tokens) == 1 and channels else None
+    inside = [
+        place
+        for place, own in enumerate(axes)
+        if own == {"c"} and all(digit.stride * digit.size <= size for digit in features.dims[place])
+    ]
+    digits = [digit for place in inside for digit in features.dims[place]]
+    extents = math.prod(digit.size for digit in digits)
+    in_order = all(a.stride == b.size * b.stride for a, b in pairwise(digits))
+    if len(tokens) != 1 or extents != size or not in_order:
+        return None
+    return _Places(tokens[0], tuple(inside))
 
 
 def _run(
-    state: ImportState, between: _Nodes, shape: tuple[int, ...], places: tuple[int, int]
+    state: ImportState, between: _Nodes, shape: tuple[int, ...], places: _Places
 ) -> Array | None:
     from onnx import helper, numpy_helper
     from onnx.reference import ReferenceEvaluator
@@ -136,9 +156,8 @@ def _run(
         return None
     kinds = [one.dtype for one in known.values() if one.dtype.kind == "f"]
     kind = kinds[0] if kinds else np.dtype(np.float32)
-    wide = [1] * len(shape)
-    wide[places[1]] = shape[places[1]]
-    given = np.broadcast_to(_drawn(shape[places[1]]).reshape(wide), shape).astype(kind)
+    wide = [extent if axis in places.features else 1 for axis, extent in enumerate(shape)]
+    given = np.broadcast_to(_drawn(math.prod(wide)).reshape(wide), shape).astype(kind)
     element = helper.np_dtype_to_tensor_dtype(kind)
     graph = helper.make_graph(
         [_proto(node) for node in between.nodes],

@@ -20,7 +20,7 @@ Rule = Callable[[ImportState, OnnxNode], Features | None]
 RULES: dict[str, Rule] = {
     rule.__name__: rule
     for rule in (
-        *(elementwise.elementwise, elementwise.softmax),
+        *(elementwise.elementwise, elementwise.rotary, elementwise.softmax),
         *(fused_attention.attention, fused_attention.fused_projection),
         *(norms.batch_norm, norms.channel_norm, norms.last_norm, norms.sum_and_norm),
         *(pools.global_pool, pools.pad, pools.pool, pools.reduction, pools.upsample),

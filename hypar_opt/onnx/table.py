@@ -80,6 +80,7 @@ OPERATORS: dict[str, Row] = {
     **_rows("concat", "Concat"),
     **_rows("shape", "Shape Size"),
     **_rows("softmax", "Softmax LogSoftmax"),
+    **_rows("rotary", "RotaryEmbedding"),
     # On several feature maps, with the kind of the layer that joins these.
     **_rows(
         "elementwise",
@@ -94,7 +95,7 @@ OPERATORS: dict[str, Row] = {
         "elementwise",
         "Cast CastLike Identity Dropout LRN Neg Not Reciprocal Sqrt Ceil Floor Round Sign IsNaN"
         " IsInf Cos Sin CumSum Trilu QuantizeLinear DequantizeLinear DynamicQuantizeLinear"
-        " LpNormalization MeanVarianceNormalization RotaryEmbedding SimplifiedDropout BitwiseNot"
+        " LpNormalization MeanVarianceNormalization SimplifiedDropout BitwiseNot"
         " Acos Asin Atan Cosh Sinh Tan Hardmax",
     ),
 }

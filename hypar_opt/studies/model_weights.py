@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, InputError
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.data import StepData
@@ -57,7 +57,10 @@ def read_weights(
     from hypar_opt.onnx import imported_model
     from hypar_opt.onnx.weights import complete_model, weights_of
 
-    return weights_of(imported_model(path, dims, untie=untie), complete_model(path))
+    try:
+        return weights_of(imported_model(path, dims, untie=untie), complete_model(path))
+    except InputError as error:
+        raise InputError(error.problem, where=error.where, file=str(path)) from None
 
 
 def with_weights(
@@ -80,9 +83,12 @@ def with_weights(
     from hypar_opt.onnx.weights import complete_model, weights_of
 
     imported = imported_model(path, dims, untie=_is_untied(network))
-    model = complete_model(path)
-    data = _given(path, step_data(network, program, seed), network, weights_of(imported, model))
-    theirs = outputs_of(imported.state, model, data.input)
+    model, data = complete_model(path), step_data(network, program, seed)
+    try:
+        data = _given(path, data, network, weights_of(imported, model))
+        theirs = outputs_of(imported.state, model, data.input)
+    except InputError as error:
+        raise InputError(error.problem, where=error.where, file=str(path)) from None
     difference = _difference(path, imported, outputs_alone(network, program, data), theirs)
     return ModelStep(data, difference)
 

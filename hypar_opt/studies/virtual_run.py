@@ -35,6 +35,11 @@ BACKENDS = ("numpy", "jax")
 JAX_TOLERANCE = 1e-5
 """The largest relative difference of gradients in single precision."""
 
+BATCH_STATISTICS = (
+    "batch norms take the statistics of the batch, the model's too, as in training; in inference"
+    " they take those that the model has stored"
+)
+
 MAX_DEVICES = 256
 MAX_SEED = 2**32 - 1
 
@@ -114,6 +119,9 @@ def run(
             raise HyparError("weights: a model's are taken by numpy alone, and at full size")
         check_memory(instance.network, program, most=most)
         model = with_weights(weights, dims, instance.network, program, seed)
+        norms = {getattr(layer, "norm", None) for layer in instance.network.layers}
+        if "batch" in norms:
+            cannot_run = [*cannot_run, BATCH_STATISTICS]
     labels: dict[str, Any] = {
         "network": plan.network.name,
         "batch": instance.problem.batch,

@@ -17,6 +17,7 @@ from hypar_opt.documents.document import validate
 from hypar_opt.documents.toml import toml_text
 from hypar_opt.errors import InputError
 from hypar_opt.models import file_text, find_network, names
+from hypar_opt.onnx import read_model
 from hypar_opt.workload.kept import left_out
 from hypar_opt.workload.operators.base import Operator
 from tests.onnx.graph_writer import GraphWriter
@@ -104,6 +105,42 @@ def test_a_chain_ends_as_the_papers_do_and_says_so(tmp_path: Path, softmax: bool
     assert said.startswith("the cross-entropy of a softmax")
 
 
+@pytest.mark.parametrize("loss", ["cross-entropy", "squared-error"])
+def test_a_stated_loss_is_the_networks(tmp_path: Path, loss: str) -> None:
+    """Of a chain, of logits of a vocabulary, of a regression, and of a model that ends in it."""
+    for model in ("chain", "language", "softmax", "regression"):
+        g = (
+            GraphWriter(IDS, ids=True)
+            if model in ("language", "softmax")
+            else GraphWriter(SEQUENCE)
+        )
+        if model in ("language", "softmax"):
+            out = language_model(g, 40, softmax=model == "softmax")
+        else:
+            out = g.linear("x", "head", WIDTH, WIDTH)
+            out = g("Tanh", out) if model == "regression" else out
+        content = g.content(tmp_path, out)
+        content, _ = read_model(tmp_path / "model.onnx", loss=loss)
+        kinds = [layer["kind"] for layer in content["layer"]]
+        assert (kinds[-1] == "output") == (loss == "cross-entropy"), model
+        assert not any("cross-entropy" in phrase for phrase in not_kept(content))
+        dropped = model == "softmax" and loss == "squared-error"
+        assert ["the softmax at its end" in phrase for phrase in not_kept(content)] == [
+            True
+        ] * dropped
+        network = validate(ho.Network, content)
+        assert ho.run(ho.solve(network, batch=4, levels=1)).agrees
+
+
+def test_a_cross_entropy_is_of_one_end(tmp_path: Path) -> None:
+    g = GraphWriter(SEQUENCE)
+    g.content(tmp_path, *(g.linear("x", name, WIDTH, WIDTH) for name in "ab"))
+    with pytest.raises(InputError, match="has 2 outputs, and the cross-entropy is of one"):
+        read_model(tmp_path / "model.onnx", loss="cross-entropy")
+    with pytest.raises(ho.HyparError, match=r"loss 'huber'.*cross-entropy, squared-error"):
+        read_model(tmp_path / "model.onnx", loss="huber")
+
+
 def _by_channel(layer: Operator) -> str:
     return "output" if layer.kind == "fc" else layer.splits["model"].word
 
@@ -185,7 +222,8 @@ def test_attentions_scale_is_kept_or_named(
     content = g.content(tmp_path, g.together(out, BATCH, TOKENS, WIDTH))
     (attention,) = (layer for layer in content["layer"] if layer["kind"] == "attention")
     said = kept if isinstance(kept, str) else ""
-    assert attention.get("scale") == (None if said else pytest.approx(kept, rel=1e-6))
+    scale = pytest.approx(kept, rel=1e-6) if isinstance(kept, float) else None
+    assert attention.get("scale") == scale
     assert len(not_kept(content)) == bool(said)
     assert said in "".join(not_kept(content))
 
