@@ -15,6 +15,7 @@ from onnx import helper
 import hypar_opt as ho
 from hypar_opt.onnx import imported_model
 from hypar_opt.studies.model_weights import with_weights
+from hypar_opt.workload.operators.attention import Attention, Rotary
 from tests.onnx.graph_writer import EXPORTED, write_masks
 from tests.onnx.test_numbers import one_device
 from tests.onnx.with_weights import HEADS, IDS, SIZE, TOKENS, WIDTH, WORDS, WeightedGraph
@@ -145,5 +146,5 @@ def test_tables_in_the_file_of_weights_are_read(tmp_path: Path) -> None:
                 file.write(table.astype("<f4").tobytes())
     network = ho.read_network(path)
     assert network.not_kept is None
-    rotary = [layer.rotary for layer in network.layers if layer.kind == "attention"]
-    assert [one is not None and one.base for one in rotary] == [None, None]
+    rotary = [layer.rotary for layer in network.layers if isinstance(layer, Attention)]
+    assert rotary == [Rotary()] * 2

@@ -44,7 +44,8 @@ def clones() -> onnx.ModelProto:
     x = g("Gather", words, "ids")
     for _ in range(2):
         x = g("Add", x, g("Tanh", g("MatMul", x, matrix)))
-    return g.model(g("MatMul", x, g("Transpose", words, perm=[1, 0])))
+    model: onnx.ModelProto = g.model(g("MatMul", x, g("Transpose", words, perm=[1, 0])))
+    return model
 
 
 @pytest.mark.parametrize("untie", [False, True])

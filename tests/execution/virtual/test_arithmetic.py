@@ -66,7 +66,8 @@ def test_outputs_are_those_of_a_plain_forward_pass(
             weights = _weights(network, data, position)
             if layer.kind == "output":
                 table["loss"] = "none"  # a softmax keeps its logits
-            expected = _forward(table, [made[s] for s in sources], weights, monkeypatch)
+            given = weights, data.biases.get(position)
+            expected = _forward(table, [made[s] for s in sources], given, monkeypatch)
             got = record.outputs[position][1][0][image]
             maps = list(network.maps())[position]
             assert np.allclose(_plain(got, maps.pooled), expected, rtol=1e-9, atol=1e-9), layer
@@ -91,9 +92,13 @@ def _weights(network: ho.Network, data: StepData, position: int) -> Any:
 
 
 def _forward(
-    table: dict[str, Any], reads: list[Any], weights: Any, monkeypatch: pytest.MonkeyPatch
+    table: dict[str, Any],
+    reads: list[Any],
+    learned: tuple[Any, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Any:
-    """Compute one layer by `tests.workload.forward`, with these weights in place of its own."""
+    """Compute one layer by `tests.workload.forward`, with weights and a bias for its own."""
+    weights, bias = learned
     activation = table.pop("activation", None)
     pool = table.pop("pool", None) if table["kind"] == "conv" else None
     given = []
@@ -112,6 +117,8 @@ def _forward(
     made, _ = forward.forward(table, *reads)
     if table["kind"] == "add":
         made = made - 1.0  # it begins at one, as a product does
+    if bias is not None:
+        made = made + (bias[:, None, None] if made.ndim == 3 else bias)
     if activation is not None:
         made = ACTIVATIONS[activation][0](made)
     if pool is not None:
@@ -134,16 +141,21 @@ def assert_gradients_are_slopes(network: ho.Network, seed: int) -> None:
     data, workload = stated(network)
     record = one_device(network, data, workload)
     rng = np.random.default_rng(seed)
-    for position, whole in data.weights.items():
-        direction = rng.standard_normal(whole.shape)
-        step = 1e-6
-        losses = []
-        for sign in (1, -1):
-            moved = dict(data.weights) | {position: whole + sign * step * direction}
-            losses.append(one_device(network, replace(data, weights=moved), workload).loss)
-        slope = (losses[0] - losses[1]) / (2 * step)
-        expected = float((record.gradients[position][0] * direction).sum())
-        assert slope == pytest.approx(expected, rel=1e-4, abs=1e-5), network.layers[position].name
+    for what, gradients in (("weights", record.gradients), ("biases", record.bias_gradients)):
+        given = dict(getattr(data, what))
+        assert given.keys() == gradients.keys()
+        for position, whole in given.items():
+            direction = rng.standard_normal(whole.shape)
+            step = 1e-6
+            losses = []
+            for sign in (1, -1):
+                moved = given | {position: whole + sign * step * direction}
+                changed = replace(data, **{what: moved})
+                losses.append(one_device(network, changed, workload).loss)
+            slope = (losses[0] - losses[1]) / (2 * step)
+            expected = float((gradients[position][0] * direction).sum())
+            name = network.layers[position].name
+            assert slope == pytest.approx(expected, rel=1e-4, abs=1e-5), name
 
 
 @pytest.mark.parametrize("word", ACTIVATIONS)
