@@ -72,21 +72,27 @@ def patches(unit: int = 8) -> Network:
 
 
 def decoder(unit: int = 8) -> Network:
-    """Return attention to a longer sequence, then causal; to the input itself, too; flattened."""
+    """Return attention to a longer sequence, then causal; to the input itself, too; flattened.
+
+    With all that layers may say of what they compute: rotary positions, biases, scales, epsilons.
+    """
     width = 2 * unit
     layers = [
         {"name": "q", "kind": "fc", "units": width},
         {"name": "memory", "kind": "embedding", "features": width, "vocabulary": 2 * unit}
         | {"inputs": []},
-        {"name": "k", "kind": "fc", "units": width, "inputs": ["memory"]},
+        {"name": "k", "kind": "fc", "units": width, "inputs": ["memory"], "bias": True},
         {"name": "v", "kind": "fc", "units": width, "inputs": ["memory"]},
-        {"name": "across", "kind": "attention", "heads": unit, "inputs": ["q", "k", "v"]},
+        {"name": "across", "kind": "attention", "heads": unit, "inputs": ["q", "k", "v"]}
+        | {"rotary": {"base": 50.0}, "scale": 0.4},
         {"name": "causal", "kind": "attention", "heads": unit, "causal": True}
-        | {"inputs": ["across", "input", "q"]},
+        | {"inputs": ["across", "input", "q"], "rotary": {"interleaved": True}},
+        {"name": "normed", "kind": "norm", "norm": "rms", "epsilon": 0.01},
         {"name": "again", "kind": "attention", "heads": unit, "causal": True}
-        | {"inputs": ["input", "causal", "q"]},
+        | {"inputs": ["input", "normed", "q"]},
         {"name": "both", "kind": "concat", "inputs": ["again", "q"]},
-        {"name": "gate", "kind": "fc", "units": 2 * width},
+        {"name": "gate", "kind": "fc", "units": 2 * width, "bias": True}
+        | {"activation": "gelu_erf"},
         {"name": "gated", "kind": "mul", "inputs": ["both", "gate"]},
         {"name": "flat", "kind": "flatten"},
         {"name": "head", "kind": "fc", "units": width},

@@ -151,7 +151,7 @@ def test_a_module_computes_in_the_plans_element_type_and_moves_its_bytes(tmp_pat
         expected.append(plan.cost.total)
     environment = {**os.environ, "XLA_FLAGS": XLA_FLAGS}
     done = ended(sys.executable, "-c", "; ".join(["import runpy", *calls]), env=environment)
-    said = {"all ": [], "of which gradients of biases": []}
+    said: dict[str, list[int]] = {"all ": [], "of which gradients of biases": []}
     for line in done.stdout.splitlines():
         for start, totals in said.items():
             if line.startswith(start):
