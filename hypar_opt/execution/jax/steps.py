@@ -209,13 +209,18 @@ class Lines(Values):
 
 
 def _wrapped(line: str) -> str:
-    """Return an assignment, broken into three lines if it is too long."""
+    """Return an assignment, broken into three lines if it is too long, or one per argument."""
     if len(line) <= _WIDTH:
         return line
     variable, _, value = line.partition(" = ")
     parsed = ast.parse(value, mode="eval").body
     function = ast.unparse(parsed.func) if isinstance(parsed, ast.Call) else ""
     inside = value[len(function) + 1 : -1] if function else value
+    if isinstance(parsed, ast.Call) and len(inside) > _WIDTH - 4:
+        arguments = [(parsed_one, "") for parsed_one in parsed.args]
+        arguments += [(one.value, f"{one.arg}=") for one in parsed.keywords]
+        segments = (f"{name}{ast.get_source_segment(value, one)}" for one, name in arguments)
+        inside = "\n    ".join(f"{segment}," for segment in segments)
     return f"{variable} = {function}(\n    {inside}\n)"
 
 
