@@ -25,7 +25,7 @@ TO = typer.Option(
 )
 APPROXIMATE = typer.Option(
     "--approximate",
-    help="Export a network that leaves out parts of its model, such as biases; the module lists"
+    help="Export a network that leaves out parts of its model, such as a mask; the module lists"
     " them.",
 )
 OUTPUT = options.result_option(help="The file to write (default: print it).")

@@ -110,7 +110,7 @@ class Operator(Document):
     """Whether it ends a network, so that no layer needs to read it."""
 
     adds_bias: ClassVar[bool] = False
-    """Whether ``bias`` is a vector beside its weights, which is neither charged nor computed."""
+    """Whether ``bias`` is a vector beside its weights, which is computed and not charged."""
 
     reads_ids: ClassVar[bool] = False
     """Whether its input is ids: a layer of another kind that shares its weights transposes them."""
