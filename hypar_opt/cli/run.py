@@ -70,7 +70,7 @@ def run(
             scale_down=scale_down,
             max_memory=max_memory,
             weights=weights,
-            dims=inputs.dimensions(dim),
+            dim=inputs.dimensions(dim),
             progress=progress,
         )
     document = result.document()

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 
+BATCH_STATISTICS = (
+    "batch norms take the statistics of the batch, the model's too, as in training; in inference"
+    " they take those that the model has stored"
+)
+
+
 class ModelStep(NamedTuple):
     """A step's data with a model's weights.
 
@@ -29,10 +35,13 @@ class ModelStep(NamedTuple):
     ----------
     difference
         The largest difference of outputs from the model's, relative to the largest of these.
+    notes
+        What was done to the model to compare them.
     """
 
     data: StepData
     difference: float
+    notes: tuple[str, ...] = ()
 
 
 def read_weights(
@@ -90,7 +99,8 @@ def with_weights(
     except InputError as error:
         raise InputError(error.problem, where=error.where, file=str(path)) from None
     difference = _difference(path, imported, outputs_alone(network, program, data), theirs)
-    return ModelStep(data, difference)
+    norms = {getattr(layer, "norm", None) for layer in network.layers}
+    return ModelStep(data, difference, (BATCH_STATISTICS,) if "batch" in norms else ())
 
 
 def _is_untied(network: Network) -> bool:

@@ -35,11 +35,6 @@ BACKENDS = ("numpy", "jax")
 JAX_TOLERANCE = 1e-5
 """The largest relative difference of gradients in single precision."""
 
-BATCH_STATISTICS = (
-    "batch norms take the statistics of the batch, the model's too, as in training; in inference"
-    " they take those that the model has stored"
-)
-
 MAX_DEVICES = 256
 MAX_SEED = 2**32 - 1
 
@@ -53,7 +48,7 @@ def run(
     scale_down: bool = False,
     max_memory: int | str | None = None,
     weights: str | Path | None = None,
-    dims: Mapping[str, int] | None = None,
+    dim: Mapping[str, int] | None = None,
     progress: Progress = silent,
     **arguments: Unpack[ProblemArguments],
 ) -> RunResult:
@@ -78,8 +73,8 @@ def run(
         Bytes, or a string such as ``8GB``: a run that would take more is refused. Default 4 GB.
     weights
         The path of the ONNX model of which the plan's network is the import.
-    dims
-        The sizes of its dynamic dimensions.
+    dim
+        The sizes of its dynamic dimensions by name.
     progress
         Called with the number of layers done, forward and backward, and the total.
     **arguments
@@ -109,19 +104,16 @@ def run(
 
     plan, _ = planned(plan, arguments)
     _check_arguments(plan, backend, seed)
+    if weights is not None and (backend != "numpy" or scale_down):
+        raise HyparError("weights: a model's are taken by numpy alone, and at full size")
     most = MAX_MEMORY if max_memory is None else stated_bytes("max_memory", max_memory)
     to_run = _to_run(plan, scale_down=scale_down)
     instance, workload, cannot_run = to_run.instance, to_run.workload, to_run.notes
     program = Program(workload, to_run.rows, plan.hierarchy, _share_of(plan))
     model = None
     if weights is not None:
-        if backend != "numpy" or scale_down:
-            raise HyparError("weights: a model's are taken by numpy alone, and at full size")
         check_memory(instance.network, program, most=most)
-        model = with_weights(weights, dims, instance.network, program, seed)
-        norms = {getattr(layer, "norm", None) for layer in instance.network.layers}
-        if "batch" in norms:
-            cannot_run = [*cannot_run, BATCH_STATISTICS]
+        model = with_weights(weights, dim, instance.network, program, seed)
     labels: dict[str, Any] = {
         "network": plan.network.name,
         "batch": instance.problem.batch,
@@ -144,13 +136,12 @@ def run(
         inference=plan.inference,
         scaled=scale_down,
         max_memory=most,
-        data=None if model is None else model.data,
+        data=model and model.data,
         progress=progress,
     )
-    if model is not None:
-        labels["model"] = model.difference
-    priced = _priced(instance, workload, plan)
-    return _noting(RunResult(**labels, **compared._asdict(), priced=priced), cannot_run)
+    labels |= {"model": model and model.difference, "priced": _priced(instance, workload, plan)}
+    notes = (*cannot_run, *(model.notes if model else ()))
+    return _noting(RunResult(**labels, **compared._asdict()), notes)
 
 
 class _ToRun(NamedTuple):
