@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from hypar_opt.onnx.constant import Array, Constant, of_tensor, placeholder
 from hypar_opt.onnx.folding import Budget, fold
 from hypar_opt.onnx.inference import concrete_shapes, inferred
 from hypar_opt.onnx.model import MAX_DIMENSION, MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.provenance import regions_of
+
+if TYPE_CHECKING:
+    from onnx import TensorProto
 
 MAX_INTEGERS = 2**16
 """Longer lists of integers, as shapes or indices, are not read."""
@@ -33,6 +38,8 @@ class Constants:
         self._made: dict[str, Constant] = {}
         self._nodes: dict[str, OnnxNode] = {}
         self._budget = Budget()
+        self.read_integers: Callable[[TensorProto], Array | None] = lambda tensor: None
+        """Returns a small tensor of integers, such as positions, from a file beside the model."""
 
     @cached_property
     def _declared(self) -> dict[str, tuple[int, ...]]:
@@ -71,7 +78,7 @@ class Constants:
             if wanted in self._made:
                 waiting.pop()
             elif wanted in self._graph.initialisers:
-                self._made[wanted] = of_tensor(self._graph.initialisers[wanted])
+                self._made[wanted] = self._of_tensor(self._graph.initialisers[wanted])
             else:
                 node = self._nodes[wanted]
                 before = [n for n in node.inputs if n and n not in self._made]
@@ -79,6 +86,11 @@ class Constants:
                 if not before:
                     self._compute(node)
         return self._made[name]
+
+    def _of_tensor(self, tensor: TensorProto) -> Constant:
+        constant = of_tensor(tensor)
+        value = None if constant.known else self.read_integers(tensor)
+        return constant if value is None else replace(constant, load=_returns(value), known=True)
 
     def integers(self, name: str) -> list[int] | None:
         """Return the values of a list of integers; None where they are unknown or too many."""

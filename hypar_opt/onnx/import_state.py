@@ -47,6 +47,7 @@ class ImportState:
         self.graph = graph
         self.constants = Constants(graph)
         self.mask_values = MaskValues(graph, self.constants, folder)
+        self.constants.read_integers = self.mask_values.integers
         self.input = InputAxes(graph)
         self.layers: list[Layer] = []
         self.tensors: dict[str, Features] = self.input.tensors()

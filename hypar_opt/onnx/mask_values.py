@@ -16,6 +16,7 @@ import numpy as np
 
 from hypar_opt.onnx.computing import BROADCAST
 from hypar_opt.onnx.constant import MAX_ELEMENT_BYTES, MAX_ELEMENTS, Array, Constant, of_tensor
+from hypar_opt.onnx.constants import MAX_INTEGERS
 from hypar_opt.onnx.folding import Budget, fold
 from hypar_opt.onnx.model import OnnxGraph, OnnxNode
 
@@ -38,6 +39,9 @@ MAX_BYTES_AT_ONCE = 2**28
 
 MAX_COMPUTED_BYTES = 2**31
 """Bytes that are computed for all masks of a model, one after the other."""
+
+_INTEGERS = frozenset({6, 7})
+"""The types INT32 and INT64."""
 
 NODE_COST = 2**14
 """Cost of a node: time, counted as bytes."""
@@ -114,6 +118,14 @@ class MaskValues:
         if not constant.known:
             return Unknown(f"is {name!r}, an input of the model", constant.shape)
         return constant.value
+
+    def integers(self, tensor: TensorProto) -> Array | None:
+        """Return a small tensor of integers that is in a file in the model's folder."""
+        shape = tuple(tensor.dims)
+        if tensor.data_type not in _INTEGERS or not 0 < math.prod(shape) <= MAX_INTEGERS:
+            return None
+        value = self._tensor(tensor)
+        return value if isinstance(value, np.ndarray) else None
 
     def _tensor(self, tensor: TensorProto) -> Known:
         constant = of_tensor(tensor)

@@ -16,6 +16,7 @@ import hypar_opt as ho
 from hypar_opt.onnx import imported_model
 from hypar_opt.studies.model_weights import with_weights
 from hypar_opt.workload.operators.attention import Attention, Rotary
+from hypar_opt.workload.operators.embedding import Embedding
 from tests.onnx.graph_writer import EXPORTED, write_masks
 from tests.onnx.test_numbers import one_device
 from tests.onnx.with_weights import HEADS, IDS, SIZE, TOKENS, WIDTH, WORDS, WeightedGraph
@@ -148,3 +149,26 @@ def test_tables_in_the_file_of_weights_are_read(tmp_path: Path) -> None:
     assert network.not_kept is None
     rotary = [layer.rotary for layer in network.layers if isinstance(layer, Attention)]
     assert rotary == [Rotary()] * 2
+
+
+def test_positions_in_the_file_of_weights_are_read(tmp_path: Path) -> None:
+    """Those of a GPT-2, as torch 2.13 exports it: the first rows of its table."""
+    shutil.copy(EXPORTED / "gpt2.onnx", tmp_path)
+    write_masks(tmp_path, "gpt2")
+    path = tmp_path / "gpt2.onnx"
+    (said,) = ho.read_network(path).not_kept or ()
+    assert said.startswith("positions or types by which a table is read")
+    (positions,) = (
+        tensor
+        for tensor in onnx.load(path, load_external_data=False).graph.initializer
+        if tensor.name == "unsqueeze"
+    )
+    where = {entry.key: entry.value for entry in positions.external_data}
+    with (tmp_path / where["location"]).open("r+b") as file:
+        file.seek(int(where["offset"]))
+        file.write(np.arange(64, dtype="<i8").tobytes())
+    network = ho.read_network(path)
+    assert network.not_kept is None
+    (table,) = (layer for layer in network.layers if layer.name == "transformer.wpe")
+    assert isinstance(table, Embedding)
+    assert (table.inputs, table.vocabulary, table.tokens) == ((), 1024, 64)

@@ -251,23 +251,23 @@ IMPORTED = Sizes(width=512, heads=8, kv_heads=2, inner=1408, words=32000)
 """Those of tests/data/onnx/llama-gqa.onnx."""
 
 IMPORTED_NAMES = {
-    "linear_1": "input_layernorm",
-    "linear_2": "self_attn.q_proj",
-    "linear_3": "self_attn.k_proj",
-    "linear_4": "self_attn.v_proj",
-    "linear_5": "self_attn.o_proj",
-    "linear_6": "post_attention_layernorm",
-    "linear_7": "mlp.gate_proj",
-    "linear_8": "mlp.up_proj",
-    "linear_9": "mlp.down_proj",
-    "linear_14_1": "model.norm",
-    "linear_14_2": "lm_head",
+    "norm_1": "input_layernorm",
+    "linear_1": "self_attn.q_proj",
+    "linear_2": "self_attn.k_proj",
+    "linear_3": "self_attn.v_proj",
+    "linear_4": "self_attn.o_proj",
+    "norm_2": "post_attention_layernorm",
+    "linear_5": "mlp.gate_proj",
+    "linear_6": "mlp.up_proj",
+    "linear_7": "mlp.down_proj",
+    "norm": "model.norm",
+    "linear_14": "lm_head",
 }
 """The modules of `Llama` by names that are left where an exporter lost those of weights."""
 
 
 def name_in_llama(name: str) -> str:
-    """Return the module of an imported layer: that of ``block.1.linear_8`` in ``model.layers``."""
+    """Return the module of an imported layer: that of ``block.1.linear_7`` in ``model.layers``."""
     block, _, own = name.rpartition(".")
     if not block.startswith("block"):
         return IMPORTED_NAMES.get(name, name)
