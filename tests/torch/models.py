@@ -159,35 +159,39 @@ def llama() -> Network:
 class GptBlock(nn.Module):
     """A block with query, key and value in one matrix, and PyTorch's own attention."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes, *, bias: bool) -> None:
         super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.sizes, width = sizes, sizes.width
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attn, self.mlp = nn.Module(), nn.Module()
-        self.attn.c_attn = nn.Linear(WIDTH, 3 * WIDTH)
-        self.attn.c_proj = nn.Linear(WIDTH, WIDTH)
-        self.mlp.c_fc = nn.Linear(WIDTH, 4 * WIDTH)
-        self.mlp.c_proj = nn.Linear(4 * WIDTH, WIDTH)
+        self.attn.c_attn = nn.Linear(width, 3 * width, bias=bias)
+        self.attn.c_proj = nn.Linear(width, width, bias=bias)
+        self.mlp.c_fc = nn.Linear(width, 4 * width, bias=bias)
+        self.mlp.c_proj = nn.Linear(4 * width, width, bias=bias)
 
     def forward(self, x: Any) -> Any:
-        batch, tokens, _ = x.shape
+        batch, tokens, width = x.shape
         query, key, value = (
-            own.view(batch, tokens, HEADS, -1).transpose(1, 2)
-            for own in self.attn.c_attn(self.ln_1(x)).split(WIDTH, -1)
+            own.view(batch, tokens, self.sizes.heads, -1).transpose(1, 2)
+            for own in self.attn.c_attn(self.ln_1(x)).split(width, -1)
         )
         seen = f.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.attn.c_proj(seen.transpose(1, 2).reshape(batch, tokens, WIDTH))
+        x = x + self.attn.c_proj(seen.transpose(1, 2).reshape(batch, tokens, width))
         return x + self.mlp.c_proj(f.gelu(self.mlp.c_fc(self.ln_2(x))))
 
 
 class Gpt(nn.Module):
     """GPT-2, whose head is its embedding."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, sizes: Sizes = Sizes(), positions: int = TOKENS, *, bias: bool = True
+    ) -> None:
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(WORDS, WIDTH), nn.Embedding(TOKENS, WIDTH)
-        self.h = nn.ModuleList(GptBlock() for _ in range(2))
-        self.ln_f = nn.LayerNorm(WIDTH)
-        self.lm_head = nn.Linear(WIDTH, WORDS, bias=False)
+        words, width = sizes.words, sizes.width
+        self.wte, self.wpe = nn.Embedding(words, width), nn.Embedding(positions, width)
+        self.h = nn.ModuleList(GptBlock(sizes, bias=bias) for _ in range(2))
+        self.ln_f = nn.LayerNorm(width)
+        self.lm_head = nn.Linear(width, words, bias=False)
         self.lm_head.weight = self.wte.weight
 
     def forward(self, ids: Any) -> Any:
@@ -210,6 +214,26 @@ GPT_NAMES = {
     "down": "mlp.c_proj",
 }
 """The modules of `Gpt` by the names of hypar-opt's own GPTs."""
+
+
+IMPORTED_GPT = Sizes(width=768, heads=12, words=50257)
+"""Those of tests/data/onnx/gpt2.onnx, without biases: of a model that is not trained they are zero,
+and the exporter left them out."""
+
+IMPORTED_GPT_NAMES = {
+    "embedding": "wte",
+    "layer_norm_1": "ln_1",
+    "layer_norm_2": "ln_2",
+    "layer_norm_4": "ln_f",
+}
+"""The modules of `Gpt` where the exporter lost the names of weights that are shared."""
+
+
+def name_in_imported_gpt(name: str) -> str:
+    """Return the module of an imported layer: ``transformer.h.1.mlp.c_fc`` is ``h.1.mlp.c_fc``."""
+    own = name.removeprefix("transformer.")
+    block, _, last = own.rpartition(".")
+    return f"{block}.{IMPORTED_GPT_NAMES.get(last, last)}".removeprefix(".")
 
 
 def name_in_gpt(name: str) -> str:

@@ -206,3 +206,24 @@ def test_an_imported_llama_moves_what_its_plan_counts() -> None:
     assert step.loss == pytest.approx(step.expected, rel=1e-12)
     assert step.error < 1e-12
     assert step.elements == counted(plan)
+
+
+def test_an_imported_gpt_computes_what_it_did() -> None:
+    """Its words are odd in number, and it has one matrix for queries, keys and values."""
+    from hypar_opt.onnx import read_onnx
+
+    network = read_onnx(EXPORTED / "gpt2.onnx")
+    even: dict[str, Any] = {"search": "joint", "constraints": {"even": True}}
+    plan = solved(network, 1, **{**even, "batch": 2})
+    case = Case(
+        torch_file(plan),
+        lambda: models.Gpt(models.IMPORTED_GPT, positions=1024, bias=False),
+        lambda: torch.randint(models.IMPORTED_GPT.words, (2, 64)),
+        models.IMPORTED_GPT.words,
+        models.name_in_imported_gpt,
+    )
+    step = steps(2, {"gpt": case})["gpt"]
+    assert not step.failure, step.failure
+    assert all(step.placements.values()), step.placements
+    assert step.loss == pytest.approx(step.expected, rel=1e-12)
+    assert step.error < 1e-12
