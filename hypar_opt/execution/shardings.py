@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.execution.export import sharded_plan
 from hypar_opt.execution.jax.tensors import StoredTensor
-from hypar_opt.execution.jax.weights import inputs_of, stored_tensors, targets_of, weights_of
+from hypar_opt.execution.jax.weights import (
+    bias_of,
+    biases_of,
+    inputs_of,
+    stored_tensors,
+    targets_of,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hypar_opt.execution.jax.axes import StoredAxis
     from hypar_opt.execution.jax.tensors import ShardedNetwork
+    from hypar_opt.execution.jax.weights import StoredWeights
     from hypar_opt.plan.plan import Plan
     from hypar_opt.sharding.conversions import Layouts
     from hypar_opt.workload.operators.base import Operator
@@ -51,6 +59,12 @@ def shardings(plan: Plan) -> dict[str, Any]:
     layers = sharded.network.layers
     operators = {layer.name: layer for layer in layers}
     positions = dict(zip(operators, map(_activation, sharded.positions), strict=True))
+    own = biases_of(sharded)
+    biases = {
+        layer.name: _trained(own[bias_of(layer.name)], ["outputs"])
+        for layer in layers
+        if layer.has_bias
+    }
     return {
         "schema": SCHEMA,
         "network": sharded.network.name,
@@ -63,12 +77,10 @@ def shardings(plan: Plan) -> dict[str, Any]:
             for name, one in inputs_of(sharded)[0].items()
         },
         "weights": {
-            name: {
-                **_array(one.tensor, _weights(operators[name])),
-                "all_reduced": _mesh_axes(one.reduced),
-            }
+            name: _trained(one, _weights(operators[name]))
             for name, one in weights_of(sharded).items()
         },
+        **({"biases": biases} if biases else {}),
         "tensors": {
             name: _array(tensor, positions[name])
             for name, tensor in stored_tensors(sharded).items()
@@ -97,6 +109,10 @@ def _layer(sharded: ShardedNetwork, position: int) -> dict[str, Any]:
         **({"reads_others": list(map(named, others))} if differ else {}),
         "writes": named(program.written[node]),
     }
+
+
+def _trained(one: StoredWeights, names: Sequence[str]) -> dict[str, Any]:
+    return {**_array(one.tensor, names), "all_reduced": _mesh_axes(one.reduced)}
 
 
 def _array(tensor: StoredTensor, names: Sequence[str]) -> dict[str, Any]:

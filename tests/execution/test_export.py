@@ -135,6 +135,10 @@ def test_keys_and_values_of_attention_by_tokens_are_read_whole() -> None:
         tokens = document["tensors"][name]["dims"][1]
         assert tokens == {"name": "tokens", "size": 6, "levels": ["h1"], "segments": [6]}
     assert "reads_others" not in document["layers"]["gated"]
+    assert [*document["biases"]] == ["k", "gate"]
+    for bias in document["biases"].values():  # split as the output's channels, or reduced
+        assert (bias["split"]["h1"] is None) == (bias["all_reduced"] == ["h1"])
+    assert "biases" not in shardings(exported(chain(), 2))
 
 
 def test_pytorch_takes_the_shardings(tmp_path: Path) -> None:
