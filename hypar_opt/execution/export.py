@@ -121,5 +121,6 @@ def jax_module(plan: Plan, *, approximate: bool = False) -> str:
         sharded_plan(plan),
         title=f"{title} {devices}.",
         not_kept=not_kept,
+        remarks=plan.network.description.remarks or (),
         element_bytes=plan.element_bytes,
     )

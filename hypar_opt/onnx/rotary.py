@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-MAX_ELEMENTS = 2**24
+MAX_ELEMENTS = 2**22
 """Rotations of more numbers are not run."""
 
 MAX_NODES = 64

@@ -64,6 +64,7 @@ def test_a_model_that_is_not_all_kept_is_exported_on_request_alone(
     assert capsys.readouterr().err == ""
     docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
     _, _, listed = docstring.partition("Not kept of the model:\n\n")
+    assert f"How the model was read:\n\n- {REMARK}" in docstring
     assert " ".join(listed.split()) == " ".join(f"- {phrase}" for phrase in said)
     # Which level splits which weights is so whatever the model computes with them.
     assert run(["export", plan, "--to", "json", "-o", str(tmp_path / "shardings.json")]) == 0

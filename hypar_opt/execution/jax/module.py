@@ -37,6 +37,7 @@ def module_text(
     title: str,
     alone: bool = False,
     not_kept: Sequence[str] = (),
+    remarks: Sequence[str] = (),
     element_bytes: int = 4,
 ) -> str:
     """Return a module with the mesh, the shardings and the training step of a plan.
@@ -49,6 +50,8 @@ def module_text(
         Compute the loss on one device, as a reference: only `loss` may then be called.
     not_kept
         Parts of the model that the network lacks, for the docstring.
+    remarks
+        Sentences on how the model was read, for the docstring.
     element_bytes
         The plan's: 2 makes a step in bfloat16, 8 in float64, anything else in float32.
     """
@@ -78,7 +81,8 @@ def module_text(
         parts |= _trained(sharded) | {"# The operations\n": called}
     if "partial(" not in called and not lines.gathers:
         parts["from functools import partial\n"] = ""
-    header = _header(sharded, title, not_kept, element_bytes)
+    said = {"How the model was read": remarks, "Not kept of the model": not_kept}
+    header = _header(sharded, title, said, element_bytes)
     program = texts.filled(texts.program(), parts)
     main = texts.main(biases=bool(biases_of(sharded)))
     return "\n\n".join((header + program, texts.collectives(), main))
@@ -125,7 +129,7 @@ def _trained(sharded: ShardedNetwork) -> dict[str, str]:
 
 
 def _header(
-    sharded: ShardedNetwork, title: str, not_kept: Sequence[str], element_bytes: int
+    sharded: ShardedNetwork, title: str, said: Mapping[str, Sequence[str]], element_bytes: int
 ) -> str:
     hierarchy = sharded.hierarchy
     devices, sizes = hierarchy.accelerators, ", ".join(map(str, hierarchy.sizes)) or "no"
@@ -147,12 +151,13 @@ of the processor.
 {arrays}
 Elements are of {kind}{counted}.
 """
-    if not_kept:
-        words += "\nNot kept of the model:\n\n"
-        words += "".join(
-            textwrap.fill(f"- {phrase}", _WIDTH - 4, subsequent_indent="  ") + "\n"
-            for phrase in not_kept
-        )
+    for heading, phrases in said.items():
+        if phrases:
+            words += f"\n{heading}:\n\n"
+            words += "".join(
+                textwrap.fill(f"- {phrase}", _WIDTH - 4, subsequent_indent="  ") + "\n"
+                for phrase in phrases
+            )
     # A name may hold quotes and backslashes: the docstring is written as a literal.
     text = words.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return f'"""{text}"""\n\n'
