@@ -53,7 +53,7 @@ def collectives() -> str:
 def operations() -> Mapping[str, str]:
     """Return the text of each operation, by name, with anything that belongs to it."""
     functions = {}
-    for file in ("expert_operations.py", "sequences.py", "operations.py"):
+    for file in ("expert_operations.py", "sequence_operations.py", "operations.py"):
         text = (_FOLDER / file).read_text()
         lines = text.splitlines()
         for node in ast.parse(text).body:
