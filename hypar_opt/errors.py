@@ -137,26 +137,31 @@ class InputError(HyparError):
         self.file = file
 
 
-def unknown(kind: str, name: object, known: list[str], *, cutoff: float = 0.5) -> str:
-    """Return the message about an unknown name, which suggests the nearest known one.
+_SHORT = 2
+"""Letters of a name that is too short to be similar to another by most of them."""
 
-    Parameters
-    ----------
-    cutoff
-        The minimum similarity of a suggestion, from 0 to 1.
-    """
-    near = nearest(name, known, cutoff=cutoff)
+
+def unknown(kind: str, name: object, known: list[str]) -> str:
+    """Return the message about an unknown name, which suggests the nearest known one."""
+    near = nearest(name, known)
     hint = f"did you mean {near}? " if near else ""
     return f"unknown {kind} {name!r}: {hint}known: {', '.join(known)}"
 
 
-def nearest(name: object, known: Iterable[str], *, cutoff: float = 0.5) -> str | None:
-    """Return the known name that is most similar to an unknown one; None if none is similar."""
+def nearest(name: object, known: Iterable[str]) -> str | None:
+    """Return the known name that is most similar to an unknown one; None if none is similar.
+
+    Similar are a name with a wrong letter or two, and one that was cut short.
+    """
     # Imported late: most runs suggest no name.
     import difflib
 
-    names = {own.lower(): own for own in known}
-    near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=cutoff)
+    typed, names = str(name).lower(), {own.lower(): own for own in known}
+    # A wrong letter of two is half of the name.
+    cutoff = 0.6 if len(typed) > _SHORT else 0.5
+    near = difflib.get_close_matches(typed, names, n=1, cutoff=cutoff)
+    if not near and len(typed) > _SHORT:
+        near = [own for own in names if own.startswith(typed)]
     return names[near[0]] if near else None
 
 

@@ -98,7 +98,7 @@ class Document(BaseModel):
             known = _keys(cls)
             for key in data:
                 if key not in known:
-                    raise rule(unknown("key", key, list(known), cutoff=0.6))
+                    raise rule(unknown("key", key, list(known)))
         return data
 
     # A copy gets other values of fields (`model_copy`): what was derived of the former ones, which

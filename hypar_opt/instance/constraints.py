@@ -49,10 +49,9 @@ class ConstraintSet:
     Raises
     ------
     HyparError
-        If pins conflict, or name a layer, level or choice that does not exist.
+        If pins name a layer, level or choice that does not exist.
     InfeasibleError
-        If no plan satisfies them; the message names the layer and level without a feasible
-        choice, or the smallest sufficient memory.
+        If pins conflict; whether there is a plan, `check_feasible` tells.
 
     Parameters
     ----------
@@ -77,7 +76,6 @@ class ConstraintSet:
         self._problem = problem
         below = on_both_sides(problem.choices)
         self._lacks_choices = self._loads.forbids or below != problem.choices
-        self._raise_if_infeasible()
 
     @cached_property
     def _loads(self) -> LeastLoads:
@@ -354,7 +352,8 @@ class ConstraintSet:
             allowed[tensors] = fits.all(axis=0)
         return allowed
 
-    def _raise_if_infeasible(self) -> None:
+    def check_feasible(self) -> None:
+        """Raise an `InfeasibleError` that says why no plan satisfies the constraints, if none does."""
         if not self.any:
             return
         # These decide whether each layer has a plan, and whether a plan fits the memory.

@@ -12,6 +12,7 @@ from hypar_opt.costs.of_problem import cost_of
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.row_names import RowNames
 from hypar_opt.costs.state_classes import KnownCharges
+from hypar_opt.instance.conflicts import feasible_constraints
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.plan.micro_batch import micro_batch_of
 
@@ -62,6 +63,7 @@ class Instance:
         """Return the same problem within so many bytes of what a device holds."""
         other = self.with_cost(self.cost)
         limited = ConstraintSet(self.problem, self.workload, device, capacity)
+        limited.check_feasible()
         vars(other)["constraints"] = limited
         return other
 
@@ -163,8 +165,8 @@ class Instance:
         Raises
         ------
         HyparError
-            If pins conflict, or name a layer, level or choice that does not exist.
+            If pins name a layer, level or choice that does not exist.
         InfeasibleError
-            If no plan satisfies them.
+            If no plan satisfies them; it names those that are in conflict.
         """
-        return ConstraintSet(self.problem, self.workload)
+        return feasible_constraints(self.problem, self.workload)

@@ -43,7 +43,9 @@ class LeastLoads:
     Raises
     ------
     HyparError
-        If pins conflict, or name a layer, level or choice that does not exist.
+        If pins name a layer, level or choice that does not exist.
+    InfeasibleError
+        If pins conflict.
 
     Attributes
     ----------

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from hypar_opt.documents.parsing import shown
-from hypar_opt.errors import HyparError, argument, nearest
+from hypar_opt.errors import HyparError, InfeasibleError, argument, nearest
 from hypar_opt.workload.operators.words import choice_of
 from hypar_opt.workload.parallelism import ALL_CHOICES, SIDES
 
@@ -72,7 +72,9 @@ def pinned_choices(problem: ProblemFields, workload: Workload) -> Pinned:
     Raises
     ------
     HyparError
-        If two pins conflict, or one names a layer, level or choice that does not exist.
+        If one names a layer, level or choice that does not exist.
+    InfeasibleError
+        If two pins conflict.
     """
     names = [layer.name for layer in workload.layers]
     none: dict[int, Pin] = {}
@@ -96,7 +98,9 @@ def pinned_choices(problem: ProblemFields, workload: Workload) -> Pinned:
             here.setdefault(_column(pin, workload, position, problem), pin)
             if len(here) > 1:
                 one, other = (conflicting.said for conflicting in here.values())
-                raise HyparError(f"{one} and {other} conflict at {names[position]}, H{level + 1}")
+                raise InfeasibleError(
+                    f"{one} and {other} conflict at {names[position]}, H{level + 1}"
+                )
     return pinned
 
 

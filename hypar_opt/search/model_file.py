@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.documents.document import file_name, read_text
-from hypar_opt.errors import HyparError, InfeasibleError, InputError, argument
+from hypar_opt.errors import HyparError, InfeasibleError, InputError, RefusedError, argument
 from hypar_opt.plan.check_training import check_memory_is_free, check_trains_at_once
+from hypar_opt.search.infeasible_model import write_infeasible
 from hypar_opt.search.reductions import reduction_of
 from hypar_opt.search.shares import share_left_open
 from hypar_opt.solvers import SOLVERS
@@ -55,11 +57,22 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
     RefusedError
         If the model would be too large, or the format cannot hold its costs or names.
     InfeasibleError
-        If no plan satisfies the constraints.
+        If no plan satisfies the constraints. A ``.lp`` or ``.mps`` file is written all the same, in
+        which each constraint is rows of its name: see `hypar_opt.search.infeasible_model`.
     HyparError
         If there is nothing to choose, or the shares of two groups are left open.
     """
-    table, labels = table_to_state(instance, _SOLVERS[path.suffix])
+    try:
+        table, labels = table_to_state(instance, _SOLVERS[path.suffix])
+    except InfeasibleError as error:
+        is_written = False
+        # A model that would be too large is no reason to leave out why there is no plan.
+        with suppress(RefusedError):
+            is_written = path.suffix in (".lp", ".mps") and write_infeasible(instance, path)
+        if not is_written:
+            raise
+        named = "is infeasible, with rows named after the constraints"
+        raise InfeasibleError(f"{error.message}; the model {path} {named}") from None
     if path.suffix in (".lp", ".mps"):
         from hypar_opt.solvers.ilp.model_file import export_program, program_columns
 

@@ -1,4 +1,4 @@
-"""The model of a problem as a live program of PuLP, to which one adds constraints of one's own."""
+"""The model of a problem as a live program, to which one adds constraints of one's own."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hypar_opt.checked import checked
-from hypar_opt.errors import HyparError, RefusedError
+from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import solve
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.settings import with_settings
 from hypar_opt.search.model_file import table_to_state
-from hypar_opt.solvers.backends.base import load_pulp
 from hypar_opt.solvers.ilp.formulate import formulate
 from hypar_opt.solvers.ilp.model_file import CONSTANT, MAX_COEFFICIENT
 from hypar_opt.solvers.model_names import column_namer, fields_of, lp_name
@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 
     from hypar_opt.plan.arguments import ProblemArguments
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.solvers.ilp.zero_one import ZeroOneProgram
     from hypar_opt.workload.network import Network
+
+Name = Callable[[str], str]
+"""From a program's internal name to one of an LP file."""
+
+Values = Callable[[Mapping[str, Any], Any], Mapping[str, float] | None]
+"""From the columns and the result of a solver, if it returns one, to their values."""
 
 
 @dataclass(eq=False, repr=False)  # ``model.problem += ...`` assigns the attribute
@@ -34,19 +41,23 @@ class Model:
 
     Parameters
     ----------
-    problem : pulp.LpProblem
-    columns : str -> pulp.LpVariable
+    problem : pulp.LpProblem or ortools.math_opt.python.mathopt.Model
+    columns : str -> pulp.LpVariable or mathopt.Variable
         By the names that `hypar_opt.write_model` gives them in an LP file.
+    rows
+        The number of its constraints, without one's own.
     """
 
     problem: Any
     columns: Mapping[str, Any]
+    rows: int
     _instance: Instance
     _solve: Callable[..., Plan]
+    _values: Values
 
     def __repr__(self) -> str:
-        name, rows = self._instance.network.name, len(self.problem.constraints)
-        return f"<Model of {name}: {len(self.columns):,} columns, {rows:,} rows>"
+        name = self._instance.network.name
+        return f"<Model of {name}: {len(self.columns):,} columns, {self.rows:,} rows>"
 
     def takes(self, layer: str, level: int, word: str) -> Any:
         """Return an expression that is 1 where a layer has a choice at a level, else 0.
@@ -70,7 +81,7 @@ class Model:
                     here.append((column, words[levels.index(f"H{level}")]))
         own = [column for column, other in here if other == word]
         if own:
-            return load_pulp().lpSum(own)
+            return sum(own)
         # Of two choices the column is of the second.
         first = self._first_word(layer) if len(here) == 1 else None
         if word != first:
@@ -82,10 +93,15 @@ class Model:
         own = [node.name for node in names].index(layer)
         return words[self._instance.workload.shared + own][0]
 
-    def plan(self) -> Plan:
-        """Return the plan of the solution that ``problem.solve()`` has found, priced again.
+    def plan(self, result: Any = None) -> Plan:
+        """Return the plan of a solution of the model, priced again.
 
         It is a feasible plan: one's own constraints may exclude better ones.
+
+        Parameters
+        ----------
+        result
+            What MathOpt's ``solve`` returned; PuLP keeps a solution in its problem.
 
         Raises
         ------
@@ -95,33 +111,34 @@ class Model:
         from hypar_opt.solvers.solution.formats import Solution
         from hypar_opt.solvers.solution.solver import SolutionFile
 
-        pulp = load_pulp()
-        values = {name: column.value() for name, column in self.columns.items()}
-        is_solved = self.problem.sol_status in (
-            pulp.LpSolutionOptimal,
-            pulp.LpSolutionIntegerFeasible,
-        )
-        if not is_solved or None in values.values():
-            raise HyparError(
-                "the model has no solution: problem.solve() finds one, if there is any"
-            )
-        found = Solution("PuLP", values | {CONSTANT: 1.0})
+        values = self._values(self.columns, result or self.problem)
+        if values is None:
+            raise HyparError("the model has no solution: solve it first; there may be none")
+        found = Solution("the live model", {**values, CONSTANT: 1.0})
         return self._solve(solution=SolutionFile(found, "the model"))
 
 
 @checked
-def model(network: str | Path | Network, **problem: Unpack[ProblemArguments]) -> Model:
-    """Return the model of all levels together as a live program of PuLP.
+def model(
+    network: str | Path | Network,
+    *,
+    interface: str = "pulp",
+    settings: Mapping[str, Any] | None = None,
+    **problem: Unpack[ProblemArguments],
+) -> Model:
+    """Return the model of all levels together as a live program of PuLP or of MathOpt.
 
     Parameters
     ----------
-    network, **problem
+    network, settings, **problem
         As for `hypar_opt.solve`.
+    interface
+        ``pulp``, or ``mathopt`` for OR-Tools' MathOpt.
 
     Raises
     ------
     HyparError
-        As `hypar_opt.write_model`.
+        As `hypar_opt.write_model`; or if MathOpt cannot be loaded.
 
     Examples
     --------
@@ -137,14 +154,24 @@ def model(network: str | Path | Network, **problem: Unpack[ProblemArguments]) ->
     >>> model.plan().parallelism  # doctest: +SKIP
     (('data', 'data', 'model', 'data'), ('data', 'data', 'data', 'data'))
     """
+    if interface not in _INTERFACES:
+        raise UnknownNameError("interface", interface, list(_INTERFACES))
+    state, values = _INTERFACES[interface]
     described = find_network(network, problem.pop("tokens", None))
+    described, problem = with_settings(described, problem, settings)
     again = partial(solve, described, **problem)
     instance = Instance(described, problem_of(described, **problem))
     table, labels = table_to_state(instance, "ilp")
     program, named = formulate(table), column_namer(table, labels)
     if program.largest_cost >= MAX_COEFFICIENT:
         raise RefusedError(f"a model has costs below 2^53, not {program.largest_cost:,}")
-    pulp = load_pulp()
+    live, columns = state(program, lambda name: lp_name(named(name)))
+    return Model(live, columns, len(program.constraints), instance, again, values)
+
+
+def _in_pulp(program: ZeroOneProgram, name: Name) -> tuple[Any, dict[str, Any]]:
+    import pulp  # with HiGHS, where that is installed and OR-Tools not loaded already
+
     live = pulp.LpProblem("hypar_opt", pulp.LpMinimize)
     # From version 4 on variables are a problem's.
     variable = getattr(live, "add_variable", pulp.LpVariable)
@@ -152,12 +179,68 @@ def model(network: str | Path | Network, **problem: Unpack[ProblemArguments]) ->
     for column in program.costs:
         low, high, is_integer = program.domain(column, binary)
         kind = pulp.LpInteger if is_integer else pulp.LpContinuous
-        columns[column] = variable(lp_name(named(column)), low, high, kind)
-    live += (
-        pulp.lpSum(cost * columns[name] for name, cost in program.costs.items()) + program.constant
-    )
-    compare = {"<=": operator.le, "=": operator.eq, ">=": operator.ge}
+        columns[column] = variable(name(column), low, high, kind)
+    live += _weighted(program.costs, columns, pulp.lpSum) + program.constant
     for row in program.constraints:
-        terms = pulp.lpSum(term * columns[name] for name, term in row.terms.items())
-        live += compare[row.sense](terms, row.bound), lp_name(named(row.name))
-    return Model(live, {column.name: column for column in columns.values()}, instance, again)
+        terms = _weighted(row.terms, columns, pulp.lpSum)
+        live += _COMPARE[row.sense](terms, row.bound), name(row.name)
+    return live, {column.name: column for column in columns.values()}
+
+
+def _values_in_pulp(columns: Mapping[str, Any], problem: Any) -> Mapping[str, float] | None:
+    import pulp
+
+    if problem.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+        return None
+    values = {name: column.value() for name, column in columns.items()}
+    return None if None in values.values() else values
+
+
+def _in_mathopt(program: ZeroOneProgram, name: Name) -> tuple[Any, dict[str, Any]]:
+    try:
+        from ortools.math_opt.python import mathopt
+    except ImportError as error:  # as beside highspy: see `hypar_opt.solvers.apart`
+        raise HyparError(
+            f"MathOpt cannot be loaded, as in a process that has loaded highspy: {error}"
+        ) from None
+    live = mathopt.Model(name="hypar_opt")
+    binary, columns = program.binary, {}
+    for column in program.costs:
+        low, high, is_integer = program.domain(column, binary)
+        columns[column] = live.add_variable(
+            lb=low, ub=float("inf") if high is None else high, is_integer=is_integer,
+            name=name(column),
+        )  # fmt: skip
+    live.minimize(_weighted(program.costs, columns, mathopt.fast_sum) + program.constant)
+    for row in program.constraints:
+        terms = _weighted(row.terms, columns, mathopt.fast_sum)
+        live.add_linear_constraint(_COMPARE[row.sense](terms, row.bound), name=name(row.name))
+    return live, {column.name: column for column in columns.values()}
+
+
+def _values_in_mathopt(columns: Mapping[str, Any], result: Any) -> Mapping[str, float] | None:
+    if not hasattr(result, "has_primal_feasible_solution"):
+        raise HyparError("of a model of MathOpt: plan(result), with what its solve returned")
+    if not result.has_primal_feasible_solution():
+        return None
+    values = result.variable_values()
+    return {name: values[column] for name, column in columns.items()}
+
+
+def _weighted(
+    terms: Mapping[str, int], columns: Mapping[str, Any], add: Callable[[Any], Any]
+) -> Any:
+    return add([weight * columns[name] for name, weight in terms.items()])
+
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "<=": operator.le,
+    "=": operator.eq,
+    ">=": operator.ge,
+}
+_INTERFACES: dict[
+    str, tuple[Callable[[ZeroOneProgram, Name], tuple[Any, dict[str, Any]]], Values]
+] = {
+    "pulp": (_in_pulp, _values_in_pulp),
+    "mathopt": (_in_mathopt, _values_in_mathopt),
+}

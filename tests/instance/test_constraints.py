@@ -151,7 +151,8 @@ def test_pins_alone_need_one_state_a_level(monkeypatch: pytest.MonkeyPatch) -> N
     for constraints in ({"fix": ("fc1@H30=data",)}, {"fix": ("fc1@H30=data",), "even": True}):
         problem = problem_of(network, **arguments, batch=2**30, constraints=constraints)
         with suppress(ho.errors.InfeasibleError):
-            ConstraintSet(problem, workload_of(network, problem.batch, problem.choices))
+            workload = workload_of(network, problem.batch, problem.choices)
+            ConstraintSet(problem, workload).check_feasible()
         states[len(constraints)] = sum(level == 30 for level, *_ in kept[-1]._least)
     # With 30 levels there are 496 ways to split.
     assert states == {1: 1, 2: 496}

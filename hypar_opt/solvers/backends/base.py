@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -96,17 +98,18 @@ class BackendAnswer:
     version: str = ""
 
 
+@cache
 def load_pulp() -> Any:
-    """Import PuLP without highspy, which it would load for HiGHS.
+    """Return PuLP without HiGHS, a copy of our own unless a caller has imported it already.
 
-    A process that has loaded highspy can no longer load ortools.
+    With PuLP comes highspy, beside which a process can no longer load OR-Tools. A caller's own
+    import is not ours, and has HiGHS.
     """
-    hide_highs = "pulp" not in sys.modules and "highspy" not in sys.modules
-    if hide_highs:
-        sys.modules["highspy"] = None  # type: ignore[assignment]  # importing it fails
+    if "pulp" in sys.modules or "highspy" in sys.modules:
+        return importlib.import_module("pulp")
+    sys.modules["highspy"] = None  # type: ignore[assignment]  # importing it fails
     try:
-        import pulp  # type: ignore[import-untyped, unused-ignore]
+        return importlib.import_module("pulp")
     finally:
-        if hide_highs:
-            del sys.modules["highspy"]
-    return pulp
+        for name in ["highspy", *(own for own in sys.modules if own.partition(".")[0] == "pulp")]:
+            sys.modules.pop(name, None)

@@ -80,16 +80,39 @@ def export_program(
     RefusedError
         If the format is another, or cannot hold the costs or the names.
     """
+    check_format(path)
+    program = formulate(table, deadline)
+    write_program(program, column_namer(table, labels), path, deadline)
+    return program
+
+
+def check_format(path: Path) -> None:
+    """Refuse a file that cannot be written, or whose suffix is that of another format."""
     if path.suffix not in _WRITERS:
         raise RefusedError(f"exports a model as .lp or .mps, not as {path.suffix or path.name!r}")
     check_writable(path)
-    program = formulate(table, deadline)
+
+
+def write_program(
+    program: ZeroOneProgram, named: Callable[[str], str], path: Path, deadline: Deadline = NEVER
+) -> None:
+    """Write a program to a file whose format `check_format` knows.
+
+    Parameters
+    ----------
+    named
+        From the program's internal names to plain ones.
+
+    Raises
+    ------
+    RefusedError
+        If the format cannot hold the costs or the names.
+    """
     if program.largest_cost >= MAX_COEFFICIENT:
         raise RefusedError(
             f"exports costs below 2^53, which doubles hold exactly, not {program.largest_cost:,}"
         )
     spelled, lines = _WRITERS[path.suffix]
-    named = column_namer(table, labels)
 
     def name(internal: str) -> str:
         text = spelled(named(internal))
@@ -109,7 +132,6 @@ def export_program(
     write_whole(
         path, "".join(f"{line}\n" for line in lines(columns, replace(program, constraints=rows)))
     )
-    return program
 
 
 def mps_lines(program: ZeroOneProgram, deadline: Deadline) -> Iterator[str]:

@@ -1,0 +1,89 @@
+"""An infeasible problem as a model whose rows are named after its constraints.
+
+A solver's irreducible infeasible subsystem (IIS) of it says which constraints are in conflict:
+``fix[fc1=data,fc1]``, ``even[conv1]``, ``runnable[conv1]`` and ``memory``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.state_tables import states_of
+from hypar_opt.errors import InfeasibleError
+from hypar_opt.instance.conflicts import forbidden_by, only
+from hypar_opt.instance.constraints import ConstraintSet
+from hypar_opt.search.reductions import ByStates
+from hypar_opt.solvers import SOLVERS
+from hypar_opt.solvers.feasibility import trivially_infeasible
+from hypar_opt.solvers.model_names import column_namer, plain_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hypar_opt.costs.table import CostTable
+    from hypar_opt.instance.instance import Instance
+    from hypar_opt.solvers.ilp.zero_one import ZeroOneProgram
+
+
+def write_infeasible(instance: Instance, path: Path) -> bool:
+    """Write the model of an infeasible problem; return whether it can say so.
+
+    It cannot where what conflicts is the memory of weights that several layers share.
+
+    Raises
+    ------
+    RefusedError
+        If the model would be too large, or the format cannot hold its costs or names.
+    """
+    from hypar_opt.solvers.ilp.formulate import formulate
+    from hypar_opt.solvers.ilp.model_file import check_format, write_program
+
+    check_format(path)
+    problem, workload = instance.problem, instance.workload
+    reduction = ByStates(instance.with_constraints(only(problem.constraints, ())))
+    reduction.check_size(SOLVERS["ilp"](), instead="take fewer levels")
+    table, labels = reduction.apply()
+    states = states_of(workload, problem.levels)
+    memory = only(problem.constraints, [("memory", "")])
+    alone = problem.model_copy(update={"constraints": memory})
+    if not _shows(instance, table, states):
+        return False
+    program = formulate(table)
+    for (name, pin), forbidden in forbidden_by(problem, workload, states):
+        for node in np.flatnonzero(forbidden.any(axis=1)).tolist():
+            weights = {(node, state): 1 for state in np.flatnonzero(forbidden[node]).tolist()}
+            fields = (pin, labels.layer(node)) if pin else (labels.layer(node),)
+            program = program.with_constraint(plain_name(name, *fields), weights, "<=", 0)
+    if memory.memory is not None:
+        limited = ConstraintSet(alone, workload).states(table, states)
+        program = _within(program, limited)
+    write_program(program, column_namer(table, labels), path)
+    return True
+
+
+def _shows(instance: Instance, table: CostTable, states: Sequence[tuple[int, ...]]) -> bool:
+    """Whether the constraints of single nodes and the sum of loads leave nothing."""
+    try:
+        constraints = ConstraintSet(instance.problem, instance.workload)
+    except InfeasibleError:  # pins in conflict
+        return True
+    return trivially_infeasible(constraints.states(table, states))
+
+
+def _within(program: ZeroOneProgram, table: CostTable) -> ZeroOneProgram:
+    """Add the capacity of a table as a row, of loads in excess of each node's lightest."""
+    assert table.load is not None
+    assert table.capacity is not None
+    loads = table.load.tolist()
+    weights = {
+        (node, state): load - min(row) for node, row in enumerate(loads)
+        for state, load in enumerate(row)
+    }  # fmt: skip
+    unit = math.gcd(*weights.values()) or 1
+    capacity = (table.capacity - sum(map(min, loads))) // unit
+    weights = {choice: weight // unit for choice, weight in weights.items()}
+    return program.with_constraint("memory", weights, "<=", capacity)
