@@ -171,14 +171,17 @@ def _wrapped(line: str) -> str:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Progress]:
-    """Show a progress bar if standard error is a terminal; it disappears when done."""
+    """Show a progress bar and a clock if standard error is a terminal; they disappear when done."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
     from rich.console import Console
     from rich.progress import Progress as Bar
+    from rich.progress import TimeElapsedColumn
 
-    with Bar(console=Console(stderr=True), transient=True) as bar:
+    # The clock goes on where one part of the work takes long.
+    columns = (*Bar.get_default_columns()[:-1], TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

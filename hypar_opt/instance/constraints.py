@@ -353,7 +353,7 @@ class ConstraintSet:
         return allowed
 
     def check_feasible(self) -> None:
-        """Raise an `InfeasibleError` that says why no plan satisfies the constraints, if none does."""
+        """Raise an `InfeasibleError` that says why, if no plan satisfies the constraints."""
         if not self.any:
             return
         # These decide whether each layer has a plan, and whether a plan fits the memory.

@@ -28,8 +28,27 @@ Rows = list[tuple[int, ...]]
 """The choices of all nodes, ``(levels, nodes)``, H1 first."""
 
 
+_UNITS = 1000
+"""Units of progress of each part of a whole."""
+
+
 def silent(done: int, of: int) -> None:
     """Report no progress."""
+
+
+def part_of(progress: Progress, number: int, parts: int) -> Progress:
+    """Return the progress of one of several parts, from 0; it never goes back.
+
+    A part may count several times, as a plan that is searched again within a memory.
+    """
+    most = 0
+
+    def report(done: int, of: int) -> None:
+        nonlocal most
+        most = max(most, _UNITS * done // max(of, 1))
+        progress(_UNITS * number + most, _UNITS * parts)
+
+    return report
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,9 @@ from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
 from hypar_opt.plan.training import Training
 from hypar_opt.search.fused_gradients import in_buckets
+from hypar_opt.search.result import SearchRequest, silent
 from hypar_opt.search.way_of_training import Counted, WayOfTraining
+from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
@@ -32,8 +34,9 @@ from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hypar_opt.instance.instance import Instance
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.search.result import SearchRequest, SearchResult
+    from hypar_opt.search.result import SearchResult
 
     Search = Callable[[SearchRequest], SearchResult]
 
@@ -59,9 +62,9 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
         If no plan is found that fits a memory that was stated.
     """
     problem = search.instance.problem
-    found = solve(search)
     if problem.device_memory is None or not isinstance(search.instance.cost, TimeCost):
-        return search, in_buckets(search, solve, found)
+        return search, in_buckets(search, solve)
+    found = solve(replace(search, progress=silent))  # what is counted is the ways
     first = WayOfTraining.of(search, problem.training)
     if first.counted(found).fits:
         found = in_buckets(search, solve, found)
@@ -80,6 +83,17 @@ def training_left_open(plan: Plan) -> dict[str, None]:
     """Return what of a plan's training the search chose, by name."""
     names = {key.removeprefix(SEARCHED) for row in plan.solver.statistics for key in row}
     return {name: None for name in Training.model_fields if name in names}
+
+
+def least_memory(instance: Instance) -> int:
+    """Return a lower bound on what a device holds, in bytes, however a problem's plans train."""
+    stated = instance.problem.training
+    frugal = Training(
+        micro_batches=stated.micro_batches or instance.problem.batch,
+        recompute=stated.recompute or RECOMPUTED[-1],
+        shard=stated.shard or SHARDED[-1],
+    )
+    return WayOfTraining.of(SearchRequest(instance, SOLVERS["dp"]()), frugal).least_bytes()
 
 
 class _Ways:
@@ -105,6 +119,7 @@ class _Ways:
         searches = {key: self._bounds_of(key) for _, _, key in ways}
         searched = []
         while ways and ways[0][0] < self._limit and not self._search.deadline.passed():
+            self._search.progress(len(searches) - len(ways), len(searches))
             least, number, key = heappop(ways)
             known = max([least, *(own for of, own in self._unlimited.items() if _beyond(key, of))])
             bound = next(searches[key], None) if known == least else known

@@ -23,7 +23,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.results import Results
 from hypar_opt.search.plan_file import repriced
-from hypar_opt.search.result import Progress, silent
+from hypar_opt.search.result import Progress, part_of, silent
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import EXECUTED, turns
 from hypar_opt.studies.compared_plans import ComparedPlan, compared_plans, strategy_of
@@ -174,9 +174,13 @@ def compare(
     rows: list[ComparisonRow] = []
     failures: list[HyparError] = []
     for done, (network, stated) in enumerate(cases):
-        progress(done, len(cases))
         plans = compared_plans(network, stated)
-        measured = {name: _measured(plan, network, run or {}) for name, plan in plans.items()}
+        case = part_of(progress, done, len(cases))
+        measured: dict[str, _Measured | HyparError] = {}
+        for number, (name, plan) in enumerate(plans.items()):
+            own = part_of(case, number, len(plans))
+            own(0, 1)
+            measured[name] = _measured(plan, network, run or {}, own)
         # One infeasible plan is a row with a reason; a wrong input fails every row.
         failures += [answer for answer in measured.values() if isinstance(answer, HyparError)]
         rows += [_row(name, plan, network, stated, measured) for name, plan in plans.items()]
@@ -198,12 +202,14 @@ def _check_names(network: Network, problem: Problem) -> None:
 
 
 def _measured(
-    compared: ComparedPlan, network: Network, run: RunArguments
+    compared: ComparedPlan, network: Network, run: RunArguments, progress: Progress
 ) -> _Measured | HyparError:
     """Solve one of the plans, and simulate it on an array; return the error if it has no answer."""
     try:
         problem = compared.stated(network)
-        plan = solve_problem(network, problem, solver=compared.solver, search=compared.search)
+        plan = solve_problem(
+            network, problem, solver=compared.solver, search=compared.search, progress=progress
+        )
         if plan.array is None:
             return _Measured(plan, None, None)
         step = simulate(plan, **run)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -19,8 +18,10 @@ from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.results import Results
+from hypar_opt.search import within_memory
 from hypar_opt.search.plan_file import repriced
-from hypar_opt.search.result import Progress, silent
+from hypar_opt.search.result import Progress, part_of, silent
+from hypar_opt.studies import front_progress
 from hypar_opt.studies.memory import memory
 from hypar_opt.units import PREFIXES, format_bytes, format_cost
 from hypar_opt.workload.network import Network
@@ -28,9 +29,6 @@ from hypar_opt.workload.parallelism import on_both_sides
 
 OBJECTIVES = ("bytes", "time", "energy")
 _SYMBOLS = {"time": "seconds", "energy": "joules"}
-_PARTS = 1000
-"""Units of progress per front."""
-
 _TIGHTER = Fraction(15, 16)
 """Of the memory of a point, what the next may take at most, where a front is of devices."""
 
@@ -242,15 +240,11 @@ def fronts_of(
         problem = problem.model_copy(update={"choices": choices, "share": None})
     fronts = []
     for done, objective in enumerate(objectives):
-        report = partial(_report, progress, done, len(objectives))
+        report = part_of(progress, done, len(objectives))
         own = problem.model_copy(update={"cost": objective})
         fronts.append(_front(network, own, solver, points, report))
     progress(len(objectives), len(objectives))
     return ParetoFronts(tuple(fronts), network, problem)
-
-
-def _report(progress: Progress, done: int, fronts: int, share: float) -> None:
-    progress(int(_PARTS * (done + share)), _PARTS * fronts)
 
 
 def priced_by(problem: Problem) -> tuple[str, ...]:
@@ -269,7 +263,7 @@ def _front(
     problem: Problem,
     solver: str | None,
     points: int | None,
-    report: Callable[[float], None],
+    report: Progress,
 ) -> ParetoFront:
     """Tighten the memory limit from plan to plan until none fits."""
     if problem.device_memory is not None:
@@ -278,7 +272,7 @@ def _front(
     least, limit = constraints.least_memory(), problem.constraints.memory
     breakpoints: list[tuple[Plan, int]] = []
     complete, reason = False, None
-    report(0.0)
+    report(0, 1)
     while not complete:
         try:
             plan = _optimum(network, problem, limit, solver)
@@ -297,7 +291,7 @@ def _front(
         else:
             breakpoints.append((plan, memory))
         most = breakpoints[0][1]
-        report((most - memory) / (most - least) if most > least else 1.0)
+        front_progress.report(report, most - memory, most - least, len(breakpoints), points)
         complete, limit = memory <= least, memory - 1
     entries = tuple(point_of(plan, memory) for plan, memory in breakpoints)
     return ParetoFront(entries, problem.cost, complete, reason)
@@ -308,16 +302,22 @@ def _device_front(
     problem: Problem,
     solver: str | None,
     points: int | None,
-    report: Callable[[float], None],
+    report: Progress,
 ) -> ParetoFront:
     """Tighten the memory of a device step by step: what a step repeats and shares out follows."""
     limit, entries = problem.constraints.memory, list[ParetoPoint]()
-    most = limit or problem.device_memory or 1
+    least = within_memory.least_memory(Instance(network, problem))
     while points is None or len(entries) < points:
         constraints = problem.constraints.model_copy(update={"memory": limit})
         own = problem.model_copy(update={"constraints": constraints})
+        most = entries[0].memory if entries else problem.device_memory or least
+        step = part_of(
+            report,
+            *front_progress.position(_TIGHTER, (most, limit or most, least), len(entries), points),
+        )
+        step(0, 1)
         try:
-            plan = solve_problem(network, own, solver=solver, search="joint")
+            plan = solve_problem(network, own, solver=solver, search="joint", progress=step)
         except InfeasibleError:
             if not entries:
                 raise
@@ -327,7 +327,6 @@ def _device_front(
             del entries[-1]  # as fast with less memory
         entries.append(point)
         limit = int(_TIGHTER * point.memory)
-        report(1 - min(point.memory, most) / most)
     reason = Sentence(f"each point has at most {_TIGHTER} of the memory of the one before")
     return ParetoFront(tuple(entries), problem.cost, complete=False, reason=reason)
 

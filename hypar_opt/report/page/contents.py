@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -13,7 +13,7 @@ from hypar_opt.proofs import certificate
 from hypar_opt.proofs.certificate import Certificate
 from hypar_opt.report.page.cells import Cells, cell_costs, why_no_regrets
 from hypar_opt.report.page.trade_offs import TradeOffs, trade_offs
-from hypar_opt.search.result import Progress
+from hypar_opt.search.result import Progress, part_of, silent
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies import advice, alternatives, simulation
 from hypar_opt.studies.alternatives import Regret
@@ -25,6 +25,9 @@ BASELINES = {"trick": "the Trick", "data": "Data Parallelism", "model": "Model P
 
 MAX_CERTIFIED_STATES = 2**8
 """Joint plans of up to this many product states per layer are certified by default."""
+
+_PARTS = 3
+"""Of the progress: simulations, regrets, fronts."""
 
 MAX_SPANS = 200_000
 """Steps of up to this many spans are recorded for the timeline."""
@@ -63,7 +66,7 @@ def gather(
     command: str = "",
     other_array: bool = False,
     parameters: bool = False,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = silent,
     **run: Unpack[RunArguments],
 ) -> Contents:
     """Simulate a plan and the baselines on an array, and compute the regret of each choice.
@@ -86,22 +89,16 @@ def gather(
     """
     if proof is not None:  # first, to refuse a wrong certificate before any simulation
         certificate.check_certificate(plan, proof)
-    simulations = len(BASELINES) + 1
-    regretted = not why_no_regrets(plan)
-    # A regret for each other choice of each layer at each level.
-    others = len(plan.layers) * plan.levels * (len(plan.choices) - 1)
-    total = simulations + regretted * others + 1
-    steps = _simulated(
-        plan, array, lambda done: progress(done, total), other_array=other_array, **run
-    )
+    first, second, third = (part_of(progress, number, _PARTS) for number in range(_PARTS))
+    steps = _simulated(plan, array, first, other_array=other_array, **run)
     # A plan may beat Data Parallelism by its reading, but lose to it when run.
     executed = simulation.steps_when_run(plan, array, other_array=other_array, **run)
     by_reading = steps["plan"], steps["data"]
     reversals = simulation.warnings_of_run(plan.cost.reading, by_reading, executed)
-    regrets, note = _regrets(plan, parameters, lambda done: progress(simulations + done, total))
-    progress(total - 1, total)
-    against_memory = trade_offs(plan, array)
-    progress(total, total)
+    regrets, note = _regrets(plan, parameters, second)
+    third(0, 1)
+    against_memory = trade_offs(plan, array, third)
+    progress(1, 1)
     proof_note, proved = _proof_note(plan, proof)
     if proved:  # whoever claimed it before
         plan = plan.model_copy(update={"solver": plan.solver.vouched()})
@@ -121,14 +118,12 @@ def gather(
     )
 
 
-def _regrets(
-    plan: Plan, parameters: bool, progress: Callable[[int], None]
-) -> tuple[Sequence[Regret], str]:
+def _regrets(plan: Plan, parameters: bool, progress: Progress) -> tuple[Sequence[Regret], str]:
     """Return the regrets, or why there are none."""
     if note := why_no_regrets(plan):
         return (), note
     try:
-        known = alternatives.regrets(plan, lambda done, _: progress(done), parameters=parameters)
+        known = alternatives.regrets(plan, progress, parameters=parameters)
     except InputError:  # a regret disproves what the plan's file says
         raise
     except HyparError as error:  # the page shows the rest
@@ -139,7 +134,7 @@ def _regrets(
 def _simulated(
     plan: Plan,
     array: Array,
-    progress: Callable[[int], None],
+    progress: Progress,
     *,
     other_array: bool,
     **run: Unpack[RunArguments],
@@ -147,12 +142,12 @@ def _simulated(
     """Simulate the plan and the baselines; the plan's spans are recorded if they are few."""
     # In each of three passes a layer computes, and exchanges at every level, on every accelerator.
     spans = 3 * len(plan.layers) * (plan.levels + 1) * plan.accelerators
-    progress(0)
+    progress(0, 1)
     recorded: RunArguments = {**run, "trace": spans <= MAX_SPANS}
     steps = {"plan": simulation.simulate(plan, array, other_array=other_array, **recorded)}
     # Only the plan's timeline is drawn, so the baselines' spans are not recorded.
     for name in BASELINES:
-        progress(len(steps))
+        progress(len(steps), len(BASELINES) + 1)
         steps[name] = simulation.simulate(simulation.baseline(plan, array, name), array, **run)
     return steps
 

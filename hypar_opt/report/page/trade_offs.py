@@ -11,6 +11,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.report.page.figure import Chart, chart_of, figure_of, points
 from hypar_opt.report.terminal.console import as_text
 from hypar_opt.report.terminal.tables import OBJECTIVES, ending
+from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.pareto import ParetoFront, ParetoFronts, ParetoPoint, fronts_of, point_of
 from hypar_opt.units import axis_byte_unit, format_bytes, format_number
 
@@ -35,7 +36,7 @@ class TradeOffs:
     note: str = ""
 
 
-def trade_offs(plan: Plan, array: Array) -> TradeOffs:
+def trade_offs(plan: Plan, array: Array, progress: Progress = silent) -> TradeOffs:
     """Return the fronts of a plan's problem on its array, if they are quick to compute."""
     if not plan.levels:
         return TradeOffs(None, None)
@@ -54,7 +55,9 @@ def trade_offs(plan: Plan, array: Array) -> TradeOffs:
             " computes the fronts, which may take long"
         )
     try:
-        fronts = fronts_of(plan.network.description, plan.problem, points=MAX_POINTS)
+        fronts = fronts_of(
+            plan.network.description, plan.problem, points=MAX_POINTS, progress=progress
+        )
     except HyparError as error:  # the page shows the rest
         return _without(error.for_shell)
     return TradeOffs(fronts, point_of(plan))
