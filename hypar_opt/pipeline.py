@@ -22,12 +22,11 @@ from hypar_opt.errors import (
 )
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price, tensors_of
-from hypar_opt.models import find_network
-from hypar_opt.plan.arguments import ProblemArguments, problem_of
+from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan, SolverRecord, SolverSettings, columns_of, schema_of, words_of
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
-from hypar_opt.plan.settings import with_settings
+from hypar_opt.plan.stated import stated_problem
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.level_order import fastest_order
 from hypar_opt.search.model_file import (
@@ -70,7 +69,6 @@ def solve(
     start: Plan | None = None,
     solution: str | Path | SolutionFile | None = None,
     place: bool = False,
-    settings: Mapping[str, Any] | None = None,
     progress: Progress = silent,
     **arguments: Unpack[SolveArguments],
 ) -> Plan:
@@ -95,12 +93,9 @@ def solve(
         wrote of this problem: its plan is checked and priced like a solver's.
     place
         Also choose the best placement of the levels among those that the topology allows.
-    settings
-        Values of keys of the network's and the array's file, which replace theirs:
-        ``{"topology.link.bandwidth": "50 GB/s"}``.
     **arguments
         `hypar_opt.plan.arguments.ProblemArguments`: ``batch=256``, ``levels=4``, ``cost``,
-        ``reading``, ``array``, ``fix``, ``memory``, ..., and fields of ``options``.
+        ``reading``, ``array``, ``fix``, ``memory``, ``settings``, ..., and fields of ``options``.
 
     Raises
     ------
@@ -122,9 +117,7 @@ def solve(
     # Started before anything is read or built: the limit is that of the whole call.
     deadline = Deadline.after(options.time_limit)
     with recorded_reads() as read:
-        described = find_network(network, problem.pop("tokens", None))
-        described, problem = with_settings(described, problem, settings)
-        stated = problem_of(described, **problem)
+        described, stated = stated_problem(network, problem)
         answer = None if solution is None else read_solution(solution)
     # An output that would overwrite an input is refused before the hours of work, not after.
     check_outputs(read, options.log, options.export)
@@ -177,8 +170,7 @@ def write_model(
     model = Path(model)
     check_model_file(model)
     with recorded_reads() as read:
-        described = find_network(network, problem.pop("tokens", None))
-        stated = problem_of(described, **problem)
+        described, stated = stated_problem(network, problem)
     check_outputs(read, model)
     return write_instance(Instance(described, stated), model)
 

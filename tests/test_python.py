@@ -12,7 +12,8 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.commands import SUMMARIES, _imported
 from hypar_opt.hardware.arrays import find_array
-from hypar_opt.plan.arguments import ProblemArguments
+from hypar_opt.plan.arguments import OwnArguments, ProblemArguments
+from hypar_opt.plan.training import Training
 from hypar_opt.search.solver_settings import SolveArguments, SourceArguments
 from hypar_opt.studies.simulation import SimulateArguments
 
@@ -23,6 +24,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "run": ho.run,
     "explore": ho.explore,
     "pareto": ho.pareto,
+    "compare": ho.compare,
     "export": ho.export,
     "model": ho.write_model,
     "sweep": ho.sweep,
@@ -31,7 +33,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "reproduce": ho.reproduce,
 }
 ELSEWHERE = {
-    "compare": "takes lists: arrays, batches",
     "verify": "certify, check_certificate",
     "report": "a page for a browser",
     "show": "a result shows itself",
@@ -48,13 +49,18 @@ RENAMED = {
     "model_file": "model",
     "output_file": "output",
     "table": "output",
+    # Of lists, in the plural; options of steps are those of all plans.
+    "compare array": "arrays",
+    "compare batch": "batches",
+    "compare collective": "run",
+    "compare overlap": "run",
 }
+
 OF_A_SHELL = {
     *("as_json", "picture", "csv_file", "plan_file", "result_file", "trace", "target", "page_file"),
     *("certificate", "regret", "best", "simulate"),  # functions of their own
     *(
         "calibrate output_file",
-        "degrees",
         "relative",
         "batches",
         "folder",
@@ -85,14 +91,38 @@ def test_a_command_and_its_function_have_the_same_names_and_defaults(command: st
         else:
             accepted[name] = parameter.default
     for option in _imported(command)["params"]:
-        name = RENAMED.get(option.name, option.name)
+        name = RENAMED.get(f"{command} {option.name}", RENAMED.get(option.name, option.name))
         of_batches = command == "sweep" and name in ProblemArguments.__annotations__
         if of_batches or {option.name, f"{command} {option.name}"} & OF_A_SHELL:
             continue
         assert name in accepted, f"{command} --{option.name}"
         stated = accepted[name]
         if stated is not None and stated is not inspect.Parameter.empty and option.default:
+            stated = ",".join(map(str, stated)) if isinstance(stated, tuple) else stated
             assert str(getattr(option.default, "value", option.default)) == str(stated)
+
+
+@pytest.mark.parametrize("command", [name for name in SUMMARIES if name != "list"])
+def test_what_states_a_problem_does_so_in_every_command(command: str) -> None:
+    """Also other values of a network's and an array's keys, and Megatron-LM's degrees."""
+    own = {option.name for option in _imported(command)["params"]}
+    if "element_bytes" in own:
+        of_steps = {*Training.model_fields, "placement", "constraints", "training"}
+        lists = {"share", "degrees"} if command == "compare" else set()
+        assert own >= OwnArguments.__annotations__.keys() - of_steps - lists
+
+
+def test_degrees_are_those_of_the_shell() -> None:
+    pinned: Any = {"batch": 64, "array": "h100-8", "degrees": "tp=2,dp=4"}
+    plan = ho.solve("gpt2", **pinned)
+    assert plan.constraints.fix
+    assert ho.memory("gpt2", **pinned).rows() == ho.memory(plan).rows()
+    with pytest.raises(ho.HyparError, match="degrees should be one of tp=1,dp=8; tp=2,dp=4; "):
+        ho.solve("gpt2", **pinned | {"degrees": "tp=3,dp=3"})
+    with pytest.raises(ho.HyparError, match="degrees should be text such as tp=8,dp=4, got 8"):
+        ho.solve("gpt2", **pinned | {"degrees": 8})
+    with pytest.raises(ho.HyparError, match="degrees is fixed by the plan; leave it out"):
+        ho.memory(plan, degrees="tp=2,dp=4")
 
 
 def test_a_network_is_as_good_as_its_plan(tmp_path: Path) -> None:

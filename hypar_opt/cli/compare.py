@@ -45,6 +45,7 @@ def compare(
     whole_levels: Annotated[bool, options.WHOLE_LEVELS] = False,
     array: Annotated[str | None, ARRAYS] = None,
     bucket: Annotated[str | None, options.BUCKET] = None,
+    settings: options.SETTINGS = None,
     *,  # the groups need no default
     cost: CostOptions,
     running: RunningOptions,
@@ -57,6 +58,7 @@ def compare(
 
     sizes = None if levels is None else request.whole_numbers("--levels", levels, "32,256")
     arguments = request.cost_arguments(cost) | ({} if bucket is None else {"bucket": bucket})
+    arguments["settings"] = request.key_values(settings)
     if hierarchy is not None:
         if levels is not None:
             raise HyparError("--hierarchy states the levels; leave --levels out")

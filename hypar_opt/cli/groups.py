@@ -26,6 +26,7 @@ class SizeOptions:
     whole_levels: Annotated[bool, options.WHOLE_LEVELS] = False
     array: Annotated[str | None, options.ARRAY] = None
     bucket: Annotated[str | None, options.BUCKET] = None
+    settings: options.SETTINGS = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -117,6 +118,13 @@ class CostOptions:
 class ProblemOptions(CostOptions, SizeOptions):
     """A problem: first its sizes, then its cost (fields of the last base class come first)."""
 
+    degrees: Annotated[
+        str | None,
+        problem_option(
+            metavar="tp=N,dp=M",
+            help="Pin Megatron-LM's plan: tensor parallelism N inside data parallelism M.",
+        ),
+    ] = None
     share: Annotated[
         float | None,
         problem_option(
@@ -214,13 +222,6 @@ class RunningOptions:
 class TrainingOptions:
     """Options for what a training step keeps, and what it does in parts."""
 
-    degrees: Annotated[
-        str | None,
-        running_option(
-            metavar="tp=N,dp=M",
-            help="Pin Megatron-LM's plan: tensor parallelism N inside data parallelism M.",
-        ),
-    ] = None
     # None: the plan's, or what the memory of the array's accelerators needs.
     micro_batches: Annotated[
         int | None,

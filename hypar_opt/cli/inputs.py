@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hypar_opt.cli.groups import ProblemOptions, SolvingOptions
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, argument_option
 
 if TYPE_CHECKING:
     import typer
@@ -94,7 +94,7 @@ def refuse_what_a_plan_fixes(context: typer.Context, *names: str) -> None:
     """Refuse options that were typed although the plan fixes them."""
     for name in names:
         if was_typed(context, name):
-            raise HyparError(f"--{name.replace('_', '-')} is fixed by the plan; leave it out")
+            raise HyparError(f"{argument_option(name)} is fixed by the plan; leave it out")
 
 
 def array_named(array: str | None) -> Array | None:

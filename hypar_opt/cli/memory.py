@@ -43,8 +43,6 @@ def memory(
         typed = request.needed_array(problem, "a count of memory") if array is None else array
         plan = request.solved(network, problem, solving, array=typed, training=training)
         array = None
-    else:
-        request.check_no_degrees(training)
     stated = request.stated(training)
     if inputs.was_typed(context, "optimizer"):
         stated["optimizer"] = problem.optimizer

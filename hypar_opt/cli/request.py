@@ -62,6 +62,8 @@ def problem_arguments(typed: ProblemOptions) -> ProblemArguments:
         "array": typed.array,
         "share": typed.share,
         "bucket": typed.bucket,
+        "settings": key_values(typed.settings),
+        "degrees": typed.degrees,
     }
     return {**cost_arguments(typed), **sizes}
 
@@ -132,7 +134,6 @@ def solved(
     *,
     array: Array | str | None,
     training: TrainingOptions | None = None,
-    settings: list[str] | None = None,
     start: Plan | None = None,
     solution: Path | None = None,
     log: Path | None = None,
@@ -140,23 +141,12 @@ def solved(
 ) -> Plan:
     """Solve the problem that was typed, on an array that has been read."""
     from hypar_opt import pipeline
-    from hypar_opt.plan.arguments import problem_of
-    from hypar_opt.plan.settings import with_settings
-    from hypar_opt.studies.strategies import pins_of_degrees
 
     arguments = problem_arguments(problem)
     # The array itself, not its name: its file is read, and recorded as read, only once.
     arguments["array"] = array
-    network, arguments = with_settings(network, arguments, key_values(settings))
     if training is not None:
         arguments["training"] = stated(training)
-        if training.degrees is not None:
-            whole = problem_of(network, **arguments)
-            constraints = arguments["constraints"]
-            assert isinstance(constraints, dict)
-            constraints["fix"] += pins_of_degrees(
-                network, whole.hierarchy.sizes, training.degrees, whole.choices
-            )
     options = solver_options(solving, log, export)
     with output.progress_bar("levels") as progress:
         return pipeline.solve(
@@ -189,16 +179,9 @@ def key_values(typed: list[str] | None) -> dict[str, Any]:
     return values
 
 
-def check_no_degrees(training: TrainingOptions) -> None:
-    """Refuse degrees beside a plan, which has its own."""
-    if training.degrees is not None:
-        raise HyparError("--degrees goes with a network, not with a plan file")
-
-
 def stated(training: TrainingOptions) -> Any:
     """Return the options of a step that were typed."""
-    typed = {name: value for name, value in vars(training).items() if value is not None}
-    return {name: typed[name] for name in typed if name != "degrees"}
+    return {name: value for name, value in vars(training).items() if value is not None}
 
 
 def whole_numbers(option: str, text: str, example: str) -> tuple[int, ...]:

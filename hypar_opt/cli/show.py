@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hypar_opt.cli import completion, inputs, options, output
+from hypar_opt.cli import completion, inputs, options, output, request
 from hypar_opt.cli.plan_view import print_plan
 from hypar_opt.errors import CheckFailedError, HyparError, UnknownNameError
 
@@ -61,6 +61,7 @@ def show(
     source: Annotated[str | None, SOURCE] = None,
     batch: Annotated[int | None, BATCH] = None,
     tokens: Annotated[int | None, options.TOKENS] = None,
+    settings: options.SETTINGS = None,
     reading: options.READING = None,
     rerun: Annotated[bool, RERUN] = False,
     plan_options: Annotated[bool, PLAN_OPTIONS] = False,
@@ -74,6 +75,7 @@ def show(
     flags = {
         "--batch": batch is not None,
         "--tokens": tokens is not None,
+        "--set": bool(settings),
         "--reading": reading is not None,
         "--rerun": rerun,
         "--unfolded": unfolded,
@@ -95,17 +97,20 @@ def show(
     if toml:
         _print_file(source, json=picture is not None or as_json, others=typed)
     elif inputs.is_plan(source):
-        _refuse(typed, ("--unfolded", "--tokens"), f"takes a network, and {source!r} is a plan")
+        _refuse(
+            typed, ("--unfolded", "--tokens", "--set"), f"takes a network, and {source!r} is a plan"
+        )
         with output.outputs_checked(picture=picture):
             plan = _plan(source, batch, reading, rerun=rerun, plan_options=plan_options)
         output.draw(picture, lambda pictures: pictures.plan_dots(plan, layouts=layouts))
         print_plan(plan, layouts=layouts, as_json=as_json)
     elif inputs.is_array(source):
-        _refuse(typed, flags, f"does not go with an array, and {source!r} is one")
-        _show_array(source, picture, as_json=as_json)
+        others = [option for option in flags if option != "--set"]
+        _refuse(typed, others, f"does not go with an array, and {source!r} is one")
+        _show_array(source, settings, picture, as_json=as_json)
     else:
         with output.outputs_checked(picture=picture):
-            network = _network(source, tokens)
+            network = _network(source, tokens, settings)
             of_plans = ("--rerun", "--reading", "--layouts")
             _refuse(typed, of_plans, f"takes a plan file, and {source!r} is a network")
         output.draw(picture, lambda pictures: pictures.network_graph(network, unfolded=unfolded))
@@ -147,12 +152,16 @@ def _print_file(source: str, *, json: bool, others: Sequence[str]) -> None:
         output.print_text(models.file_text(source))
 
 
-def _show_array(name: str, picture: Path | None, *, as_json: bool) -> None:
+def _show_array(
+    name: str, settings: list[str] | None, picture: Path | None, *, as_json: bool
+) -> None:
     from hypar_opt.hardware.arrays import find_array
+    from hypar_opt.plan.settings import changed
     from hypar_opt.report.terminal.array import described
 
     with output.outputs_checked(picture=picture):
         array = find_array(name)
+        array = changed(None, array, request.key_values(settings)).array or array
     output.draw(picture, lambda pictures: pictures.topology(array))
     output.print_result(array, lambda: described(array), as_json=as_json, folds=True)
 
@@ -189,12 +198,14 @@ def _rerun(plan: Plan, file: str, *, plan_options: bool) -> Plan:
     return again
 
 
-def _network(name: str, tokens: int | None) -> Network:
+def _network(name: str, tokens: int | None, settings: list[str] | None) -> Network:
     from hypar_opt import models
     from hypar_opt.hardware import arrays
+    from hypar_opt.plan.settings import changed
 
     try:
-        return models.find_network(name, tokens)
+        network = models.find_network(name, tokens)
+        return changed(network, None, request.key_values(settings)).network or network
     except UnknownNameError:
         known = [*models.names(), *arrays.names()]
         raise UnknownNameError("network or array", name, known) from None

@@ -42,7 +42,6 @@ def simulate(
     solving: SolvingOptions,
     running: RunningOptions,
     training: TrainingOptions,
-    settings: options.SETTINGS = None,
     profile: Annotated[Path | None, PROFILE] = None,
     other_array: options.OTHER_ARRAY = False,
     trace: Annotated[Path | None, TRACE] = None,
@@ -58,7 +57,7 @@ def simulate(
     with output.outputs_checked(trace, result_file, picture=picture):
         # Read first, and recorded: an output must not overwrite an input.
         measured = None if profile is None else read_profile(profile)
-        plan, network = inputs.plan_or_network(context, source, problem)
+        plan, network = inputs.plan_or_network(context, source, problem, "settings")
         array = inputs.array_named(problem.array)
     run: RunArguments = {
         "collective": running.collective,
@@ -72,15 +71,12 @@ def simulate(
         if other_array:
             raise HyparError("--other-array goes with a plan file")
         typed = request.needed_array(problem, "a simulation") if array is None else array
-        plan = request.solved(
-            network, problem, solving, array=typed, training=training, settings=settings
-        )
+        plan = request.solved(network, problem, solving, array=typed, training=training)
         array = None
     else:
-        request.check_no_degrees(training)
         run = {**run, **request.stated(training)}
-        if settings:
-            array = targets.array_with(plan, array, request.key_values(settings))
+        if settings := request.key_values(problem.settings):
+            array = targets.array_with(plan, array, settings)
             other_array = True
     step = simulation.simulate(plan, array, other_array=other_array, **run)
     array = targets.fitting(plan, array or targets.own_array(plan))

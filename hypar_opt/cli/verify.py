@@ -57,6 +57,7 @@ def verify(
     from hypar_opt.documents.document import validate
     from hypar_opt.plan.arguments import problem_of
     from hypar_opt.plan.plan import SolverSettings
+    from hypar_opt.plan.stated import OF_NETWORK, stated_problem
 
     # Before anything is read, since checking a plan needs neither and would hide a mistake.
     validate(SolverSettings, {"time_limit": time_limit, "seed": seed})
@@ -68,10 +69,11 @@ def verify(
     if certificate is not None:
         raise HyparError("--certificate goes with a plan file")
     arguments = request.problem_arguments(problem)
-    problem_of(**arguments)  # checked before thousands of networks are generated
+    checked: Any = {name: own for name, own in arguments.items() if name not in OF_NETWORK}
+    problem_of(**checked)  # before thousands of networks are generated
     networks, count = _networks(source, problem.tokens, random, seed)
     # The default reading is a network's own.
-    stated = ((network, problem_of(network, **arguments)) for network in networks)
+    stated = (stated_problem(network, arguments) for network in networks)
     rows = _compared(stated, count, solvers.split(","), time_limit, search)
     rows = [replace(row, status=shell_words(row.status)) for row in rows]
     output.print_rows([vars(row) for row in rows], as_json=as_json)

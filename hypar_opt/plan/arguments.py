@@ -53,13 +53,18 @@ class OwnArguments(TypedDict, total=False):
     micro_batches: int | None
     recompute: str | None
     shard: str | None
+    settings: Mapping[str, Any] | None
+    degrees: str | None
 
 
 class ProblemArguments(OwnArguments, total=False):
     """The keyword arguments that state a problem; `Problem` documents each of them.
 
-    ``tokens`` is the length of the network's sequences, in place of its own; ``problem_of`` takes a
-    network that has it already.
+    ``tokens`` is the length of the network's sequences, in place of its own. ``settings`` are
+    values of keys of the network's and the array's file, in place of theirs:
+    ``{"topology.link.bandwidth": "50 GB/s"}``. ``degrees``, as ``"tp=8,dp=4"``, pins Megatron-LM's
+    tensor parallelism inside data parallelism. `hypar_opt.plan.stated` applies these three;
+    ``problem_of`` takes what they lead to.
 
     ``hierarchy`` states the levels by their parts: ``(2, 2, 2)`` is ``levels=3``, and ``(6, 8)``
     six nodes of eight, split into levels of its prime factors unless ``whole_levels``. None leaves

@@ -51,7 +51,7 @@ class Changed:
         that SQL takes it without quotes, and for a quantity the base unit of its number.
     """
 
-    network: Network
+    network: Network | None
     array: Array | None
     columns: dict[str, Any]
 
@@ -72,11 +72,11 @@ def with_settings(
     if isinstance(array, ArrayRecord):
         array = array.description
     result = changed(network, None if array is None else find_array(array), settings)
-    return result.network, {**arguments, "array": result.array}
+    return result.network or network, {**arguments, "array": result.array}
 
 
 def changed(
-    network: Network, array: Array | None, settings: Mapping[str, Any], *, where: str = ""
+    network: Network | None, array: Array | None, settings: Mapping[str, Any], *, where: str = ""
 ) -> Changed:
     """Set keys of a network's or an array's file, and validate both as such files are.
 
@@ -99,9 +99,10 @@ def changed(
     where = where or argument("settings")
     if not isinstance(settings, Mapping):
         raise HyparError(f"{where} should be a mapping, got {printable(repr(settings))[:40]}")
-    contents: dict[str, Any] = {"network": network.description()}
-    if array is not None:
-        contents["array"] = array.description()
+    whole = {"network": network, "array": array}
+    contents: dict[str, Any] = {
+        what: own.description() for what, own in whole.items() if own is not None
+    }
     paths = {path: at for what in contents for path, at in _paths(contents[what], (what,))}
     located: dict[str, Location] = {}
     try:
@@ -128,7 +129,7 @@ def changed(
             network = validate(Network, content, file=where)
         else:
             array = validate(Array, content, file=where)
-    written = {"network": network.description(), "array": array and array.description()}
+    written = {"network": network and network.description(), "array": array and array.description()}
     columns: dict[str, Any] = {}
     for path, at in located.items():
         name, value = _column(path, _get(written, at))
@@ -188,7 +189,8 @@ def _location(
         if parts[0] not in top or parts[0] in paths:
             continue
         if what not in contents:
-            raise HyparError(f"{key!r} is a key of an array: {ARRAY}")
+            needed = f"an array: {ARRAY}" if what == "array" else "a network"
+            raise HyparError(f"{key!r} is a key of {needed}")
         return key, (what, *parts)
     # Those of single layers are too many to list, unless one of them was meant.
     of_layers = isinstance(_get(contents, paths[parts[0]]) if parts[0] in paths else None, list)

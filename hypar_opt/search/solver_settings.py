@@ -40,10 +40,9 @@ class SourceArguments(OwnArguments, OptionArguments, total=False):
     solver: str | None
     search: str | None
     place: bool
-    settings: Mapping[str, Any] | None
 
 
-OF_SOLVE = ("solver", "search", "options", "start", "solution", "place", "settings", "progress")
+OF_SOLVE = ("solver", "search", "options", "start", "solution", "place", "progress")
 """The other arguments of `hypar_opt.solve`."""
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hypar_opt.search.shares import compute_share
-from hypar_opt.solvers.baselines import BASELINES
-from hypar_opt.studies.accpar import in_accpars_order
-from hypar_opt.studies.strategies import (
+from hypar_opt.plan.strategies import (
     STRATEGIES,
     degrees,
     expert_parallelism,
     strategy_pins,
 )
+from hypar_opt.search.shares import compute_share
+from hypar_opt.solvers.baselines import BASELINES
+from hypar_opt.studies.accpar import in_accpars_order
 from hypar_opt.workload.parallelism import CHOICES, SIDES, on_both_sides
 
 if TYPE_CHECKING:

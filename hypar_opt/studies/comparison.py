@@ -18,9 +18,10 @@ from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.pipeline import solve_problem
-from hypar_opt.plan.arguments import ProblemArguments, problem_of
+from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
+from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, part_of, silent
@@ -164,7 +165,7 @@ def compare(
     tokens = problem.pop("tokens", None)
     described = [find_network(network, tokens) for network in network_names]
     cases = [
-        (network, problem_of(network, **(problem | {"batch": batch, "array": array})))
+        stated_problem(network, problem | {"batch": batch, "array": array})
         for array in [place if place is None else find_array(place) for place in places]
         for batch in several(batches)
         for network in described

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from hypar_opt.checked import checked
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
 from hypar_opt.instance.instance import Instance
-from hypar_opt.models import find_network
 from hypar_opt.pipeline import solve
-from hypar_opt.plan.arguments import problem_of
-from hypar_opt.plan.settings import with_settings
+from hypar_opt.plan.stated import stated_problem
 from hypar_opt.search.model_file import table_to_state
 from hypar_opt.solvers.ilp.formulate import formulate
 from hypar_opt.solvers.ilp.model_file import CONSTANT, MAX_COEFFICIENT
@@ -123,14 +121,13 @@ def model(
     network: str | Path | Network,
     *,
     interface: str = "pulp",
-    settings: Mapping[str, Any] | None = None,
     **problem: Unpack[ProblemArguments],
 ) -> Model:
     """Return the model of all levels together as a live program of PuLP or of MathOpt.
 
     Parameters
     ----------
-    network, settings, **problem
+    network, **problem
         As for `hypar_opt.solve`.
     interface
         ``pulp``, or ``mathopt`` for OR-Tools' MathOpt.
@@ -157,10 +154,8 @@ def model(
     if interface not in _INTERFACES:
         raise UnknownNameError("interface", interface, list(_INTERFACES))
     state, values = _INTERFACES[interface]
-    described = find_network(network, problem.pop("tokens", None))
-    described, problem = with_settings(described, problem, settings)
-    again = partial(solve, described, **problem)
-    instance = Instance(described, problem_of(described, **problem))
+    instance = Instance(*stated_problem(network, problem))
+    again = partial(solve, network, **problem)
     table, labels = table_to_state(instance, "ilp")
     program, named = formulate(table), column_namer(table, labels)
     if program.largest_cost >= MAX_COEFFICIENT:

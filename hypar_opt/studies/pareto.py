@@ -12,11 +12,11 @@ from hypar_opt.checked import checked
 from hypar_opt.costs import COSTS
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, Sentence, argument
 from hypar_opt.instance.instance import Instance
-from hypar_opt.models import find_network
 from hypar_opt.pipeline import solve_problem
-from hypar_opt.plan.arguments import ProblemArguments, problem_of
+from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
+from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
 from hypar_opt.search import within_memory
 from hypar_opt.search.plan_file import repriced
@@ -210,11 +210,10 @@ def pareto(
     """
     if points is not None and points < 1:
         raise HyparError(f"{argument('points')} should be 1 or more, got {points}")
-    described = find_network(network, problem.pop("tokens", None))
     cost = problem.get("cost")
     if objectives is None and cost is not None:
         objectives = [cost]
-    stated = problem_of(described, **problem)
+    described, stated = stated_problem(network, problem)
     return fronts_of(described, stated, objectives, points=points, solver=solver, progress=progress)
 
 

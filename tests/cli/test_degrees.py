@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.studies.strategies import strategy_pins
+from hypar_opt.plan.strategies import strategy_pins
 from tests.commands import command
 
 GPT = "gpt:layers=2,hidden=64,heads=8,tokens=32,vocabulary=128"
@@ -39,7 +39,7 @@ def test_other_degrees_are_refused_with_those_that_would_do(tmp_path: Path) -> N
     ho.write_plan(ho.solve("lenet-c", batch=16, array="h100-8"), tmp_path / "plan.json")
     for name in ("simulate", "memory"):
         done = command([name, "plan.json", "--degrees", "tp=8,dp=1"], tmp_path)
-        assert (done.status, "not with a plan file" in done.errors) == (2, True)
+        assert (done.status, "--degrees is fixed by the plan" in done.errors) == (2, True)
 
 
 def test_a_step_of_shared_weights_and_one_that_the_host_holds_up_are_shown(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def llama() -> Plan:
 
 def degrees(name: str, levels: int, tensor: int) -> tuple[str, ...]:
     from hypar_opt.models import find_network
-    from hypar_opt.studies.strategies import strategy_pins
+    from hypar_opt.plan.strategies import strategy_pins
 
     return strategy_pins(find_network(name), (2,) * levels, "megatron", tensor)
 

@@ -31,9 +31,9 @@ def test_a_misspelt_argument_is_refused_by_name_and_by_mypy() -> None:
 def test_the_arguments_of_a_problem_are_its_fields() -> None:
     """Its levels and their parts are stated as a hierarchy, too, and its array's bucket.
 
-    The length of sequences is its network's.
+    The length of sequences is its network's, as settings are its and its array's; degrees are pins.
     """
-    stated = {"hierarchy", "whole_levels", "bucket", "tokens"}
+    stated = {"hierarchy", "whole_levels", "bucket", "tokens", "settings", "degrees"}
     fields = (set(Problem.model_fields) | stated) - {"parts"}
     fields |= Constraints.model_fields.keys() | Training.model_fields.keys()
     assert set(ProblemArguments.__annotations__) == fields

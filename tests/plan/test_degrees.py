@@ -9,7 +9,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.models import find_network
 from hypar_opt.plan.degrees import degrees
-from hypar_opt.studies.strategies import strategy_pins
+from hypar_opt.plan.strategies import strategy_pins
 
 CHOICES = ("data", "model", "output")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from fractions import Fraction
 from pathlib import Path
@@ -33,6 +34,43 @@ def test_a_set_key_is_that_key_of_an_edited_file(tmp_path: Path, shell: Shell) -
     assert from_python.cost.total == costs[0]["total"]
     assert from_python.array is not None
     assert from_python.array.name == "h100-8x8 (topology.link.bandwidth = 50 GB/s)"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "simulate {} --array hmc-htree-4",
+        "memory {} --array h100-8 --micro-batches 1 --recompute none --shard none",
+        "compare {} --levels 1",
+        "pareto {} --levels 1 --points 1",
+        "explore {} --levels 1 --free H1",
+        "sweep {} --levels 1 --batches 1:20",
+        "show {} --batch 8",
+    ],
+)
+def test_each_command_sets_a_key_as_in_an_edited_file(
+    call: str, tmp_path: Path, shell: Shell
+) -> None:
+    content = tomllib.loads(shell.output("show", "lenet-c", "--toml"))
+    layer = next(one for one in content["layer"] if one["name"] == "fc1")
+    layer["units"] = 300
+    edited = tmp_path / "edited.toml"
+    edited.write_text(toml_text(content))
+    set_ = shell.document(*call.format("lenet-c").split(), "--set", "layer.fc1.units=300")
+    document = json.loads(json.dumps(set_).replace(" (layer.fc1.units = 300)", ""))
+    expected = shell.document(*call.format(edited).split())
+    for one in (document, expected):
+        one.pop("digest", None)  # of the name, too
+    assert document == expected
+
+
+def test_an_array_is_shown_with_another_bandwidth(shell: Shell) -> None:
+    shown = shell.document("show", ARRAY, "--set", "fabric.bandwidth=10 GB/s")
+    assert shown["name"] == "h100-8x8 (topology.fabric.bandwidth = 10 GB/s)"
+    assert shell.refused("show", ARRAY, "--set", "input.tokens=8").endswith("a key of a network")
+    assert "--toml prints only the file" in shell.refused(
+        "show", ARRAY, "--toml", "--set", "fabric.bandwidth=10 GB/s"
+    )
 
 
 @pytest.mark.parametrize("name", names())

@@ -13,8 +13,8 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.errors import InfeasibleError
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.plan.strategies import STRATEGIES, degrees, strategy_pins
 from hypar_opt.sharding.program import Program
-from hypar_opt.studies.strategies import STRATEGIES, degrees, strategy_pins
 from hypar_opt.workload.parallelism import ALL_CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.execution.drawn_plans import graph

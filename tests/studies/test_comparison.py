@@ -14,11 +14,11 @@ from hypar_opt.cli.app import run
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import shell_words
 from hypar_opt.hardware.array import Array
+from hypar_opt.plan.megatron import tensor_parallelism
+from hypar_opt.plan.strategies import degrees, strategy_pins
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.compared_plans import PLANS
 from hypar_opt.studies.comparison import AMOUNTS, disagreements, warnings_of_rows
-from hypar_opt.studies.megatron import tensor_parallelism
-from hypar_opt.studies.strategies import degrees, strategy_pins
 from hypar_opt.workload.parallelism import CHOICES
 from tests.cli.shell import Shell
 from tests.hardware.cubes import CUBES, cubes

@@ -34,7 +34,7 @@ def solved(network: Network, levels: int, **problem: Any) -> Plan:
 
 def of_degrees(network: Network, levels: int, tensor: int, **problem: Any) -> Plan:
     """Return Megatron-LM's plan: tensor parallelism at the deepest levels."""
-    from hypar_opt.studies.strategies import strategy_pins
+    from hypar_opt.plan.strategies import strategy_pins
 
     pins = strategy_pins(network, (2,) * levels, "megatron", tensor)
     return solved(network, levels, constraints={"fix": pins}, **problem)

@@ -21,11 +21,11 @@ from hypar_opt.checked import checked
 from hypar_opt.documents.document import LARGEST_SIZE
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.instance.instance import Instance
-from hypar_opt.models import find_network
 from hypar_opt.pipeline import solve
-from hypar_opt.plan.arguments import ProblemArguments, problem_of
+from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.plan import Plan, columns_of, words_of
 from hypar_opt.plan.problem import Problem
+from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.batches.optima import (
@@ -167,8 +167,7 @@ def solve_all_batches(
     >>> every.at(10**6).bytes_at(10**6) == every.plan(10**6).cost.total
     True
     """
-    described = find_network(network, problem.pop("tokens", None))
-    stated = _stated(described, lo, hi, problem)
+    described, stated = _stated(network, lo, hi, problem)
     period = problem_period(described, stated)
     last_start = min(hi, lo + period - 1)
     lines = [
@@ -178,7 +177,9 @@ def solve_all_batches(
     return AllBatches(tuple(together(lines, lo, hi)), described, stated, lo, hi)
 
 
-def _stated(network: Network, lo: int, hi: int, problem: ProblemArguments) -> Problem:
+def _stated(
+    network: str | Path | Network, lo: int, hi: int, problem: ProblemArguments
+) -> tuple[Network, Problem]:
     """Return the problem of the first batch, if the bytes of its plans are lines in the batch."""
     for name, batch in (("lo", lo), ("hi", hi)):
         if type(batch) is not int or not 1 <= batch <= LARGEST_SIZE:
@@ -196,8 +197,8 @@ def _stated(network: Network, lo: int, hi: int, problem: ProblemArguments) -> Pr
     cost = given.get("cost")
     if cost not in (None, "bytes"):
         raise HyparError(f"{argument('cost', cost)} is not a line in the batch; only bytes are")
-    stated = problem_of(network, **given)
-    _ = Instance(network, stated).cost  # refuses an unknown reading
+    described, stated = stated_problem(network, given)
+    _ = Instance(described, stated).cost  # refuses an unknown reading
     constraints = stated.constraints
     for name in type(constraints).model_fields:
         if name not in ("fix", "optimizer") and getattr(constraints, name):
@@ -205,7 +206,7 @@ def _stated(network: Network, lo: int, hi: int, problem: ProblemArguments) -> Pr
             raise HyparError(
                 f"{limit} allows other plans at other batches: plans are of all batches"
             )
-    return stated
+    return described, stated
 
 
 def _ranges(

@@ -166,9 +166,10 @@ def variants(
         for reading in readings:
             asked = on(at)
             asked["reading"] = reading
-            problem = problem_of(result.network, **asked)
+            varied_network = result.network or described
+            problem = problem_of(varied_network, **asked)
             varied = tuple(result.columns.items())
-            yield Variant(as_json(result.network), text, names, varied, problem)
+            yield Variant(as_json(varied_network), text, names, varied, problem)
 
 
 def as_json(described: Network | Array) -> str:

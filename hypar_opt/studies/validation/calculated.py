@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import solve
+from hypar_opt.plan.strategies import strategy_pins
 from hypar_opt.studies.simulation import simulate
-from hypar_opt.studies.strategies import strategy_pins
 from hypar_opt.studies.validation.machines import array_of
 from hypar_opt.studies.validation.rows import NUMBERS, setting
 from hypar_opt.workload.operators.axes import REPLICAS

@@ -3,7 +3,7 @@
 What a strategy leaves open, such as how tensors are stored, is left to the search, so that each is
 in its best form.
 
-Source: `hypar_opt.studies.megatron` for tensor parallelism; Jacobs et al., "DeepSpeed Ulysses",
+Source: `hypar_opt.plan.megatron` for tensor parallelism; Jacobs et al., "DeepSpeed Ulysses",
 2023, for sequences that attention alone splits by heads; Liu et al., "Ring Attention with
 Blockwise Transformers", 2023, for context parallelism, whose ring moves what a gather of keys and
 values moves; Lepikhin et al., "GShard", ICLR 2021, for experts.
@@ -17,8 +17,9 @@ from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import HyparError
-from hypar_opt.studies.megatron import tensor_parallelism
+from hypar_opt.documents.parsing import shown
+from hypar_opt.errors import HyparError, argument
+from hypar_opt.plan.megatron import tensor_parallelism
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators.attention import HEADS
 from hypar_opt.workload.operators.axes import DATA_CHOICE, TOKENS
@@ -135,15 +136,18 @@ def pins_of_degrees(
         for within in every
         if within >= tp and (within == tp or TOKENS.word in choices)
     }
+    name = argument("degrees")
+    if not isinstance(stated, str):
+        raise HyparError(f"{name} should be text such as tp=8,dp=4, got {shown(stated)}")
     typed = {"cp": "1"} | dict(part.strip().partition("=")[::2] for part in stated.split(","))
-    ordered = ",".join(f"{name}={typed.get(name)}" for name in _DEGREES)
+    ordered = ",".join(f"{own}={typed.get(own)}" for own in _DEGREES)
     if not known:
-        raise HyparError(f"--degrees needs a network with attention, and {network.name} has none")
+        raise HyparError(f"{name} needs a network with attention, and {network.name} has none")
     if ordered not in known or not {*typed} <= {*_DEGREES}:
         if TOKENS.word not in choices and typed["cp"] != "1":
-            raise HyparError(f"--degrees: cp needs tokens among the choices, got {stated!r}")
-        shown = "; ".join(one.replace(",cp=1,", ",") for one in known)
-        raise HyparError(f"--degrees should be one of {shown}, got {stated!r}")
+            raise HyparError(f"{name}: cp needs tokens among the choices, got {stated!r}")
+        every_one = "; ".join(one.replace(",cp=1,", ",") for one in known)
+        raise HyparError(f"{name} should be one of {every_one}, got {stated!r}")
     tp, cp = known[ordered]
     return tuple(_pins(network, sizes, {"context": cp, "megatron": tp}))
 

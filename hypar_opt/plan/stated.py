@@ -1,0 +1,41 @@
+"""A network and the problem on it that a caller states: its sequences, other values, degrees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.models import find_network
+from hypar_opt.plan.arguments import ProblemArguments, problem_of
+from hypar_opt.plan.settings import with_settings
+from hypar_opt.plan.strategies import pins_of_degrees
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.network import Network
+
+
+OF_NETWORK = ("tokens", "settings", "degrees")
+"""Arguments that concern the network, or need it."""
+
+
+def stated_problem(
+    network: str | Path | Network, arguments: ProblemArguments
+) -> tuple[Network, Problem]:
+    """Return a network as the arguments have it, and the problem on it.
+
+    Raises
+    ------
+    HyparError
+        Naming the wrong argument, and what would be right.
+    """
+    own: Any = dict(arguments)
+    tokens, settings, degrees = (own.pop(name, None) for name in OF_NETWORK)
+    described, own = with_settings(find_network(network, tokens), own, settings)
+    problem = problem_of(described, **own)
+    if degrees is None:
+        return described, problem
+    constraints = problem.constraints
+    pins = pins_of_degrees(described, problem.hierarchy.sizes, degrees, problem.choices)
+    pinned = constraints.model_copy(update={"fix": (*constraints.fix, *pins)})
+    return described, problem.model_copy(update={"constraints": pinned})
