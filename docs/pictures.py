@@ -10,7 +10,9 @@ from drawings import hierarchy, layer_splits
 
 import hypar_opt as ho
 from hypar_opt.paper import reproduce
+from hypar_opt.hardware.arrays import find_array
 from hypar_opt.report.pictures import (
+    array_roofline,
     batch_ranges,
     draw_paper,
     network_graph,
@@ -54,7 +56,9 @@ def draw(folder: Path) -> list[Path]:
     splits, levels = folder / "layer-splits.svg", folder / "hierarchy.svg"
     save(layer_splits(), splits)
     save(hierarchy(), levels)
-    drawn = [graph, dots, time, blocks, longer, space, batches, links, splits, levels]
+    roofs = folder / "roofline.svg"
+    save(array_roofline(find_array("h100-8x8")), roofs)
+    drawn = [roofs, graph, dots, time, blocks, longer, space, batches, links, splits, levels]
     return [*drawn, *draw_paper(reproduce(FIGURES), folder, ("svg",))]
 
 

@@ -44,6 +44,11 @@ PICTURE = options.file_option(
 UNFOLDED = typer.Option(
     "--unfolded", help="With --picture: draw each repetition of a block separately."
 )
+ROOFLINE = typer.Option(
+    "--roofline",
+    help="With --picture, for an array: draw what bounds an accelerator, its peak, its DRAM and the"
+    " levels' links, in place of the topology.",
+)
 LAYOUTS = typer.Option(
     "--layouts",
     help="For a plan: show how every layer's output is stored, not only those with several"
@@ -67,6 +72,7 @@ def show(
     plan_options: Annotated[bool, PLAN_OPTIONS] = False,
     picture: Annotated[Path | None, PICTURE] = None,
     unfolded: Annotated[bool, UNFOLDED] = False,
+    roofline: Annotated[bool, ROOFLINE] = False,
     layouts: Annotated[bool, LAYOUTS] = False,
     schema: Annotated[bool, SCHEMA] = False,
     toml: Annotated[bool, TOML] = False,
@@ -79,6 +85,7 @@ def show(
         "--reading": reading is not None,
         "--rerun": rerun,
         "--unfolded": unfolded,
+        "--roofline": roofline,
         "--layouts": layouts,
     }
     typed = [option for option, is_typed in flags.items() if is_typed]
@@ -92,27 +99,31 @@ def show(
         raise HyparError("--plan-options goes with --rerun")
     if source is None:
         raise HyparError("show takes a NETWORK, a PLAN or an ARRAY, or --schema")
-    if unfolded and picture is None:
-        raise HyparError("--unfolded goes with --picture")
+    for option in ("--unfolded", "--roofline"):
+        if option in typed and picture is None:
+            raise HyparError(f"{option} goes with --picture")
     if toml:
         _print_file(source, json=picture is not None or as_json, others=typed)
     elif inputs.is_plan(source):
         _refuse(
-            typed, ("--unfolded", "--tokens", "--set"), f"takes a network, and {source!r} is a plan"
+            typed,
+            ("--unfolded", "--tokens", "--set", "--roofline"),
+            f"takes a network, and {source!r} is a plan",
         )
         with output.outputs_checked(picture=picture):
             plan = _plan(source, batch, reading, rerun=rerun, plan_options=plan_options)
         output.draw(picture, lambda pictures: pictures.plan_dots(plan, layouts=layouts))
         print_plan(plan, layouts=layouts, as_json=as_json)
     elif inputs.is_array(source):
-        others = [option for option in flags if option != "--set"]
+        others = [option for option in flags if option not in ("--set", "--roofline")]
         _refuse(typed, others, f"does not go with an array, and {source!r} is one")
-        _show_array(source, settings, picture, as_json=as_json)
+        _show_array(source, settings, picture, roofline=roofline, as_json=as_json)
     else:
         with output.outputs_checked(picture=picture):
             network = _network(source, tokens, settings)
             of_plans = ("--rerun", "--reading", "--layouts")
             _refuse(typed, of_plans, f"takes a plan file, and {source!r} is a network")
+            _refuse(typed, ["--roofline"], f"takes an array, and {source!r} is a network")
         output.draw(picture, lambda pictures: pictures.network_graph(network, unfolded=unfolded))
         _show_network(network, batch, as_json=as_json)
 
@@ -153,7 +164,7 @@ def _print_file(source: str, *, json: bool, others: Sequence[str]) -> None:
 
 
 def _show_array(
-    name: str, settings: list[str] | None, picture: Path | None, *, as_json: bool
+    name: str, settings: list[str] | None, picture: Path | None, *, roofline: bool, as_json: bool
 ) -> None:
     from hypar_opt.hardware.arrays import find_array
     from hypar_opt.plan.settings import changed
@@ -162,7 +173,10 @@ def _show_array(
     with output.outputs_checked(picture=picture):
         array = find_array(name)
         array = changed(None, array, request.key_values(settings)).array or array
-    output.draw(picture, lambda pictures: pictures.topology(array))
+    output.draw(
+        picture,
+        lambda pictures: pictures.array_roofline(array) if roofline else pictures.topology(array),
+    )
     output.print_result(array, lambda: described(array), as_json=as_json, folds=True)
 
 

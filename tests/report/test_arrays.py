@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from pathlib import Path
 
 import networkx as nx
@@ -14,6 +15,7 @@ from hypar_opt.cli.app import run
 from hypar_opt.errors import RefusedError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array, read_array
+from hypar_opt.hardware.roofline import roofline
 from hypar_opt.report.pictures.topology import _points, topology
 from hypar_opt.report.terminal.array import described
 from tests.cli.shell import Shell
@@ -133,3 +135,38 @@ def test_an_array_that_no_picture_can_show_is_not_drawn() -> None:
     many["topology"]["shape"] = [2, 4096]
     with pytest.raises(RefusedError, match="at most 4,096 accelerators are drawn, got 8,192"):
         topology(Array.model_validate(many))
+
+
+@pytest.mark.parametrize("name", arrays.names())
+def test_a_roof_is_the_bandwidth_of_its_levels(name: str) -> None:
+    """At its ridge, computing takes as long as exchanging what the level exchanges."""
+    array = arrays.find_array(name)
+    roofs, count = roofline(array), array.interconnect.accelerators
+    of_levels = {}
+    for roof in roofs.roofs[1:]:
+        first, _, last = roof.name.replace("H", "").partition("–")
+        of_levels |= dict.fromkeys(range(int(first), int(last or first) + 1), roof)
+    for row in array.rows():
+        roof = of_levels[row["level"]]
+        assert math.isclose(roof.bytes_per_second, row["bytes_per_second"] / count)
+        assert math.isclose(roofs.ridge(roof) * roof.bytes_per_second, roofs.operations_per_second)
+        assert roof.link in array.interconnect.links
+    least = min(row["bytes_per_second"] for row in array.rows())
+    assert roofs.bottleneck is not None
+    assert math.isclose(roofs.bottleneck.bytes_per_second * count, least)
+
+
+def test_the_bottleneck_of_nodes_is_where_their_bandwidth_says(
+    shell: Shell, tmp_path: Path
+) -> None:
+    picture = tmp_path / "roofline.svg"
+    shown = shell.output("show", "h100-8x8", "--roofline", "--picture", picture)
+    assert "\nBottleneck: H1–H3, 50 GB/s of each accelerator, by links such as " in shown
+    assert "H1–H3, 50 GB/s: bottleneck, link " in picture.read_text()
+    inside = shell.output("show", "h100-8x8", "--set", "link.bandwidth=10 GB/s")
+    assert "Bottleneck: H4–H6, 10 GB/s of each accelerator, by links such as 0-node0" in inside
+    for refused, why in (
+        (["h100-8x8", "--roofline"], "--roofline goes with --picture"),
+        (["sfc", "--roofline", "--picture", picture], "takes an array, and 'sfc' is a network"),
+    ):
+        assert why in shell.refused("show", *refused)

@@ -14,6 +14,7 @@ from hypar_opt.report.pictures.heat import exploration_map, surface
 from hypar_opt.report.pictures.memory import device_memory
 from hypar_opt.report.pictures.paper import draw_paper
 from hypar_opt.report.pictures.results import pareto_fronts, picture, speed_ups
+from hypar_opt.report.pictures.roofline import array_roofline
 from hypar_opt.report.pictures.swept import swept
 from hypar_opt.report.pictures.time import timeline
 from hypar_opt.report.pictures.topology import topology
@@ -21,6 +22,7 @@ from hypar_opt.report.pictures.validation import validated_steps
 
 __all__ = [
     "FORMATS",
+    "array_roofline",
     "bars",
     "batch_ranges",
     "device_memory",

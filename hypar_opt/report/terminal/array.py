@@ -12,6 +12,7 @@ from rich.text import Text
 from hypar_opt.hardware.accelerator import Accelerator
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.links import Link
+from hypar_opt.hardware.roofline import roofline
 from hypar_opt.report.terminal.console import COUNT, SECONDS, Column, ascii_only, new_table, texts
 from hypar_opt.units import format_bytes, format_number, format_rate, format_si
 
@@ -40,7 +41,7 @@ def array_view(array: Array) -> RenderableType:
     for kind, accelerator in zip(kinds, array.groups or [array.accelerator], strict=True):
         parts += [Text(), new_table(texts(kind, ""), _accelerator(array, accelerator))]
     if array.levels:
-        parts += [Text(), _levels(array), Text(), _links(array)]
+        parts += [Text(), _levels(array), Text(), _links(array), Text(), Text(_bottleneck(array))]
     return Group(*parts)
 
 
@@ -119,6 +120,20 @@ def _levels(array: Array) -> RenderableType:
             others[SHOWN_PARTS - 1 : -1] = ["..."]
         rows.append((f"H{level}", f"0 with {', '.join(others)}", *amounts))
     return new_table(columns, rows)
+
+
+def _bottleneck(array: Array) -> str:
+    """Return the levels of the least bandwidth, their full link, and what computing hides."""
+    roofs = roofline(array)
+    slowest = roofs.bottleneck
+    if slowest is None or slowest.link is None:
+        return ""
+    name = slowest.name.replace("–", "-") if ascii_only() else slowest.name
+    return (
+        f"Bottleneck: {name}, {format_rate(slowest.bytes_per_second)} of each accelerator, by links"
+        f" such as {slowest.link.name} ({_between(slowest.link)}); computing takes as long at"
+        f" {format_number(roofs.ridge(slowest))} operations per byte."
+    )
 
 
 def _link_kinds(array: Array) -> Counter[tuple[str, Fraction, Fraction, str]]:
