@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from drawings import hierarchy, layer_splits
 
 import hypar_opt as ho
-from hypar_opt.paper import reproduce
 from hypar_opt.hardware.arrays import find_array
+from hypar_opt.paper import reproduce
 from hypar_opt.report.pictures import (
     array_roofline,
     batch_ranges,

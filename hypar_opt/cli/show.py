@@ -61,6 +61,10 @@ SCHEMA = typer.Option(
 )
 TOML = typer.Option("--toml", help="Print the file of an array or network, as a template to edit.")
 
+_OF_PLANS = ("--rerun", "--reading", "--layouts")
+_NOT_OF_PLANS = ("--unfolded", "--tokens", "--set", "--roofline")
+_OF_ARRAYS = {"--set", "--roofline"}
+
 
 def show(
     source: Annotated[str | None, SOURCE] = None,
@@ -99,30 +103,24 @@ def show(
         raise HyparError("--plan-options goes with --rerun")
     if source is None:
         raise HyparError("show takes a NETWORK, a PLAN or an ARRAY, or --schema")
-    for option in ("--unfolded", "--roofline"):
-        if option in typed and picture is None:
-            raise HyparError(f"{option} goes with --picture")
+    if picture is None:
+        _refuse(typed, ("--unfolded", "--roofline"), "goes with --picture")
     if toml:
         _print_file(source, json=picture is not None or as_json, others=typed)
     elif inputs.is_plan(source):
-        _refuse(
-            typed,
-            ("--unfolded", "--tokens", "--set", "--roofline"),
-            f"takes a network, and {source!r} is a plan",
-        )
+        _refuse(typed, _NOT_OF_PLANS, f"takes no plan, and {source!r} is one")
         with output.outputs_checked(picture=picture):
             plan = _plan(source, batch, reading, rerun=rerun, plan_options=plan_options)
         output.draw(picture, lambda pictures: pictures.plan_dots(plan, layouts=layouts))
         print_plan(plan, layouts=layouts, as_json=as_json)
     elif inputs.is_array(source):
-        others = [option for option in flags if option not in ("--set", "--roofline")]
+        others = flags.keys() - _OF_ARRAYS
         _refuse(typed, others, f"does not go with an array, and {source!r} is one")
         _show_array(source, settings, picture, roofline=roofline, as_json=as_json)
     else:
         with output.outputs_checked(picture=picture):
             network = _network(source, tokens, settings)
-            of_plans = ("--rerun", "--reading", "--layouts")
-            _refuse(typed, of_plans, f"takes a plan file, and {source!r} is a network")
+            _refuse(typed, _OF_PLANS, f"takes a plan file, and {source!r} is a network")
             _refuse(typed, ["--roofline"], f"takes an array, and {source!r} is a network")
         output.draw(picture, lambda pictures: pictures.network_graph(network, unfolded=unfolded))
         _show_network(network, batch, as_json=as_json)
