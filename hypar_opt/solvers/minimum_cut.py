@@ -43,7 +43,10 @@ class MinimumCut(Solver):
     def accepts(self, table: CostTable | ThresholdTable) -> str | None:
         if isinstance(table, CostTable):
             if table.choices != 2:
-                return f"solves two choices per layer, and there are {table.choices}; try dp"
+                return (
+                    f"solves two choices per layer, and this table has {table.choices} (over all"
+                    " levels, states): try dp"
+                )
             if table.capacity is not None:
                 return "does not support a capacity, which couples all layers; try ilp or cpsat"
             if trivially_infeasible(table):

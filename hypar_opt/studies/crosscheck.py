@@ -34,6 +34,7 @@ class CrosscheckRow:
     search: str
     solver: str
     objective: int | float | None
+    unit: str | None
     status: str
     bound: int | float | None
     seconds: float | None
@@ -90,7 +91,7 @@ def compare(
             verdict, _, why = answer.partition(": ")
             status = Sentence(why or "-")
             rows.append(
-                CrosscheckRow(network.name, search, solver, None, status, None, None, verdict)
+                CrosscheckRow(network.name, search, solver, None, None, status, None, None, verdict)
             )
     return rows
 
@@ -128,6 +129,7 @@ def _row(solver: str, search: str, plans: dict[str, Plan]) -> CrosscheckRow:
         search=search,
         solver=solver,
         objective=plan.cost.total,
+        unit=plan.cost.unit,
         status=plan.solver.status,
         bound=plan.solver.bound,
         seconds=round(plan.solver.seconds, 6),

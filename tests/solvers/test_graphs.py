@@ -114,7 +114,7 @@ def test_the_largest_unit_is_divided_out_where_charges_exceed_64_bits(seed: int)
 
 def test_a_cut_refuses_by_name() -> None:
     table = random_graph(np.random.default_rng(0), 4, 0, choices=3)
-    assert "two choices per layer, and there are 3" in (CUT.accepts(table) or "")
+    assert "two choices per layer, and this table has 3" in (CUT.accepts(table) or "")
     table = random_graph(np.random.default_rng(0), 4, 0)
     limited = replace(table, load=table.node, capacity=3)
     assert "capacity" in (CUT.accepts(limited) or "")
