@@ -569,6 +569,12 @@ def test_where_the_paper_differs_a_square_stands_around_the_mark() -> None:
     figure = _draw("fig5", rows)
     assert figure is not None
     assert marks(figure.axes[0])["not as printed"] == {(1, 0)}
+    said = words(figure)
+    assert "not as printed" in said
+    assert any(text.endswith("; reading figures: 1 of 2 rows as printed") for text in said)
+    alike = _draw("fig5", rows[1:])
+    assert alike is not None
+    assert "not as printed" not in words(alike)
 
 
 def test_the_pictures_in_the_documentation_are_of_the_present_runs() -> None:

@@ -11,7 +11,6 @@ from hypar_opt.report.folding import fold
 from hypar_opt.report.glyphs import explained, stored_symbol
 from hypar_opt.report.labels import level_costs
 from hypar_opt.report.pictures.canvas import (
-    INK,
     add_axes,
     add_legend,
     new_figure,
@@ -22,6 +21,7 @@ from hypar_opt.report.pictures.marks import (
     CELL,
     MARKS,
     MAX_LENGTH,
+    SQUARE,
     add_plan_legend,
     choice_handles,
     draw_marks,
@@ -131,8 +131,7 @@ def draw_choices(
         for layer, (own, other) in enumerate(zip(row, printed_row, strict=True))
         if own is not other
     ]
-    square = {"marker": "s", "facecolor": "none", "edgecolor": INK}
-    scatter(axes, differing, "not as printed", s=size * 2.6, **square)
+    scatter(axes, differing, "not as printed", s=size * 2.6, **SQUARE)
     axes.set_xlim(-0.5, len(layers) - 0.5)
     axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)  # H1 on top
     axes.set_xticks(range(len(layers)), layers, rotation=90, fontsize=min(7, 72 * cell * 0.8))

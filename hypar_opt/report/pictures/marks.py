@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.report.glyphs import (
@@ -16,7 +16,7 @@ from hypar_opt.report.glyphs import (
     legend,
     symbol,
 )
-from hypar_opt.report.pictures.canvas import add_legend, write_near
+from hypar_opt.report.pictures.canvas import INK, add_legend, write_near
 from hypar_opt.units import format_cost
 from hypar_opt.workload.parallelism import ALL_CHOICES
 
@@ -53,23 +53,29 @@ def evenly(count: int, most: int) -> list[range]:
     return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
+SQUARE = {"marker": "s", "facecolor": "none", "edgecolor": INK}
+"""The frame of a mark that differs from another plan's."""
+
+
 def choice_handles(choices: Sequence[str]) -> list[Any]:
     """Return the handles of a legend for the marks."""
+    return [handle(MARKS[symbol], words) for symbol, words in legend(choices)]
+
+
+def handle(mark: Mapping[str, Any], words: str) -> Any:
+    """Return the handle of a legend for one mark."""
     from matplotlib.lines import Line2D
 
-    return [
-        Line2D(
-            [],
-            [],
-            linestyle="",
-            marker=MARKS[symbol]["marker"],
-            markerfacecolor=MARKS[symbol]["facecolor"],
-            markeredgecolor=MARKS[symbol]["edgecolor"],
-            markersize=7.5,
-            label=words,
-        )
-        for symbol, words in legend(choices)
-    ]
+    return Line2D(
+        [],
+        [],
+        linestyle="",
+        marker=mark["marker"],
+        markerfacecolor=mark["facecolor"],
+        markeredgecolor=mark["edgecolor"],
+        markersize=7.5,
+        label=words,
+    )
 
 
 def add_plan_legend(figure: Figure, plan: Plan, words: Sequence[str]) -> None:

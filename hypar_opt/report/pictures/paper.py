@@ -23,7 +23,7 @@ from hypar_opt.report.pictures.canvas import (
 )
 from hypar_opt.report.pictures.dots import draw_choices
 from hypar_opt.report.pictures.heat import surface
-from hypar_opt.report.pictures.marks import choice_handles
+from hypar_opt.report.pictures.marks import SQUARE, choice_handles, handle
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 
 if TYPE_CHECKING:
@@ -263,8 +263,12 @@ def _draw_plans(rows: PaperRows) -> Figure | None:
             draw_choices(axes, panel.layers, panel.ours, _CELL, panel.printed)
             axes.set_title(panel.name, pad=3, fontsize=8)
             x += panel_width + _GAP
+    levels = [pair for panel in panels for pair in zip(panel.ours, panel.printed, strict=True)]
+    equal = sum(ours == printed for ours, printed in levels)
     handles = choice_handles(PAPERS_CHOICES)
-    add_legend(figure, _TITLE, handles, loc="upper left", handletextpad=0.2)
+    handles += [handle(SQUARE, "not as printed")] if equal < len(levels) else []
+    title = f"{_TITLE}; reading {rows[0].reading}: {equal} of {len(levels)} rows as printed"
+    add_legend(figure, title, handles, loc="upper left", handletextpad=0.2)
     return figure
 
 
