@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from shlex import split
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from drawings import hierarchy, layer_splits
 
 import hypar_opt as ho
-from hypar_opt.hardware.arrays import find_array
+from hypar_opt.cli.app import run
 from hypar_opt.paper import reproduce
 from hypar_opt.report.pictures import (
-    array_roofline,
     batch_ranges,
     draw_paper,
     network_graph,
@@ -30,6 +32,34 @@ if TYPE_CHECKING:
 
 IMAGES = Path(__file__).parent / "images"
 FIGURES = ("fig6", "fig8", "fig10", "fig11")
+
+
+GALLERY = {
+    "gallery-solve": "hypar-opt solve vgg-e --picture gallery-solve.svg",
+    "gallery-simulate": "hypar-opt simulate alexnet --array h100-8 --picture gallery-simulate.svg",
+    "gallery-compare": "hypar-opt compare alexnet vgg-a vgg-e --array h100-8x8 --picture"
+    " gallery-compare.svg",
+    "gallery-pareto": "hypar-opt pareto alexnet --array hmc-htree-8 --picture gallery-pareto.svg",
+    "gallery-explore": "hypar-opt explore lenet-c --free H1,H4 --objective time --picture"
+    " gallery-explore.svg",
+    "gallery-memory": "hypar-opt memory llama-7b --array h100-8 --batch 8 --optimizer adam --shard"
+    " weights --picture gallery-memory.svg",
+    "gallery-batches": "hypar-opt sweep alexnet --batches 1:1000000 --picture gallery-batches.svg",
+    "gallery-network": "hypar-opt show resnet-18 --picture gallery-network.svg",
+    "gallery-topology": "hypar-opt show hmc-torus-16 --picture gallery-topology.svg",
+    "gallery-roofline": "hypar-opt show h100-8x8 --roofline --picture gallery-roofline.svg",
+    "figure5": "hypar-opt reproduce fig5 --reading text --figures . --format svg",
+}
+"""Pictures of docs/gallery.md, each by its command."""
+
+
+def draw_gallery(folder: Path) -> list[Path]:
+    """Draw the gallery into a folder, by its commands."""
+    with chdir(folder), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        for command in GALLERY.values():
+            status = run(split(command)[1:])
+            assert status == 0, command
+    return [folder / f"{name}.svg" for name in GALLERY]
 
 
 def draw(folder: Path) -> list[Path]:
@@ -56,9 +86,7 @@ def draw(folder: Path) -> list[Path]:
     splits, levels = folder / "layer-splits.svg", folder / "hierarchy.svg"
     save(layer_splits(), splits)
     save(hierarchy(), levels)
-    roofs = folder / "roofline.svg"
-    save(array_roofline(find_array("h100-8x8")), roofs)
-    drawn = [roofs, graph, dots, time, blocks, longer, space, batches, links, splits, levels]
+    drawn = [graph, dots, time, blocks, longer, space, batches, links, splits, levels]
     return [*drawn, *draw_paper(reproduce(FIGURES), folder, ("svg",))]
 
 
@@ -116,3 +144,4 @@ def _gpt_plans() -> dict[str, ho.Plan]:
 
 if __name__ == "__main__":
     draw(IMAGES)
+    draw_gallery(IMAGES)

@@ -6,6 +6,7 @@ import io
 import os
 import pkgutil
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -167,3 +168,15 @@ def test_the_picture_is_of_the_present_plan() -> None:
     assert picture.count("●") == flat.count("model") + 1  # and the legend's
     assert picture.count("○") == flat.count("data") + 1
     assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_the_gallery_has_each_picture_with_the_command_that_draws_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    gallery = runpy.run_path(str(ROOT / "docs/pictures.py"))["GALLERY"]
+    page = (ROOT / "docs/gallery.md").read_text()
+    shown = re.findall(r"^```sh\n(.*)\n```\n\n!\[[^]]+\]\(images/([\w-]+)\.svg\)$", page, re.M)
+    assert {name: line for line, name in shown} == gallery
+    assert page.count("![") == len(gallery)
+    assert all((ROOT / f"docs/images/{name}.svg").exists() for name in gallery)
