@@ -7,6 +7,7 @@
 # make lock   writes the newest versions to requirements/, which the others use: a file per Python
 # make test-browser   whether the HTML page opens without errors in a real browser
 # make torch   whether exported files for PyTorch compute and move what their plans say
+# make release   the sdist and the wheel, in dist, tried on each Python here with the lowest and newest versions
 # make fuzz N=100000   wrong input of every kind; SEED=... starts at another seed
 # make golden   records the output of 150 calls, after an intended change of it
 # make alone   whether each test file can be collected alone
@@ -23,7 +24,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV := .venv-uv/bin/uv
 COMPILE = pip compile --quiet --upgrade --all-extras --group dev --annotation-style line pyproject.toml
 
-.PHONY: demo check test slow suite golden alone newest lowest lock torch \
+.PHONY: demo check test slow suite golden alone newest lowest release lock torch \
   browser test-browser fuzz lint bench picture notebook docs clean
 
 demo: $(VENV)/.installed
@@ -73,6 +74,10 @@ newest lowest: $(UV)
 	$(UV) $(COMPILE) --resolution $(resolution) --python-version $(VERSION) \
 	  --output-file $(VENV)-$@/lock.txt
 	$(MAKE) $(goal) VENV=$(VENV)-$@ LOCK=$(VENV)-$@/lock.txt
+
+# What could not be tried is said: Pythons are those of the search path, and of pyenv.
+release: $(VENV)/.installed-dev $(UV)
+	$(BIN)/python -m tests.release --uv $(UV)
 
 lock: $(UV)
 	@mkdir -p requirements
