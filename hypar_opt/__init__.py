@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.problem import Problem as Problem
     from hypar_opt.proofs.certificate import certify as certify
     from hypar_opt.proofs.certificate import check_certificate as check_certificate
+    from hypar_opt.report.page.write import write_report as write_report
     from hypar_opt.results import Views
     from hypar_opt.search.plan_file import read_plan as read_plan
     from hypar_opt.search.plan_file import repriced as repriced
@@ -104,6 +105,7 @@ _HOME = {
     "validate": "studies.validation",
     "write_model": "pipeline",
     "write_plan": "plan.plan",
+    "write_report": "report.page.write",
 }
 _NAMES = {"arrays": "hardware.arrays", "networks": "models"}
 """Names at hand, by where a function ``names`` lists them."""
@@ -151,6 +153,7 @@ __all__ = [
     "validate",
     "write_model",
     "write_plan",
+    "write_report",
 ]
 
 
