@@ -44,6 +44,10 @@ nitpick_ignore_regex = [
     ("py:.*", r"(Sizes|Task|hypar_opt\.report\.pictures\.paper\.DrawnRow)"),
     ("py:class", r"hypar_opt\.(frozen\.FrozenDict|results\.Entry|workload\.layouts\.Layouts)"),
     ("py:class", "Entry|ElementBytes|Part|Shape"),
+    (
+        "py:.*",
+        r"(hypar_opt\.solvers\.solution\.solver\.SolutionFile|mathopt\..+|ortools\..+|pulp\..+)",
+    ),
     # What a kind of layer or a topology of one's own seldom states.
     (
         "py:.*",
