@@ -132,7 +132,7 @@ def test_modules_and_files_that_a_page_names_exist(page: Path) -> None:
     """
     text = page.read_text()
     names = re.findall(r"`(hypar_opt(?:\.\w+)+)(?:\(.*?\))?`", text)
-    for name in [*names, *re.findall(r"^\.\. auto\w+:: (hypar_opt\.\S+)", text, re.M)]:
+    for name in [*names, *re.findall(r"^\.\. auto\w+:: (hypar_opt[\w.]+)", text, re.M)]:
         assert name in ENTRY_POINTS or pkgutil.resolve_name(name) is not None
     for path in re.findall(r"`([\w.-]+(?:/[\w.-]+)+\.(?:py|toml))`", text):
         assert (ROOT / path).exists() or (ROOT / "hypar_opt" / path).exists(), path
