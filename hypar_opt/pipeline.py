@@ -36,6 +36,7 @@ from hypar_opt.search.model_file import (
     read_solution,
     write_instance,
 )
+from hypar_opt.search.open_ways import training_left_open
 from hypar_opt.search.placement import best_placement
 from hypar_opt.search.result import Progress, SearchRequest, rows_to_start_from, silent
 from hypar_opt.search.searches import SEARCHES
@@ -47,7 +48,7 @@ from hypar_opt.search.solver_settings import (
     options_of,
     settings_of,
 )
-from hypar_opt.search.within_memory import training_left_open, within_memory
+from hypar_opt.search.within_memory import within_memory
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.version import __version__

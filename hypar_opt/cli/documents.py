@@ -44,8 +44,8 @@ class HowItTrains(Document):
     """How a step trains, of what does not do so at once."""
 
     micro_batches: int | None = None
-    recompute: str | None = None
-    shard: str | None = None
+    recompute: str | dict[str, str] | None = None
+    shard: str | dict[str, str] | None = None
 
 
 class PhaseSeconds(Document):

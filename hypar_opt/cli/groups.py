@@ -234,7 +234,8 @@ class TrainingOptions:
         running_option(
             metavar="WHAT",
             help="What the backward pass computes again: none; selective (attention, where it"
-            " writes its scores); or full (all layers of the network's blocks).",
+            " writes its scores); or full (all layers of the network's blocks). By layer or block:"
+            " none,decoder.0=full.",
             autocompletion=completion.one_of("none", "selective", "full"),
         ),
     ] = None
@@ -243,7 +244,7 @@ class TrainingOptions:
         running_option(
             metavar="WHAT",
             help="What data parallelism splits: none; state (the optimizer's: ZeRO-1); gradients,"
-            " too (ZeRO-2); or weights, too (ZeRO-3, FSDP).",
+            " too (ZeRO-2); or weights, too (ZeRO-3, FSDP). By layer or block: state,head=weights.",
             autocompletion=completion.one_of("none", "state", "gradients", "weights"),
         ),
     ] = None

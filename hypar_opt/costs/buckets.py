@@ -127,22 +127,24 @@ class LatencyShares:
                 if joins < len(numbers):  # else of levels that the states have not reached
                     numbers[joins] = kind
             begins, ends = (self.ends[numbers[levels], side, nodes] for side in range(2))
-        repeats = workload.repeats
-        halves = workload.halves[nodes]
+        count = workload.repeats.micro_batches
+        halves, apart = (
+            own[nodes] for own in (workload.halves, workload.repeats.in_halves(len(workload.nodes)))
+        )
 
         def share(latency: int, messages: Integers, here: Places | None = None) -> Integers:
-            begin, end, all_of = begins, ends, halves
+            begin, end, all_of, in_halves = begins, ends, halves, apart
             if here is not None:
-                begin, end, all_of = (
-                    np.broadcast_to(own, shape)[here] for own in (begins, ends, halves)
+                begin, end, all_of, in_halves = (
+                    np.broadcast_to(own, shape)[here] for own in (begins, ends, halves, apart)
                 )
             # Of factors that are no larger than the latency.
             whole, rest = divmod(latency, LATENCY)
             part: Integers = whole * (end - begin) + rest * end // LATENCY - rest * begin // LATENCY
-            if not repeats.in_halves:
+            if not apart.any():
                 return messages * part
             # Gradients are reduce-scattered in buckets, weights all-gathered layer by layer.
-            together = repeats.micro_batches * part + (all_of - repeats.micro_batches) * latency
-            return messages // all_of * together
+            together = messages // all_of * (count * part + (all_of - count) * latency)
+            return np.where(in_halves, together, messages * part)
 
         return share

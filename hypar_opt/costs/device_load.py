@@ -18,6 +18,7 @@ from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING
 from hypar_opt.workload.operators.base import elements
 from hypar_opt.workload.parallelism import SHARDED
+from hypar_opt.workload.repeats import IN_HALVES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -94,7 +95,6 @@ def device_load(
     hierarchy: Hierarchy,
     element_bytes: int,
     weight_bytes: WeightBytes,
-    recompute: str,
     *,
     fused: bool,
 ) -> DeviceLoad:
@@ -106,13 +106,15 @@ def device_load(
     terms = []
     whole = layouts.weight < FIRST_SPLIT
     apart = whole & ~_splits(workload.choices_of_nodes, REPLICATING)
-    split = SHARDED.index(workload.repeats.shard)
+    split = np.zeros(nodes, np.intp)
+    for node, word in workload.repeats.sharded.items():
+        split[node] = SHARDED.index(word)
     # ZeRO's stages in their order: state, gradients, weights.
     for stage, each in zip((3, 2, 1), weight_bytes, strict=True):
         sizes = [each * own for own in workload.stored]
-        terms.append((sizes, apart if split >= stage else whole))
+        terms.append((sizes, np.where(split >= stage, apart, whole)))
     of_node: dict[int, list[SavedTensor]] = {}
-    saved = saved_tensors(network, workload, recompute, fused=fused)
+    saved = saved_tensors(network, workload, workload.repeats.again, fused=fused)
     for tensors in saved.kept.values():
         for tensor in tensors:
             of_node.setdefault(tensor.node, []).append(tensor)
@@ -124,6 +126,59 @@ def device_load(
         terms.append((sizes, lacks))
     dtype = exact_dtype(hierarchy.accelerators * sum(sum(sizes) for sizes, _ in terms))
     return DeviceLoad([(np.array(sizes, dtype), lacks) for sizes, lacks in terms], hierarchy)
+
+
+def load_of_tensors(
+    workload: Workload, hierarchy: Hierarchy, element_bytes: int, tensors: Sequence[SavedTensor]
+) -> DeviceLoad:
+    """Return what some tensors of different nodes take."""
+    nodes, choices = len(workload.nodes), len(workload.choices)
+    sizes, lacks = [0] * nodes, np.zeros((choices, nodes), bool)
+    for tensor in tensors:
+        own = _of_tensor(workload, tensor, element_bytes)
+        sizes[tensor.node], lacks[:, tensor.node] = own
+    dtype = exact_dtype(hierarchy.accelerators * sum(sizes))
+    return DeviceLoad([(np.array(sizes, dtype), lacks)], hierarchy)
+
+
+def held_while_running(
+    workload: Workload,
+    hierarchy: Hierarchy,
+    element_bytes: int,
+    weight_bytes: WeightBytes,
+    nodes: Indices,
+    states: States,
+) -> Integers:
+    """Return the least that nodes hold for a moment, in bytes of all accelerators together.
+
+    Weights and gradients are gathered where they are sharded, if there are replicas of them; and a
+    loss has its values in single precision.
+    """
+    repeats, layouts = workload.repeats, workload.layouts
+    split = [repeats.shard(node) for node in range(len(workload.nodes))]
+    times = [(own == "weights") + (own in IN_HALVES and bool(weight_bytes[1])) for own in split]
+    weights = [
+        0 if node.operator.reads_ids else often * weight_bytes[0] * own
+        for node, often, own in zip(workload.nodes, times, workload.weights, strict=True)
+    ]
+    singles = [node.operator.saves(fused=True).singles for node in workload.nodes]
+    copied = element_bytes >= SINGLE
+    logits = [
+        SINGLE * (own - (own > 0 and copied)) * prod(node.pooled)
+        for own, node in zip(singles, workload.nodes, strict=True)
+    ]
+    dtype = exact_dtype(hierarchy.accelerators * (sum(weights) + sum(logits)))
+    whole, apart = layouts.weight < FIRST_SPLIT, _splits(workload.choices_of_nodes, REPLICATING)
+    copied_weights = copies(whole, nodes, states, hierarchy)
+    replicas = copies(apart, nodes, states, hierarchy)
+    gathered = np.where(replicas > 1, np.array(weights, dtype)[nodes] * copied_weights, 0)
+    of_loss = np.array(logits, dtype)[nodes] * copies(layouts.output == 0, nodes, states, hierarchy)
+    held: Integers = gathered + of_loss
+    return held
+
+
+SINGLE = 4
+"""Bytes of a number in single precision."""
 
 
 def _of_tensor(

@@ -124,12 +124,11 @@ def messages_of(
     # Only `executed` splits an all-reduce of partial sums over two passes; gradients, and the
     # sums of norms, are all-reduced in every reading.
     scattered = READINGS[cost.reading].gathered_error and phase is not Phase.GRADIENT
-    own, repeats = workload.nodes, workload.repeats
-    if phase is Phase.GRADIENT and repeats.in_halves:
-        halves = workload.halves
-        return halves, halves
+    own = workload.nodes
     each = np.array([1 if scattered and not any(node.statistics) else 2 for node in own], np.int64)
     times = (
         np.ones(len(own), np.int64) if phase is Phase.GRADIENT else exchanges_of(workload, phase)
     )
-    return times, times * each
+    in_halves = workload.repeats.in_halves(len(own)) & (phase is Phase.GRADIENT)
+    halves = workload.halves
+    return np.where(in_halves, halves, times), np.where(in_halves, halves, times * each)

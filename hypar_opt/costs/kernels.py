@@ -18,6 +18,8 @@ from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.repetitions import passes_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.base import elements
+from hypar_opt.workload.parallelism import SHARDED
+from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
 
 _RESOLUTION = 10**30
@@ -75,17 +78,17 @@ class KernelWork(Work):
         }
 
     def updates(
-        self, workload: Workload, states: States, *, shared_out: bool = False
+        self, workload: Workload, states: States, repeats: Repeats = ONCE
     ) -> list[Fraction]:
         """Return the seconds in which each node's weights are updated.
 
         Parameters
         ----------
-        shared_out
-            Whether the parts that have the same weights each update a share of them.
+        repeats
+            Of which nodes the parts that have the same weights each update a share of them.
         """
         nodes = np.arange(len(workload.nodes))
-        charges = self._update(workload, nodes, states, _RESOLUTION, shared_out=shared_out)
+        charges = self._update(workload, nodes, states, _RESOLUTION, repeats)
         return _in_seconds(charges, nodes)
 
     def charges(
@@ -102,9 +105,7 @@ class KernelWork(Work):
             for phase in phases
         ]
         if Phase.GRADIENT in phases:
-            shared_out = workload.repeats.shard != "none"
-            asked = workload, nodes, states, per_second
-            charged.append(self._update(*asked, shared_out=shared_out))
+            charged.append(self._update(workload, nodes, states, per_second, workload.repeats))
         return added_up(charged)
 
     def upper_bound(self, workload: Workload) -> Fraction:
@@ -152,16 +153,17 @@ class KernelWork(Work):
         nodes: Indices,
         states: States,
         per_second: int,
-        *,
-        shared_out: bool = False,
+        repeats: Repeats,
     ) -> Integers:
         """Return the time in which the weights that nodes keep are updated."""
         dtype = exact_dtype(workload.elements * self.hierarchy.accelerators)
         stored = np.array(workload.stored, dtype)
         lacks = workload.layouts.weight < FIRST_SPLIT
         words = self._amounts(workload, stored, lacks, nodes, states)
-        if shared_out:
-            words = words // copies(lacks, nodes, states, self.hierarchy)
+        if repeats.sharded:
+            shared_out = repeats.splits(len(stored), *SHARDED[1:])[nodes]
+            shares = words // copies(lacks, nodes, states, self.hierarchy)
+            words = np.where(shared_out, shares, words)
         each = (self.accelerator.update or Fraction()) * per_second / self._dram_bandwidth
         return rounded_half_even(words, each)
 

@@ -66,6 +66,7 @@ def kinds_of_nodes(workload: Workload) -> Kinds:
             workload.repeats.forward_exchanges(len(nodes)),
             *workload.repeats.passes(len(nodes)),
             workload.halves,
+            numbered(workload.repeats.shard(node) for node in range(len(nodes))).numbers,
             *layouts.inputs,
             layouts.weight,
             layouts.output,

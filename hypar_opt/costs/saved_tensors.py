@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hypar_opt.workload.recomputation import recomputed
-
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.saved import OwnTensor
@@ -56,7 +54,7 @@ class SavedTensors:
 
 @lru_cache(maxsize=64)
 def saved_tensors(
-    network: Network, workload: Workload, recompute: str, *, fused: bool
+    network: Network, workload: Workload, again: Mapping[int, int | None], *, fused: bool
 ) -> SavedTensors:
     """Return what a training step of a network saves.
 
@@ -64,14 +62,13 @@ def saved_tensors(
 
     Parameters
     ----------
-    recompute
-        ``none``, ``selective`` or ``full``: in the latter a block keeps what it starts from.
+    again
+        What is computed again, as `Repeats.again`: a block keeps what it starts from.
     fused
         Whether attention is one kernel, which writes no scores.
 
     Source: docs/decisions/0029-memory-of-a-device.md.
     """
-    again = recomputed(network, workload, recompute, fused=fused)
     segment = {node: first for node, first in again.items() if first is not None}
     kept: dict[Hashable, tuple[int, SavedTensor]] = {}
     dropped: dict[int, dict[Hashable, SavedTensor]] = {}
@@ -127,6 +124,24 @@ def stored_output(workload: Workload, writer: int) -> SavedTensor:
     into = workload.boundary_into_shared.get(writer)
     node = writer if into is None else workload.boundaries[into].target
     return SavedTensor(node, workload.nodes[writer].pooled)
+
+
+def errors_at_once(network: Network, workload: Workload) -> dict[SavedTensor, tuple[int, int]]:
+    """Return the nodes from whose backward pass, back to which, the error of each tensor exists.
+
+    It exists from its last reader's pass to its writer's.
+    """
+    last: dict[int, int] = {}
+    for node in range(workload.shared, len(workload.nodes)):
+        for writer, _ in inputs_of(network, workload, node):
+            # The error of logits is the loss's own.
+            singles = workload.nodes[node].operator.saves(fused=True).singles
+            last[writer] = node - bool(singles)
+    return {
+        stored_output(workload, writer): (writer, reader)
+        for writer, reader in last.items()
+        if writer != INPUT
+    }
 
 
 def _written(

@@ -128,8 +128,8 @@ class TimeCost(ArrayCost):
         shares = LatencyShares.of(buckets, weights or [workload.stored], kinds)
         return replace(self, latencies=shares)
 
-    def reductions(self, workload: Workload, rows: Rows) -> dict[tuple[int, int], list[int]]:
-        """Return the nodes of each all-reduce of a plan's gradients, by their bucket and levels.
+    def reductions(self, workload: Workload, rows: Rows) -> dict[tuple[int, int, bool], list[int]]:
+        """Return the nodes of each all-reduce of a plan's gradients, by bucket and levels.
 
         Parameters
         ----------
@@ -138,15 +138,17 @@ class TimeCost(ArrayCost):
         Returns
         -------
         dict
-            By the number of a bucket and the set of levels: the bit 2^h is that of level h.
+            By the number of a bucket, the set of levels, whose bit 2^h is that of level h, and
+            whether gradients are scattered in every micro-batch.
         """
         nodes = np.arange(len(workload.nodes))
         levels = self.reduced_over(workload, nodes, of_rows(rows, len(nodes))).tolist()
-        together: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        scattered = workload.repeats.in_halves(len(nodes)).tolist()
+        together: defaultdict[tuple[int, int, bool], list[int]] = defaultdict(list)
         for number, bucket in enumerate(buckets_of(workload, self.bucket_elements)):
             for node in bucket:
                 if levels[node]:
-                    together[number, levels[node]].append(node)
+                    together[number, levels[node], scattered[node]].append(node)
         return together
 
     def reduced_over(self, workload: Workload, nodes: Indices, states: States) -> Indices:

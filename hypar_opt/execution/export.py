@@ -57,6 +57,10 @@ def torch_file(plan: Plan) -> str:
     flow = in_best_order(Flow(plan.network.description, program, mesh_of(plan, program)))
     title = f"{plan.network.name}, batch {plan.batch}, on {plan.accelerators} devices"
     title = f"{title}: a plan of hypar-opt for PyTorch.\n\n{degrees(plan)}."
+    if not isinstance(plan.training.shard, str | None):
+        raise HyparError(
+            f"{argument('shard')}: a file for PyTorch shards all layers alike; state one word"
+        )
     return program_text(flow, plan.training, title=title)
 
 

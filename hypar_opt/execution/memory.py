@@ -29,7 +29,7 @@ def step_bytes(network: Network, program: Program) -> int:
     count = workload.repeats.micro_batches
     # Gradients of two micro-batches, or of all of them and a shard's; new weights, and those
     # expected.
-    trained = 2 * (workload.repeats.shard != "none") + (count > 1)
+    trained = 2 * bool(workload.repeats.sharded) + (count > 1)
     held = working = weights_held = 0
     for position, layer in enumerate(network.layers):
         node = position + workload.shared

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import HyparError, InfeasibleError, argument, nearest
 from hypar_opt.workload.operators.words import choice_of
 from hypar_opt.workload.parallelism import ALL_CHOICES, SIDES
+from hypar_opt.workload.patterns import matching
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import ProblemFields
@@ -102,12 +101,6 @@ def pinned_choices(problem: ProblemFields, workload: Workload) -> Pinned:
                     f"{one} and {other} conflict at {names[position]}, H{level + 1}"
                 )
     return pinned
-
-
-def matching(names: Sequence[str], pattern: str) -> list[int]:
-    """Return the positions of the layers that a pattern names, itself or by their block."""
-    matched = [n for n, name in enumerate(names) if fnmatchcase(name, pattern)]
-    return matched or [n for n, name in enumerate(names) if fnmatchcase(name, f"{pattern}.*")]
 
 
 def _column(pin: Pin, workload: Workload, position: int, problem: ProblemFields) -> int:

@@ -20,6 +20,7 @@ from hypar_opt.plan.problem import (
 )
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.parallelism import ALL_CHOICES, CHOICES, PAPERS_CHOICES, SIDES
+from hypar_opt.workload.patterns import Words
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -51,8 +52,8 @@ class OwnArguments(TypedDict, total=False):
     memory: int | str | None
     optimizer: str | int
     micro_batches: int | None
-    recompute: str | None
-    shard: str | None
+    recompute: Words | None
+    shard: Words | None
     settings: Mapping[str, Any] | None
     degrees: str | None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import RefusedError, argument
@@ -19,7 +20,10 @@ def check_trains_at_once(problem: ProblemFields, what: str) -> None:
         If a step repeats or shares out anything.
     """
     if own := problem.training.unlike_defaults:
-        stated = ", ".join(f"{argument(name)} {value}" for name, value in own.items())
+        stated = ", ".join(
+            f"{argument(name)} {'by layer' if isinstance(value, Mapping) else value}"
+            for name, value in own.items()
+        )
         raise RefusedError(f"{what} is not supported for a plan that trains by {stated}")
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypar_opt.workload.recomputation import recomputed, repeated
-from hypar_opt.workload.repeats import Repeats
+from hypar_opt.workload.recomputation import repeated, repeats_of
 from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
@@ -26,5 +25,5 @@ def micro_batch_of(problem: ProblemFields, network: Network, *, shared_tensors: 
     batch = problem.batch // count
     workload = workload_of(network, batch, problem.choices, shared_tensors=shared_tensors)
     fused = not (problem.array and problem.array.description.accelerator.saves_scores)
-    again = recomputed(network, workload, training.recompute or "none", fused=fused)
-    return repeated(workload, Repeats(count, training.shard or "none", again))
+    words = training.recompute, training.shard
+    return repeated(workload, repeats_of(network, workload, count, *words, fused=fused))

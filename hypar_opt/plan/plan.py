@@ -1,7 +1,9 @@
 """A plan: the parallelism of each layer at each level, and its cost.
 
 A plan file is JSON and self-contained: ``hypar-opt/plan/2``, or with levels of other sizes than two
-``hypar-opt/plan/3``, or on two groups of accelerators with unequal shares ``hypar-opt/plan/4``.
+``hypar-opt/plan/3``, or on two groups of accelerators with unequal shares ``hypar-opt/plan/4``,
+with a choice of tokens ``hypar-opt/plan/5``, or layers that train in different ways
+``hypar-opt/plan/6``.
 Version 1, which did not state how tensors are stored, is read.
 """
 
@@ -39,6 +41,7 @@ WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
 WITH_PARTS: Literal["hypar-opt/plan/3"] = "hypar-opt/plan/3"
 WITH_SHARE: Literal["hypar-opt/plan/4"] = "hypar-opt/plan/4"
 WITH_TOKENS: Literal["hypar-opt/plan/5"] = "hypar-opt/plan/5"
+WITH_WAYS: Literal["hypar-opt/plan/6"] = "hypar-opt/plan/6"
 
 StoredLayout = Literal["batch", "channel", "token", "whole", "first", "second"]
 """How a tensor is stored: split by batch or channels, a replica in each part, or in one group."""
@@ -123,8 +126,11 @@ class Plan(Displayed, ProblemFields):
     ``plan["fc1"]`` has the choices of a layer, by level; `Plan.at` those of a level, by layer.
     """
 
-    written_schema: ClassVar[str | None] = WITH_TOKENS
-    read_schemas: ClassVar[tuple[str, ...]] = (WITHOUT_LAYOUTS, SCHEMA, WITH_PARTS, WITH_SHARE)
+    written_schema: ClassVar[str | None] = WITH_WAYS
+    read_schemas: ClassVar[tuple[str, ...]] = (
+        *(WITHOUT_LAYOUTS, SCHEMA, WITH_PARTS, WITH_SHARE),
+        WITH_TOKENS,
+    )
     # Aliased, because `schema` is a method of pydantic's models.
     schema_: Literal[
         "hypar-opt/plan/1",
@@ -132,6 +138,7 @@ class Plan(Displayed, ProblemFields):
         "hypar-opt/plan/3",
         "hypar-opt/plan/4",
         "hypar-opt/plan/5",
+        "hypar-opt/plan/6",
     ] = Field(default=SCHEMA, alias="schema")
     network: NetworkRecord
     layers: tuple[str, ...]
@@ -144,7 +151,12 @@ class Plan(Displayed, ProblemFields):
 
     @model_validator(mode="after")
     def _has_its_shape(self) -> Self:
-        only_in = {WITH_TOKENS: "choices: tokens", WITH_SHARE: "share:", WITH_PARTS: "parts:"}
+        only_in = {
+            WITH_WAYS: "training: words by layer",
+            WITH_TOKENS: "choices: tokens",
+            WITH_SHARE: "share:",
+            WITH_PARTS: "parts:",
+        }
         for schema, key in only_in.items():
             if (self.schema_ == schema) != (schema_of(self) == schema):
                 raise rule(f"{key} should be in files of {schema!r}, and there alone")
@@ -299,6 +311,8 @@ class Plan(Displayed, ProblemFields):
 
 def schema_of(problem: ProblemFields) -> str:
     """Return the schema of a plan of a problem: the oldest that can state it."""
+    if problem.training.by_layer:
+        return WITH_WAYS
     if "tokens" in problem.choices:
         return WITH_TOKENS
     if problem.is_shared_out:

@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import PlainValidator
 
 from hypar_opt.documents.document import Document, Size, rule
 from hypar_opt.documents.parsing import shown
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+from hypar_opt.workload.patterns import Words, all_words, parsed_words
 
 
-def _word(words: tuple[str, ...]) -> AfterValidator:
-    def known(value: str | None) -> str | None:
-        if value is not None and value not in words:
-            raise rule(f"should be {', '.join(words[:-1])} or {words[-1]}, got {shown(value)}")
-        return value
+def _words(what: str, known: tuple[str, ...]) -> PlainValidator:
+    def words(value: Any) -> Words | None:
+        if value is None:
+            return None
+        found = parsed_words(value, what) if isinstance(value, str | Mapping) else value
+        for word in all_words(found) if isinstance(found, str | Mapping) else [found]:
+            if word not in known:
+                raise rule(f"should be {', '.join(known[:-1])} or {known[-1]}, got {shown(word)}")
+        return found
 
-    return AfterValidator(known)
+    return PlainValidator(words, json_schema_input_type=_Words)
+
+
+_Words = str | dict[str, str] | None
 
 
 class Training(Document):
     """How a step trains: what it repeats, and what its accelerators share out among them.
 
-    None is left to the search where the memory of accelerators limits it, and else the default.
+    Words are those of all layers, or by layer, block or pattern, with ``*`` for all others. None,
+    and layers without a word, are left to the search where the memory of accelerators limits it,
+    and else the default.
     """
 
     micro_batches: Size | None = None
     """The equal parts of the batch that pass one after the other; their gradients accumulate."""
-    recompute: Annotated[str | None, _word(RECOMPUTED)] = None
+    recompute: Annotated[Words | None, _words("recompute", RECOMPUTED)] = None
     """What the backward pass computes again: ``none``; ``selective``: layers whose inner tensor is
     large (attention); ``full``: all layers of the network's blocks, exchanges included."""
-    shard: Annotated[str | None, _word(SHARDED)] = None
+    shard: Annotated[Words | None, _words("shard", SHARDED)] = None
     """What data parallelism splits between its parts: ``none``; the optimizer's ``state`` (ZeRO-1);
     ``gradients``, too (ZeRO-2); or ``weights``, too (ZeRO-3, FSDP)."""
 
@@ -44,6 +55,11 @@ class Training(Document):
     def unlike_defaults(self) -> dict[str, Any]:
         """What is stated and not the default, by name."""
         return {name: value for name, value in self.stated.items() if value not in (1, "none")}
+
+    @property
+    def by_layer(self) -> bool:
+        """Whether layers train in different ways."""
+        return isinstance(self.recompute, Mapping) or isinstance(self.shard, Mapping)
 
     def check(self, batch: int, other: str | None) -> None:
         """Check that micro-batches are equal, and that a problem trains by them.

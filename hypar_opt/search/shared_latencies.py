@@ -153,7 +153,7 @@ class SharedLatencies:
         """Return the nodes that take part in each reduction of a plan, ``(levels, nodes)``."""
         users: defaultdict[Reduction, list[int]] = defaultdict(list)
         together = self.cost.reductions(instance.workload, rows)
-        for (bucket, levels), nodes in together.items():
+        for (bucket, levels, _), nodes in together.items():
             users[bucket, self.kind_of[levels]] += nodes
         return users
 

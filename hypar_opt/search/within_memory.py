@@ -1,56 +1,73 @@
 """The fastest plan within the memory of a device: layouts, micro-batches, recomputation, shards.
 
-What training repeats and shares out is tried in turn, the cheapest first. What more repetition and
-more sharding takes is never less, plan by plan, so that a bound of one way holds for all beyond it.
-Within a way the capacity is relaxed: bytes are charged at a price, whose least sum bounds all plans
-that fit, and every plan found is counted tensor by tensor, as a device holds it.
+Micro-batches are tried in turn, those of the least bound first. What more of them take is never
+less, plan by plan, so that a bound holds for all multiples. For as many micro-batches the capacity
+is relaxed: bytes are charged at a price, whose least sum bounds all plans that fit. Those that this
+leaves are compared in the order of their charges, each counted tensor by tensor.
 
-Source: docs/decisions/0031-training-within-memory.md.
+Source: docs/decisions/0036-ways-by-layer.md.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from heapq import heappop, heappush
-from itertools import product
-from math import isqrt
+from heapq import merge
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
-from hypar_opt.plan.training import Training
+from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.fused_gradients import in_buckets
-from hypar_opt.search.result import SearchRequest, silent
-from hypar_opt.search.way_of_training import Counted, WayOfTraining
+from hypar_opt.search.joint import joint
+from hypar_opt.search.left_columns import Column, Columns
+from hypar_opt.search.open_ways import SEARCHED, divisors
+from hypar_opt.search.result import SearchRequest, SearchResult, silent
+from hypar_opt.search.table_solver import TableSolver
+from hypar_opt.search.way_of_training import Counted, WayOfTraining, layouts_at_prices
+from hypar_opt.search.ways_by_layer import COMPARABLE, Chosen, Picked, WaysByLayer
 from hypar_opt.solvers import SOLVERS
-from hypar_opt.solvers.base import Status
+from hypar_opt.solvers.base import SolverOptions, Status
+from hypar_opt.solvers.elimination.classes import bound_by_classes
+from hypar_opt.solvers.within_load import cheapest_within
 from hypar_opt.units import format_bytes
-from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hypar_opt.costs.table import Integers
     from hypar_opt.instance.instance import Instance
-    from hypar_opt.plan.plan import Plan
-    from hypar_opt.search.result import SearchResult
 
     Search = Callable[[SearchRequest], SearchResult]
-
-_Key = tuple[int, int, int]
-"""A way: its micro-batches, and the numbers of its recomputation and of its shards."""
-
-SEARCHED = "searched "
-"""Before the name of what the search chose of training, among the statistics of a plan."""
 
 _NEVER = Fraction(2**62)
 """The seconds of a way of which no plan fits."""
 
 _PRICES = 8
-"""The most prices of memory that are tried for one way of training."""
+"""The most prices of memory that are tried for as many micro-batches."""
+
+_THRESHOLDS = 16
+"""The most thresholds of what a plan holds for a moment."""
+
+_COMPARED = 20
+_NODES = 2**13
+"""The most plans that are counted in the order of their charges; and nodes of all of them."""
+
+_MANY = 2**8
+"""States of a node from which a bound is sought before a plan."""
+
+_MARGINS = 4
+"""How often a plan is sought with more room for what it holds for a moment."""
+
+_MOST = 2**62
+"""Charges above those of all plans."""
 
 
 def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, SearchResult]:
@@ -71,7 +88,7 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
         if first.counted(found).fits:
             return search, found
     try:
-        return _Ways(search, solve).best()
+        return _WaysSearched(search, solve).best()
     except InfeasibleError:
         if problem.constraints.memory is not None:
             raise
@@ -79,167 +96,278 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
     return search, in_buckets(search, solve, found)
 
 
-def training_left_open(plan: Plan) -> dict[str, None]:
-    """Return what of a plan's training the search chose, by name."""
-    names = {key.removeprefix(SEARCHED) for row in plan.solver.statistics for key in row}
-    return {name: None for name in Training.model_fields if name in names}
+@dataclass(frozen=True)
+class _AtPrice:
+    """The plan of least time with bytes at a price, and a bound on those that fit, in seconds."""
+
+    price: Fraction
+    chosen: Chosen
+    counted: Counted
+    bound: Fraction
 
 
 def least_memory(instance: Instance) -> int:
     """Return a lower bound on what a device holds, in bytes, however a problem's plans train."""
-    stated = instance.problem.training
-    frugal = Training(
-        micro_batches=stated.micro_batches or instance.problem.batch,
-        recompute=stated.recompute or RECOMPUTED[-1],
-        shard=stated.shard or SHARDED[-1],
-    )
-    return WayOfTraining.of(SearchRequest(instance, SOLVERS["dp"]()), frugal).least_bytes()
+    count = instance.problem.training.micro_batches or instance.problem.batch
+    return WaysByLayer(SearchRequest(instance, SOLVERS["dp"]()), count).least_load
 
 
-class _Ways:
-    """The ways of training that a problem leaves open, and the best plan known of them."""
+class _WaysSearched:
+    """The search of all ways of training that a problem leaves open, and the best plan known."""
 
     def __init__(self, search: SearchRequest, solve: Search) -> None:
         self._search, self._solve = search, solve
         self._best: tuple[Counted, WayOfTraining] | None = None
-        self._unlimited: dict[_Key, Fraction] = {}
-        """Bounds on all plans of some ways, whether they fit or not."""
+        self._known: dict[int, WaysByLayer] = {}
+        self._unlimited: dict[int, Fraction] = {}
+        """By micro-batches: a bound on all plans, whether they fit or not."""
+        self._excess: dict[int, int] = {}
+        """By micro-batches: what their fastest plan exceeds the capacity by, in bytes."""
+        self._price = Fraction()
+        """That of the best bound of the micro-batches that were searched last."""
 
     def best(self) -> tuple[SearchRequest, SearchResult]:
         """Return the best plan of all ways, and the bound on all of them.
 
-        The way of the least bound is searched on, until no way can have a better plan.
+        The micro-batches of the least bound are searched on, until none can have a better plan.
 
         Raises
         ------
         InfeasibleError
-            If none has a plan that fits.
+            If there is no plan that fits.
         """
-        ways = [(Fraction(), number, key) for number, key in enumerate(self._keys())]
-        searches = {key: self._bounds_of(key) for _, _, key in ways}
-        searched = []
-        while ways and ways[0][0] < self._limit and not self._search.deadline.passed():
-            self._search.progress(len(searches) - len(ways), len(searches))
-            least, number, key = heappop(ways)
-            known = max([least, *(own for of, own in self._unlimited.items() if _beyond(key, of))])
-            bound = next(searches[key], None) if known == least else known
-            if bound is None:  # no price tells more
-                searched.append(known)
-            else:
-                heappush(ways, (max(known, bound), number, key))
+        bounds = dict.fromkeys(self._counts(), Fraction())
+        searches = {count: self._bounds_of(count) for count in bounds}
+        ended: set[int] = set()
+
+        def advance(count: int) -> None:
+            further = next(searches[count], None)
+            bounds[count] = max(bounds[count], further or Fraction())
+            if further is None:  # nothing tells more
+                ended.add(count)
+            self._search.progress(len(ended), len(bounds))
+            for other, own in bounds.items():
+                # More micro-batches take no less, plan by plan.
+                known = (least for n, least in self._unlimited.items() if other % n == 0)
+                bounds[other] = max([own, *known])
+
+        def next_one() -> int | None:
+            left = [count for count in bounds if count not in ended]
+            promising = [count for count in left if bounds[count] < self._limit]
+            over = not promising or self._search.deadline.passed()
+            return None if over else min(promising, key=lambda count: (bounds[count], count))
+
+        self._search.progress(0, len(bounds))
+        for count in bounds:  # as if all plans fitted
+            if bounds[count] < self._limit and not self._search.deadline.passed():
+                advance(count)
+        # First those whose fastest plan nearly fits, whose best one tells which others are slower.
+        for near in sorted(self._excess, key=self._excess.__getitem__)[:1]:
+            while near not in ended and not self._search.deadline.passed():
+                advance(near)
+        while (best := next_one()) is not None:
+            advance(best)
         if self._best is None:
             self._refuse()
-        return self._result(min([*searched, *(least for least, *_ in ways)], default=Fraction()))
+        return self._result(min(bounds.values(), default=Fraction()))
 
     @property
     def _limit(self) -> Fraction:
-        """The seconds from which a way is of no interest."""
+        """The seconds from which a plan is of no interest."""
         return self._best[0].seconds if self._best else _NEVER
 
-    def _keys(self) -> Iterator[_Key]:
-        """Yield the numbers of what is open: micro-batches, recomputation, shards.
+    def _ways(self, count: int) -> WaysByLayer:
+        if count not in self._known:
+            self._known[count] = WaysByLayer(self._search, count)
+        return self._known[count]
 
-        Without ways that recompute nothing new, and those whose least load exceeds the memory.
-        """
-        problem, stated = self._search.instance.problem, self._search.instance.problem.training
-        micro_batches = [stated.micro_batches] if stated.micro_batches else divisors(problem.batch)
-        recomputed = [stated.recompute] if stated.recompute else RECOMPUTED
-        # To share out the state takes no more than to have it whole, and holds less.
-        sharded = [stated.shard] if stated.shard else SHARDED[1:]
-        for words in product(recomputed, sharded):
-            own = RECOMPUTED.index(words[0]), SHARDED.index(words[1])
-            if stated.recompute is None and own[0] and not self._recomputes((1, *own)):
-                continue
-            # More micro-batches hold no more.
-            first = bisect_left(micro_batches, True, key=lambda count: self._may_fit((count, *own)))
-            yield from ((count, *own) for count in micro_batches[first:])
+    def _counts(self) -> Sequence[int]:
+        """Return the micro-batches by which a plan may fit: more of them hold no more."""
+        problem = self._search.instance.problem
+        if problem.training.micro_batches:
+            return [problem.training.micro_batches]
+        counts = divisors(problem.batch)
+        return counts[bisect_left(counts, True, key=self._may_fit) :]
 
-    def _way(self, key: _Key) -> WayOfTraining:
-        count, recompute, shard = key
-        stated = Training(
-            micro_batches=count, recompute=RECOMPUTED[recompute], shard=SHARDED[shard]
-        )
-        return WayOfTraining.of(self._search, stated)
+    def _may_fit(self, count: int) -> bool:
+        ways = self._ways(count)
+        return ways.least_load <= ways.whole_capacity
 
-    def _recomputes(self, key: _Key) -> bool:
-        return bool(self._way(key).instance.workload.repeats.again)
-
-    def _may_fit(self, key: _Key) -> bool:
-        way = self._way(key)
-        return way.least_bytes() <= way.capacity
-
-    def _bounds_of(self, key: _Key) -> Iterator[Fraction]:
-        """Search one way of training; yield bounds on the seconds of its plans that fit."""
+    def _bounds_of(self, count: int) -> Iterator[Fraction]:
+        """Search the plans of so many micro-batches; yield bounds in seconds."""
         try:
-            yield from self._within(self._way(key), key)
+            if self._proves:
+                yield from self._within(self._ways(count))
+            else:
+                yield from self._of_found_layouts(count)
         except InfeasibleError:
             yield _NEVER
         except NoAnswerError:  # a limit
             return
 
-    def _within(self, way: WayOfTraining, key: _Key) -> Iterator[Fraction]:
-        """Search the plans of a way by prices of memory; yield a bound after each."""
-        low, bound = way.priced(Fraction(), self._solve)
-        self._unlimited[key] = bound
-        yield self._keep(low, way, bound)
-        if low.fits:
+    @property
+    def _is_joint(self) -> bool:
+        return self._solve is joint
+
+    def _within(self, ways: WaysByLayer) -> Iterator[Fraction]:
+        """Search by prices of memory, and then among what these leave; yield bounds in seconds."""
+        low = best = high = self._priced(ways, Fraction())
+        self._unlimited.setdefault(ways.micro_batches, low.bound)
+        if not low.counted.fits:
+            self._excess[ways.micro_batches] = low.counted.bytes - low.counted.capacity
+        yield low.bound
+        if low.counted.fits:
             return
-        if not self._search.solver.searches:  # a baseline has one plan
-            yield _NEVER
-        if way.is_small:
-            try:
-                yield from self._limited(way, bound)
-            except RefusedError:  # by prices then
-                pass
-            else:
-                return
         # Seconds of a byte, up to where memory outweighs time.
-        price = low.seconds / low.bytes / 4
-        high = low
+        price = self._price or low.counted.seconds / low.counted.bytes / 4
         for number in range(_PRICES):
-            between, own = way.priced(price, self._solve)
-            bound = max(bound, own)
-            yield self._keep(between, way, bound)
-            stays = between.bytes in (low.bytes, high.bytes)
-            if between.fits:
+            bound = self._bound_at(ways, price)
+            if bound >= self._limit:
+                yield bound
+                return
+            between = self._priced(ways, price)
+            best = max(best, between, key=lambda own: own.bound)
+            self._price = best.price
+            yield best.bound
+            stays = between.counted.bytes in (low.counted.bytes, high.counted.bytes)
+            if between.counted.fits:
                 high = between
             else:
                 low = between
-            if not high.fits and number < _PRICES // 2 and not (stays and number):
+            fast, small = low.counted, high.counted
+            if not small.fits and number < _PRICES // 2 and not (stays and number):
                 price *= 8
-            elif stays or not high.fits or high.bytes >= low.bytes:
+            elif stays or not small.fits or small.bytes >= fast.bytes:
                 break
             else:
-                price = max((high.seconds - low.seconds) / (low.bytes - high.bytes), Fraction())
-        if high.fits:
-            for mixed in way.between(low, high):
-                self._keep(mixed, way, bound)
-            yield bound
+                price = max((small.seconds - fast.seconds) / (fast.bytes - small.bytes), Fraction())
+        if high.counted.fits and best.bound < self._limit:
+            self._join(ways, low.chosen, high.chosen)
+        if len(low.chosen.picked) * len(ways.states) <= COMPARABLE:
+            yield self._finished(ways, best)
 
-    def _limited(self, way: WayOfTraining, bound: Fraction) -> Iterator[Fraction]:
-        """Search the plans of a way whose loads are within the capacity, then with their moments.
+    def _join(self, ways: WaysByLayer, low: Chosen, high: Chosen) -> None:
+        """Keep plans that begin as one plan and end as another, by bisection.
 
-        The moment of a plan is known with it: what it exceeds the capacity by is taken from it.
+        Parameters
+        ----------
+        low, high
+            A plan that does not fit, and one that does.
         """
-        capacity = way.capacity
-        for number in range(_PRICES):
-            try:
-                own = way.limited(capacity, self._solve)
-            except InfeasibleError:
-                yield bound if number else _NEVER
-                return
-            if not number:
-                bound = max(bound, way.bound(own.found))
-            yield self._keep(way.improved(own), way, bound)
-            if own.fits:
-                return
-            capacity -= own.bytes - way.capacity
+        cuts = ways.cuts
+        for first, then in ((low, high), (high, low)):
+            fits, does_not = (0, len(cuts) - 1) if first is low else (len(cuts) - 1, 0)
+            while abs(fits - does_not) > 1:
+                upto = (fits + does_not) // 2
+                mixed = self._kept(ways.joined(first, then, cuts[upto]))
+                fits, does_not = (upto, does_not) if mixed.fits else (fits, upto)
 
-    def _keep(self, counted: Counted, way: WayOfTraining, bound: Fraction) -> Fraction:
-        """Keep a plan if it is the best that fits; return a bound on all."""
-        if counted.fits and (self._best is None or counted.seconds < self._best[0].seconds):
+    def _bound_at(self, ways: WaysByLayer, price: Fraction) -> Fraction:
+        """Return a bound on all plans that fit without a plan, where it may be of use."""
+        if self._best is None or len(ways.states) < _MANY:
+            return Fraction()
+        table = ways.table(price, again=bool(ways.open.blocks))
+        least, _ = bound_by_classes(table, self._search.deadline)
+        return (least - ways.charges(price) * ways.capacity) / ways.per_second
+
+    def _priced(self, ways: WaysByLayer, price: Fraction) -> _AtPrice:
+        """Return the plan of least time and price, and a bound on all plans that fit."""
+        # Without a price no block is computed again.
+        again = bool(price and ways.open.blocks)
+        search = replace(self._search, progress=silent)
+        if not self._proves:  # the ways of given layouts, which any solver would choose
+            search = replace(search, solver=SOLVERS["dp"](), options=SolverOptions())
+        tables = TableSolver(search, 1)
+        result = tables.solve_compact(ways.table(price, again=again))
+        chosen = ways.chosen(assignment_of(result), price)
+        least = (result.bound or 0) - ways.charges(price) * ways.capacity
+        return _AtPrice(price, chosen, self._kept(chosen), least / ways.per_second)
+
+    def _kept(self, chosen: Chosen) -> Counted:
+        """Count what a plan takes and holds, and keep it if it is the best that fits."""
+        way = WayOfTraining.of(self._search, chosen.training)
+        rows = tuple(map(self._search.layers_of, chosen.rows))
+        writers = way.instance.workload.tensor_writers
+        tensors = tuple({node: row[node] for node in writers} for row in chosen.rows)
+        given = tensors if writers else None
+        found = SearchResult(rows, Status.FEASIBLE, "joint", None, tensors=given, priced=given)
+        counted = way.counted(found)
+        if counted.fits and counted.seconds < self._limit:
             self._best = counted, way
-        return bound
+        return counted
+
+    def _finished(self, ways: WaysByLayer, step: _AtPrice) -> Fraction:
+        """Compare the plans that may be better than the best, in the order of their charges.
+
+        Returns
+        -------
+        Fraction
+            A bound on all plans: the best one's seconds, unless there are too many to compare.
+        """
+        most, price, bound = _MOST, step.price, step.bound
+        if self._best is not None:
+            most = int(self._limit * ways.per_second + ways.charges(price) * ways.capacity) + 1
+        try:
+            table = ways.table(price, again=bool(ways.open.blocks))
+            columns = ways.graph(table, price, most, self._search.deadline)
+            if columns.is_empty:
+                return self._limit
+            # What all that a plan holds for a moment exceeds its bound by is known with the plan.
+            margin = 0
+            for _ in range(_MARGINS):
+                chosen = next(self._cheapest(ways, columns, margin), None)
+                counted = chosen and self._kept(ways.of_columns(chosen[1]))
+                if counted is None or counted.fits:
+                    break
+                margin += counted.bytes - counted.capacity
+            count = max(_COMPARED, _NODES // len(columns.order))
+            for number, (charges, picked) in enumerate(self._cheapest(ways, columns)):
+                seconds = Fraction(charges, ways.per_second)
+                bound = max(bound, min(seconds, self._limit))
+                if seconds >= self._limit or number == count:
+                    return bound
+                self._kept(ways.of_columns(picked))
+        except RefusedError:
+            return bound
+        return self._limit
+
+    def _cheapest(
+        self, ways: WaysByLayer, columns: Columns, margin: int = 0
+    ) -> Iterator[tuple[int, list[Picked]]]:
+        """Yield plans that may fit with their charges, in the order of these.
+
+        What a plan holds for a moment is a maximum, and not a sum: for each threshold, the plans
+        below it have what is left of the capacity.
+
+        Parameters
+        ----------
+        margin
+            Bytes of a device that are to be left.
+        """
+        accelerators = self._search.instance.problem.accelerators
+        whole = ways.whole_capacity - margin * accelerators
+        most = _MOST if self._best is None else int(self._limit * ways.per_second)
+        groups = np.array_split(columns.thresholds, min(_THRESHOLDS, len(columns.thresholds)))
+
+        def within(group: Integers) -> Iterator[tuple[int, tuple[Column, ...]]]:
+            graph, kept = columns.graph(int(group[-1]))
+            capacity = whole - int(group[0])
+            for charges, numbers in cheapest_within(graph, capacity, most, self._search.deadline):
+                yield charges, tuple(own[n] for own, n in zip(kept, numbers, strict=True))
+
+        last = None
+        for charges, picked in merge(*map(within, groups), key=itemgetter(0)):
+            if picked != last:
+                node_of = sorted(zip(columns.order, picked, strict=True))
+                yield charges, [(own.side, own.way, own.state) for _, own in node_of]
+            last = picked
+
+    def _of_found_layouts(self, count: int) -> Iterator[Fraction]:
+        """Train the plans that a solver finds in the best ways: no bound on others is known."""
+        for layouts in layouts_at_prices(self._ways(count).first, self._solve):
+            for _ in self._within(WaysByLayer(self._search, count, layouts)):
+                yield Fraction()
+        yield _NEVER
 
     def _result(self, bound: Fraction) -> tuple[SearchRequest, SearchResult]:
         assert self._best is not None
@@ -247,7 +375,8 @@ class _Ways:
         search = replace(self._search, instance=way.instance)
         units: Fraction | None = Fraction(min(bound, best.seconds) * way.cost.per_unit // 1)
         proved = units == best.seconds * way.cost.per_unit
-        if best.found.scope != "joint":  # level by level there is no bound on all plans
+        scope = "joint" if self._is_joint else "level"
+        if not self._proves:  # of the layouts that a solver found there is no bound on all plans
             units, proved = None, False
         limit = TIME_LIMIT if self._search.deadline.passed() and not proved else None
         open_ones = self._search.instance.problem.training
@@ -257,10 +386,15 @@ class _Ways:
         return search, replace(
             best.found,
             status=Status.OPTIMAL if proved else Status.FEASIBLE,
+            scope=scope,
             bound=units,
             stopped_by=best.found.stopped_by or limit,
             statistics=(*best.found.statistics, row),
         )
+
+    @property
+    def _proves(self) -> bool:
+        return ClassTable in self._search.solver.accepted_tables and self._is_joint
 
     def _refuse(self) -> None:
         memory = format_bytes(self._search.instance.problem.device_memory or 0)
@@ -268,16 +402,3 @@ class _Ways:
             f"{argument('constraints.memory')}: no plan that was found fits {memory} of a device,"
             " by any micro-batches, recomputation and shards that are left open"
         )
-
-
-def divisors(number: int) -> list[int]:
-    """Return what divides a number, in order."""
-    low = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
-    return sorted({*low, *(number // n for n in low)})
-
-
-def _beyond(key: _Key, other: _Key) -> bool:
-    """Return whether a way repeats and shares out no less than another, whose bound then holds."""
-    count, recompute, shard = key
-    # Selective recomputation need not be a part of full, which is of the network's blocks.
-    return count % other[0] == 0 and other[1] in (0, recompute) and shard >= other[2]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import TRAINING, Phase
 from hypar_opt.sharding.repetitions import exchanges_of
+from hypar_opt.workload.repeats import IN_HALVES
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.program import Exchange, Program
@@ -32,17 +33,18 @@ def exchanges_of_step(program: Program, phases: Sequence[Phase] = TRAINING) -> I
 
 def _of_gradient(program: Program, all_reduce: Exchange) -> Iterator[Exchange]:
     """Yield what an all-reduce of a gradient is, given what data parallelism shards."""
-    repeats = program.workload.repeats
-    if repeats.shard == "none":
+    repeats, node = program.workload.repeats, all_reduce.node
+    shard = repeats.shard(node)
+    if shard == "none":
         yield all_reduce
         return
     half, each = all_reduce.elements // 2, repeats.micro_batches
-    scattered = each * half if repeats.in_halves else half
+    scattered = each * half if shard in IN_HALVES else half
     yield all_reduce._replace(kind=StepKind.REDUCE_SCATTER, elements=scattered)
     gathered = all_reduce._replace(kind=StepKind.ALL_GATHER, weights=True)
-    if repeats.shard != "weights":
+    if shard != "weights":
         yield gathered._replace(elements=half)
         return
-    for user in program.workload.weight_users.get(all_reduce.node, (all_reduce.node,)):
+    for user in program.workload.weight_users.get(node, (node,)):
         for phase in (Phase.FORWARD, Phase.BACKWARD):
             yield gathered._replace(phase=phase, node=user, elements=each * half)

@@ -12,6 +12,7 @@ from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.patterns import Words
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class DeviceMemory(Displayed):
     moment: Moment
     reserve: int = 0
     capacity: int | None = None
-    options: Mapping[str, int | str] = FrozenDict()
+    options: Mapping[str, int | Words] = FrozenDict()
 
     @property
     def categories(self) -> Mapping[str, int]:

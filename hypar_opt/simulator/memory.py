@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
+from hypar_opt.costs.device_load import SINGLE
 from hypar_opt.costs.saved_tensors import INPUT, inputs_of, saved_tensors, stored_output
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.plan.problem import OPTIMIZERS
@@ -16,9 +17,9 @@ from hypar_opt.sharding.layouts import BATCH as BY_BATCH
 from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED, TOKEN
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.device_memory import DeviceMemory, LayerMemory, Moment
-from hypar_opt.simulator.options import RunOptions
 from hypar_opt.workload.layer_tensors import Boundary, Extent, Shape
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING, Axes
+from hypar_opt.workload.repeats import IN_HALVES
 
 if TYPE_CHECKING:
     from hypar_opt.costs.saved_tensors import SavedTensor
@@ -27,12 +28,11 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.sharding.conversions import Layouts
+    from hypar_opt.simulator.options import RunOptions
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.saved import Saved
+    from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
-
-SINGLE = 4
-"""Bytes of a number in single precision."""
 
 
 class WeightBytes(NamedTuple):
@@ -89,8 +89,12 @@ def memory_of(
     weight_bytes
         None for those of the plan's optimizer.
     """
+    network = plan.network.description
+    fused = accelerator is None or not accelerator.saves_scores
     counted = counted_memory(
-        plan, plan.network.description, workload, rows, options, accelerator, weight_bytes
+        *(plan, network, workload, rows, options.repeats(network, workload, fused=fused)),
+        *(accelerator, weight_bytes),
+        exact_shares=options.exact_shares,
     )
     return DeviceMemory(
         plan,
@@ -106,17 +110,25 @@ def counted_memory(
     network: Network,
     workload: Workload,
     rows: Rows,
-    options: RunOptions,
+    repeats: Repeats,
     accelerator: Accelerator | None,
     weight_bytes: WeightBytes | None = None,
+    *,
+    exact_shares: bool = False,
 ) -> tuple[tuple[LayerMemory, ...], Moment]:
-    """Return the bytes of each layer, and the largest moment; parameters as for `memory_of`."""
+    """Return the bytes of each layer, and the largest moment; parameters as for `memory_of`.
+
+    Parameters
+    ----------
+    repeats
+        What is computed again and what is sharded.
+    """
     each = weight_bytes or WeightBytes.of(problem.element_bytes, problem.constraints.optimizer)
     if problem.inference:
         each = WeightBytes(each.weight, 0, 0)
     fused = accelerator is None or not accelerator.saves_scores
     program = Program(workload, rows, problem.hierarchy)
-    count = _Count(program, network, problem, options, fused=fused)
+    count = _Count(program, network, problem, repeats, exact_shares, fused)
     saved, again = count.saved()
     live = count.live()
     held = count.weights(each)
@@ -137,7 +149,8 @@ class _Count:
     program: Program
     network: Network
     problem: ProblemFields
-    options: RunOptions
+    repeats: Repeats
+    exact_shares: bool
     fused: bool
 
     @property
@@ -154,7 +167,7 @@ class _Count:
             self.program.parts(layouts, *among)
             for among in ((BY_BATCH,), (CHANNEL, SHUFFLED), (TOKEN,))
         ]
-        if self.options.exact_shares:
+        if self.exact_shares:
             elements = _up(extent.elements, prod(parts))
         else:
             each = extent.elements // prod(extent[1:])
@@ -182,14 +195,12 @@ class _Count:
         own = [axis for axis in axes if axis in sizes]
         if not own:
             return 0
-        if self.options.exact_shares:
+        if self.exact_shares:
             return _up(prod(sizes[axis] for axis in own), prod(parts.get(axis, 1) for axis in own))
         return prod(_up(sizes[axis], parts.get(axis, 1)) for axis in own)
 
     def weights(self, each: WeightBytes) -> dict[int, tuple[int, int, int]]:
         """Return the bytes of weights, gradients and state by layer; shared ones', of a user."""
-        shard = self.options.shard
-        sharded = (shard == "weights", shard in ("weights", "gradients"), shard != "none")
         held: dict[int, list[int]] = {node: [0, 0, 0] for node in self._layers}
         users = self._workload.weight_users
         for node, stored in enumerate(self._workload.stored):
@@ -198,17 +209,19 @@ class _Count:
             own = self._elements(node, self._workload.nodes[node].operator.contraction.weight)
             replicas = self._replicas(node)
             layer = min(users[node]) if node in users else node
+            shard = self.repeats.shard(node)
+            sharded = (shard == "weights", shard in IN_HALVES, shard != "none")
             for n, (size, split) in enumerate(zip(each, sharded, strict=True)):
                 held[layer][n] += size * (_up(own, replicas) if split else own)
         return {node: (own[0], own[1], own[2]) for node, own in held.items()}
 
     def while_running(self, node: int, each: WeightBytes) -> tuple[int, int]:
         """Return the bytes of a layer's gathered weights and gradients, and of its loss."""
-        layer, shard = self._workload.nodes[node], self.options.shard
+        layer, shard = self._workload.nodes[node], self.repeats.shard(node)
         gathered = 0
         if self._replicas(node) > 1 and not layer.operator.reads_ids:
             own = self._elements(node, layer.operator.contraction.weight)
-            training = bool(each.gradient) and shard in ("weights", "gradients")
+            training = bool(each.gradient) and shard in IN_HALVES
             gathered = own * each.weight * ((shard == "weights") + training)
         if self.problem.inference:
             return gathered, 0
@@ -249,9 +262,8 @@ class _Count:
         """Return the bytes saved at each layer, and those that its backward pass computes again."""
         if self.problem.inference:
             return {}, {}
-        tensors = saved_tensors(
-            self.network, self._workload, self.options.recompute, fused=self.fused
-        )
+        again = self.repeats.again
+        tensors = saved_tensors(self.network, self._workload, again, fused=self.fused)
         kept, again = (
             {node: sum(map(self._bytes, own)) for node, own in of_layers.items()}
             for of_layers in (tensors.kept, tensors.again)

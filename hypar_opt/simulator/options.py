@@ -11,10 +11,15 @@ from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.frozen import Frozen
 from hypar_opt.simulator.streams import OVERLAPS
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+from hypar_opt.workload.patterns import Words, all_words, parsed_words
+from hypar_opt.workload.recomputation import repeats_of
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.profile import Profile
+    from hypar_opt.workload.network import Network
+    from hypar_opt.workload.repeats import Repeats
+    from hypar_opt.workload.tensors import Workload
 
 COLLECTIVES = ("pairwise", "ring", "one-ring", "hierarchical")
 
@@ -42,11 +47,13 @@ class RunOptions(Frozen):
         The equal parts of the batch that pass one after the other; their gradients accumulate.
     recompute
         What the backward pass computes again: ``none``; ``selective``: layers whose inner tensor
-        is large (attention); ``full``: all layers of the network's blocks, exchanges included.
+        is large (attention); ``full``: all layers of the network's blocks, exchanges included. A
+        word, or words by layer.
     shard
         What data parallelism splits between its parts: ``none``; the optimizer's ``state`` (ZeRO-1,
         as many bytes); ``gradients``, too (ZeRO-2: reduce-scattered in every micro-batch); or
         ``weights``, too (ZeRO-3, FSDP: all-gathered before a layer's forward and backward passes).
+        A word, or words by layer.
     early_stop
         Whether a block that runs again stops at the last tensor that a backward pass reads, as in
         PyTorch from 2.1 on; else all of it runs, as in Megatron-LM.
@@ -66,8 +73,8 @@ class RunOptions(Frozen):
     input_sizes: Sizes = NO_SIZES
     trace: bool = False
     micro_batches: int = 1
-    recompute: str = "none"
-    shard: str = "none"
+    recompute: Words = "none"
+    shard: Words = "none"
     early_stop: bool = False
     exact_shares: bool = False
 
@@ -82,16 +89,23 @@ class RunOptions(Frozen):
             raise HyparError(
                 f"{argument('micro_batches')} should be 1 or more, got {self.micro_batches}"
             )
-        if self.recompute not in RECOMPUTED:
-            raise UnknownNameError("recompute", self.recompute, list(RECOMPUTED))
-        if self.shard not in SHARDED:
-            raise UnknownNameError("shard", self.shard, list(SHARDED))
+        for name, known in (("recompute", RECOMPUTED), ("shard", SHARDED)):
+            words = parsed_words(getattr(self, name), name)
+            vars(self)[name] = words
+            for word in all_words(words):
+                if word not in known:
+                    raise UnknownNameError(name, word, list(known))
 
     @property
-    def of_training(self) -> dict[str, int | str]:
+    def of_training(self) -> dict[str, int | Words]:
         """Micro-batches, recomputation and sharding, where they are not the defaults."""
         names = ("micro_batches", "recompute", "shard")
         return {name: own for name in names if (own := getattr(self, name)) not in (1, "none")}
+
+    def repeats(self, network: Network, workload: Workload, *, fused: bool) -> Repeats:
+        """Return how often the step repeats the passes of a micro-batch, as `Training.repeats`."""
+        words = self.recompute, self.shard
+        return repeats_of(network, workload, self.micro_batches, *words, fused=fused)
 
     def on(self, array: Array) -> tuple[str, str]:
         """Return the collective and the overlap: an array's own where the options name none."""

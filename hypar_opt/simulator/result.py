@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.device_memory import DeviceMemory
     from hypar_opt.simulator.spans import StepTrace
+    from hypar_opt.workload.patterns import Words
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ class StepResult(Displayed):
     vault_words: int
     events: int
     trace: StepTrace | None = None
-    of_training: Mapping[str, int | str] = FrozenDict()
+    of_training: Mapping[str, int | Words] = FrozenDict()
     device_memory: DeviceMemory | None = None
 
     @property

@@ -9,7 +9,6 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hypar_opt.frozen import FrozenDict
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.collectives import Crossing, all_gather, all_reduce, reduce_scatter
@@ -22,10 +21,12 @@ from hypar_opt.simulator.tasks import (
     OfGroups,
     Task,
 )
+from hypar_opt.workload.repeats import IN_HALVES, ONCE
 
 if TYPE_CHECKING:
     from hypar_opt.costs.physical import Pairs
     from hypar_opt.simulator.exchanges import LevelBytes, StepExchanges
+    from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
 
 
@@ -48,11 +49,8 @@ class Schedule:
         The nodes whose gradients are all-reduced together, in the order of the backward pass.
     overlap
         Which exchanges overlap what follows: one of `hypar_opt.simulator.streams.OVERLAPS`.
-    recomputed
-        The nodes whose forward pass the backward pass runs again, as `Repeats.again`.
-    shard
-        What is split between the parts of data parallelism, one of
-        `hypar_opt.simulator.options.SHARDED`.
+    repeats
+        What the backward pass computes again, and what data parallelism splits between its parts.
     updates
         The seconds in which each node's weights are updated; none where that is not counted.
     """
@@ -64,8 +62,7 @@ class Schedule:
     collective: Pairs
     buckets: Sequence[Sequence[int]]
     overlap: str
-    recomputed: Mapping[int, int | None] = FrozenDict()
-    shard: str = "none"
+    repeats: Repeats = ONCE
     updates: Sequence[float] = ()
 
     def tasks(self) -> tuple[Task, ...]:
@@ -99,15 +96,18 @@ class Schedule:
         ]
 
     def gradients(self, nodes: Sequence[int], layer: str) -> list[list[ExchangeTask]]:
-        """Return the exchanges of a bucket's gradients: of those of the same levels together."""
-        together: defaultdict[tuple[int, ...], list[Sequence[LevelBytes]]] = defaultdict(list)
+        """Return the exchanges of a bucket's gradients: of those reduced alike together."""
+        together: defaultdict[_Alike, list[Sequence[LevelBytes]]] = defaultdict(list)
         for node in nodes:
             key = Phase.GRADIENT, ExchangeKind.GRADIENTS, node
             if steps := self.exchanges.reductions.get(key, ()):
-                together[tuple(step.level for step in steps)].append(steps)
+                scattered = self.repeats.shard(node) in IN_HALVES
+                together[scattered, tuple(step.level for step in steps)].append(steps)
         return [
-            self._reduction(_added(alike), layer, Phase.GRADIENT, ExchangeKind.GRADIENTS)
-            for alike in together.values()
+            self._reduction(
+                *(_added(alike), layer, Phase.GRADIENT, ExchangeKind.GRADIENTS), scattered=scattered
+            )
+            for (scattered, _), alike in together.items()
         ]
 
     def gathered_weights(
@@ -133,13 +133,14 @@ class Schedule:
         tensor: ExchangeKind,
         *,
         once: bool = False,
+        scattered: bool = False,
     ) -> list[ExchangeTask]:
         at_level = {step.level: step for step in steps}
         stages = self.collective.stages(list(at_level))
         crossings = [Crossing(stage, Fraction(1), 1) for stage in stages]
         if tensor is ExchangeKind.WEIGHTS:
             crossings = all_gather(stages)
-        elif tensor is ExchangeKind.GRADIENTS and self.shard in ("gradients", "weights"):
+        elif scattered:
             crossings = reduce_scatter(stages)
         elif steps[0].step is StepKind.ALL_REDUCE:
             crossings, once = all_reduce(stages), once or tensor is ExchangeKind.GRADIENTS
@@ -218,6 +219,11 @@ def _added(steps: Sequence[Sequence[LevelBytes]]) -> list[LevelBytes]:
     ]
 
 
+_Alike = tuple[bool, tuple[int, ...]]
+"""Whether gradients are scattered in every micro-batch, and the levels that they are reduced over.
+"""
+
+
 class _Step:
     """The tasks scheduled so far, and those after which each tensor is complete."""
 
@@ -251,7 +257,7 @@ class _Step:
         phase = Phase.BACKWARD
         error = self._reduction(layer, phase, ExchangeKind.ERRORS, self._error_of(layer))
         self._gather_weights(layer, phase)
-        if layer in self._schedule.recomputed:
+        if layer in self._schedule.repeats.again:
             error = self._forward_again(layer, error)
         # The gradient comes first, so that its all-reduce can overlap the error's computation.
         computed = self._compute(layer, Phase.GRADIENT, error)
@@ -269,21 +275,21 @@ class _Step:
         seconds = self._schedule.updates[node] if self._schedule.updates else 0.0
         if seconds:
             self.streams.add(ComputeTask(name, phase, seconds, once=True), self._gradients[node])
-        if self._schedule.shard == "gradients":
+        if self._schedule.repeats.shard(node) == "gradients":
             gathered = self._schedule.gathered_weights(node, name, phase, once=True)
             self._in_order(gathered, self._gradients[node])
 
     def _gather_weights(self, layer: int, phase: Phase) -> None:
         """All-gather the weights that a layer uses, where data parallelism splits them."""
-        if self._schedule.shard == "weights":
-            node = self._weights_of.get(layer, layer)
+        node = self._weights_of.get(layer, layer)
+        if self._schedule.repeats.shard(node) == "weights":
             gathered = self._schedule.gathered_weights(node, self._name(layer), phase)
             self._in_order(gathered, ())
 
     def _forward_again(self, layer: int, operands: Dependencies) -> Dependencies:
         """Run a layer's forward pass again; its exchanges, too, if they are."""
         schedule, phase = self._schedule, Phase.FORWARD
-        if schedule.recomputed[layer] is None:
+        if schedule.repeats.again[layer] is None:
             return self._compute(layer, phase, operands)
         for boundary, _ in schedule.inputs[layer]:
             operands = self._conversion(boundary, layer, phase, operands)

@@ -29,14 +29,13 @@ from hypar_opt.simulator.exchanges import (
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
 from hypar_opt.workload.early_stop import needed_again
-from hypar_opt.workload.recomputation import recomputed
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.frozen import FrozenDict
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.tasks import OfGroups, Task
+    from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
 
 _AS_THE_ARRAY = RunOptions()
@@ -74,11 +73,19 @@ def program(
         Rings.of(array, placement, collective) or pairs,
         buckets_of(workload, array.bucket_elements(plan.element_bytes)),
         overlap,
-        _again(plan, workload, options, fused=not array.accelerator.saves_scores),
-        options.shard,
+        repeats_on(plan, workload, array, options),
         _updates(plan, workload, array, options, rows),
     )
     return schedule.tasks()
+
+
+def repeats_on(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> Repeats:
+    """Return how often a plan's step repeats the passes of a micro-batch's tensors."""
+    fused = not array.accelerator.saves_scores
+    repeats = options.repeats(plan.network.description, workload, fused=fused)
+    if not options.early_stop:
+        return repeats
+    return replace(repeats, again=needed_again(workload, repeats.again, fused=fused))
 
 
 def launching(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> float:
@@ -87,20 +94,12 @@ def launching(plan: Plan, workload: Workload, array: Array, options: RunOptions)
     if not isinstance(host, Fraction):
         return 0.0
     fused, phases = array.accelerator.fuses_attention, len(phases_of(plan))
-    again = _again(plan, workload, options, fused=fused)
+    again = repeats_on(plan, workload, array, options).again
     kernels = 0
     for number, node in enumerate(workload.nodes):
         passes = [own.launches for own in node.operator.kernels(fused=fused)[:phases]]
         kernels += sum(passes) + (passes[0] if number in again else 0)
     return float(kernels * host)
-
-
-def _again(
-    plan: Plan, workload: Workload, options: RunOptions, *, fused: bool
-) -> FrozenDict[int, int | None]:
-    """Return the nodes whose forward pass runs twice."""
-    again = recomputed(plan.network.description, workload, options.recompute, fused=fused)
-    return needed_again(workload, again, fused=fused) if options.early_stop else again
 
 
 def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
@@ -216,5 +215,5 @@ def _updates(
     if not isinstance(work, KernelWork):
         return []
     states = of_rows(rows, len(workload.nodes))
-    shared = options.shard != "none"
-    return list(map(float, work.updates(workload, states, shared_out=shared)))
+    repeats = repeats_on(plan, workload, array, options)
+    return list(map(float, work.updates(workload, states, repeats)))

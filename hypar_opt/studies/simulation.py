@@ -27,6 +27,7 @@ from hypar_opt.studies.alternatives import best_plans
 from hypar_opt.studies.sources import is_network, planned
 from hypar_opt.studies.targets import array_with, fitting, micro_batch, own_array
 from hypar_opt.units import PREFIXES
+from hypar_opt.workload.patterns import Words
 
 if TYPE_CHECKING:
     from hypar_opt.simulator.result import StepResult
@@ -47,8 +48,8 @@ class RunArguments(_StepArguments, total=False):
     """The fields of `hypar_opt.simulator.RunOptions`."""
 
     micro_batches: int
-    recompute: str
-    shard: str
+    recompute: Words
+    shard: Words
 
 
 class SimulateArguments(_StepArguments, SourceArguments, total=False):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from hypar_opt.errors import HyparError, argument
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.workload.patterns import EVERY, Words, matching, words_by_layer
+from hypar_opt.workload.repeats import Repeats
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
-    from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
 
 
@@ -20,27 +23,123 @@ def repeated(workload: Workload, repeats: Repeats) -> Workload:
     return workload if workload.repeats == repeats else replace(workload, repeats=repeats)
 
 
+def repeats_of(
+    network: Network,
+    workload: Workload,
+    micro_batches: int,
+    recompute: Words | None,
+    shard: Words | None,
+    *,
+    fused: bool,
+) -> Repeats:
+    """Return how often a step repeats the passes of a network's tensors.
+
+    Parameters
+    ----------
+    recompute, shard
+        Words of all layers, or of those that are named; nothing for the others.
+    fused
+        Whether attention is one kernel, which writes no scores.
+
+    Raises
+    ------
+    HyparError
+        If a layer that is named does not exist, or layers that share weights shard them otherwise.
+    """
+    again = recomputed(network, workload, recomputed_words(network, recompute), fused=fused)
+    names = [layer.name for layer in network.layers]
+    sharded = _sharded(workload, words_by_layer(shard, names, "shard"))
+    return Repeats(micro_batches, sharded, again)
+
+
+def segments(network: Network) -> tuple[range, ...]:
+    """Return the layers that full recomputation runs again together.
+
+    They are each repetition of the network's blocks, or all layers but its end where it has none.
+    """
+    blocks = [
+        range(first, first + block.length)
+        for block in network.repeats
+        for first in range(block.first, block.first + block.length * block.count, block.length)
+    ]
+    if blocks:
+        return tuple(blocks)
+    inside = [n for n, layer in enumerate(network.layers) if not layer.ends]
+    whole = range(inside[0], inside[-1] + 1) if inside else range(0)
+    return (whole,) if whole else ()
+
+
+def recomputed_words(network: Network, recompute: Words | None) -> list[str | None]:
+    """Return what is computed again of each layer: of a block fully if of any layer of it.
+
+    Raises
+    ------
+    HyparError
+        If a layer that is named does not exist, or is fully computed again and in no block.
+    """
+    names = [layer.name for layer in network.layers]
+    words = words_by_layer(recompute, names, "recompute")
+    blocks = segments(network)
+    inside = {n for block in blocks for n in block}
+    if not isinstance(recompute, str | None):
+        for pattern, word in recompute.items():
+            if word == "full" and pattern != EVERY and inside.isdisjoint(_named(names, pattern)):
+                raise HyparError(
+                    f"{argument('recompute')}: {pattern!r} names no layer of a block, whose layers"
+                    " are computed again together"
+                )
+    for block in blocks:
+        if any(words[n] == "full" for n in block):
+            words[block.start : block.stop] = ["full"] * len(block)
+    return ["none" if own == "full" and n not in inside else own for n, own in enumerate(words)]
+
+
+def _named(names: Sequence[str], pattern: str) -> list[int]:
+    return [names.index(pattern)] if pattern in names else matching(names, pattern)
+
+
 def recomputed(
-    network: Network, workload: Workload, recompute: str, *, fused: bool
+    network: Network, workload: Workload, words: Sequence[str | None], *, fused: bool
 ) -> FrozenDict[int, int | None]:
     """Return the nodes whose forward pass runs twice, as `Repeats.again`.
 
-    Fully: those in the network's blocks, each repetition by itself, or all but its end where it has
-    none; a tensor that several layers read is stored again by its writer. Selectively: those whose
-    inner tensor is large, as attention's scores where they are written.
+    Fully: those in a block, each repetition by itself; a tensor that several layers read is stored
+    again by its writer. Selectively: those whose inner tensor is large, as attention's scores where
+    they are written.
+
+    Parameters
+    ----------
+    words
+        By layer.
     """
-    layers = dict(enumerate(workload.layers, workload.shared))
-    if recompute == "full":
-        shared = workload.shared
-        again = {
-            shared + first + n: shared + first
-            for block in network.repeats
-            for first in range(block.first, block.first + block.length * block.count, block.length)
-            for n in range(block.length)
-        } or {n: shared for n, layer in layers.items() if not layer.operator.ends}
+    shared = workload.shared
+    again: dict[int, int | None] = {
+        shared + n: shared + block.start
+        for block in segments(network)
+        for n in block
+        if words[n] == "full" and not network.layers[n].ends
+    }
+    if again:
         written = workload.tensor_writers.items()
         again |= {node: again[writer] for node, writer in written if writer in again}
-        return FrozenDict(sorted(again.items()))
-    if recompute == "selective" and not fused:
-        return FrozenDict({n: None for n, layer in layers.items() if layer.operator.inner})
-    return FrozenDict()
+    if not fused:
+        for n, (layer, word) in enumerate(zip(network.layers, words, strict=True)):
+            if word == "selective" and layer.inner:
+                again[shared + n] = None
+    return FrozenDict(sorted(again.items()))
+
+
+def _sharded(workload: Workload, layers: Sequence[str | None]) -> FrozenDict[int, str]:
+    """Return what nodes' weights split, as `Repeats.sharded`: those of several layers all alike."""
+    of_node = dict(enumerate(layers, workload.shared))
+    for node, users in workload.weight_users.items():
+        words = {of_node[user] for user in users} - {None}
+        if len(words) > 1:
+            names = " and ".join(workload.nodes[user].name for user in users)
+            raise HyparError(
+                f"{argument('shard')}: {names} share weights, and are sharded differently"
+            )
+        of_node |= dict.fromkeys((node, *users), next(iter(words), None))
+    return FrozenDict(
+        (node, word) for node, word in sorted(of_node.items()) if word and word != "none"
+    )

@@ -22,11 +22,12 @@ class Repeats:
     ----------
     micro_batches
         The equal parts of the batch that pass one after the other; the tensors are those of one.
-    shard
-        What data parallelism splits between its parts, one of `SHARDED`: the optimizer's ``state``
-        (ZeRO-1, as many bytes); ``gradients``, too (ZeRO-2: reduce-scattered in every micro-batch,
-        and new weights all-gathered); or ``weights``, too (ZeRO-3, FSDP: all-gathered before each
-        layer's forward and backward passes).
+    sharded
+        What data parallelism splits of each node's weights between its parts, of `SHARDED`, where
+        that is not ``none``: the optimizer's ``state`` (ZeRO-1, as many bytes); ``gradients``, too
+        (ZeRO-2: reduce-scattered in every micro-batch, and new weights all-gathered); or
+        ``weights``, too (ZeRO-3, FSDP: all-gathered before each layer's forward and backward
+        passes).
     again
         The nodes whose forward pass the backward pass runs again, each with the first layer of what
         is run again with it, exchanges included; None for a node that computes again by itself.
@@ -36,7 +37,7 @@ class Repeats:
     """
 
     micro_batches: int = 1
-    shard: str = "none"
+    sharded: Mapping[int, str] = FrozenDict()
     again: Mapping[int, int | None] = FrozenDict()
 
     def most(self, users: Sequence[int]) -> int:
@@ -58,10 +59,19 @@ class Repeats:
         times[[node for node, first in self.again.items() if first is not None]] *= 2
         return times
 
-    @property
-    def in_halves(self) -> bool:
-        """Whether gradients are reduce-scattered, and what was is all-gathered by itself."""
-        return self.shard in ("gradients", "weights")
+    def shard(self, node: int) -> str:
+        """Return what is split of a node's weights."""
+        return self.sharded.get(node, "none")
+
+    def splits(self, nodes: int, *words: str) -> NDArray[np.bool_]:
+        """Return of which nodes one of some words is split."""
+        split = np.zeros(nodes, bool)
+        split[[node for node, word in self.sharded.items() if word in words]] = True
+        return split
+
+    def in_halves(self, nodes: int) -> NDArray[np.bool_]:
+        """Return whether gradients are reduce-scattered, and what was is all-gathered by itself."""
+        return self.splits(nodes, *IN_HALVES)
 
     def halves(self, users: Sequence[int]) -> NDArray[np.int64]:
         """Return the reduce-scatters and all-gathers of each node's gradients and weights.
@@ -73,9 +83,13 @@ class Repeats:
         users
             The layers that use each node's weights.
         """
-        if self.shard == "weights":
-            return self.micro_batches * (1 + 2 * np.array(users, np.int64))
-        return np.full(len(users), 1 + (self.micro_batches if self.in_halves else 1), np.int64)
+        own, nodes = np.array(users, np.int64), len(users)
+        once = 1 + np.where(self.in_halves(nodes), self.micro_batches, 1)
+        whole = self.splits(nodes, "weights")
+        return np.where(whole, self.micro_batches * (1 + 2 * own), once).astype(np.int64)
 
+
+IN_HALVES = ("gradients", "weights")
+"""What is split where gradients are reduce-scattered in each micro-batch."""
 
 ONCE = Repeats()

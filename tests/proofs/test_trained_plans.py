@@ -20,6 +20,7 @@ from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from tests.execution import small_networks
+from tests.execution.virtual.test_training import by_layer
 from tests.slow import slow_after
 from tests.strategies.arrays import random_array
 from tests.strategies.written_plans import with_collective
@@ -43,10 +44,13 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
         array = with_collective(random_array(rng, rng.randint(1, 3)), collective)
     names = ("micro_batches", "recompute", "shard")
     cost = rng.choice(["time", "time", "bytes"])
+    way: Any = WAYS[seed % len(WAYS)]
+    if seed % 5 < 2:
+        way = way[0], *by_layer(rng, network)
     return network, {
         "array": array,
         "batch": 12,
-        "training": dict(zip(names, WAYS[seed % len(WAYS)], strict=True)),
+        "training": dict(zip(names, way, strict=True)),
         "cost": cost,
         "reading": "executed",
         "choices": ("data", "model", "output")[: rng.choice((2, 3))],

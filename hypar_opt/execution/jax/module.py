@@ -75,11 +75,13 @@ def module_text(
         "    return jnp.zeros(())  # the step": loss,
         "DTYPE = ...": f"DTYPE = {_TYPES.get(element_bytes, _SINGLE)[1]}",
     }
-    if not alone and sharded.program.workload.repeats != ONCE:
+    repeats = sharded.program.workload.repeats
+    gathers = "weights" in repeats.sharded.values() and not alone
+    if not alone and repeats != ONCE:
         # Weights are used by what follows the operations, which they call.
-        called = _called(f"{loss}\n    apart", operations) if lines.gathers else called
+        called = _called(f"{loss}\n    apart", operations) if gathers else called
         parts |= _trained(sharded) | {"# The operations\n": called}
-    if "partial(" not in called and not lines.gathers:
+    if "partial(" not in called and not gathers:
         parts["from functools import partial\n"] = ""
     said = {"How the model was read": remarks, "Not kept of the model": not_kept}
     header = _header(sharded, title, said, element_bytes)
@@ -106,7 +108,9 @@ def _trained(sharded: ShardedNetwork) -> dict[str, str]:
             f"{argument('recompute', 'full')} has no program in JAX: XLA for the processor merges"
             " exchanges that are computed again with the first"
         )
-    for name, own in weights.items() if repeats.shard != "none" else ():
+    for name, own in weights.items():
+        if own.shard == "none":
+            continue
         size, parts = math.prod(own.part), sharded.hierarchy.parts(own.reduced)
         if size % parts:
             raise HyparError(
@@ -114,13 +118,14 @@ def _trained(sharded: ShardedNetwork) -> dict[str, str]:
                 " which a program in JAX needs"
             )
     rows = "".join(f"    {quoted(name)}: {own.part},\n" for name, own in weights.items())
+    shared = "".join(f'    {quoted(name)}: "{own.shard}",\n' for name, own in weights.items())
     constants = {
         "MICRO_BATCHES = ...": f"MICRO_BATCHES = {repeats.micro_batches}",
-        "SHARDED = ...": f'SHARDED = "{repeats.shard}"',
+        "SHARDED = ...": f"SHARDED = {{\n{shared}}}" if shared else "SHARDED: dict = {}",
         "PARTS = ...": f"PARTS = {{\n{rows}}}" if rows else "PARTS: dict = {}",
     }
     step = texts.filled(texts.trained(), constants)
-    if repeats.shard == "weights":
+    if "weights" in repeats.sharded.values():
         step = f"{texts.sharded()}\n\n{step}"
     return {
         _STEP: step,
@@ -181,10 +186,9 @@ def _names_in(tree: ast.AST) -> set[str]:
 
 def _weights_table(sharded: ShardedNetwork, *, alone: bool) -> str:
     rows = {}
-    shards = sharded.program.workload.repeats.shard == "weights" and not alone
     for name, weights in weights_of(sharded).items():
         stored = _array(weights.tensor)
-        if shards:
+        if weights.shard == "weights" and not alone:
             size = math.prod(weights.part) // sharded.hierarchy.parts(weights.reduced)
             stored = [f"({size * sharded.hierarchy.accelerators},)", "P(LEVELS)"]
         rows[name] = [*stored, names(weights.reduced), str(weights.summed)]

@@ -112,26 +112,25 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
             strict=True,
         )
     ]
-    shard = sharded.program.workload.repeats.shard
+    repeats = sharded.program.workload.repeats
     # Where weights are updated in shards, what gathers them belongs to the step.
-    function = module.gradients if shard == "none" else module.both
+    function = module.both if repeats.sharded else module.gradients
     compiled = module.on_devices(function, on).lower(*placed).compile()
     loss, gradients, *updated = compiled(*placed)
-    weights, biases = weights_of(sharded), biases_of(sharded)
+    every = weights_of(sharded) | biases_of(sharded)
 
     def original(name: str, array: Array, *, parts: bool) -> Array:
         """Return weights, or their gradient, in the network's order, from the devices' shards."""
-        own = (weights | biases)[name]
-        parts = parts and name in weights
+        own = every[name]
         return own.tensor.original(own.joined(array, sharded.hierarchy) if parts else array)
 
     found = {
-        name: original(name, np.asarray(own), parts=shard != "none")
+        name: original(name, np.asarray(own), parts=every[name].shard != "none")
         for name, own in gradients.items()
     }
     apart = 0.0
-    for name in weights | biases if updated else ():
-        new = original(name, np.asarray(updated[0][name]), parts=shard == "weights")
+    for name, one in every.items() if updated else ():
+        new = original(name, np.asarray(updated[0][name]), parts=one.shard == "weights")
         expected = data.weights[name] - module.RATE * found[name]
         apart = max(apart, float(np.abs(new - expected).max() / np.abs(expected).max()))
     try:
@@ -219,11 +218,12 @@ def _stored(sharded: ShardedNetwork, data: Data, *, shards: bool = False) -> lis
     shards
         Whether weights are as devices keep them, which may be shards.
     """
-    weights, repeats = weights_of(sharded), sharded.program.workload.repeats
+    weights, count = weights_of(sharded), sharded.program.workload.repeats.micro_batches
     own = {name: w.tensor.stored(data.weights[name]) for name, w in weights.items()}
-    if shards and repeats.shard == "weights":
-        own = {name: weights[name].shards(w, sharded.hierarchy) for name, w in own.items()}
-    count, ends = repeats.micro_batches, targets_of(sharded).items()
+    for name, w in own.items() if shards else ():
+        if weights[name].shard == "weights":
+            own[name] = weights[name].shards(w, sharded.hierarchy)
+    ends = targets_of(sharded).items()
     biases = {n: b.tensor.stored(data.weights[n]) for n, b in biases_of(sharded).items()}
     return [
         own | biases,

@@ -36,7 +36,6 @@ class Values:
         self.network, self.program = sharded.network, sharded.program
         self.shared = sharded.shared
         self.repeats = sharded.program.workload.repeats
-        self.gathers = self.repeats.shard == "weights" and not alone
         # Numbers of `apart`, which no index of the topmost level exceeds.
         self._numbers = count(next(iter(sharded.hierarchy.sizes), 2) - 1)
 
@@ -52,9 +51,14 @@ class Values:
             raise HyparError(f"layer {layer.name!r}: {layer.kind!r} has no program in JAX")
         return KINDS[layer.kind](self, position, layer, *reads)
 
+    def gathers(self, position: int) -> bool:
+        """Return whether a layer's weights are gathered for each use."""
+        node = position + self.shared
+        return self.repeats.shard(node) == "weights" and not self.alone
+
     def _applied(self, function: str, position: int, read: str, more: str = "") -> str:
         """Return the call of a function of what a layer reads, its weights, and other arguments."""
-        if not self.gathers:
+        if not self.gathers(position):
             return f"{function}({read}, {self._weights(position)}{more})"
         # The second number is that of the backward pass.
         number, _ = next(self._numbers), next(self._numbers)
@@ -66,7 +70,7 @@ class Values:
     def _weights(self, position: int) -> str:
         """Return a layer's weights; of shared weights, the slice that it uses."""
         kept = self._kept_weights(position)
-        if self.gathers:
+        if self.gathers(position):
             kept = f"whole({kept}, {next(self._numbers)})"
         return self._slice(position, kept)
 

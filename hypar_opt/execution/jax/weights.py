@@ -36,11 +36,14 @@ class StoredWeights:
     summed
         The number of values that each output sums, by which random values are scaled; 0 for
         scale and shift, None for a bias.
+    shard
+        What devices that have the same of them share out, one of `SHARDED`.
     """
 
     tensor: StoredTensor
     reduced: tuple[int, ...]
     summed: int | None
+    shard: str
 
     @property
     def part(self) -> tuple[int, ...]:
@@ -138,7 +141,9 @@ def weights_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
         split = [ends[_ENDS[axis]] if axis in _ENDS else () for axis in axes]
         tensor = StoredTensor(tuple(dims.values()), tuple(split))
         reduced = tuple(step.level for step in sharded.program.gradient_steps(node))
-        stored[layer.name] = StoredWeights(tensor, tuple(sorted(reduced)), layer.fan_in(sizes))
+        shard = sharded.program.workload.repeats.shard(node)
+        summed = layer.fan_in(sizes)
+        stored[layer.name] = StoredWeights(tensor, tuple(sorted(reduced)), summed, shard)
     return stored
 
 
@@ -154,7 +159,9 @@ def biases_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
             split = split_by(program.bias_layouts(node), CHANNEL)
             tensor = StoredTensor((sharded.written(position),), (split,))
             reduced = tuple(step.level for step in program.bias_steps(node))
-            stored[bias_of(layer.name)] = StoredWeights(tensor, tuple(sorted(reduced)), None)
+            stored[bias_of(layer.name)] = StoredWeights(
+                tensor, tuple(sorted(reduced)), None, "none"
+            )
     return stored
 
 

@@ -217,7 +217,8 @@ def differences(flow: Flow, training: Training) -> dict[str, list[str]]:
             found.setdefault(phrase, []).append(layer.name)
     named = {phrase: starred(names, flow.network.repeats) for phrase, names in found.items()}
     if training.recompute not in (None, "none"):
-        named[f"recomputation ({training.recompute}) is left to torch.utils.checkpoint"] = []
+        which = training.recompute if isinstance(training.recompute, str) else "by layer"
+        named[f"recomputation ({which}) is left to torch.utils.checkpoint"] = []
     if training.shard == "state" and sharded:
         named["fully_shard splits gradients too, not the optimizer's state alone"] = []
     if not sharded and training.shard not in (None, "none"):

@@ -76,7 +76,7 @@ class MicroBatch:
             layouts, blocks = self._forward(position)
             self.outputs[position] = layouts, blocks
             self._add_loss(position, layouts, blocks)
-            self._release(self._used[position])
+            self._release(position, self._used[position])
             self._forget(position)
             done(position + 1)
 
@@ -156,7 +156,7 @@ class MicroBatch:
             self._forward(layer, phase)
         if self._again.inside(position):
             return  # its weights were gathered to run it again
-        if self.weights.sharded:
+        if self._gathers(position):
             fresh = self._weights(position, phase)
             for old, new in zip(self._used[position], fresh, strict=True):
                 if old is not None:
@@ -173,9 +173,14 @@ class MicroBatch:
         blocks = self.weights.used(node, position + self.division.shared, phase)
         return [self._own_weights(position, device, blocks) for device in self.devices]
 
-    def _release(self, used: Sequence[Array | None]) -> None:
+    def _gathers(self, position: int) -> bool:
+        """Return whether a layer's weights are gathered for each of its passes."""
+        node = self.division.weight_node(position)
+        return node is not None and self.weights.sharded(node)
+
+    def _release(self, position: int, used: Sequence[Array | None]) -> None:
         """Drop gathered weights after a forward pass: who reads them still reads no numbers."""
-        for weights in used if self.weights.sharded else ():
+        for weights in used if self._gathers(position) else ():
             if weights is not None:
                 weights.fill(np.nan)
 

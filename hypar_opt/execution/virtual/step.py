@@ -87,7 +87,7 @@ class TrainingStep:
             record.gradients = weights.reduced()
             record.bias_gradients = biases.reduced()
             record.bias_elements = biases.received
-            if division.program.workload.repeats.shard != "none":
+            if division.program.workload.repeats.sharded:
                 record.weights = weights.updated(record.gradients)
         return record
 

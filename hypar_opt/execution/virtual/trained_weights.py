@@ -9,6 +9,7 @@ import numpy as np
 
 from hypar_opt.execution.virtual.fabric import Blocks, Fabric, Source
 from hypar_opt.sharding.passes import Phase
+from hypar_opt.workload.repeats import IN_HALVES
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.division import Division
@@ -31,20 +32,20 @@ class TrainedWeights:
         self._blocks = division.weights(whole)
         self._shapes = {node: [b.shape for b in blocks] for node, blocks in self._blocks.items()}
         self._gradients: dict[int, Blocks] = {}
-        if self.sharded:
-            self._blocks = {node: self._shards(node, own) for node, own in self._blocks.items()}
+        for node, own in self._blocks.items():
+            if self.sharded(node):
+                self._blocks[node] = self._shards(node, own)
 
-    @property
-    def sharded(self) -> bool:
-        """Whether devices keep shards of weights, and gather them for each pass."""
-        return self._repeats.shard == "weights"
+    def sharded(self, node: int) -> bool:
+        """Whether devices keep shards of a node's weights, and gather them for each pass."""
+        return self._repeats.shard(node) == "weights"
 
     def used(self, node: int, by: int, phase: Phase) -> Blocks:
         """Return each device's part of a node's weights, for a pass of a layer's node.
 
         Gathered parts are copies, which may be dropped.
         """
-        if not self.sharded:
+        if not self.sharded(node):
             return self._blocks[node]
         copies = [shard.copy() for shard in self._blocks[node]]
         return self._gathered(node, copies, Source(phase, by, None, weights=True))
@@ -55,7 +56,7 @@ class TrainedWeights:
 
     def add(self, node: int, gradients: Blocks) -> None:
         """Add a micro-batch's gradients: reduced right away where they are sharded."""
-        if self._repeats.in_halves:
+        if self._repeats.shard(node) in IN_HALVES:
             gradients = self._scattered(node, gradients)
         if node in self._gradients:
             pairs = zip(self._gradients[node], gradients, strict=True)
@@ -64,11 +65,12 @@ class TrainedWeights:
 
     def reduced(self) -> dict[int, Blocks]:
         """Return the reduced gradients that devices keep, by layer: parts, or shards of them."""
-        if self._repeats.in_halves:
-            return self._by_layer(self._gradients)
-        reduce = self._all_reduced if self._repeats.shard == "none" else self._scattered
-        nodes = list(self._gradients)
-        return self._by_layer({node: reduce(node, self._gradients.pop(node)) for node in nodes})
+        for node, own in self._gradients.items():
+            shard = self._repeats.shard(node)
+            if shard not in IN_HALVES:
+                reduce = self._all_reduced if shard == "none" else self._scattered
+                self._gradients[node] = reduce(node, own)
+        return self._by_layer(self._gradients)
 
     def updated(self, reduced: Mapping[int, Blocks]) -> dict[int, Blocks]:
         """Return the weights after a step of gradient descent at a rate of one, by layer.
@@ -82,10 +84,11 @@ class TrainedWeights:
         """
         weights = {}
         for node, blocks in self._blocks.items():
-            shards = blocks if self.sharded else self._shards(node, blocks)
-            new = [w - g for w, g in zip(shards, reduced[self._layer(node)], strict=True)]
+            shard = self._repeats.shard(node)
+            kept = blocks if shard in ("none", "weights") else self._shards(node, blocks)
+            new = [w - g for w, g in zip(kept, reduced[self._layer(node)], strict=True)]
             whose = Source(Phase.GRADIENT, node, None, weights=True)
-            weights[node] = new if self.sharded else self._gathered(node, new, whose)
+            weights[node] = new if kept is blocks else self._gathered(node, new, whose)
         return self._by_layer(weights)
 
     def _all_reduced(self, node: int, gradients: Blocks) -> Blocks:

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from hypar_opt.proofs.reference.nodes import PlanGraph, State
 
@@ -20,7 +20,7 @@ Share = tuple[Fraction, Fraction]
 
 
 def shares_of_latency(
-    graph: PlanGraph, most: int, chosen: Sequence[State] = ()
+    graph: PlanGraph, most: int, chosen: Sequence[State] = (), apart: Collection[int] = ()
 ) -> list[Share | None]:
     """Return the share that each node's gradient is charged of the latency of its bucket.
 
@@ -32,6 +32,8 @@ def shares_of_latency(
     chosen
         The nodes' states, if only gradients that are reduced over the same levels share; else all
         of a bucket do, which is no more for any plan.
+    apart
+        The nodes whose gradients are scattered micro-batch by micro-batch, apart from others.
 
     Source: S. Li et al., VLDB 13(12), 2020, section 3.2.3; docs/simulator.md.
     """
@@ -50,7 +52,7 @@ def shares_of_latency(
         state = enumerate(chosen[node] if chosen else ())
         copying = graph.nodes[node].copied_by[0]
         reduced = tuple(level for level, choice in state if choice in copying)
-        together[number, reduced].append(node)
+        together[number, reduced, bool(chosen) and node in apart].append(node)
     shares: list[Share | None] = [None] * len(graph.nodes)
     for nodes in together.values():
         ends = [0, *accumulate(stored[node] for node in nodes)]

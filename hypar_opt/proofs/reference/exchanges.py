@@ -267,8 +267,8 @@ def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
         )
     passes = (Pass.FORWARD,) if plan.inference else tuple(Pass)
     fed = {edge.target for edge in graph.edges if not edge.weights}
-    reductions, shares = [], _shares_of_latency(plan, graph, chosen)
     repetitions = repetitions_of(plan, graph)
+    reductions, shares = [], _shares_of_latency(plan, graph, chosen, repetitions)
     for position, node in enumerate(graph.nodes):
         # No layer reads the error of the network's input; AccPar charges it by convention.
         is_fed = position in fed or reading.of_network_input
@@ -308,9 +308,14 @@ def shares_tensors(plan: Plan) -> bool:
     return reading is not None and reading.scattered
 
 
-def _shares_of_latency(plan: Plan, graph: PlanGraph, chosen: Sequence[State]) -> list[Share | None]:
+def _shares_of_latency(
+    plan: Plan, graph: PlanGraph, chosen: Sequence[State], repetitions: StepCounts
+) -> list[Share | None]:
     most = plan.array.description.bucket_elements(plan.element_bytes) if plan.array else 1
-    return shares_of_latency(graph, most, chosen) if most > 1 else [None] * len(graph.nodes)
+    if most == 1:
+        return [None] * len(graph.nodes)
+    apart = [node for node in range(len(graph.nodes)) if repetitions.in_halves(node)]
+    return shares_of_latency(graph, most, chosen, apart)
 
 
 def _reductions(
@@ -334,7 +339,7 @@ def _reductions(
     sums = frozenset(c for c, split in node.own.items() if split.shares_statistics)
     halves = repetitions.scattered[position], repetitions.gathered[position]
     gradient = reading.gradient // 2 * node.stored * sum(halves)
-    apart = Often(0, *halves) if repetitions.in_halves else Often(1)
+    apart = Often(0, *halves) if repetitions.in_halves(position) else Often(1)
     yield Reduction(Pass.GRADIENT, weights, weights, gradient, apart, latency)
     ahead, behind = (
         repetitions.exchanged[step, position] for step in (Pass.FORWARD, Pass.BACKWARD)

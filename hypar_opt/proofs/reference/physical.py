@@ -193,7 +193,7 @@ class Time(ArrayCharges):
         ]
         if accelerator.gemm is not None:
             # Where its state is sharded, each weight is updated once, not in each copy.
-            count = copies[0] if repeated.sharded == "none" else 1
+            count = copies[0] if node not in repeated.sharded else 1
             kept = of_longest(layer.stored * count, uneven[0])
             return self._by_kernels(layer, state, accessed, kept, passes)
         computing = macs / rate

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.reference.nodes import PlanGraph
 
@@ -33,25 +36,24 @@ class StepCounts:
         The reduce-scatters of each node's gradient, and the all-gathers of its weights; the two
         halves of an all-reduce.
     sharded
-        The same data parallelism's parts keep: nothing but ``none`` is all.
+        What data parallelism's parts share out of each node's weights; nothing where that is none.
     """
 
     computed: Counter[tuple[Pass, int]]
     exchanged: Counter[tuple[Pass, int]]
     scattered: Counter[int]
     gathered: Counter[int]
-    sharded: str
+    sharded: Mapping[int, str]
 
     @property
     def any(self) -> bool:
         """Whether anything is repeated or sharded."""
         counts = *self.computed.values(), *self.exchanged.values()
-        return self.sharded != "none" or any(count > 1 for count in counts)
+        return bool(self.sharded) or any(count > 1 for count in counts)
 
-    @property
-    def in_halves(self) -> bool:
-        """Whether gradients are never all-reduced, but scattered and weights gathered apart."""
-        return self.sharded in ("gradients", "weights")
+    def in_halves(self, node: int) -> bool:
+        """Whether a gradient is never all-reduced, but scattered and weights gathered apart."""
+        return self.sharded.get(node) in ("gradients", "weights")
 
 
 def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
@@ -59,12 +61,17 @@ def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
 
     Source: Rajbhandari et al., "ZeRO", SC20, section 5; Korthikanti et al., MLSys 2023, section 5.
     """
-    sharded, recompute = plan.training.shard or "none", plan.training.recompute or "none"
-    again = _computed_again(plan, graph, recompute)
+    again, with_exchanges = _computed_again(plan, graph)
     count = plan.training.micro_batches or 1
     layers = range(graph.shared, len(graph.nodes))
     weights_of = {user: node for node in range(graph.shared) for user in graph.users(node)}
     tensor = {edge.source: edge.target for edge in graph.edges if edge.target < graph.shared}
+    own = _words(plan, plan.training.shard)
+    sharded = {graph.shared + n: word for n, word in enumerate(own) if word != "none"}
+    for user, node in weights_of.items():  # one of them may say it for all
+        if user in sharded:
+            sharded[node] = sharded[user]
+    sharded |= {user: sharded[node] for user, node in weights_of.items() if node in sharded}
     steps = StepCounts(Counter(), Counter(), Counter(), Counter(), sharded)
 
     def run(step: Pass, layer: int, *, exchanges: bool = True) -> None:
@@ -75,8 +82,9 @@ def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
                 steps.exchanged[step, tensor[layer]] += count
 
     def gather(layer: int) -> None:
-        if sharded == "weights":
-            steps.gathered[weights_of.get(layer, layer)] += count
+        node = weights_of.get(layer, layer)
+        if sharded.get(node) == "weights":
+            steps.gathered[node] += count
 
     # One of the micro-batches, each of which does the same.
     for layer in layers:
@@ -85,23 +93,47 @@ def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
     for layer in reversed(layers):
         gather(layer)
         if layer in again:
-            run(Pass.FORWARD, layer, exchanges=recompute == "full")
+            run(Pass.FORWARD, layer, exchanges=layer in with_exchanges)
         run(Pass.BACKWARD, layer)
         run(Pass.GRADIENT, layer, exchanges=False)
     for node in range(len(graph.nodes)):
-        steps.scattered[node] += count if steps.in_halves else 1
-        steps.gathered[node] += 0 if sharded == "weights" else 1
+        steps.scattered[node] += count if steps.in_halves(node) else 1
+        steps.gathered[node] += 0 if sharded.get(node) == "weights" else 1
     return steps
 
 
-def _computed_again(plan: Plan, graph: PlanGraph, recompute: str) -> set[int]:
-    """Return the layers whose forward pass the backward pass runs again."""
-    network = plan.network.description
-    if recompute == "full":
-        blocks = [n for b in network.repeats for n in range(b.first, b.first + b.length * b.count)]
-        others = [n for n, layer in enumerate(network.layers) if not layer.ends]
-        return {graph.shared + n for n in blocks or others}
+def _computed_again(plan: Plan, graph: PlanGraph) -> tuple[set[int], set[int]]:
+    """Return the layers that the backward pass runs again, and those of them with exchanges."""
+    network, words = plan.network.description, _words(plan, plan.training.recompute)
+    blocks = [
+        {*range(block.first + n * block.length, block.first + (n + 1) * block.length)}
+        for block in network.repeats
+        for n in range(block.count)
+    ] or [{n for n, layer in enumerate(network.layers) if not layer.ends}]
+    # A block runs again as a whole, whichever of its layers says so.
+    again = [block for block in blocks if any(words[n] == "full" for n in block)]
+    fully = {graph.shared + n for block in again for n in block}
     writes_scores = plan.array and plan.array.description.accelerator.attention == "unfused"
-    if recompute == "selective" and writes_scores:
-        return {n for n, node in enumerate(graph.nodes) if node.inner}
-    return set()
+    selectively = {
+        graph.shared + n
+        for n, word in enumerate(words)
+        if writes_scores and word == "selective" and graph.nodes[graph.shared + n].inner
+    }
+    return fully | selectively, fully
+
+
+def _words(plan: Plan, stated: str | Mapping[str, str] | None) -> list[str]:
+    """Return what a plan states for each layer: by its name, by patterns, or for all others."""
+    if stated is None or isinstance(stated, str):
+        return [stated or "none"] * len(plan.layers)
+    others = {pattern: word for pattern, word in stated.items() if pattern not in plan.layers}
+    rest = others.pop("*", "none")
+    found = []
+    for layer in plan.layers:
+        named = (
+            word
+            for pattern, word in others.items()
+            if fnmatchcase(layer, pattern) or fnmatchcase(layer, f"{pattern}.*")
+        )
+        found.append(stated[layer] if layer in stated else next(named, rest))
+    return found

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from hypar_opt.report.plan_grid import layer_memory
 from hypar_opt.report.terminal.console import Column, new_table
-from hypar_opt.report.terminal.step import trained
+from hypar_opt.report.terminal.training import trained
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def memory_view(held: DeviceMemory) -> RenderableType:
     columns: list[Column] = [("layer", str), *((name, _amount) for name in CATEGORIES.values())]
     lines = [(name, *(own[key] for key in CATEGORIES)) for name, own in layer_memory(held)]
     totals = [("total", *(held.categories[name] for name in CATEGORIES))]
-    notes = [Text(trained(held.options), style="dim")] if held.options else []
+    how = trained(held.options, plan.network.description)
+    notes = [Text(how, style="dim")] if how else []
     return Group(
         Text(f"{plan.network.name}: {total} per accelerator, batch {plan.batch}"),
         *notes,
@@ -45,7 +46,7 @@ def memory_view(held: DeviceMemory) -> RenderableType:
 
 def trains(held: DeviceMemory) -> str:
     """Return in a sentence how a plan trains, and what a device then holds."""
-    how = trained(held.options) or "the whole batch at once"
+    how = trained(held.options, held.plan.network.description) or "the whole batch at once"
     capacity = f" of {format_bytes(held.capacity)}" if held.capacity is not None else ""
     return f"Trains by {how}: {format_bytes(held.total)}{capacity} of memory per accelerator."
 

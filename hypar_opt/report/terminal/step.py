@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -11,6 +9,7 @@ from rich.text import Text
 from hypar_opt.report.labels import ENERGY_PARTS
 from hypar_opt.report.plan_grid import GridRow, layer_times
 from hypar_opt.report.terminal.console import JOULES, SECONDS, Column, new_table
+from hypar_opt.report.terminal.training import trained
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_bytes, format_percent, format_si
@@ -20,18 +19,6 @@ _OVERLAPPED = {
     "gradient": "gradient exchanges overlap",
     "branches": "all exchanges overlap what does not wait for them",
 }
-
-TRAINING = {
-    "micro_batches": "{:,} micro-batches",
-    "recompute": "{} recomputation",
-    "shard": "{} sharded",
-}
-
-
-def trained(options: Mapping[str, int | str]) -> str:
-    """Return how a step trains: micro-batches, recomputation, shards."""
-    return ", ".join(TRAINING[name].format(value) for name, value in options.items())
-
 
 _SECONDS: tuple[Column, ...] = (("compute", SECONDS), ("communication", SECONDS))
 
@@ -53,7 +40,7 @@ def step_view(step: StepResult) -> RenderableType:
     all_reduce = f"{step.collective} all-reduce"
     options = [f"reading {plan.cost.reading}", all_reduce, _OVERLAPPED[step.overlap]]
     options += ["inference"] if plan.inference else []
-    options += [trained(step.of_training)] if step.of_training else []
+    options += [trained(step.of_training, plan.network.description)] if step.of_training else []
     return Group(
         Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
         Text(", ".join(options), style="dim"),

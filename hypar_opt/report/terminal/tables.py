@@ -19,7 +19,7 @@ from hypar_opt.report.terminal.console import (
     texts,
     unbroken,
 )
-from hypar_opt.report.terminal.step import trained
+from hypar_opt.report.terminal.training import trained
 from hypar_opt.studies.comparison import disagreements, geometric_means
 from hypar_opt.units import format_bytes, format_cost, format_number, format_ratio
 
@@ -202,7 +202,7 @@ def front_view(front: ParetoFront) -> RenderableType:
             *(point.memory, format_cost(point.total, point.plan.cost.unit), front.ratio(point)),
             *map(point.amount, others),
             point.plan.cost.executed_bytes,
-            trained(point.plan.training.unlike_defaults),
+            trained(point.plan.training.unlike_defaults, point.plan.network.description),
         )
         for point in front
     )

@@ -157,14 +157,24 @@ class _Restricted:
             places[node] = choice
         return tuple(int(own[n]) for own, n in zip(self.columns, places, strict=True))
 
-    def at_most(self, threshold: int, deadline: Deadline) -> Columns:
-        """Return the columns of each node that occur in an assignment of at most a cost."""
+    def costed(self, threshold: int, deadline: Deadline) -> list[tuple[NDArray[np.intp], Integers]]:
+        """Return the columns of each node that occur in an assignment of at most a cost.
+
+        Beside each is the least cost of such an assignment.
+        """
         sizes = [len(self.columns[node]) for node in self.free]
         rows = rows_at_most(threshold - self.constant, self.buckets, sizes, 0, deadline)
-        left = list(self.columns)
+        found = [(own, np.array([self.objective], object)) for own in self.columns]
         for node, kept in zip(self.free, rows, strict=True):
-            left[node] = self.columns[node][np.unique(kept.choices[0])]
-        return left
+            own, number = np.unique(kept.choices[0], return_inverse=True)
+            least = np.full(len(own), kept.least.max(), kept.least.dtype)
+            np.minimum.at(least, number, kept.least)
+            found[node] = self.columns[node][own], least.astype(object) + self.constant
+        return found
+
+    def at_most(self, threshold: int, deadline: Deadline) -> Columns:
+        """Return the columns of each node that occur in an assignment of at most a cost."""
+        return [own for own, _ in self.costed(threshold, deadline)]
 
 
 def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
@@ -341,3 +351,27 @@ def _eliminated(
     of_pairs = pair_charges(graph, ends, lambda edge: charge(between[edge]))
     every = PairwiseCharges([nodes[n][None] for n in free], of_pairs, kinds, alike)
     return _Restricted(columns, free.tolist(), constant, eliminate(every, order, deadline))
+
+
+def columns_at_most(
+    table: ClassTable, threshold: int, deadline: Deadline
+) -> list[tuple[NDArray[np.intp], Integers]]:
+    """Return each node's states that may be in an assignment of at most a threshold.
+
+    Beside each is a lower bound on the cost of an assignment that has it.
+
+    Raises
+    ------
+    RefusedError
+        If what is left is too large to be eliminated.
+    NoAnswerError
+        If the deadline passes.
+    """
+    classes = _by_coarsest(table, deadline)
+    left: _Restricted | int = classes.objective
+    if classes.objective <= threshold:
+        left = _left(table, threshold, classes, deadline)
+    if isinstance(left, int) or left.objective > threshold:
+        none = np.zeros(0, np.intp), np.zeros(0, object)
+        return [none] * len(table.node_kinds)
+    return left.costed(threshold, deadline)

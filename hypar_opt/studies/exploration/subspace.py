@@ -12,8 +12,8 @@ from hypar_opt.costs import state_tables
 from hypar_opt.costs.state_tables import expanded, in_mixed_radix
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pins import matching
 from hypar_opt.plan.plan import Plan
+from hypar_opt.workload.patterns import matching
 
 Cell = tuple[int, int]
 """A level, 0 for H1, and a layer."""

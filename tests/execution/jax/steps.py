@@ -64,7 +64,7 @@ def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[
             "sizes": program.hierarchy.sizes,
             "training": [
                 program.workload.repeats.micro_batches,
-                program.workload.repeats.shard,
+                sorted(program.workload.repeats.sharded.items()),
                 sorted(program.workload.repeats.again.items()),
             ],
         }
@@ -241,7 +241,10 @@ def main() -> None:
             choices = tuple(case["choices"])
             workload = workload_of(network, case["batch"], choices, shared_tensors=True)
             count, shard, again = case["training"]
-            workload = repeated(workload, Repeats(count, shard, FrozenDict(map(tuple, again))))
+            workload = repeated(
+                workload,
+                Repeats(count, FrozenDict(map(tuple, shard)), FrozenDict(map(tuple, again))),
+            )
             program = Program(workload, case["rows"], Hierarchy(tuple(case["sizes"])))
             found.append(result(network, program, seed, compare=case["compare"]))
             jax.clear_caches()  # type: ignore[no-untyped-call]

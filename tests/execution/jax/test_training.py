@@ -17,7 +17,7 @@ from hypar_opt.workload.parallelism import SHARDED
 from tests.execution.drawn_plans import random_program
 from tests.execution.jax.steps import results
 from tests.execution.small_networks import chain, cnn, gpt
-from tests.execution.virtual.test_training import trained
+from tests.execution.virtual.test_training import by_layer, trained
 from tests.slow import slow_after
 
 NETWORKS = {"chain": chain(), "GPT": gpt(tied=False), "tied GPT": gpt(tied=True), "CNN": cnn()}
@@ -25,6 +25,7 @@ CASES = [
     ("chain", 3, "none", "weights"),
     ("tied GPT", 2, "selective", "weights"),
     ("chain", 2, "none", "gradients"),
+    ("tied GPT", 2, "by layer", "by layer"),
     ("chain", 1, "none", "state"),
     *product(NETWORKS, (1, 2), ("none", "selective"), SHARDED),
 ]
@@ -36,6 +37,9 @@ def test_steps_that_train_move_what_is_modelled(part: int) -> None:
     programs = []
     for name, *way in CASES[part : part + 4]:
         network = NETWORKS[name]
+        if "by layer" in way:
+            shard = by_layer(rng, network)[1]
+            way = [way[0], {"decoder.0": "selective", "*": "none"}, shard]
         program = random_program(rng, network, rng.choice([(2,), (2, 2), (2, 2, 2)]))
         programs.append((network, trained(network, program, tuple(way))))  # type: ignore[arg-type]
     for case, found in zip(CASES[part:], results(programs), strict=False):
@@ -83,7 +87,7 @@ def plan_of(**training: Any) -> ho.Plan:
 
 def test_an_export_says_how_it_trains_or_why_it_cannot() -> None:
     text = jax_module(plan_of(micro_batches=2, shard="weights"), approximate=True)
-    assert 'MICRO_BATCHES = 2\nSHARDED = "weights"' in text
+    assert 'MICRO_BATCHES = 2\nSHARDED = {\n    "token": "weights",' in text
     assert "MICRO_BATCHES" not in jax_module(plan_of(), approximate=True)
     with pytest.raises(HyparError, match="recompute='full' has no program in JAX: XLA"):
         jax_module(plan_of(recompute="full"), approximate=True)

@@ -19,8 +19,8 @@ from hypar_opt.execution.virtual.trained_weights import TrainedWeights
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES, RECOMPUTED, SHARDED
-from hypar_opt.workload.recomputation import recomputed, repeated
-from hypar_opt.workload.repeats import Repeats
+from hypar_opt.workload.patterns import Words
+from hypar_opt.workload.recomputation import repeated, repeats_of, segments
 from hypar_opt.workload.tensors import workload_of
 from tests.commands import command
 from tests.execution import small_networks
@@ -37,25 +37,39 @@ NETWORKS = {
 }
 
 
-def trained(network: ho.Network, program: Program, way: tuple[int, str, str]) -> Program:
+Way = tuple[int, Words, Words]
+
+
+def trained(network: ho.Network, program: Program, way: Way) -> Program:
     """The same plan of a micro-batch, trained in some way, with scores that are written."""
-    micro_batches, recompute, shard = way
-    again = recomputed(network, program.workload, recompute, fused=False)
-    workload = repeated(program.workload, Repeats(micro_batches, shard, again))
+    repeats = repeats_of(network, program.workload, *way, fused=False)
+    workload = repeated(program.workload, repeats)
     return Program(workload, program.rows, program.hierarchy)
 
 
-def program_of(
-    network: ho.Network, way: tuple[int, str, str], rows: list[list[int]], *sizes: int
-) -> Program:
+def by_layer(rng: random.Random, network: ho.Network) -> tuple[Words, Words]:
+    """What is recomputed and sharded of each layer; of weights that layers share all alike."""
+    names = [layer.name for layer in network.layers]
+    shard = {name: rng.choice(SHARDED) for name in names}
+    tied = {layer.name: getattr(layer, "tied", None) for layer in network.layers}
+    shard |= {name: shard[owner] for name, owner in tied.items() if owner}
+    inside = {names[n] for block in segments(network) for n in block}
+    again = {name: rng.choice(RECOMPUTED if name in inside else RECOMPUTED[:2]) for name in names}
+    return again, shard
+
+
+def program_of(network: ho.Network, way: Way, rows: list[list[int]], *sizes: int) -> Program:
     workload = workload_of(network, 12, CHOICES, shared_tensors=True)
     return trained(network, Program(workload, rows, Hierarchy(sizes)), way)
 
 
 @pytest.mark.parametrize("seed", slow_after(36, range(720)))
 def test_any_plan_trains_in_any_way_as_the_whole_batch_does_on_one_device(seed: int) -> None:
-    way, network = WAYS[seed % len(WAYS)], drawn_network(seed)
+    way: Way = WAYS[seed % len(WAYS)]
+    network = drawn_network(seed)
     (program,) = drawn_programs(network, seed, 1, HIERARCHIES, uneven=seed % 2 == 1)
+    if seed % 5 < 2:
+        way = way[0], *by_layer(random.Random(seed), network)
     with suppress(RefusedError):  # parts of other sizes than those modelled
         run_as_one_device(network, trained(network, program, way), seed)
 

@@ -1,0 +1,195 @@
+"""Tables whose nodes train in the cheapest of several ways, and blocks in one of two.
+
+A way that is a node's own (what is sharded of its weights, whether its inner tensor is computed
+again) shows at none of its boundaries, so that its charges are the least of its ways. Whether a
+block is computed again as a whole is one choice of all its nodes: each has every state twice.
+
+Source: docs/decisions/0036-ways-by-layer.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.kinds import numbered
+from hypar_opt.costs.state_classes import ClassTable, Partition
+from hypar_opt.costs.state_tables import in_mixed_radix
+from hypar_opt.costs.states import every_state
+from hypar_opt.costs.table import Integers, exact_dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.costs.device_load import DeviceLoad
+    from hypar_opt.costs.state_tables import State
+    from hypar_opt.costs.states import Indices, States
+
+
+@dataclass(frozen=True, eq=False)
+class WaysOfNodes:
+    """What nodes are charged and hold in several ways, and the boundaries that these share.
+
+    Parameters
+    ----------
+    table
+        Of one of the ways: its boundaries are those of all.
+    kinds : (nodes,)
+    times, loads, moments : (ways, kinds, states)
+        Charges; and bytes of all accelerators together, all the time and at least for a moment.
+    """
+
+    table: ClassTable
+    kinds: Indices
+    times: Integers
+    loads: Integers
+    moments: Integers
+
+    @classmethod
+    def of(
+        cls,
+        tables: Sequence[ClassTable],
+        loads: Sequence[DeviceLoad],
+        moments: Sequence[Amount],
+        states: Sequence[State],
+        choices: int,
+    ) -> WaysOfNodes:
+        """Return the ways of tables that differ in what nodes are charged.
+
+        Parameters
+        ----------
+        loads, moments
+            What nodes hold in each way, all the time and at least for a moment.
+        """
+        own_kinds = zip(*(table.node_kinds.tolist() for table in tables), strict=True)
+        marks = zip(*(load.marks for load in loads), strict=True)
+        kinds, first = numbered(zip(own_kinds, marks, strict=True))
+        times = [table.node[table.node_kinds[first]] for table in tables]
+        held, moment = (
+            [by_state(amount, first, states, choices) for amount in amounts]
+            for amounts in ([load.of for load in loads], moments)
+        )
+        return cls(
+            replace(tables[0], allowed=tables[0].allowed[tables[0].node_kinds[first]]),
+            kinds,
+            *(np.array(own, np.result_type(*own)) for own in (times, held, moment)),
+        )
+
+    def priced(self, price: Fraction) -> Integers:
+        """Return the charges of each way with its bytes at a price, rounded down."""
+        per, of = price.as_integer_ratio()
+        dtype = exact_dtype(max(per * int(self.loads.max(initial=0)), of))
+        charged: Integers = self.loads.astype(dtype) * per // of
+        most = int(self.times.max(initial=0)) + int(charged.max(initial=0))
+        dtype = exact_dtype(most * (1 + len(self.kinds)))
+        total: Integers = self.times.astype(dtype) + charged.astype(dtype)
+        return total
+
+    def at(self, price: Fraction, of_weights: NDArray[np.bool_]) -> ClassTable:
+        """Return the table in which each node trains in its cheapest way.
+
+        Parameters
+        ----------
+        of_weights : (boundaries,)
+            Which boundaries lead from shared weights: these charge mismatches, more than any node.
+        """
+        node, table = self.priced(price).min(axis=0), self.table
+        penalty = 1 + int(node.max())
+        kinds = {*table.boundary_kinds[of_weights].tolist()}
+
+        def pairs(kind: int, first: NDArray[np.intp], then: NDArray[np.intp]) -> Integers:
+            charged = table.pairs(kind, first, then)
+            return (
+                np.where(charged > 0, penalty, 0).astype(node.dtype) if kind in kinds else charged
+            )
+
+        partitions = []
+        for own in table.partitions:
+            least = own.least.astype(np.result_type(own.least, node))
+            for kind in kinds:
+                least[kind][least[kind] > 0] = penalty
+            partitions.append(Partition(own.classes, least))
+        return replace(table, node=node, node_kinds=self.kinds, pairs=pairs, partitions=partitions)
+
+
+Amount = Callable[["Indices", "States"], Integers]
+"""Returns an amount of nodes in states."""
+
+
+def by_state(amount: Amount, nodes: Indices, states: Sequence[State], choices: int) -> Integers:
+    """Return an amount of nodes in each state, ``(nodes, states)``."""
+    levels = len(states[0])
+    held = amount(nodes.reshape(-1, *[1] * levels), every_state(choices, levels))
+    every = np.broadcast_to(held, (len(nodes), *[choices] * levels)).reshape(len(nodes), -1)
+    return every[:, in_mixed_radix(states, choices)]
+
+
+def coupled(
+    apart: ClassTable, again: ClassTable, blocks: NDArray[np.intp], penalty: int
+) -> ClassTable:
+    """Return a table whose nodes have each state twice: of ``apart``, and of a block run ``again``.
+
+    What a boundary is charged follows the way of its target. A block has one way.
+
+    Parameters
+    ----------
+    blocks : (nodes,)
+        The block of each node that may run again; -1 for none.
+    penalty
+        What is charged where two nodes of a block differ: more than a solution costs.
+    """
+    inside = blocks >= 0
+    node_kinds, nodes = numbered(
+        zip(apart.node_kinds.tolist(), again.node_kinds.tolist(), inside.tolist(), strict=True)
+    )
+    sources, targets = apart.ends.T
+    same = inside[sources] & (blocks[sources] == blocks[targets])
+    boundary_kinds, boundaries = numbered(
+        zip(
+            apart.boundary_kinds.tolist(), again.boundary_kinds.tolist(), same.tolist(), strict=True
+        )
+    )
+    tables = apart, again
+    kinds = [own.boundary_kinds[boundaries].tolist() for own in tables]
+    together = same[boundaries].tolist()
+    states = apart.node.shape[1]
+    dtype = exact_dtype(8 * penalty)
+
+    def pairs(kind: int, first: NDArray[np.intp], then: NDArray[np.intp]) -> Integers:
+        charged: Integers = np.empty((len(first), len(then)), dtype)
+        for way, own in enumerate(tables):
+            columns = np.flatnonzero(then // states == way)
+            if len(columns):
+                ends = first % states, then[columns] % states
+                charged[:, columns] = own.pairs(kinds[way][kind], *ends)
+        if together[kind]:
+            charged[(first // states)[:, None] != then // states] = penalty
+        return charged
+
+    partitions = []
+    for one, other in zip(apart.partitions, again.partitions, strict=True):
+        count = one.least.shape[-1]
+        least: Integers = np.empty((len(boundaries), 2 * count, 2 * count), dtype)
+        for kind, (a, b) in enumerate(zip(*kinds, strict=True)):
+            least[kind, :, :count], least[kind, :, count:] = (
+                np.concatenate([own, own]) for own in (one.least[a], other.least[b])
+            )
+            if together[kind]:
+                least[kind, :count, count:] = least[kind, count:, :count] = penalty
+        partitions.append(Partition(np.concatenate([one.classes, count + other.classes]), least))
+    node = [own.node[own.node_kinds[nodes]] for own in tables]
+    allowed = [own.allowed[own.node_kinds[nodes]] for own in tables]
+    allowed[1] = allowed[1] & inside[nodes][:, None]
+    return replace(
+        apart,
+        partitions=partitions,
+        node=np.concatenate(node, axis=1).astype(dtype),
+        allowed=np.concatenate(allowed, axis=1),
+        node_kinds=node_kinds,
+        pairs=pairs,
+        boundary_kinds=boundary_kinds,
+    )

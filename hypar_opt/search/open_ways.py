@@ -1,0 +1,117 @@
+"""What a problem leaves open of how layers train, and words for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isqrt
+from typing import TYPE_CHECKING
+
+from hypar_opt.plan.training import Training
+from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+from hypar_opt.workload.patterns import compact, words_by_layer
+from hypar_opt.workload.recomputation import recomputed_words, segments
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.workload.network import Network
+
+SEARCHED = "searched "
+"""Before the name of what the search chose of training, among the statistics of a plan."""
+
+
+def training_left_open(plan: Plan) -> dict[str, None]:
+    """Return what of a plan's training the search chose, by name."""
+    names = {key.removeprefix(SEARCHED) for row in plan.solver.statistics for key in row}
+    return {name: None for name in Training.model_fields if name in names}
+
+
+def divisors(number: int) -> list[int]:
+    """Return what divides a number, in order."""
+    low = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
+    return sorted({*low, *(number // n for n in low)})
+
+
+@dataclass(frozen=True)
+class OpenWays:
+    """The words that layers may have, given those that are stated.
+
+    Parameters
+    ----------
+    saves_scores
+        Whether attention writes its scores.
+    """
+
+    network: Network
+    stated: Training
+    saves_scores: bool
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The layers' names."""
+        return [layer.name for layer in self.network.layers]
+
+    @cached_property
+    def recompute(self) -> list[str | None]:
+        """What is stated of each layer; None where it is open."""
+        return recomputed_words(self.network, self.stated.recompute)
+
+    @cached_property
+    def shard(self) -> list[str | None]:
+        """What is stated of each layer; None where it is open."""
+        return words_by_layer(self.stated.shard, self.names, "shard")
+
+    @cached_property
+    def blocks(self) -> list[range]:
+        """The blocks that may be computed again as a whole, or not."""
+        own = segments(self.network)
+        return [block for block in own if all(self.recompute[n] is None for n in block)]
+
+    @property
+    def apart(self) -> Sequence[str]:
+        """What layers may compute again by themselves: scores, where attention writes them."""
+        open_ones = any(
+            layer.inner and own is None
+            for layer, own in zip(self.network.layers, self.recompute, strict=True)
+        )
+        return RECOMPUTED[: 1 + (open_ones and self.saves_scores)]
+
+    @property
+    def sharded(self) -> Sequence[str]:
+        # To share out the state takes no more than to have it whole, and holds less.
+        return SHARDED[1:] if None in self.shard else SHARDED[:1]
+
+    def training(self, recompute: Sequence[str], shard: Sequence[str]) -> Training:
+        """Return how a step trains with words for the layers that are open."""
+        own = (
+            (self.stated.recompute, self.recompute, recompute),
+            (self.stated.shard, self.shard, shard),
+        )
+        # A word for all layers stays as it is stated.
+        words = [
+            stated if isinstance(stated, str) else compact(_filled(by_layer, others), self.names)
+            for stated, by_layer, others in own
+        ]
+        return Training(micro_batches=self.stated.micro_batches, recompute=words[0], shard=words[1])
+
+    def uniform(self, recompute: str, shard: str) -> Training:
+        """Return the way in which all that is open has the same words."""
+        count = len(self.names)
+        again = [recompute] * count
+        if recompute == "full":
+            inside = {n for block in self.blocks for n in block}
+            again = ["full" if n in inside else "none" for n in range(count)]
+        return self.training(again, [shard] * count)
+
+
+def _filled(stated: Sequence[str | None], others: Sequence[str]) -> list[str]:
+    return [own or other for own, other in zip(stated, others, strict=True)]
+
+
+def spread(words: Sequence[str], matters: Sequence[bool]) -> list[str]:
+    """Return words in which layers whose word does not matter have the most frequent of others."""
+    counts = Counter(word for word, own in zip(words, matters, strict=True) if own)
+    most = max(sorted(counts), key=counts.__getitem__, default="none")
+    return [word if own else most for word, own in zip(words, matters, strict=True)]

@@ -1,0 +1,373 @@
+"""The ways in which layers may train in so many micro-batches: their plans, times and memory.
+
+What data parallelism shards is a choice of the weights of each layer, and whether attention's
+scores are computed again one of each attention; both are charged by the layer alone. A block of the
+network is computed again as a whole, exchanges included, or not.
+
+Source: docs/decisions/0036-ways-by-layer.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.device_load import held_while_running, load_of_tensors
+from hypar_opt.costs.saved_tensors import errors_at_once, saved_tensors
+from hypar_opt.costs.state_classes import ClassTable, KnownCharges, classed
+from hypar_opt.costs.state_tables import states_of
+from hypar_opt.costs.ways_of_nodes import Amount, WaysOfNodes, by_state, coupled
+from hypar_opt.instance.least_loads import one_more
+from hypar_opt.search.left_columns import Column, Columns
+from hypar_opt.search.open_ways import OpenWays, spread
+from hypar_opt.search.way_of_training import WayOfTraining
+from hypar_opt.simulator.memory import WeightBytes
+from hypar_opt.solvers.elimination.classes import columns_at_most
+from hypar_opt.workload.recomputation import segments
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.costs.saved_tensors import SavedTensor
+    from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.costs.states import Indices, States
+    from hypar_opt.costs.table import Integers
+    from hypar_opt.deadline import Deadline
+    from hypar_opt.instance.least_loads import Parts
+    from hypar_opt.plan.training import Training
+    from hypar_opt.search.result import SearchRequest
+
+
+COMPARABLE = 2**17
+"""The most states of all nodes with which plans are compared one by one."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """States of all nodes, with the way of each.
+
+    Parameters
+    ----------
+    picked
+        By node.
+    rows : (levels, nodes)
+    training
+        Of all layers.
+    """
+
+    picked: Sequence[Picked]
+    rows: tuple[tuple[int, ...], ...]
+    training: Training
+
+
+Picked = tuple[int, int, int]
+"""The side, the way and the state of a node."""
+
+
+class WaysByLayer:
+    """The problem of layouts and ways of all layers, in so many micro-batches.
+
+    Its tables have, for each node, all states of layouts, and again all of them where its block may
+    be computed again.
+
+    Parameters
+    ----------
+    layouts : (levels, nodes)
+        The only choices of all nodes; None for any.
+    """
+
+    def __init__(
+        self, search: SearchRequest, micro_batches: int, layouts: Rows | None = None
+    ) -> None:
+        network, problem = search.instance.network, search.instance.problem
+        stated = problem.training.model_copy(update={"micro_batches": micro_batches})
+        self.search = search
+        assert problem.array is not None
+        saves = problem.array.description.accelerator.saves_scores
+        self.open = OpenWays(network, stated, saves)
+        self.micro_batches, self._layouts = micro_batches, layouts
+        words = [(again, shard) for again in self.open.apart for shard in self.open.sharded]
+        self._apart = [self._way(*own) for own in words]
+        self._again = (
+            [self._way("full", shard) for shard in self.open.sharded] if self.open.blocks else []
+        )
+        self._words = [words, [("full", shard) for shard in self.open.sharded]]
+
+    def _way(self, recompute: str, shard: str) -> WayOfTraining:
+        return WayOfTraining.of(self.search, self.open.uniform(recompute, shard))
+
+    @property
+    def first(self) -> WayOfTraining:
+        """The way that repeats and shards least."""
+        return self._apart[0]
+
+    @cached_property
+    def states(self) -> Sequence[tuple[int, ...]]:
+        problem = self.search.instance.problem
+        return states_of(self.first.instance.workload, problem.levels, self.search.deadline)
+
+    @cached_property
+    def per_second(self) -> int:
+        """Charges per second, the same of all ways."""
+        return min(way.cost.per_unit for way in (*self._apart, *self._again))
+
+    @cached_property
+    def sides(self) -> list[WaysOfNodes]:
+        """The ways of nodes whose blocks are not computed again; and of those that are."""
+        return [self._ways_of(ways) for ways in (self._apart, self._again) if ways]
+
+    def _ways_of(self, ways: Sequence[WayOfTraining]) -> WaysOfNodes:
+        known = KnownCharges()  # what these ways share
+        asked = self.states, self._allowed, self.search.deadline, known
+        tables = [
+            classed(
+                way.cost.in_parts(self.per_second, way.instance.workload),
+                *(way.instance.workload, *asked),
+            )
+            for way in ways
+        ]
+        loads, moments = [way.load for way in ways], [self._moment(way) for way in ways]
+        choices = len(self.first.instance.workload.choices)
+        return WaysOfNodes.of(tables, loads, moments, self.states, choices)
+
+    def _moment(self, way: WayOfTraining) -> Amount:
+        problem, workload = self.search.instance.problem, way.instance.workload
+        each = WeightBytes.of(problem.element_bytes, problem.constraints.optimizer)
+        asked = workload, problem.hierarchy, problem.element_bytes, each
+        constant = self._tensors_at_once(way)
+
+        def least(nodes: Indices, states: States) -> Integers:
+            held: Integers = constant[nodes] + held_while_running(*asked, nodes, states)
+            return held
+
+        return least
+
+    def _tensors_at_once(self, way: WayOfTraining) -> Integers:
+        """Return the least bytes of errors and recomputed tensors while each node runs.
+
+        Nothing where there are too many states to ask.
+        """
+        workload, network = way.instance.workload, self.open.network
+        found: Integers = np.zeros(len(workload.nodes), object)
+        if len(workload.nodes) * len(self.states) > COMPARABLE:
+            return found
+        element_bytes = self.search.instance.problem.element_bytes
+        choices = len(workload.choices)
+
+        @cache
+        def least(tensor: SavedTensor) -> int:
+            load = load_of_tensors(workload, way.load.hierarchy, element_bytes, [tensor])
+            held = by_state(load.of, np.array([tensor.node]), self.states, choices)
+            return int(held[0][self._allowed[tensor.node]].min())
+
+        fused = not self.open.saves_scores
+        again = saved_tensors(network, workload, workload.repeats.again, fused=fused).again
+        for node, tensors in again.items():
+            found[node] += sum(map(least, tensors))
+        for tensor, (first, last) in errors_at_once(network, workload).items():
+            found[first : last + 1] += least(tensor)
+        return found
+
+    @cached_property
+    def _allowed(self) -> NDArray[np.bool_]:
+        """The states that nodes may have: ``(nodes, states)``."""
+        if self._layouts is None:
+            allowed: NDArray[np.bool_] = self.first.instance.constraints.allowed(self.states)
+            return allowed
+        place = {state: n for n, state in enumerate(self.states)}
+        columns = [place[state] for state in zip(*self._layouts, strict=True)]
+        only: NDArray[np.bool_] = np.arange(len(self.states)) == np.array(columns)[:, None]
+        return only
+
+    @cached_property
+    def least_moment(self) -> int:
+        """A lower bound on what a plan holds for a moment, in bytes of all accelerators."""
+        least = [side.moments.min(axis=(0, 2))[side.kinds] for side in self.sides]
+        return int(np.min(least, axis=0).max(initial=0))
+
+    @cached_property
+    def whole_capacity(self) -> int:
+        """The bytes of all accelerators for tensors."""
+        return self.first.capacity * self.search.instance.problem.accelerators
+
+    @property
+    def capacity(self) -> int:
+        """The bytes of all accelerators for what a plan holds all the time, at most."""
+        return self.whole_capacity - self.least_moment
+
+    @cached_property
+    def least_load(self) -> int:
+        """A lower bound on what a plan holds all the time, in bytes of all accelerators."""
+        hierarchy = self.first.load.hierarchy
+        choices = range(len(self.first.instance.workload.choices))
+        parts: set[Parts] = {(1,) * len(choices)}
+        for size in hierarchy.sizes:
+            parts = {one_more(own, choice, size) for own in parts for choice in choices}
+        # What shards and computes most again holds least.
+        ways = [self._apart[-1], *self._again[-1:]]
+        held = [way.load.at(own) for way in ways for own in parts]
+        return sum(np.min(held, axis=0).tolist())
+
+    @cached_property
+    def block_of(self) -> NDArray[np.intp]:
+        """The block of each node that may be computed again; -1 for the others."""
+        workload = self.first.instance.workload
+        found = np.full(len(workload.nodes), -1, np.intp)
+        for number, block in enumerate(self.open.blocks):
+            found[[workload.shared + n for n in block]] = number
+        for node, writer in workload.tensor_writers.items():
+            found[node] = found[writer]
+        return found
+
+    def table(self, price: Fraction, *, again: bool) -> ClassTable:
+        """Return the table of plans with bytes at a price, in seconds a byte of a device.
+
+        Parameters
+        ----------
+        again
+            Whether blocks may be computed again.
+        """
+        own = self.charges(price)
+        weights = self.first.instance.workload.is_weight_boundary
+        tables = [side.at(own, weights) for side in self.sides[: 1 + again]]
+        if len(tables) == 1:
+            return tables[0]
+        node = tables[0].node.max(axis=1)[tables[0].node_kinds]
+        least = tables[0].partitions[-1].least.max(axis=(1, 2))
+        most = sum(node.tolist()) + sum(least[tables[0].boundary_kinds].tolist())
+        return coupled(tables[0], tables[1], self.block_of, 1 + most)
+
+    def charges(self, price: Fraction) -> Fraction:
+        """Return the charges for a byte of all accelerators, given the seconds for one of one."""
+        return price * self.per_second / self.search.instance.problem.accelerators
+
+    def chosen(self, assignment: Sequence[int], price: Fraction) -> Chosen:
+        """Return what an assignment of `table` says, each node in its cheapest way."""
+        count, own = len(self.states), self.charges(price)
+        ways = [side.priced(own) for side in self.sides]
+        picked = []
+        for node, column in enumerate(assignment):
+            side, state = divmod(int(column), count)
+            way = int(ways[side][:, self.sides[side].kinds[node], state].argmin())
+            picked.append((side, way, state))
+        return self.of_columns(picked)
+
+    @cached_property
+    def cuts(self) -> list[int]:
+        """The places in the order of nodes where plans are joined: blocks' borders, if any."""
+        workload, count = self.first.instance.workload, len(self._order)
+        firsts = [block.start + workload.shared for block in segments(self.open.network)]
+        places = [self._order.index(node) for node in firsts]
+        return [0, *places, count] if len(places) > 1 else [*range(count + 1)]
+
+    def joined(self, first: Chosen, then: Chosen, upto: int) -> Chosen:
+        """Return what one says of so many nodes, in their order, and another of the rest."""
+        picked = [*then.picked]
+        for node in self._order[:upto]:
+            picked[node] = first.picked[node]
+        return self.of_columns(picked)
+
+    def graph(self, table: ClassTable, price: Fraction, most: int, deadline: Deadline) -> Columns:
+        """Return what nodes may be in a plan whose charges in a priced table are at most so many.
+
+        Raises
+        ------
+        RefusedError
+            If the table is too large to be eliminated.
+        NoAnswerError
+            If the deadline passes.
+        """
+        count, priced = len(self.states), [side.priced(self.charges(price)) for side in self.sides]
+        left = columns_at_most(table, most, deadline)
+        every: list[list[Column]] = []
+        for node, (columns, bounds) in enumerate(left):
+            picks: list[Column] = []
+            for column, least in zip(columns.tolist(), bounds.tolist(), strict=True):
+                side, state = divmod(column, count)
+                kind = int(self.sides[side].kinds[node])
+                values = priced[side][:, kind, state].tolist()
+                own = [
+                    Column(
+                        *(column, side, way, state),
+                        int(self.sides[side].times[way, kind, state]),
+                        int(self.sides[side].loads[way, kind, state]),
+                        int(self.sides[side].moments[way, kind, state]),
+                    )
+                    for way, value in enumerate(values)
+                    if least + value - min(values) <= most
+                ]
+                picks += [one for n, one in enumerate(own) if not one.is_dominated(own, n)]
+            every.append(picks)
+        numbers, ports = [], []
+        for picks in every:
+            own_columns = [one.column for one in picks] or [0]
+            distinct, port = np.unique(own_columns, return_inverse=True)
+            numbers.append(distinct.astype(np.intp))
+            ports.append(port.astype(np.intp))
+        return Columns(self._order, every, ports, self._edges(table, numbers))
+
+    def _edges(
+        self, table: ClassTable, numbers: Sequence[NDArray[np.intp]]
+    ) -> dict[tuple[int, int], Integers]:
+        """Return what pairs of nodes are charged, by their places in `_order`.
+
+        Parameters
+        ----------
+        numbers
+            The columns of the table that are left of each node.
+        """
+        place = {node: n for n, node in enumerate(self._order)}
+        edges: dict[tuple[int, int], Integers] = {}
+        kinds = table.boundary_kinds.tolist()
+        for kind, (source, target) in zip(kinds, table.ends.tolist(), strict=True):
+            charged = table.pairs(kind, numbers[source], numbers[target])
+            pair = place[source], place[target]
+            if pair[0] > pair[1]:
+                pair, charged = pair[::-1], charged.T
+            edges[pair] = edges[pair] + charged if pair in edges else charged
+        return edges
+
+    @cached_property
+    def _order(self) -> list[int]:
+        """All nodes, shared weights before their first user and tensors behind their writer."""
+        workload = self.first.instance.workload
+        before = {min(users): node for node, users in workload.weight_users.items()}
+        behind = {writer: node for node, writer in workload.tensor_writers.items()}
+        order = []
+        for node in range(workload.shared, len(workload.nodes)):
+            order += [own for own in (before.get(node), node, behind.get(node)) if own is not None]
+        return order
+
+    def of_columns(self, picked: Sequence[Picked]) -> Chosen:
+        """Return what the side, the way and the state of each node say."""
+        workload, names = self.first.instance.workload, self.open.names
+        rows = tuple(zip(*(self.states[state] for _, _, state in picked), strict=True))
+        again, shard = ["none"] * len(names), ["none"] * len(names)
+        node_of = {user: node for node, users in workload.weight_users.items() for user in users}
+        for n, layer in enumerate(self.open.network.layers):
+            node = workload.shared + n
+            side, way, _ = picked[node]
+            recompute, _ = self._words[side][way]
+            side_of_weights, way_of_weights, _ = picked[node_of.get(node, node)]
+            shard[n] = self._words[side_of_weights][way_of_weights][1]
+            if recompute == "full" and self.block_of[node] >= 0:
+                again[n] = "full"
+            elif recompute == "selective" and layer.inner:
+                again[n] = "selective"
+        layers = workload.layers
+        weighty = [
+            bool(workload.stored[node_of.get(node, node)])
+            for node in range(workload.shared, len(picked))
+        ]
+        once = "full" not in again
+        matters = [
+            bool(own.operator.inner) or not (once or self.block_of[workload.shared + n] < 0)
+            for n, own in enumerate(layers)
+        ]
+        training = self.open.training(spread(again, matters), spread(shard, weighty))
+        return Chosen(picked, rows, training)

@@ -1,0 +1,127 @@
+"""Assignments within a capacity come in the order of their costs: brute force and CP-SAT agree."""
+
+from __future__ import annotations
+
+import time
+from itertools import product
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hypar_opt.deadline import NEVER
+from hypar_opt.errors import RefusedError
+from hypar_opt.solvers.within_load import LoadedGraph, cheapest_within
+from tests.slow import slow_after
+
+MOST = 2**40
+
+
+def drawn(rng: Random, layers: int, columns: int, *, chain: bool = False) -> LoadedGraph:
+    """A graph with a few columns of each layer, of which neighbours see fewer ports."""
+    counts = [rng.randint(1, columns) for _ in range(layers)]
+    ports = [np.array([rng.randrange(1 + own // 2) for _ in range(own)], np.intp) for own in counts]
+    pairs = [(n, n + 1) for n in range(layers - 1)]
+    if not chain:
+        pairs += [(rng.randrange(layers), rng.randrange(layers)) for _ in range(2)]
+    edges = {
+        pair: np.array([[rng.randrange(9) for _ in range(columns)] for _ in range(columns)])
+        for pair in pairs
+        if pair[0] < pair[1]
+    }
+
+    def amounts(count: int) -> Any:
+        return np.array([rng.randrange(12) for _ in range(count)])
+
+    return LoadedGraph([*map(amounts, counts)], [*map(amounts, counts)], ports, edges)
+
+
+def cost_and_load(graph: LoadedGraph, chosen: tuple[int, ...]) -> tuple[int, int]:
+    cost = sum(int(own[n]) for own, n in zip(graph.costs, chosen, strict=True))
+    for (one, other), pairs in graph.edges.items():
+        ends = graph.ports[one][chosen[one]], graph.ports[other][chosen[other]]
+        cost += int(pairs[ends])
+    return cost, sum(int(own[n]) for own, n in zip(graph.loads, chosen, strict=True))
+
+
+@pytest.mark.parametrize("part", slow_after(1, range(5)))
+def test_every_assignment_within_a_capacity_comes_once_in_the_order_of_costs(part: int) -> None:
+    for seed in range(100 * part, 100 * (part + 1)):
+        rng = Random(seed)
+        graph = drawn(rng, rng.randint(1, 5), 3)
+        capacity, most = rng.randrange(40), rng.choice([MOST, rng.randrange(60)])
+        every = product(*(range(len(own)) for own in graph.costs))
+        known = {chosen: cost_and_load(graph, chosen) for chosen in every}
+        fitting = sorted(
+            (cost, chosen)
+            for chosen, (cost, load) in known.items()
+            if load <= capacity and cost <= most
+        )
+        found = list(cheapest_within(graph, capacity, most, NEVER))
+        assert sorted(found) == fitting, seed
+        assert [cost for cost, _ in found] == [cost for cost, _ in fitting], seed
+
+
+@pytest.mark.parametrize("seed", slow_after(2, range(20)))
+def test_the_cheapest_assignment_is_cp_sats(seed: int) -> None:
+    from ortools.sat.python import cp_model
+
+    rng = Random(seed)
+    graph = drawn(rng, 12, 5)
+    least = sum(int(own.min()) for own in graph.loads)
+    capacity = least + rng.randrange(10, 60)
+    model = cp_model.CpModel()
+    chosen = [[model.new_bool_var("") for _ in own] for own in graph.costs]
+    total: Any = 0
+    for layer, own in enumerate(chosen):
+        model.add_exactly_one(own)
+        total += sum(int(c) * x for c, x in zip(graph.costs[layer], own, strict=True))
+    for (one, other), pairs in graph.edges.items():
+        for n, m in product(range(len(chosen[one])), range(len(chosen[other]))):
+            both = model.new_bool_var("")
+            model.add_bool_or(chosen[one][n].negated(), chosen[other][m].negated(), both)
+            total += int(pairs[graph.ports[one][n], graph.ports[other][m]]) * both
+    loads = zip(graph.loads, chosen, strict=True)
+    model.add(
+        sum(int(w) * x for of, own in loads for w, x in zip(of, own, strict=True)) <= capacity
+    )
+    model.minimize(total)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    assert solver.solve(model) == cp_model.OPTIMAL
+    cost, assignment = next(cheapest_within(graph, capacity, MOST, NEVER))
+    assert cost == round(solver.objective_value)
+    assert cost_and_load(graph, assignment)[0] == cost
+    assert cost_and_load(graph, assignment)[1] <= capacity
+
+
+def test_96_blocks_of_36_states_take_seconds() -> None:
+    """Four layouts, each with nine ways to recompute and shard, as TRAINING counts them."""
+    rng, blocks = Random(1), 96
+    costs, loads, ports = [], [], []
+    for layout in range(4):
+        for again, shard in product(range(3), range(3)):
+            costs.append(1000 + 40 * layout + (0, 30, 333)[again] + 17 * shard + rng.randrange(5))
+            loads.append(900 // (1 + layout) * (6, 3, 1)[again] + (300, 120, 40)[shard])
+            ports.append(layout)
+    change = np.array([[0 if a == b else 55 for b in range(4)] for a in range(4)])
+    graph = LoadedGraph(
+        [np.array(costs)] * blocks,
+        [np.array(loads)] * blocks,
+        [np.array(ports)] * blocks,
+        {(n, n + 1): change for n in range(blocks - 1)},
+    )
+    began = time.process_time()
+    cost, chosen = next(cheapest_within(graph, 96 * 1500, MOST, NEVER))
+    assert time.process_time() - began < 30
+    assert cost_and_load(graph, chosen)[0] == cost
+    assert len(set(chosen)) > 1
+
+
+def test_too_many_frontiers_are_refused() -> None:
+    columns = np.arange(40)
+    every = {(one, other): np.zeros((40, 40), int) for other in range(5) for one in range(other)}
+    graph = LoadedGraph([columns] * 5, [columns] * 5, [columns] * 5, every)
+    with pytest.raises(RefusedError, match="too many ways"):
+        next(cheapest_within(graph, 10, MOST, NEVER))

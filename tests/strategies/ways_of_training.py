@@ -1,0 +1,75 @@
+"""Every plan of a small problem in every way of training by layer, with its time and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import compress, product
+
+import hypar_opt as ho
+from hypar_opt.costs.shared_nodes import Rows
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import nodes_of, tensors_of, total_cost
+from hypar_opt.plan.problem import Problem
+from hypar_opt.plan.training import Training
+from hypar_opt.simulator.memory import counted_memory
+from hypar_opt.workload.parallelism import SHARDED
+
+
+def ways_by_layer(
+    network: ho.Network, micro_batches: int, shard: Mapping[str, str] = FrozenDict()
+) -> Iterator[Training]:
+    """Every way: what is sharded of each layer, and which attentions and blocks run again.
+
+    Parameters
+    ----------
+    shard
+        The words of layers whose weights are not open.
+    """
+    weighty = [row["name"] for row in network.rows() if row["weights"] and row["name"] not in shard]
+    inner = [layer.name for layer in network.layers if layer.inner]
+    # One layer names its block.
+    blocks = [
+        network.layers[block.first + n * block.length].name
+        for block in network.repeats
+        for n in range(block.count)
+    ] or [network.layers[0].name]
+    for shards in product(SHARDED[1:], repeat=len(weighty)):
+        for again in product((False, True), repeat=len(blocks)):
+            for scores in product(("none", "selective"), repeat=len(inner)):
+                recompute = dict(zip(inner, scores, strict=True))
+                recompute |= dict.fromkeys(compress(blocks, again), "full")
+                own = dict(zip(weighty, shards, strict=True))
+                yield Training(
+                    micro_batches=micro_batches,
+                    recompute={"*": "none", **recompute},
+                    shard={"*": "none", **shard, **own},
+                )
+
+
+def counted(
+    problem: Problem, network: ho.Network, training: Training, *, only: Sequence[Rows] = ()
+) -> Iterator[tuple[Fraction, int]]:
+    """The seconds and the bytes of every plan of a problem, or some, that trains in one way."""
+    instance = Instance(network, problem.model_copy(update={"training": training}))
+    assert problem.array is not None
+    accelerator = problem.array.description.accelerator
+    layers, levels = len(network.layers), problem.levels
+    columns = range(len(problem.choices))
+    every = (
+        tuple(flat[n * layers : (n + 1) * layers] for n in range(levels))
+        for flat in product(columns, repeat=layers * levels)
+    )
+    for rows in only or every:
+        if not instance.constraints.allow(rows):
+            continue
+        tensors = tensors_of(instance, rows)
+        workload, cost = instance.workload, instance.cost
+        nodes = nodes_of(workload, cost, rows, tensors, rule=instance.rule)
+        held, moment = counted_memory(
+            *(instance.problem, network, workload, nodes, workload.repeats, accelerator)
+        )
+        total = sum(own.weights + own.gradients + own.state + own.saved for own in held)
+        seconds = total_cost(instance, rows, tensors) / cost.per_unit  # type: ignore[attr-defined]
+        yield seconds, total + moment.total + int(accelerator.reserve or 0)
