@@ -25,8 +25,10 @@ from hypar_opt.costs.ways_of_nodes import Amount, WaysOfNodes, by_state, coupled
 from hypar_opt.instance.least_loads import one_more
 from hypar_opt.search.left_columns import Column, Columns
 from hypar_opt.search.open_ways import OpenWays, spread
+from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.simulator.memory import WeightBytes
+from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.elimination.classes import columns_at_most
 from hypar_opt.workload.recomputation import segments
 
@@ -38,13 +40,20 @@ if TYPE_CHECKING:
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
+    from hypar_opt.instance.instance import Instance
     from hypar_opt.instance.least_loads import Parts
     from hypar_opt.plan.training import Training
-    from hypar_opt.search.result import SearchRequest
 
 
 COMPARABLE = 2**17
 """The most states of all nodes with which plans are compared one by one."""
+
+
+def least_memory(instance: Instance) -> int:
+    """Return a lower bound on what a device holds, in bytes, however a problem's plans train."""
+    count = instance.problem.training.micro_batches or instance.problem.batch
+    ways = WaysByLayer(SearchRequest(instance, SOLVERS["dp"]()), count)
+    return ways.least_load // instance.problem.accelerators
 
 
 @dataclass(frozen=True)

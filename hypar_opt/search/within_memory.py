@@ -29,7 +29,7 @@ from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.search.joint import joint
 from hypar_opt.search.left_columns import Column, Columns
 from hypar_opt.search.open_ways import SEARCHED, divisors
-from hypar_opt.search.result import SearchRequest, SearchResult, silent
+from hypar_opt.search.result import SearchResult, silent
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.way_of_training import Counted, WayOfTraining, layouts_at_prices
 from hypar_opt.search.ways_by_layer import COMPARABLE, Chosen, Picked, WaysByLayer
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hypar_opt.costs.table import Integers
-    from hypar_opt.instance.instance import Instance
+    from hypar_opt.search.result import SearchRequest
 
     Search = Callable[[SearchRequest], SearchResult]
 
@@ -104,12 +104,6 @@ class _AtPrice:
     chosen: Chosen
     counted: Counted
     bound: Fraction
-
-
-def least_memory(instance: Instance) -> int:
-    """Return a lower bound on what a device holds, in bytes, however a problem's plans train."""
-    count = instance.problem.training.micro_batches or instance.problem.batch
-    return WaysByLayer(SearchRequest(instance, SOLVERS["dp"]()), count).least_load
 
 
 class _WaysSearched:

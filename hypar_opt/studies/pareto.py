@@ -18,9 +18,9 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
-from hypar_opt.search import within_memory
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, part_of, silent
+from hypar_opt.search.ways_by_layer import least_memory
 from hypar_opt.studies import front_progress
 from hypar_opt.studies.memory import memory
 from hypar_opt.units import PREFIXES, format_bytes, format_cost
@@ -305,7 +305,7 @@ def _device_front(
 ) -> ParetoFront:
     """Tighten the memory of a device step by step: what a step repeats and shares out follows."""
     limit, entries = problem.constraints.memory, list[ParetoPoint]()
-    least = within_memory.least_memory(Instance(network, problem))
+    least = least_memory(Instance(network, problem))
     while points is None or len(entries) < points:
         constraints = problem.constraints.model_copy(update={"memory": limit})
         own = problem.model_copy(update={"constraints": constraints})
