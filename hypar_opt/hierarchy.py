@@ -109,9 +109,16 @@ class Hierarchy:
 
     def peers(self, accelerator: int, level: int) -> list[int]:
         """Return the accelerators of one accelerator's group at a level, in order."""
-        stride = self.stride(level)
-        first = accelerator - self.digit(accelerator, level) * stride
-        return [first + part * stride for part in range(self.sizes[level])]
+        return self.group(accelerator, (level,))
+
+    def group(self, accelerator: int, levels: Iterable[int]) -> list[int]:
+        """Return the accelerators that differ from one at some levels at most, in order."""
+        levels = tuple(levels)
+        group = [accelerator - self.within(accelerator, levels)]
+        for level in levels:
+            stride = self.stride(level)
+            group = [own + part * stride for own in group for part in range(self.sizes[level])]
+        return group
 
     def digit(self, accelerator: Numbers, level: int) -> Numbers:
         """Return the part of a level that an accelerator, or each of several, is in."""

@@ -83,7 +83,8 @@ def solve(
         A name of `hypar_opt.solvers.SOLVERS`; unless given ``dp``, on a graph that is not a chain
         ``cut`` where it solves the problem.
     search
-        ``levelwise``, Algorithm 2, the default for bytes; or ``joint``, over all levels together.
+        ``levelwise``, Algorithm 2, the default for bytes but in the reading ``joined``; or
+        ``joint``, over all levels together.
     options
         Limits and settings of the solver, as ``{"time_limit": 10}``: seconds from this call,
         after which the best plan known so far is returned, which may be a baseline's.
@@ -221,7 +222,7 @@ def _search_for(problem: Problem, search: str | None) -> str:
         # Bytes: the paper's search. Time and energy: levels differ and parts of the charge depend
         # on the final shards, which only the joint search charges exactly
         # (docs/decisions/0007-arrays-and-time.md).
-        return "levelwise" if problem.cost == "bytes" else "joint"
+        return "levelwise" if problem.cost == "bytes" and not problem.joins_levels else "joint"
     if search not in SEARCHES:
         raise UnknownNameError("search", search, list(SEARCHES))
     return search

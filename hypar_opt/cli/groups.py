@@ -61,8 +61,8 @@ class CostOptions:
         str | None,
         problem_option(
             help="The parallelisms that each layer may use: data,model, with output (AccPar's Type"
-            " III; only in the readings text, tables and executed), with tokens (context and"
-            " sequence parallelism; executed), or all. Default: the first three on an array other"
+            " III; in all readings but figures), with tokens (context and sequence parallelism;"
+            " executed and joined), or all. Default: the first three on an array other"
             " than the paper's, else data,model. See list choices.",
         ),
     ] = None
@@ -160,7 +160,8 @@ class SolvingOptions:
         str | None,
         solving_option(
             help="levelwise: each level given those above, as in the paper's Algorithm 2 (the"
-            " default for bytes); joint: all levels together (for time and energy).",
+            " default for bytes); joint: all levels together (for time and energy, and --reading"
+            " joined).",
             autocompletion=completion.one_of("levelwise", "joint"),
         ),
     ] = None

@@ -1,4 +1,4 @@
-"""Communication in bytes: the paper's Tables 1 and 2, in one of four readings."""
+"""Communication in bytes: the paper's Tables 1 and 2, in one of five readings."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from hypar_opt.costs.all_to_alls import joined_over
 from hypar_opt.costs.base import CostModel, Symmetries
 from hypar_opt.costs.longest_parts import (
     most_stretched,
@@ -222,6 +223,11 @@ class CommunicationCost(CostModel):
             for sizes, states in zip(sizes_at_ends(workload), (sources, targets), strict=True)
             if self.longest
         ]
+        joined = []
+        if self._row.joins_levels:
+            levels = max(levels_of(targets), len(self.sizes))
+            hierarchy = Hierarchy(self._parts(levels))
+            joined = joined_over(workload, boundaries, sources, targets, hierarchy)
 
         def charge(block: int) -> Integers:
             scales = self._scales(workload, targets, block)
@@ -230,6 +236,9 @@ class CommunicationCost(CostModel):
             amounts = amounts.astype(scales.dtype, copy=False)
             if not amounts.any():  # as of gradients, which are no boundary's
                 return 0 * scales
+            if joined:
+                # What crosses a joined level has not crossed one above: no remainder.
+                amounts = amounts // joined[block].above
             if whole:
                 amounts = amounts * repeated(block)
             if any(uneven):
@@ -249,6 +258,9 @@ class CommunicationCost(CostModel):
             return copies
 
         return ByLevel(targets, charge)
+
+    def by_levels(self, workload: Workload) -> CommunicationCost | None:  # noqa: ARG002
+        return None if self._row.joins_levels else self
 
     def _converted(
         self,
@@ -292,8 +304,8 @@ class CommunicationCost(CostModel):
         sizes = self._parts(levels)
         if len(workload.choices) > 2 or len(set(self.level_weights)) > 1 or len(set(sizes)) > 1:
             return None
-        if workload.reads_whole or workload.lacks_every_axis:
-            # Such a tensor's charge depends on the level and not on the layer's own count alone.
+        if self._row.joins_levels or workload.reads_whole or workload.lacks_every_axis:
+            # A tensor's charge depends on the level and not on the layer's own count alone.
             return None
         # All levels have the same weight and parts: the first level's scale is that of all.
         parts = sizes[0] if sizes else 2

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
+from hypar_opt.costs.all_to_alls import messages_of
 from hypar_opt.costs.base import CostModel, Symmetries
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.physical import Rings, finest, rounded
@@ -91,14 +92,19 @@ class ArrayCost(CostModel):
             times: Integers | int = 1
             if workload.repeats != ONCE:
                 times = exchanges_of(workload, exchanges.phases[0])[workload.ends[boundaries, 1]]
-            for level, row in enumerate(moved):
-                messages = times * self.rounds(level)
+            ends = boundaries, sources, targets
+            sent = messages_of(workload, exchanges.reading, *ends, exchanges.hierarchy)
+            for level, (row, each) in enumerate(zip(moved, sent, strict=True)):
+                messages = times * each * self.rounds(level)
                 rows[level] = rows[level] + self.charge(row, self.rates(level), messages)
         return rows
 
     def rounds(self, level: int) -> int:
         """Return the rounds of an exchange between a level's parts: each sends to each other."""
         return self.communication.sizes[level] - 1
+
+    def by_levels(self, workload: Workload) -> Self | None:
+        return None if self.communication.by_levels(workload) is None else self
 
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return which levels are charged alike, by parts and rates: runs of a kind are a group.

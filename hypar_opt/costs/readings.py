@@ -1,4 +1,4 @@
-"""The four readings of the paper's communication model: one row of factors per reading.
+"""Five readings of the paper's communication model: one row of factors per reading.
 
 The paper prints, for the exchange between the two halves of a group at one level,
 
@@ -7,7 +7,7 @@ The paper prints, for the exchange between the two halves of a group at one leve
   mp-mp 0.5 A(E_{l+1}); mp-dp 0.5 A(E_{l+1}),
 
 with A(.) the number of elements. Its text, its figures and a run on real tensors each
-count these exchanges differently:
+count these exchanges differently, the last in two ways:
 
 ``tables``
     Tables 1 and 2 to the letter: what one side fetches. Also the objective of the
@@ -24,14 +24,18 @@ count these exchanges differently:
     other array. It reduce-scatters partial sums, before the pool, into the layout that the next
     layer reads, and all-gathers the error on its way back; so mp-mp and mp-dp move nothing more.
     ``figures``, but for the maps in front of pools.
+``joined``
+    ``executed``, but that a tensor whose layout changes from one axis to another at several levels
+    is exchanged once, over all of them. No level has a charge of its own then.
 
-`docs/decisions/0003-readings.md` says why there are four and what each reproduces.
+`docs/decisions/0003-readings.md` says why there are several and what each
+reproduces; `docs/decisions/0037-joined-all-to-alls.md` has the last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -91,6 +95,8 @@ class Reading:
     gathers_last
         Whether a layer's input that is read whole is all-gathered after all other exchanges of
         it, so that its copies repeat none of these.
+    joins_levels
+        Whether the all-to-alls of a conversion are one over all levels.
     """
 
     gradient: int
@@ -103,6 +109,7 @@ class Reading:
     shared_tensors: bool = False
     gathers_last: bool = False
     halves: bool = True
+    joins_levels: bool = False
 
 
 def _printed(written: Layout, read: Layout, parts: int, tensor: Extent) -> Conversion:  # noqa: ARG001
@@ -133,10 +140,22 @@ def _of_a_run(written: Layout, read: Layout, parts: int, tensor: Extent) -> Conv
     steps = conversion((written,), (read,), (parts,))
     steps = tuple(step for step in steps if step.kind is not StepKind.REDUCE_SCATTER)
     forward, backwards = (
-        sum(4 * step.moved(tensor) for step in way) for way in (steps, backward(steps))
+        sum(4 * sum(step.moved(tensor)) for step in way) for way in (steps, backward(steps))
     )
     return Conversion(forward, backwards)
 
+
+_EXECUTED = Reading(
+    8,
+    4,
+    _of_a_run,
+    input_error=0,
+    gathered_error=4,
+    before_pool=True,
+    shared_tensors=True,
+    gathers_last=True,
+    halves=False,
+)
 
 READINGS = MappingProxyType(
     {
@@ -146,16 +165,7 @@ READINGS = MappingProxyType(
         "text": Reading(8, 8, _printed, input_error=8),
         "tables": Reading(4, 4, _printed, input_error=4, first_input_error=True),
         "figures": Reading(8, 8, _in_both_directions),
-        "executed": Reading(
-            8,
-            4,
-            _of_a_run,
-            input_error=0,
-            gathered_error=4,
-            before_pool=True,
-            shared_tensors=True,
-            gathers_last=True,
-            halves=False,
-        ),
+        "executed": _EXECUTED,
+        "joined": replace(_EXECUTED, joins_levels=True),
     }
 )

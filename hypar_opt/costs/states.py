@@ -150,6 +150,11 @@ class Copies:
         return above if self._before is _ONE else self._before * above
 
     @property
+    def through(self) -> Integers:
+        """The copies above and at each level."""
+        return self._before * self._product
+
+    @property
     def added(self) -> Integers:
         """The copies that each level adds to those above it."""
         added = self._product.copy()

@@ -198,10 +198,10 @@ class TimeCost(ArrayCost):
 
     def by_levels(self, workload: Workload) -> TimeCost | None:
         if not self.longest:
-            return self
+            return super().by_levels(workload)
         if uneven_boundaries(workload, self.communication.hierarchy, self.rule):
             return None
-        return replace(self, longest=False)
+        return replace(self, longest=False).by_levels(workload)
 
     def in_all(self, levels: int) -> TimeCost:
         return self._of_longest if self.longest and self._are_all(levels) else self
@@ -337,6 +337,9 @@ class TimeCost(ArrayCost):
         latency = max(split.latency for split in self.splits)
         # Between pairs an all-reduce crosses each level at most twice.
         rounds = 2 * sum(map(self.rounds, levels))
+        if self.communication.by_levels(workload) is None:
+            # An all-to-all over all levels sends every accelerator a message.
+            rounds = 2 * math.prod(self.communication.sizes)
         if self.rings is not None:
             # No flow has less than one of as many flows as accelerators has of any channel.
             slowest = max(slowest, 1 / min(self.rings.interconnect.capacities))

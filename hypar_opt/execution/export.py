@@ -86,7 +86,8 @@ def _check_whole_sequences(program: Program) -> None:
 def _program(plan: Plan) -> Program:
     network = plan.network.description
     workload = micro_batch_of(plan, network, shared_tensors=True)
-    return Program(workload, rows_of_plan(plan, workload), plan.hierarchy)
+    rows = rows_of_plan(plan, workload)
+    return Program(workload, rows, plan.hierarchy, joined=plan.joins_levels)
 
 
 def jax_module(plan: Plan, *, approximate: bool = False) -> str:

@@ -83,7 +83,7 @@ class Instance:
     @cached_property
     def executed_workload(self) -> Workload:
         """The tensors of a batch as a run shares them."""
-        return self._workload_of("executed")
+        return self._workload_of(self.problem.run_reading)
 
     def _workload_of(self, reading: str) -> Workload:
         shares = reading in READINGS and READINGS[reading].shared_tensors
@@ -143,7 +143,8 @@ class Instance:
     def executed(self) -> CostModel:
         """The model of the bytes that running a plan moves, for any objective."""
         # The bytes of a run are not weighted.
-        update = {"level_weights": (), "reading": "executed", "cost": "bytes"}
+        reading = self.problem.run_reading
+        update = {"level_weights": (), "reading": reading, "cost": "bytes"}
         executed = self.problem.model_copy(update=update)
         return cost_of(executed, self.executed_workload)
 

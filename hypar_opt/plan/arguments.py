@@ -14,6 +14,7 @@ from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.problem import (
     MAX_PARTS,
+    RUN_READINGS,
     ArrayRecord,
     Constraints,
     Problem,
@@ -211,7 +212,7 @@ def _constraints_on(array: Array, stated: Mapping[str, Any]) -> Any:
 
 def _is_of_a_run(array: Array, stated: Mapping[str, Any]) -> bool:
     """Whether a problem is that of a plan to run, and not the paper's."""
-    return stated.get("reading", "executed") == "executed" and not arrays.is_papers(array)
+    return stated.get("reading", "executed") in RUN_READINGS and not arrays.is_papers(array)
 
 
 def _on_array(fields: dict[str, Any], *, whole: bool, bucket: int | str | None) -> dict[str, Any]:

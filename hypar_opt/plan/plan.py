@@ -214,6 +214,11 @@ class Plan(Displayed, ProblemFields):
         fields = {name: getattr(self, name) for name in ProblemFields.model_fields}
         return Problem(cost=self.cost.kind, reading=self.cost.reading, **fields)
 
+    @property
+    def joins_levels(self) -> bool:
+        """Whether a run has one all-to-all over several levels, where it can."""
+        return self.cost.reading == "joined"
+
     def assignments(self) -> tuple[tuple[int, ...], ...]:
         """Return the parallelism as columns of a cost table, ``levels x layers``."""
         return columns_of(self.parallelism, self.words)

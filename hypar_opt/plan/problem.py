@@ -49,6 +49,9 @@ MAX_PARTS = 1024
 SHOWN_PINS = 4
 """The number of pins that a message lists; it counts the others."""
 
+RUN_READINGS = ("executed", "joined")
+"""The readings that count what a run of a plan moves."""
+
 # Momentum keeps a velocity for each weight, Adam the first and the second moment.
 OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
 """Elements of state that an optimizer keeps for each weight."""
@@ -347,12 +350,22 @@ class Problem(ProblemFields):
     """A validated problem: the fields of `ProblemFields`, the objective and its reading.
 
     ``cost`` is the objective: ``bytes``, or ``time`` or ``energy`` on an array. ``reading`` is
-    the communication model that counts the bytes: ``text``, ``tables``, ``figures`` or
-    ``executed``, as ``hypar_opt.costs.readings`` says.
+    the communication model that counts the bytes: ``text``, ``tables``, ``figures``,
+    ``executed`` or ``joined``, as ``hypar_opt.costs.readings`` says.
     """
 
     cost: str = "bytes"
     reading: str = "text"
+
+    @property
+    def run_reading(self) -> str:
+        """The reading that counts what a run of its plans moves: its own, if that does."""
+        return self.reading if self.reading in RUN_READINGS else "executed"
+
+    @property
+    def joins_levels(self) -> bool:
+        """Whether a run of its plans has one all-to-all over several levels, where it can."""
+        return self.reading == "joined"
 
     @property
     def device_memory(self) -> int | None:
@@ -360,7 +373,7 @@ class Problem(ProblemFields):
 
         Those of the array, unless fewer are stated: of a problem of time on one's own array.
         """
-        trains = (self.cost, self.reading) == ("time", "executed") and self.times_longest_part
+        trains = self.cost == "time" and self.reading in RUN_READINGS and self.times_longest_part
         if self.array is None or not trains or self.groups or self.inference:
             return None
         return self.constraints.memory or int(self.array.description.accelerator.dram_capacity)

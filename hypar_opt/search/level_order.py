@@ -75,11 +75,11 @@ def levels_permute(problem: Problem) -> bool:
     In bytes and with two choices a layer's charges telescope, and a boundary's charge at a level
     depends on its pair of choices alone. With output parallelism a boundary tensor grows with the
     number of times that its target made that choice above, so the order matters, as it does where
-    levels differ in parts, weights or pins.
+    levels differ in parts, weights or pins, or an all-to-all crosses several.
 
     Source: docs/decisions/0005-joint-optimum.md.
     """
-    return len(problem.choices) == 2 and levels_alike(problem)
+    return len(problem.choices) == 2 and levels_alike(problem) and not problem.joins_levels
 
 
 def levels_alike(problem: Problem) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.level_tables import level_table
-from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError
+from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.reductions import ByThresholds
 from hypar_opt.search.result import Rows, SearchRequest
@@ -37,6 +37,9 @@ def levelwise(search: SearchRequest) -> SearchResult:
 
     Source: Algorithm 2.
     """
+    if search.instance.problem.joins_levels and search.solver.searches and search.levels > 1:
+        joined, joint = argument("reading", "joined"), argument("search", "joint")
+        raise RefusedError(f"an all-to-all of {joined} crosses several levels: it needs {joint}")
     tables = TableSolver(search, search.levels)
     rows: Rows = []
     try:

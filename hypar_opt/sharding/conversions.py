@@ -9,6 +9,10 @@ depend on other levels only through the copies of the tensor before the step.
 An axis need not be divided evenly: of 7 indices three parts have 3, 2 and 2, at every level. What
 is sliced, reduced or gathered is the same for any parts; an all-to-all keeps in place what a part
 has of both axes.
+
+Slices, reduce-scatters and all-gathers move the same whether levels take them one by one or
+together. All-to-alls do not: one by one they move 1 - 1/n of the tensor at each level, together
+1 - 1/m, with m the product of all n.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from hypar_opt.sharding.layouts import (
     CHANNEL,
     PARTIAL,
     SHUFFLED,
+    TOKEN,
     WHOLE,
     Layout,
     dual_layout,
@@ -86,42 +91,62 @@ _DUAL_KINDS = {
 
 
 class Step(NamedTuple):
-    """One step of a conversion, at one level.
+    """One step of a conversion: at one level, or an all-to-all over several together.
 
     Parameters
     ----------
-    level
-        From 0 for H1.
+    levels
+        From 0 for H1, the topmost first.
     parts
-        Of that level.
-    source, target
-        The tensor's layout at that level before and after.
+        Of each of these levels.
+    sources, targets
+        The tensor's layouts at these levels before and after.
     copies
         Copies of each element, on all devices together, before the step.
     """
 
     kind: StepKind
-    level: int
-    parts: int
-    source: Layout
-    target: Layout
+    levels: tuple[int, ...]
+    parts: tuple[int, ...]
+    sources: Layouts
+    targets: Layouts
     copies: int
 
-    def moved(self, tensor: Extent) -> int:
-        """Return the elements that all devices together receive."""
+    @property
+    def level(self) -> int:
+        """The topmost of its levels; all but joined all-to-alls have no other."""
+        return self.levels[0]
+
+    def moved(self, tensor: Extent) -> tuple[int, ...]:
+        """Return the elements that all devices together receive across each level.
+
+        What an all-to-all over several levels sends from one device to another crosses the topmost
+        level at which they are in different parts.
+        """
+        if len(self.levels) == 1:
+            return (self._moved_alone(tensor),)
+        # Of all but one of its axes each part has as much: `_together`.
+        left, moved = self.copies * tensor.elements, []
+        for parts in self.parts:
+            moved.append(left - left // parts)
+            left //= parts
+        return tuple(moved)
+
+    def _moved_alone(self, tensor: Extent) -> int:
+        """Return the elements that a step at one level moves."""
+        (parts,), (source,), (target,) = self.parts, self.sources, self.targets
         match self.kind:
             case StepKind.SLICE | StepKind.PAD:
                 return 0
-            case StepKind.ALL_TO_ALL if {self.source, self.target} <= {CHANNEL, SHUFFLED}:
-                return self.copies * _reordered(tensor, self.parts)
+            case StepKind.ALL_TO_ALL if reorders(source, target):
+                return self.copies * _reordered(tensor, parts)
             case StepKind.ALL_TO_ALL:
-                exchanged = _exchanged(tensor, self.source, self.target, self.parts)
-                return self.copies * exchanged
+                return self.copies * _exchanged(tensor, source, target, parts)
             case StepKind.ALL_GATHER:
-                return self.copies * tensor.elements * (self.parts - 1)
+                return self.copies * tensor.elements * (parts - 1)
         # Partial sums are an addend in each part.
         times = 2 if self.kind is StepKind.ALL_REDUCE else 1
-        return times * self.copies // self.parts * tensor.elements * (self.parts - 1)
+        return times * self.copies // parts * tensor.elements * (parts - 1)
 
 
 def dual(layouts: Layouts) -> Layouts:
@@ -130,7 +155,12 @@ def dual(layouts: Layouts) -> Layouts:
 
 
 @lru_cache(maxsize=4096)
-def conversion(source: Layouts, target: Layouts, sizes: tuple[int, ...]) -> tuple[Step, ...]:
+def conversion(
+    source: Layouts,
+    target: Layouts,
+    sizes: tuple[int, ...],
+    even: frozenset[Layout] | None = None,
+) -> tuple[Step, ...]:
     """Return the steps that convert ``source`` into ``target``, in the order that moves least.
 
     Slices come first, then reduce-scatters from the deepest level up, all-to-alls, and
@@ -140,6 +170,9 @@ def conversion(source: Layouts, target: Layouts, sizes: tuple[int, ...]) -> tupl
     ----------
     sizes
         The parts of each level.
+    even
+        To join all-to-alls over levels: the tensor's axes as `even_axes` returns them. None to take
+        them level by level.
 
     Raises
     ------
@@ -153,7 +186,7 @@ def conversion(source: Layouts, target: Layouts, sizes: tuple[int, ...]) -> tupl
 
     def take(kind: StepKind, level: int, to: Layout) -> None:
         copies = _copies(now, sizes)
-        steps.append(Step(kind, level, sizes[level], now[level], to, copies))
+        steps.append(Step(kind, (level,), (sizes[level],), (now[level],), (to,), copies))
         now[level] = to
 
     for level in levels:
@@ -162,15 +195,55 @@ def conversion(source: Layouts, target: Layouts, sizes: tuple[int, ...]) -> tupl
     for level in reversed(levels):
         if source[level] == PARTIAL != target[level]:
             take(StepKind.REDUCE_SCATTER, level, scattered(target[level]))
-    for level in levels:
-        if now[level] != target[level] and is_split(now[level]) and is_split(target[level]):
-            take(StepKind.ALL_TO_ALL, level, target[level])
+    for some in _together(now, target, even):
+        own, to = (tuple(layouts[level] for level in some) for layouts in (now, target))
+        parts, copies = tuple(sizes[level] for level in some), _copies(now, sizes)
+        steps.append(Step(StepKind.ALL_TO_ALL, some, parts, own, to, copies))
+        for level in some:
+            now[level] = target[level]
     for level in levels:
         if is_split(now[level]) and target[level] == WHOLE:
             take(StepKind.ALL_GATHER, level, WHOLE)
     if tuple(now) != target:
         raise ValueError(f"no conversion from {source} to {target}")
     return tuple(steps)
+
+
+def _together(
+    source: Sequence[Layout], target: Sequence[Layout], even: frozenset[Layout] | None
+) -> list[tuple[int, ...]]:
+    """Return the levels of each all-to-all from one layout to another.
+
+    They are joined where no more than one of their axes is divided unevenly. Then a part keeps
+    exactly what one of as many equal parts has of two axes, whatever the other levels split; how
+    two uneven axes meet would depend on these.
+    """
+    pairs = list(zip(source, target, strict=True))
+    apart = [level for level, own in enumerate(pairs) if exchanges(*own)]
+    if even is None:
+        return [(level,) for level in apart]
+    reordered = [(level,) for level in apart if reorders(*pairs[level])]
+    joined = [level for level in apart if not reorders(*pairs[level])]
+    axes = {layout for level in joined for layout in pairs[level]}
+    if len(axes - even) > 1:
+        return [(level,) for level in apart]
+    return reordered + [tuple(joined)] * bool(joined)
+
+
+def exchanges(source: Layout, target: Layout) -> bool:
+    """Return whether an all-to-all leads from one layout to the other."""
+    return source != target and is_split(source) and is_split(target)
+
+
+def reorders(source: Layout, target: Layout) -> bool:
+    """Return whether an all-to-all leads to the same channels in another order."""
+    return {source, target} <= {CHANNEL, SHUFFLED}
+
+
+def even_axes(tensor: Extent, accelerators: int) -> frozenset[Layout]:
+    """Return a tensor's axes that all levels together divide evenly, and so any of them."""
+    axes = (BATCH, CHANNEL, TOKEN)
+    return frozenset(axis for axis in axes if tensor.along(axis) % accelerators == 0)
 
 
 def _copies(layouts: Sequence[Layout], sizes: Sequence[int]) -> int:
@@ -197,10 +270,10 @@ def backward(steps: Sequence[Step]) -> tuple[Step, ...]:
     for step in reversed(steps):
         kind = _DUAL_KINDS.get(step.kind, step.kind)
         # Before a mirrored step the error is split as its tensor is after the step itself.
-        others = step.copies // (1 if is_split(step.source) else step.parts)
-        copies = others * (1 if is_split(step.target) else step.parts)
-        source, target = dual_layout(step.target), dual_layout(step.source)
-        mirrored.append(Step(kind, step.level, step.parts, source, target, copies))
+        others = step.copies // _copies(step.sources, step.parts)
+        copies = others * _copies(step.targets, step.parts)
+        sources, targets = dual(step.targets), dual(step.sources)
+        mirrored.append(Step(kind, step.levels, step.parts, sources, targets, copies))
     return tuple(mirrored)
 
 
@@ -214,6 +287,7 @@ def all_reduce(layouts: Layouts, sizes: tuple[int, ...]) -> tuple[Step, ...]:
     for level in reversed(range(len(layouts))):
         if layouts[level] == PARTIAL:
             kind = StepKind.ALL_REDUCE
-            steps.append(Step(kind, level, sizes[level], PARTIAL, WHOLE, copies))
+            ends = (PARTIAL,), (WHOLE,)
+            steps.append(Step(kind, (level,), (sizes[level],), *ends, copies))
             copies //= sizes[level]
     return tuple(reversed(steps))

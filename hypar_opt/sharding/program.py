@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from hypar_opt.sharding.conversions import (
     backward,
     conversion,
     dual,
+    even_axes,
     scattered,
 )
 from hypar_opt.sharding.layouts import (
@@ -53,6 +55,9 @@ class Exchange(NamedTuple):
         Received by all devices together.
     weights
         Whether it gathers the weights that a layer uses, or that were updated in shards.
+    messages
+        How many of them a device sends to each other part of the level: of an all-to-all over
+        several levels one to each part of those below.
     """
 
     phase: Phase
@@ -62,6 +67,7 @@ class Exchange(NamedTuple):
     boundary: int | None
     elements: int
     weights: bool = False
+    messages: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +87,8 @@ class Program:
     gathered
         The axis of sequences by which partial sums are reduce-scattered where they are then
         all-gathered: any moves as much. Of other tensors it is the batch.
+    joined
+        Whether the all-to-alls of a conversion are one over all levels; see `conversion`.
 
     Source: docs/model.md.
     """
@@ -90,6 +98,7 @@ class Program:
     hierarchy: Hierarchy
     share: float | None = None
     gathered: Layout = BATCH
+    joined: bool = False
 
     def parts(self, layouts: Layouts, *among: Layout) -> int:
         """Return the product of the parts of the levels at which a tensor has some layouts."""
@@ -175,7 +184,11 @@ class Program:
         edge = self.workload.boundaries[boundary]
         if edge.weights:
             return ()  # users of shared weights slice their parts
-        return conversion(self.stored[edge.source], self.read_over(boundary), self.hierarchy.sizes)
+        even = None
+        if self.joined:
+            even = even_axes(self.workload.extents[boundary], self.hierarchy.accelerators)
+        ends = self.stored[edge.source], self.read_over(boundary)
+        return conversion(*ends, self.hierarchy.sizes, even)
 
     def gradient_steps(self, node: int) -> tuple[Step, ...]:
         """Return the all-reduces of the gradient of the weights that a node keeps."""
@@ -248,9 +261,9 @@ class Program:
             steps = backward(self.input_steps(boundary))
             yield from self._moved(phase, node, boundary, steps, workload.extents[boundary])
 
-    def moved(self, step: Step, tensor: Extent) -> int:
-        """Return the elements that all devices together receive in a step."""
-        return step.moved(tensor) if self.share is None else moved(step, tensor, self.share)
+    def moved(self, step: Step, tensor: Extent) -> tuple[int, ...]:
+        """Return the elements that all devices together receive across each level of a step."""
+        return step.moved(tensor) if self.share is None else (moved(step, tensor, self.share),)
 
     def _moved(
         self,
@@ -261,9 +274,10 @@ class Program:
         tensor: Extent,
     ) -> Iterator[Exchange]:
         for step in steps:
-            elements = self.moved(step, tensor)
-            if elements:
-                yield Exchange(phase, step.kind, step.level, node, boundary, elements)
+            for n, elements in enumerate(self.moved(step, tensor)):
+                if elements:
+                    own = phase, step.kind, step.levels[n], node, boundary, elements
+                    yield Exchange(*own, messages=prod(step.parts[n + 1 :]))
 
     @cached_property
     def _inputs(self) -> list[list[int]]:

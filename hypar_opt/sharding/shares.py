@@ -24,13 +24,13 @@ def side_of(layout: str) -> int | None:
 
 
 def moved(step: Step, tensor: Extent, share: float) -> int:
-    """Return the elements that a step moves, where H1's two parts have unequal shares.
+    """Return the elements that a step at one level moves, where H1's two parts are unequal.
 
     An all-to-all between them keeps in place what a group has in both layouts; all else is moved
     as between equal parts.
     """
-    if step.level or step.kind is not StepKind.ALL_TO_ALL:
-        return step.moved(tensor)
+    if step.levels != (0,) or step.kind is not StepKind.ALL_TO_ALL:
+        return sum(step.moved(tensor))
     _, *sizes = tensor
 
     def parts(layout: str, side: int) -> list[int]:
@@ -45,6 +45,6 @@ def moved(step: Step, tensor: Extent, share: float) -> int:
 
     kept = 0
     for side in range(2):
-        both = zip(parts(step.source, side), parts(step.target, side), strict=True)
+        both = zip(parts(step.sources[0], side), parts(step.targets[0], side), strict=True)
         kept += prod(map(min, both))
     return step.copies * moved_but(tensor, prod(sizes), kept)

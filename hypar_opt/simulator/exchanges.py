@@ -12,6 +12,7 @@ import numpy as np
 
 from hypar_opt.costs.sides import Share, SideBytes
 from hypar_opt.costs.states import of_rows
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.tasks import ExchangeKind
@@ -39,12 +40,15 @@ class LevelBytes(NamedTuple):
     sent
         As if all accelerators sent as much as the longest part does, or as those of each of two
         groups; none where all send as much.
+    messages
+        To each other part of the level.
     """
 
     step: StepKind | None
     level: int
     bytes: Fraction
     sent: tuple[Fraction, ...] = ()
+    messages: int = 1
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,11 @@ _TENSORS = {
 
 
 def of_program(program: Program, phases: Sequence[Phase], element_bytes: int) -> StepExchanges:
-    """Return the exchanges of a plan's program, as under the reading ``executed``."""
+    """Return the exchanges of a plan's program, as under the readings of a run."""
     reductions: dict[tuple[Phase, ExchangeKind, int], list[LevelBytes]] = {}
     conversions: dict[tuple[Phase, int], list[LevelBytes]] = {}
-    for phase, step, level, node, boundary, elements, _ in program.exchanges(phases):
-        moved = LevelBytes(step, level, Fraction(elements * element_bytes))
+    for phase, step, level, node, boundary, elements, _, messages in program.exchanges(phases):
+        moved = LevelBytes(step, level, Fraction(elements * element_bytes), messages=messages)
         if boundary is not None:
             conversions.setdefault((phase, boundary), []).append(moved)
             continue
@@ -95,7 +99,7 @@ _HALVES = MappingProxyType(
 def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> StepExchanges:
     """Return the exchanges that the cost tables charge a plan; partial sums are all-reduced.
 
-    Under the reading ``executed`` they are reduce-scattered and, in another pass, gathered.
+    Under the readings of a run they are reduce-scattered and, in another pass, gathered.
 
     Parameters
     ----------
@@ -103,7 +107,7 @@ def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> StepEx
         The column of every node's choice, H1 first.
     """
     in_passes = {phase: [cost.of(phase)] for phase in cost.phases}
-    halves = _HALVES if cost.reading == "executed" else MappingProxyType({})
+    halves = _HALVES if cost.reading in RUN_READINGS else MappingProxyType({})
     return _charged(workload, rows, in_passes, cost.resolution, halves)
 
 

@@ -90,8 +90,12 @@ class Schedule:
 
     def conversion(self, boundary: int, layer: str, phase: Phase) -> list[ExchangeTask]:
         """Return the exchanges that convert a boundary's tensor, always between pairs."""
+        between = self.pairs.interconnect.between
         return [
-            self._exchange(layer, phase, ExchangeKind.BOUNDARY, [moved], self.pairs)
+            replace(
+                self._exchange(layer, phase, ExchangeKind.BOUNDARY, [moved], self.pairs),
+                rounds=between(self.pairs.placement[moved.level], moved.messages),
+            )
             for moved in self.exchanges.conversions.get((phase, boundary), ())
         ]
 

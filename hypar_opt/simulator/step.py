@@ -17,6 +17,7 @@ from hypar_opt.costs.sides import Share, SideWork, parts_of_share
 from hypar_opt.costs.states import copies, of_rows
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware import arrays
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.exchanges import (
@@ -138,8 +139,8 @@ def _exchanges(
         equal_parts = CommunicationCost.of_problem(unweighted)
         return of_groups(workload, equal_parts, rows, parts_of_share(plan.share))
     cost = CommunicationCost.from_problem(unweighted, workload)
-    if plan.cost.reading == "executed":
-        ran = Program(workload, rows, plan.hierarchy)
+    if plan.cost.reading in RUN_READINGS:
+        ran = Program(workload, rows, plan.hierarchy, joined=plan.joins_levels)
         exchanges = of_program(ran, phases_of(plan), plan.element_bytes)
     else:
         exchanges = of_tables(workload, cost, rows)

@@ -15,7 +15,7 @@ from hypar_opt.instance.pricing import oversplit_warnings
 from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.costs import Cost
 from hypar_opt.plan.plan import Plan
-from hypar_opt.plan.problem import Problem
+from hypar_opt.plan.problem import RUN_READINGS, Problem
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.studies.memory import memory
@@ -39,7 +39,7 @@ def as_executed(cost: Cost, name: str = "") -> str | None:
     name
         What to call the plan, if several are shown.
     """
-    if cost.reading == "executed" and cost.unit == "bytes":
+    if cost.reading in RUN_READINGS and cost.unit == "bytes":
         return None
     which = f"When run, {name}:" if name else "When run:"
     if cost.executed_bytes is None:
@@ -54,7 +54,7 @@ def moves_more(cost: Cost, name: str = "this plan") -> str | None:
     A plan for least time or energy may do so for good reason.
     """
     moved, data = cost.executed_bytes, cost.data_parallel_bytes
-    if moved is None or moved <= data or (cost.reading == "executed" and cost.kind != "bytes"):
+    if moved is None or moved <= data or (cost.reading in RUN_READINGS and cost.kind != "bytes"):
         return None
     return f"when run, {name} moves {format_bytes(moved)}, Data Parallelism {format_bytes(data)}"
 
@@ -95,8 +95,11 @@ def better_reading(plan: Plan, deadline: Deadline = NEVER) -> tuple[str, int | f
     if plan.cost.kind != "bytes" or moved is None or moved <= plan.cost.data_parallel_bytes:
         return None
     executed: dict[str, int | float] = {}
-    for reading in sorted(READINGS, key=lambda name: name != "executed"):
+    run = plan.problem.run_reading
+    for reading in sorted(READINGS, key=lambda name: name != run):
         problem = plan.problem.model_copy(update={"level_weights": (), "reading": reading})
+        if problem.run_reading != run:  # whose runs move other bytes
+            continue
         try:
             other = _solved(plan, problem, deadline)
         except HyparError:  # not every reading has all choices, and time may be up
@@ -105,7 +108,7 @@ def better_reading(plan: Plan, deadline: Deadline = NEVER) -> tuple[str, int | f
             executed[reading] = other.cost.executed_bytes
     if not executed:
         return None
-    best = min(executed, key=executed.__getitem__)  # `executed` stands first, and wins ties
+    best = min(executed, key=executed.__getitem__)  # that of a run stands first, and wins ties
     return (best, executed[best]) if executed[best] < moved else None
 
 
@@ -155,7 +158,7 @@ def warnings(plan: Plan, deadline: Deadline = NEVER) -> list[str]:
             reading, moved = better
             dp = f"{argument('solver', 'dp')} {argument('reading', reading)}"
             more += f"; the plan of {dp} moves {format_bytes(moved)}"
-        elif plan.cost.kind != "bytes" and plan.cost.reading != "executed":
+        elif plan.cost.kind != "bytes" and plan.cost.reading not in RUN_READINGS:
             more += f"; {EXECUTED} plans for that"
         sentences.append(Sentence(more))
     if plan.solver.stopped_by is not None:
@@ -188,7 +191,7 @@ def warnings_of_cost(plan: Plan) -> list[str]:
     if cost.kind == "bytes":
         return []
     try:
-        run = repriced(plan, "executed").cost
+        run = repriced(plan, plan.problem.run_reading).cost
     except HyparError:  # a plug-in's cost may have readings of its own
         return []
     reversal = turns(cost.kind, cost.reading, cost.ratios.data, run.ratios.data)

@@ -103,7 +103,8 @@ def _how(name: str, problem: Problem) -> tuple[str, str, str | None]:
     if strategy_of(name) is None:
         return (PLANS | OF_GROUPS)[name]
     # Layers without pins have the same optimum level by level, with far fewer states.
-    levelwise = problem.cost == "bytes" and problem.constraints.memory is None
+    apart = problem.cost == "bytes" and not problem.joins_levels
+    levelwise = apart and problem.constraints.memory is None
     return "dp", "levelwise" if levelwise else "joint", None
 
 
@@ -120,7 +121,7 @@ def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
     if strategy is not None or name == "three":
         splits_tokens = strategy is not None and strategy[0] in OF_TOKENS
         words = problem.choices if splits_tokens else CHOICES
-        update |= {"choices": words, "reading": "executed"}
+        update |= {"choices": words, "reading": problem.run_reading}
     if problem.groups:
         update |= _shared_out(name, problem, update)
     if strategy is not None:

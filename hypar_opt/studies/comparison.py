@@ -217,10 +217,10 @@ def _measured(
     except HyparError as error:
         return error
     try:
-        executed = repriced(plan, reading="executed")
+        executed = repriced(plan, reading=plan.problem.run_reading)
     except HyparError:  # output parallelism, which has no run in this case
         return _Measured(plan, step, None)
-    # `repriced` returns the same plan if its reading is `executed` already.
+    # `repriced` returns the same plan if its reading is that of a run already.
     return _Measured(plan, step, step if executed is plan else simulate(executed, **run))
 
 

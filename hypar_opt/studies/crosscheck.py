@@ -58,7 +58,7 @@ def compare(
     time_limit
         Seconds for one solve, for the solvers that have the option; None for no limit.
     searches
-        Names in `hypar_opt.search.searches.SEARCHES`; None for all.
+        Names in `hypar_opt.search.searches.SEARCHES`; None for all that the problem has.
 
     Returns
     -------
@@ -78,7 +78,8 @@ def compare(
         if search not in SEARCHES:
             raise UnknownNameError("search", search, list(SEARCHES))
     rows: list[CrosscheckRow] = []
-    for search in searches or SEARCHES:
+    known = ["joint"] if problem.joins_levels else [*SEARCHES]
+    for search in searches or known:
         answers = {
             solver: _answer(network, solver, search, problem, time_limit) for solver in solvers
         }

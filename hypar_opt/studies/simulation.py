@@ -158,13 +158,13 @@ Steps = tuple["StepResult", "StepResult"]
 def steps_when_run(
     plan: Plan, array: Array, *, other_array: bool = False, **run: Unpack[RunArguments]
 ) -> Steps | None:
-    """Simulate a plan and Data Parallelism by the reading ``executed``.
+    """Simulate a plan and Data Parallelism by the reading of a run.
 
     None if that is the plan's reading already, or if its cost has no such reading.
     """
     try:
         # The same choices priced again, not the plan that `executed` would have chosen.
-        executed = repriced(plan, reading="executed")
+        executed = repriced(plan, reading=plan.problem.run_reading)
     except HyparError:  # of a plug-in cost
         return None
     if executed is plan:

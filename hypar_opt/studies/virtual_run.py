@@ -109,7 +109,8 @@ def run(
     most = MAX_MEMORY if max_memory is None else stated_bytes("max_memory", max_memory)
     to_run = _to_run(plan, scale_down=scale_down)
     instance, workload, cannot_run = to_run.instance, to_run.workload, to_run.notes
-    program = Program(workload, to_run.rows, plan.hierarchy, _share_of(plan))
+    joined = plan.joins_levels
+    program = Program(workload, to_run.rows, plan.hierarchy, _share_of(plan), joined=joined)
     model = None
     if weights is not None:
         check_memory(instance.network, program, most=most)
@@ -181,7 +182,7 @@ def _noting(result: RunResult, notes: Sequence[str]) -> RunResult:
 
 
 def _priced(instance: Instance, workload: Workload, plan: Plan) -> tuple[int | float, ...]:
-    """Return the bytes of each level by the cost model of the reading ``executed``.
+    """Return the bytes of each level by the cost model of what a run moves.
 
     None of unequal groups, whose price has fractions of images.
     """

@@ -126,7 +126,7 @@ def test_each_exchange_of_each_plan_takes_as_long_as_the_longest_part(topology: 
         # Partial sums cross the topmost of their levels once, gradients too where it has two parts.
         expected, count = Fraction(), 0
         tops: Counter[tuple[Any, ...]] = Counter()
-        for phase, kind, level, node, boundary, elements, _ in Program(
+        for phase, kind, level, node, boundary, elements, *_ in Program(
             workload, rows, hierarchy
         ).exchanges(TRAINING):
             if boundary is not None:

@@ -126,6 +126,8 @@ def alike_program(
     network: Network,
     sizes: tuple[int, ...],
     choices: Sequence[str] = CHOICES,
+    *,
+    joined: bool = False,
 ) -> Program:
     """Return a plan with the same choice for most layers of a kind, which makes exchanges equal."""
     workload = workload_of(network, _batch(sizes), choices, shared_tensors=True)
@@ -138,7 +140,7 @@ def alike_program(
             if rng.random() < 0.8 and not workload.forbidden[position][choice]:
                 row[position] = choice
         rows.append(with_shared_weights(workload, row))
-    return Program(workload, rows, Hierarchy(sizes))
+    return Program(workload, rows, Hierarchy(sizes), joined=joined)
 
 
 def _batch(sizes: tuple[int, ...]) -> int:
@@ -162,7 +164,10 @@ def random_program(
     network: Network,
     sizes: tuple[int, ...],
     choices: Sequence[str] = CHOICES,
+    *,
+    joined: bool = False,
 ) -> Program:
     """Return any plan of a network: each node's choice at each level at random."""
     workload = workload_of(network, _batch(sizes), choices, shared_tensors=True)
-    return Program(workload, [random_row(rng, workload) for _ in sizes], Hierarchy(sizes))
+    rows = [random_row(rng, workload) for _ in sizes]
+    return Program(workload, rows, Hierarchy(sizes), joined=joined)

@@ -151,6 +151,18 @@ def test_what_dtensor_cannot_say_is_named() -> None:
     assert tables(text)["PLACEMENTS"]["decoder.1.qkv.weight"] == ("Shard(0)",)
 
 
+def test_what_a_plan_exchanges_over_several_dimensions_at_once_is_named() -> None:
+    """DTensor takes one dimension after the other, which moves more."""
+    names = [layer.name for layer in gpt(tied=False).layers]
+    fixed = [f"{n}@{h}=data" for n in names if "down" not in n for h in ("H1", "H2")]
+    fixed = [pin for pin in fixed if pin != "head@H1=data"] + ["*.down=model", "head@H1=output"]
+    asked: dict[str, Any] = {"batch": 16, "levels": 2, "constraints": {"fix": fixed}}
+    said = "decoder.0.down: DTensor exchanges dimension by dimension what the plan exchanges at"
+    for reading in ("executed", "joined"):
+        plan = solved(gpt(tied=False), **asked, reading=reading, search="joint")
+        assert (said in " ".join(notes(torch_file(plan)).split())) == (reading == "joined")
+
+
 @pytest.mark.parametrize("training", [{"recompute": "full"}, {"shard": "state"}])
 def test_how_a_plan_trains_is_said(training: dict[str, str]) -> None:
     of = {"levels": 2, "constraints": {"fix": ["*=data"]}, "training": training}

@@ -114,4 +114,18 @@ COSTS = (
         "levels, n = range(self.levels), 2",
         ("search/test_hierarchies",),
     ),
+    Mutant(
+        "a joined level divides what crosses it",
+        "costs/all_to_alls",
+        "np.where(self.here, self.parts.above, 1)",
+        "np.where(self.here, self.parts.through, 1)",
+        ("execution/virtual/test_joined",),
+    ),
+    Mutant(
+        "a joined all-to-all sends a message to each other part of a level",
+        "costs/all_to_alls",
+        "np.where(self.here, self.all_parts // self.parts.through, 1)",
+        "np.where(self.here, 1, 1)",
+        ("proofs/test_proof_tables",),
+    ),
 )

@@ -54,8 +54,8 @@ EXECUTION = (
     Mutant(
         "what arrives is counted once for all devices",
         _FABRIC,
-        "sum(block.size for of in arrived for block in of.values())",
-        "sum(block.size for block in arrived[0].values())",
+        "                    self.received[crossed] += received[peer].size\n",
+        "                    self.received[crossed] += received[peer].size * (device < 1)\n",
         _RUNS,
     ),
     Mutant(

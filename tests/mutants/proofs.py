@@ -165,7 +165,7 @@ PROOFS = (
     ),
     Mutant(
         "what was gathered above is not counted below",
-        "proofs/reference/exchanges",
+        "proofs/reference/conversions",
         "by_each * np.where(gathered, above, 1)",
         "by_each * np.where(gathered, 1, 1)",
         ("proofs/test_proof_tables",),
@@ -207,14 +207,14 @@ PROOFS = (
     ),
     Mutant(
         "an all-to-all moves half, whatever the parts",
-        "proofs/reference/exchanges",
+        "proofs/reference/conversions",
         "for n in range(parts))",
         "for n in range(2))",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
         "an all-to-all with tokens counts those of a sequence as its channels",
-        "proofs/reference/exchanges",
+        "proofs/reference/conversions",
         '"batch": tensor.images, "token": tensor.tokens}',
         '"batch": tensor.images, "token": tensor.channels}',
         ("proofs/test_proof_tables",),
@@ -288,5 +288,12 @@ PROOFS = (
         "        gather(layer)\n        if layer in again:",
         "        if layer in again:",
         ("proofs/test_trained_plans",),
+    ),
+    Mutant(
+        "two uneven axes change at once",
+        "proofs/reference/conversions",
+        "for own in met) <= 1",
+        "for own in met) <= 2",
+        ("proofs/test_proof_tables",),
     ),
 )

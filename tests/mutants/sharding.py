@@ -33,7 +33,7 @@ SHARDING = (
     Mutant(
         "an error is as split as its tensor was before the step",
         _CONVERSIONS,
-        "copies = others * (1 if is_split(step.target) else step.parts)",
+        "copies = others * _copies(step.targets, step.parts)",
         "copies = step.copies",
         ("execution/virtual/test_optima",),
     ),
@@ -129,5 +129,19 @@ SHARDING = (
         "return np.arange(channels).reshape(groups, -1).T.reshape(-1)",
         "return np.arange(channels).reshape(-1, groups).T.reshape(-1)",
         ("execution/virtual/test_arithmetic",),
+    ),
+    Mutant(
+        "all-to-alls of two uneven axes are joined",
+        _CONVERSIONS,
+        "if len(axes - even) > 1:",
+        "if len(axes - even) > 2:",
+        ("execution/virtual/test_joined",),
+    ),
+    Mutant(
+        "what has crossed a joined level crosses those below again",
+        _CONVERSIONS,
+        "            left //= parts\n",
+        "",
+        ("search/test_joined",),
     ),
 )

@@ -23,6 +23,7 @@ from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.hardware import arrays as presets
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_table, total_cost
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.proofs.reference.tables import tables_of
 from hypar_opt.sharding.passes import INFERENCE, TRAINING
@@ -44,17 +45,21 @@ from tests.strategies.written_plans import (
 )
 
 COST_KINDS = ["bytes", "time", "energy"]
-EVERY_COST = pytest.mark.parametrize(
-    ("cost", "reading", "seeds"),
-    slow_after(
-        len(COST_KINDS) * len(READINGS),
-        [
-            (cost, reading, seeds)
-            for seeds in (range(5), range(5, 24))
-            for cost, reading in product(COST_KINDS, READINGS)
-        ],
-    ),
-)
+
+
+def every_cost(*readings: str) -> pytest.MarkDecorator:
+    """Parametrise a test by all costs in some readings, and by seeds of problems."""
+    return pytest.mark.parametrize(
+        ("cost", "reading", "seeds"),
+        slow_after(
+            len(COST_KINDS) * len(readings),
+            [
+                (cost, reading, seeds)
+                for seeds in (range(5), range(5, 24))
+                for cost, reading in product(COST_KINDS, readings)
+            ],
+        ),
+    )
 
 
 def problems(
@@ -69,13 +74,13 @@ def problems(
         rng = Random(seed)
         network, asked = random_written_problem(rng, cost, reading)
         yield rng, network, asked
-        if (cost, reading) == ("bytes", "executed"):
+        if cost == "bytes" and reading in RUN_READINGS:
             yield rng, network, in_parts(rng, asked)
-        if reading == "executed":
-            yield rng, *random_token_problem(rng, cost)
+        if reading in RUN_READINGS:
+            yield rng, *random_token_problem(rng, cost, reading)
 
 
-@EVERY_COST
+@every_cost(*READINGS, "joined")
 def test_a_plan_costs_what_the_search_and_its_program_say(
     cost: str, reading: str, seeds: range
 ) -> None:
@@ -85,7 +90,7 @@ def test_a_plan_costs_what_the_search_and_its_program_say(
         for _ in range(4):
             plan = write(random_rows(rng, network, asked))
             assert price_of(plan) == Fraction(plan.cost.total), (network, plan.parallelism)
-            if reading == "executed" and plan.cost.unit == "bytes":
+            if reading in RUN_READINGS and plan.cost.unit == "bytes":
                 assert price_of(plan) == program_bytes(plan), (network, plan.parallelism)
 
 
@@ -93,12 +98,13 @@ def program_bytes(plan: ho.Plan) -> int:
     instance = Instance.of_plan(plan)
     rows = rows_with_shared(instance.workload, instance.cost, plan.assignments())
     phases = INFERENCE if plan.inference else TRAINING
-    program = Program(instance.executed_workload, rows, plan.hierarchy)
+    joined = plan.joins_levels
+    program = Program(instance.executed_workload, rows, plan.hierarchy, joined=joined)
     exchanges = program.exchanges(phases)
     return sum(one.elements for one in exchanges) * plan.element_bytes
 
 
-@EVERY_COST
+@every_cost(*READINGS, "joined")
 def test_the_table_of_all_levels_is_the_one_that_the_search_solves(
     cost: str, reading: str, seeds: range
 ) -> None:
@@ -116,7 +122,7 @@ def test_the_table_of_all_levels_is_the_one_that_the_search_solves(
             assert_same_charges(ours, expanded(instance.cost, workload, plan.levels))
 
 
-@EVERY_COST
+@every_cost(*READINGS)
 def test_the_table_of_a_level_is_the_one_that_the_search_solves(
     cost: str, reading: str, seeds: range
 ) -> None:

@@ -18,7 +18,6 @@ import hypar_opt as ho
 from hypar_opt.costs import state_tables
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.level_tables import joins_levels, level_table
-from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.shared_nodes import level_tables
 from hypar_opt.costs.state_tables import canonical_states, expanded, factored, in_mixed_radix
 from hypar_opt.costs.states import Indices, States
@@ -33,6 +32,7 @@ from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.slow import examples, slow_after
 from tests.strategies.networks import networks
+from tests.strategies.plans import READINGS
 from tests.strategies.problems import keeps, priced_plans, random_problem
 
 readings = st.sampled_from(list(READINGS))

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.costs.readings import READINGS
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.instance import Instance
@@ -23,6 +22,7 @@ from hypar_opt.search.plan_file import repriced
 from tests.slow import examples
 from tests.strategies.arrays import AS_THE_PAPER, arrays
 from tests.strategies.networks import networks
+from tests.strategies.plans import READINGS
 
 Rows = tuple[tuple[int, ...], ...]
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.table import CostTable
 from hypar_opt.errors import WrongClaimError
 from hypar_opt.search.check_result import check_claim
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from tests.strategies.networks import networks
+from tests.strategies.plans import READINGS
 from tests.strategies.tables import tables
 
 

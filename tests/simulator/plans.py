@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import hypar_opt as ho
 from hypar_opt.hardware.array import Array
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies import simulation
@@ -102,7 +103,7 @@ def plans(
     *,
     chain: bool = False,
     cost: str = "bytes",
-    readings: Sequence[str] = ("executed", "executed", "text", "figures", "tables"),
+    readings: Sequence[str] = ("executed", "executed", "joined", "text", "figures", "tables"),
 ) -> ho.Plan:
     """A random plan of a random graph or chain, in any of some readings."""
     if chain:
@@ -115,8 +116,8 @@ def plans(
     if not hierarchy.of_halves and draw(st.booleans()):
         found, hierarchy = found.with_whole_levels(), found.with_whole_levels().hierarchy()
     # The paper's readings are of halves; other parts divide the batch.
-    reading = draw(st.sampled_from(readings)) if hierarchy.of_halves else "executed"
-    three = reading in {"text", "executed"} and draw(st.booleans())
+    reading = draw(st.sampled_from(readings if hierarchy.of_halves else RUN_READINGS))
+    three = reading in {"text", *RUN_READINGS} and draw(st.booleans())
     choices = CHOICES[: 3 if three else 2]
     rows = [
         [
@@ -141,5 +142,5 @@ def words_of_reading(layer: Operator, choices: int, reading: str) -> list[str]:
     """The words of a layer's choices; what is whole is a choice of a run alone."""
     splits = [layer.splits[word] for word in CHOICES[:choices] if word in layer.splits]
     # A whole loss is not split by channel, too.
-    whole = reading == "executed" and not (layer.whole_if_uneven and any(layer.statistics))
+    whole = reading in RUN_READINGS and not (layer.whole_if_uneven and any(layer.statistics))
     return [choice.word for choice in splits if choice.axis or whole]

@@ -17,6 +17,7 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.hardware.profile import Profile
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_levels
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator import RunOptions, simulate_step
@@ -60,14 +61,14 @@ def test_what_moves_is_what_the_cost_charges_by_level_and_pass(plan: ho.Plan) ->
 
 
 @examples(30)
-@given(plans(IN_LOCKSTEP, readings=("executed",)))
+@given(plans(IN_LOCKSTEP, readings=RUN_READINGS))
 def test_a_run_is_the_very_steps_of_the_program(plan: ho.Plan) -> None:
     """By pass, level and kind of exchange, replicas of what is whole among them."""
     workload = Instance.of_plan(plan).workload
     expected: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
-    for phase, kind, level, _, _, elements, _ in Program(
-        workload, rows_of_plan(plan, workload), plan.hierarchy
-    ).exchanges(phases_of(plan)):
+    rows, joined = rows_of_plan(plan, workload), plan.joins_levels
+    ran = Program(workload, rows, plan.hierarchy, joined=joined)
+    for phase, kind, level, _, _, elements, *_ in ran.exchanges(phases_of(plan)):
         expected[phase, kind, level] += elements * plan.element_bytes
     moved: defaultdict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
     for task in exchanges_of(plan):

@@ -25,6 +25,7 @@ Rows = tuple[tuple[int, ...], ...]
 Asked = dict[str, Any]
 
 READINGS = ("text", "tables", "figures", "executed")
+"""Those that charge each level by itself."""
 
 
 @st.composite

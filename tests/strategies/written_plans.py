@@ -16,6 +16,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import words_of
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES, SETS_OF_CHOICES
@@ -81,11 +82,13 @@ def random_written_problem(rng: Random, cost: str, reading: str) -> tuple[ho.Net
     return network, _random_asked(rng, cost, reading, levels, choices)
 
 
-def random_token_problem(rng: Random, cost: str) -> tuple[ho.Network, Asked]:
+def random_token_problem(
+    rng: Random, cost: str, reading: str = "executed"
+) -> tuple[ho.Network, Asked]:
     """As `random_written_problem`, of layers some of which may be split by token."""
     sizes = rng.choice([(2,), (3,), (2, 2), (2, 3)])
     choices = rng.choice([own for own in SETS_OF_CHOICES if "tokens" in own])
-    asked = _random_asked(rng, cost, "executed", len(sizes), choices)
+    asked = _random_asked(rng, cost, reading, len(sizes), choices)
     if "array" not in asked:
         asked |= {"hierarchy": sizes, "whole_levels": True}
     while True:
@@ -108,7 +111,7 @@ def _random_asked(
     if cost == "bytes":
         weights = tuple(rng.randint(1, 4) for _ in range(levels)) if rng.random() < 0.3 else ()
         return asked | {"levels": levels, "level_weights": weights}
-    of_parts = reading == "executed" and rng.random() < 0.7
+    of_parts = reading in RUN_READINGS and rng.random() < 0.7
     array = random_array(rng, levels, detailed=True, of_parts=of_parts)
     if of_parts:
         array = array.with_whole_levels() if rng.random() < 0.5 else array
@@ -136,7 +139,7 @@ def random_rows(rng: Random, network: ho.Network, asked: Asked) -> Rows:
 
 def own_columns(network: ho.Network, asked: Asked) -> list[list[int]]:
     """Return the choices that each layer has, but whole ones that need a reason."""
-    runs = asked["reading"] == "executed"
+    runs = asked["reading"] in RUN_READINGS
     workload = workload_of(network, asked["batch"], asked["choices"], shared_tensors=runs)
     return [
         [

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
-from hypar_opt.costs.readings import READINGS
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.models import PAPER_NETWORKS
 from hypar_opt.studies.many import ManyPlans, is_batched, solve_many
 from hypar_opt.studies.random_networks import random_graph
 from tests.slow import examples, slow_after
 from tests.strategies.networks import networks
+from tests.strategies.plans import READINGS
 from tests.strategies.problems import random_network
 
 SEARCHES = st.sampled_from(["levelwise", "joint"])

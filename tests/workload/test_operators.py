@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.level_tables import level_table
-from hypar_opt.costs.readings import READINGS, TRAINING, Phase
+from hypar_opt.costs.readings import TRAINING, Phase
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, WHOLE
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.operators import OPERATORS
@@ -25,6 +25,7 @@ from hypar_opt.workload.parallelism import ALL_CHOICES, CHOICES, PAPERS_CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.commands import command
 from tests.strategies.networks import networks
+from tests.strategies.plans import READINGS
 from tests.test_docs import ROOT, install_page
 
 FACTORS: dict[str, dict[str, Any]] = {

@@ -52,7 +52,8 @@ def collectives(text: str, levels: Sequence[int]) -> Iterator[Moved]:
     """Yield what the collectives of a compiled module move, scalars aside.
 
     A collective over several levels is counted as reduce-scatters from the deepest of them up, and
-    all-gathers back down, divide it: the topmost level carries least.
+    all-gathers back down, divide it: the topmost level carries least. What an all-to-all sends
+    crosses the topmost level at which two devices are in different parts: it carries most.
 
     Parameters
     ----------
@@ -138,7 +139,8 @@ def _moved(
     for above, level in enumerate(crossed):
         parts = levels[level]
         if kind == "all-to-all":
-            moved = len(groups) * len(groups[0]) * whole * (parts - 1) // parts
+            beyond = math.prod(levels[n] for n in crossed[: above + 1])
+            moved = len(groups) * len(groups[0]) * whole * (parts - 1) // beyond
         else:
             received = whole * (parts - 1) * math.prod(levels[n] for n in crossed[:above])
             moved = len(groups) * received * (2 if kind == "all-reduce" else 1)

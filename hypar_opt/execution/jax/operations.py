@@ -55,6 +55,23 @@ def all_to_all(x: jax.Array, level: str, of: str, to: str) -> jax.Array:
     return moved
 
 
+def joined_all_to_all(x: jax.Array, *moves: tuple[str, str, str]) -> jax.Array:
+    """Split by other dimensions at several levels in one exchange; so is the error, back again.
+
+    A move is a level, what it splits before, and what after.
+    """
+    count, levels = len(moves), tuple(level for level, _, _ in moves)
+    split = [dimension(x, level, to) for level, _, to in moves]
+    # The levels' dimensions go first: indices for each device, and then from each.
+    sent = jnp.moveaxis(x, split, range(count))
+    flat = sent.reshape(-1, *sent.shape[count:])
+    received = lax.all_to_all(flat, levels, 0, 0, tiled=True).reshape(sent.shape)
+    moved = jnp.moveaxis(received, range(count), split)
+    for one, (level, of, _) in zip(split, moves, strict=True):
+        moved = jnp.swapaxes(moved, one, dimension(x, level, of))
+    return moved
+
+
 def keep_part(x: jax.Array, level: str, to: str) -> jax.Array:
     """Cut a replica to this device's part, which moves nothing; the error is padded with zeros."""
     return lax.dynamic_slice_in_dim(x, lax.axis_index(level), 1, axis=dimension(x, level, to))

@@ -146,14 +146,22 @@ class Lines(Values):
         """Yield the lines that apply conversion steps to a value, into a variable."""
         words = _WORDS | ({CHANNEL: "GROUP"} if grouped else {})
         for step in () if self.alone else steps:
-            source, target = (words.get(layout, "") for layout in (step.source, step.target))
-            ends = {
-                StepKind.SLICE: target,
-                StepKind.REDUCE_SCATTER: target,
-                StepKind.ALL_TO_ALL: f"{source}, {target}",
-                StepKind.ALL_GATHER: source,
+            ends = zip(step.levels, step.sources, step.targets, strict=True)
+            moves = [
+                (f'"h{level + 1}"', words.get(source, ""), words.get(target, ""))
+                for level, source, target in ends
+            ]
+            function, (level, of, to) = COLLECTIVES[step.kind], moves[0]
+            arguments = {
+                StepKind.SLICE: f"{level}, {to}",
+                StepKind.REDUCE_SCATTER: f"{level}, {to}",
+                StepKind.ALL_TO_ALL: f"{level}, {of}, {to}",
+                StepKind.ALL_GATHER: f"{level}, {of}",
             }[step.kind]
-            yield f'{name} = {COLLECTIVES[step.kind]}({value}, "h{step.level + 1}", {ends})'
+            if len(moves) > 1:
+                function = f"joined_{function}"
+                arguments = ", ".join(f"({', '.join(move)})" for move in moves)
+            yield f"{name} = {function}({value}, {arguments})"
             value = name
 
     def _repeated(self, position: int, tensor: int | str, steps: Sequence[Step]) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.execution.torch.rules import has_module, otherwise, without_rule
-from hypar_opt.sharding.conversions import scattered
+from hypar_opt.sharding.conversions import exchanges, scattered
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, WHOLE, is_split
 from hypar_opt.workload.operators.axes import BATCH as BATCH_AXIS
 from hypar_opt.workload.operators.axes import DATA_CHOICE, REPLICAS, Choice, made, need
@@ -225,6 +225,8 @@ class Flow:
             return
         if any(_crosses(*own) for own in flow.conversions):
             yield "DTensor splits an axis in the mesh's order, and may move more to convert it"
+        if self.program.joined and any(_exchanges_twice(*own) for own in flow.conversions):
+            yield "DTensor exchanges dimension by dimension what the plan exchanges at once"
         changed = (
             own not in (PARTIAL, to) for own, to in zip(flow.writes, flow.leaves, strict=True)
         )
@@ -313,6 +315,11 @@ def _slices_a_replica(sources: Sequence[int], flow: LayerFlow) -> bool:
         for source, arrives, reads in zip(sources, flow.arrives, flow.reads, strict=True)
         for before, after in zip(arrives, reads, strict=True)
     )
+
+
+def _exchanges_twice(source: Layouts, target: Layouts) -> bool:
+    """Whether several dimensions change the axis that they split."""
+    return sum(map(exchanges, source, target)) > 1
 
 
 def _crosses(source: Layouts, target: Layouts) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,11 +20,19 @@ from hypar_opt.units import format_bytes
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
     from hypar_opt.execution.virtual.division import Division
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.sharding.conversions import Step
+    from hypar_opt.sharding.layouts import Layout
     from hypar_opt.sharding.program import Program
     from hypar_opt.workload.layer_tensors import Boundary
     from hypar_opt.workload.network import Network
+
+    Integers = NDArray[np.intp]
 
 MAX_MEMORY = 4 * 10**9
 """Default limit on the memory of a run, in bytes."""
@@ -90,7 +100,7 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
         _check_groups(division, scaled=scaled)
     for boundary, edge in enumerate(program.workload.boundaries):
         for step in program.input_steps(boundary):
-            layouts = {step.source, step.target}
+            layouts = {*step.sources, *step.targets}
             between = not layouts <= {CHANNEL, SHUFFLED} and layouts.isdisjoint(SIDES)
             if step.kind is StepKind.ALL_TO_ALL and between:
                 _check_exchange(division, edge, step, scaled=scaled)
@@ -134,31 +144,61 @@ def _check_groups(division: Division, *, scaled: bool) -> None:
 
 def _check_exchange(division: Division, edge: Boundary, step: Step, *, scaled: bool) -> None:
     """Refuse an all-to-all between parts whose sizes are not those of the model."""
-    workload, level = division.program.workload, step.level
+    workload = division.program.workload
     writer = workload.tensor_writers.get(edge.source, edge.source) - workload.shared
-    channels = division.labels.of[Axis(writer)]
-    if SHUFFLED in (step.source, step.target):
-        channels = division.labels.shuffled(division.network, edge.target - workload.shared)
-    labels = {BATCH: division.images.labels}
-    if TOKEN in (step.source, step.target):
+    layouts = {*step.sources, *step.targets}
+    labels = {BATCH: division.images.labels, CHANNEL: division.labels.of[Axis(writer)]}
+    if SHUFFLED in layouts:
+        labels[SHUFFLED] = division.labels.shuffled(division.network, edge.target - workload.shared)
+    if TOKEN in layouts:
         labels[TOKEN] = division.tokens(edge.extent.tokens).labels
-    own = [labels.get(layout, channels) for layout in sorted((step.source, step.target))]
-    counts = [
-        np.bincount(division.hierarchy.digit(each, level), minlength=step.parts) for each in own
-    ]
-    kept = int((counts[0] * counts[1]).sum())
-    moved = step.copies * moved_but(edge.extent, len(own[0]) * len(own[1]), kept)
-    if moved != division.program.moved(step, edge.extent):
-        layer = division.network.layers[writer].name
-        words = {BATCH: "images", TOKEN: "tokens"}
-        has = [
-            f"{', '.join(map(str, count))} of its {words.get(layout, 'channels')}"
-            for count, layout in zip(counts, sorted((step.source, step.target)), strict=True)
-        ]
-        raise RefusedError(
-            f"layer {layer!r}: the parts of H{level + 1} have {' and '.join(has)}, tied to other"
-            f" layers', which move other bytes than those modelled{_remedy(scaled)}"
-        )
+    modelled = division.program.moved(step, edge.extent)
+    counts = [_counts(division.hierarchy, step, n, labels) for n in range(len(step.levels) + 1)]
+    kept = [int(reduce(np.multiply, own.values()).sum()) for own in counts]
+    for n, level in enumerate(step.levels):
+        moved = step.copies * moved_but(edge.extent, kept[0], kept[0] - kept[n] + kept[n + 1])
+        if moved != modelled[n]:
+            layer = division.network.layers[writer].name
+            words = {BATCH: "images", TOKEN: "tokens"}
+            has = [
+                f"{', '.join(map(str, own.reshape(-1)))} of its {words.get(axis, 'channels')}"
+                for axis, own in counts[n + 1].items()
+            ]
+            raise RefusedError(
+                f"layer {layer!r}: the parts of H{level + 1} have {' and '.join(has)}, tied to"
+                f" other layers', which move other bytes than those modelled{_remedy(scaled)}"
+            )
+
+
+def _counts(
+    hierarchy: Hierarchy, step: Step, topmost: int, labels: Mapping[Layout, Integers]
+) -> dict[Layout, Integers]:
+    """Return how many indices of each axis of an all-to-all a part has before and after it.
+
+    Parameters
+    ----------
+    topmost
+        How many of its levels count.
+
+    Returns
+    -------
+    dict
+        By axis, with a dimension for each of these levels: of its parts where the axis is split,
+        else of 1.
+    """
+    counts = {}
+    ends = list(zip(step.levels, step.parts, step.sources, step.targets, strict=True))
+    named = {layout for *_, source, target in ends for layout in (source, target)}
+    for axis in sorted({CHANNEL if layout == SHUFFLED else layout for layout in named}):
+        own = {axis, SHUFFLED} if axis == CHANNEL else {axis}
+        shape, digits = [1], [np.zeros_like(labels[axis])]
+        for level, parts, *layouts in ends[:topmost]:
+            split = [layout for layout in layouts if layout in own]
+            shape.append(parts if split else 1)
+            digits.append(hierarchy.digit(labels[split[0]], level) if split else digits[0])
+        numbers = np.ravel_multi_index(tuple(digits), tuple(shape))
+        counts[axis] = np.bincount(numbers, minlength=prod(shape)).reshape(shape)
+    return counts
 
 
 def _check_shuffles(division: Division) -> None:

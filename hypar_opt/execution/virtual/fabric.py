@@ -48,7 +48,7 @@ class Fabric:
         self.received: Counter[Purpose] = Counter()
 
     def exchange(
-        self, message: Callable[[int, int], Array], purpose: Purpose
+        self, message: Callable[[int, int], Array], purpose: Purpose, *below: int
     ) -> list[dict[int, Array]]:
         """Deliver what each device sends its peers across a level, and count it.
 
@@ -56,6 +56,9 @@ class Fabric:
         ----------
         message
             Returns what the first device sends the second.
+        below
+            Further levels that it crosses, topmost first. What is sent counts at the topmost level
+            at which its two devices are in different parts.
 
         Returns
         -------
@@ -63,16 +66,20 @@ class Fabric:
             What each device receives, by its sender.
         """
         # Copied: a view would let one device read another's memory.
-        arrived = [
-            {peer: message(peer, device).copy() for peer in self._peers(device, purpose.level)}
-            for device in self.devices
-        ]
-        self.received[purpose] += sum(block.size for of in arrived for block in of.values())
+        levels = purpose.level, *below
+        arrived: list[dict[int, Array]] = [{} for _ in self.devices]
+        for device, received in enumerate(arrived):
+            for peer in self._hierarchy.group(device, levels):
+                if peer != device:
+                    received[peer] = message(peer, device).copy()
+                    crossed = purpose._replace(level=self._topmost(device, peer, levels))
+                    self.received[crossed] += received[peer].size
         return arrived
 
-    def _peers(self, device: int, level: int) -> list[int]:
-        """Return the other devices of a group."""
-        return [peer for peer in self._hierarchy.peers(device, level) if peer != device]
+    def _topmost(self, device: int, peer: int, levels: Sequence[int]) -> int:
+        """Return the first of some levels at which two devices are in different parts."""
+        digit = self._hierarchy.digit
+        return next(n for n in levels if digit(device, n) != digit(peer, n))
 
     def convert(
         self,
@@ -84,7 +91,8 @@ class Fabric:
     ) -> tuple[Blocks, Layouts]:
         """Return a tensor in the layout that some steps lead to."""
         for step in steps:
-            after = (*layouts[: step.level], step.target, *layouts[step.level + 1 :])
+            changed = dict(zip(step.levels, step.targets, strict=True))
+            after = tuple(changed.get(level, layout) for level, layout in enumerate(layouts))
             blocks = self._take(tensor, blocks, layouts, after, step, whose)
             layouts = after
         return blocks, layouts
@@ -107,7 +115,8 @@ class Fabric:
             return [block.copy() for block in kept]
         arrived: list[dict[int, Array]] = [{} for _ in self.devices]
         if step.kind in _RECEIVING:
-            arrived = self.exchange(part, Purpose(whose, step.kind, step.level))
+            topmost, *below = step.levels
+            arrived = self.exchange(part, Purpose(whose, step.kind, topmost), *below)
         if step.kind is StepKind.REDUCE_SCATTER:
             return [sum(of.values(), own) for own, of in zip(kept, arrived, strict=True)]
         converted = []

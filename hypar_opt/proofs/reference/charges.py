@@ -15,7 +15,7 @@ import numpy as np
 
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.proofs.reference.exchanges import EdgeConversion, Reduced, exchanges_of
+from hypar_opt.proofs.reference.exchanges import Reduced, exchanges_of
 from hypar_opt.proofs.reference.nodes import (
     LongestParts,
     SplitAxis,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.proofs.reference.conversions import EdgeConversion
 
 
 class Charges(Protocol):
@@ -140,8 +141,13 @@ class ExchangeCharges(ABC):
         written, source, stored = self._whole(conversion.written, sources)
         read, target, wanted = self._whole(conversion.read, targets)
         copies = conversion.copies(stored, wanted, self.hierarchy)
-        numbers, which = np.unique(copies, return_inverse=True)
-        which = which.reshape(copies.shape)[:, source[:, None], target]
+        above, below = conversion.at_once(written, read, self.hierarchy)
+        if above.size > 1:
+            copies = copies[:, source[:, None], target]
+            source, target = np.arange(len(sources)), np.arange(len(targets))
+        shares = self._as_number(copies, above, below)
+        numbers, which = np.unique(shares, return_inverse=True)
+        which = which.reshape(shares.shape)[:, source[:, None], target]
         levels, choices = len(copies), len(self.plan.choices)
         charges: Integers = np.array(
             [
@@ -155,6 +161,14 @@ class ExchangeCharges(ABC):
         every = charges.astype(dtype)[level, which, written[:, :, None], read[:, None]]
         total: Integers = every.sum(axis=0)
         return total
+
+    def _as_number(self, *parts: Integers) -> Integers:
+        """Return numbers of at most as many as there are accelerators as digits of one number."""
+        base = 1 + self.hierarchy.accelerators
+        number: Integers = np.zeros(1, exact_dtype(base ** len(parts)))
+        for part in parts:
+            number = number * base + part.astype(number.dtype)
+        return number
 
     def _find_whole(
         self, layouts: tuple[str, ...], states: tuple[State, ...]
@@ -179,17 +193,26 @@ class ExchangeCharges(ABC):
         self,
         conversion: EdgeConversion,
         level: int,
-        copies: int,
+        shares: int,
         uneven: tuple[LongestParts, LongestParts],
     ) -> list[list[int]]:
-        """Return what pairs of choices are charged at a level for so many copies of a tensor.
+        """Return what pairs of choices are charged at a level for a share of a tensor's copies.
 
         The slowest sends the longest part of what is written, or receives that of what is read.
+
+        Parameters
+        ----------
+        shares
+            The copies, the parts into which levels above have divided them, and those of levels
+            below, to each of which goes a message: `_as_number`.
         """
-        times = [often for _, often in conversion.passes]
+        base = 1 + self.hierarchy.accelerators
+        copies, above, below = shares // base**2, shares // base % base, shares % base
+        times = [often * below for _, often in conversion.passes]
 
         def charge(passes: Sequence[int]) -> int:
-            amounts = [max(of_longest(copies * n, end) for end in uneven) for n in passes]
+            # What joined levels above have divided leaves no remainder.
+            amounts = [max(of_longest(n // above * copies, end) for end in uneven) for n in passes]
             return self._converted(level, amounts, times)
 
         return [[charge(passes) for passes in row] for row in self._moved(conversion, level)]

@@ -10,86 +10,29 @@ quarters of an element, as the paper's tables do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.buckets import Share, shares_of_latency
+from hypar_opt.proofs.reference.conversions import EdgeConversion
 from hypar_opt.proofs.reference.nodes import (
     PlanEdge,
     PlanGraph,
     PlanNode,
-    SplitAxis,
     State,
     longest_parts,
     nodes_of,
     of_longest,
 )
+from hypar_opt.proofs.reference.readings import READINGS, ReadingFactors
 from hypar_opt.proofs.reference.repetitions import Pass, StepCounts, repetitions_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
-
-
-@dataclass(frozen=True)
-class ReadingFactors:
-    """The factors of a reading between two parts, in quarters of an element, both directions added.
-
-    Parameters
-    ----------
-    gradient
-        dW of a layer in data parallelism: an all-reduce.
-    forward_sum, backward_sum
-        The output of a layer in model parallelism: all-reduced forward, or, where
-        ``scattered``, reduce-scattered before pooling forward, its error gathered backward.
-    feature_map, error
-        A boundary between a split by batch and one by channel, dp-mp say, on A: forward and
-        backward. A run's is counted, index by index.
-    behind_model
-        A boundary behind partial sums, mp-mp and mp-dp, on A: backward.
-    gathered_map, gathered_error
-        A boundary from a split to an input that is read whole, on A: forward and backward.
-    input_error
-        An input that is read whole, backward: an all-reduce; 0 where it is reduce-scattered, as
-        its boundary says. None if the reading has no charge for such a choice.
-    of_network_input
-        Whether that is charged for the network's first layer too.
-    scattered
-        Whether it is a run's, which all-gathers a tensor after all else.
-
-    Source: Tables 1 and 2, section 3.4; docs/model.md.
-    """
-
-    gradient: int
-    forward_sum: int
-    backward_sum: int
-    feature_map: int
-    error: int
-    behind_model: int
-    gathered_map: int = 2
-    gathered_error: int = 0
-    input_error: int | None = None
-    of_network_input: bool = False
-    scattered: bool = False
-
-
-READINGS: Mapping[str, ReadingFactors] = MappingProxyType(
-    {
-        "tables": ReadingFactors(4, 4, 0, 1, 1, 2, input_error=4, of_network_input=True),
-        "text": ReadingFactors(8, 8, 0, 1, 1, 2, input_error=8),
-        "figures": ReadingFactors(8, 8, 0, 2, 2, 0),
-        "executed": ReadingFactors(8, 4, 4, 2, 2, 0, 4, 4, input_error=0, scattered=True),
-    }
-)
 
 
 class Often(NamedTuple):
@@ -127,82 +70,11 @@ class Reduced(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EdgeConversion:
-    """A tensor on its way between the layouts of two nodes' choices.
-
-    Parameters
-    ----------
-    written, read
-        The layout of each choice of the source and of the target: ``batch``, ``token``,
-        ``channel``, ``shuffled``, ``whole``, ``partial`` or ``none``.
-    axes
-        The tensor's axes that the choices of the source split, and those of the target.
-    passes
-        Those in which it moves, and how often.
-    """
-
-    reading: ReadingFactors
-    tensor: PlanEdge
-    written: tuple[str, ...]
-    read: tuple[str, ...]
-    axes: tuple[tuple[SplitAxis, ...], tuple[SplitAxis, ...]]
-    passes: tuple[tuple[Pass, int], ...]
-
-    def moved(self, parts: int) -> list[list[list[int]]]:
-        """Return what each pass moves of a copy in a step, for each pair of choices.
-
-        Parameters
-        ----------
-        parts
-            Of the level.
-        """
-        return [
-            [
-                [
-                    times * _moved(self.reading, step, self.tensor, own, wanted, parts)
-                    for step, times in self.passes
-                ]
-                for wanted in self.read
-            ]
-            for own in self.written
-        ]
-
-    def copies(
-        self, stored: NDArray[np.bool_], wanted: NDArray[np.bool_], hierarchy: Hierarchy
-    ) -> Integers:
-        """Return the copies of the tensor that are moved at each level.
-
-        A run all-gathers it after all else, from the topmost level down. Where it is stored whole
-        and read whole each part repeats all of that for its own replica.
-
-        Parameters
-        ----------
-        stored : (levels, sources)
-            Whether it is stored whole at each level.
-        wanted : (levels, targets)
-            Whether it is read whole.
-
-        Returns
-        -------
-        (levels, sources, targets)
-        """
-        sizes: Integers = np.array(hierarchy.sizes, exact_dtype(hierarchy.accelerators))
-        sizes = sizes[: len(wanted), None, None]
-        kept = stored[:, :, None] & wanted[:, None] & self.reading.scattered
-        gathered = wanted[:, None] & ~kept
-        copies: Integers = np.where(gathered, sizes, 1)
-        above: Integers = copies.cumprod(axis=0) // copies
-        if not self.reading.scattered:
-            return above
-        by_each: Integers = np.where(kept, sizes, 1).prod(axis=0)
-        return by_each * np.where(gathered, above, 1)
-
-
-@dataclass(frozen=True)
 class Exchanges:
     """The exchanges of a plan's problem: the reductions of each node, each edge's conversion."""
 
     hierarchy: Hierarchy
+    reading: ReadingFactors
     graph: PlanGraph
     reductions: tuple[tuple[Reduction, ...], ...]
     conversions: tuple[EdgeConversion, ...]
@@ -242,7 +114,7 @@ class Exchanges:
     @property
     def has_thresholds(self) -> bool:
         """Whether a choice's charge at a level depends only on that choice's own count above."""
-        return not any(
+        return not self.reading.at_once and not any(
             any("whole" in split.inputs for split in splits)
             or all(split.keeps_weights for split in splits)
             or all(split.output == "partial" for split in splits)
@@ -299,7 +171,8 @@ def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
         )
 
     conversions = tuple(map(converted, graph.edges))
-    return Exchanges(plan.hierarchy, graph, tuple(reductions), conversions, repetitions)
+    reduced = tuple(reductions)
+    return Exchanges(plan.hierarchy, reading, graph, reduced, conversions, repetitions)
 
 
 def shares_tensors(plan: Plan) -> bool:
@@ -356,40 +229,3 @@ def _reductions(
         times = repetitions.exchanged[step, position]
         amount = times * reading.gradient * size
         yield Reduction(step, sums, sums, amount, Often(times), repeating=whole)
-
-
-def _moved(
-    reading: ReadingFactors, step: Pass, tensor: PlanEdge, written: str, read: str, parts: int
-) -> int:
-    """Return the quarters of elements that a pass moves of a tensor: Table 2, and AccPar's."""
-    forward = step is Pass.FORWARD
-    if step is Pass.GRADIENT or "none" in (written, read):
-        return 0
-    if written == "partial" and not reading.scattered:
-        # All-reduced, it is on both sides; its error is on none.
-        return 0 if forward or read == "whole" else reading.behind_model * tensor.elements
-    if written == "partial":  # scattered into what is read, or by batch where that is whole
-        written = "batch" if read == "whole" else read
-    if written in ("whole", read):
-        return 0
-    if read == "whole":
-        gathered = reading.gathered_map if forward else reading.gathered_error
-        return gathered * (parts - 1) * tensor.elements
-    if not reading.scattered:
-        return (reading.feature_map if forward else reading.error) * tensor.elements
-    return 4 * _exchanged(tensor, parts, written, read)
-
-
-def _exchanged(tensor: PlanEdge, parts: int, written: str, read: str) -> int:
-    """Return the elements that change the part that they are in."""
-    sizes = {"batch": tensor.images, "token": tensor.tokens}
-    first, second = (sizes.get(layout, tensor.channels) for layout in (written, read))
-    if {written, read}.isdisjoint(sizes):  # channels, in another order
-        return tensor.elements // first * (first - first // parts)
-    kept = sum(_share(first, parts, n) * _share(second, parts, n) for n in range(parts))
-    return tensor.elements // (first * second) * (first * second - kept)
-
-
-def _share(size: int, parts: int, number: int) -> int:
-    """Return how many indices of an axis one of its parts has: the first have the remainder's."""
-    return size // parts + (number < size % parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.plan import Plan, SolverRecord
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.report.labels import optimality
 from hypar_opt.report.page.contents import Contents
 from hypar_opt.simulator.result import StepResult
@@ -123,7 +124,7 @@ def headline(contents: Contents) -> list[tuple[str, str, str]]:
             for by_own, by_run in zip(by_reading, _comparisons(contents.executed), strict=True)
         ]
     # No step in `executed` although the reading differs: output parallelism has no run.
-    elif reading != "executed":
+    elif reading not in RUN_READINGS:
         unknown = "no run of output parallelism is known"
         comparisons = [f"{by_own} by the reading {reading}; {unknown}" for by_own in by_reading]
     return list(zip(names, values, comparisons, strict=True))

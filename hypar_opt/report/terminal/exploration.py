@@ -12,6 +12,7 @@ from rich.text import Text
 
 from hypar_opt.errors import shell_words
 from hypar_opt.plan.plan import Plan, columns_of
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.report.glyphs import legend
 from hypar_opt.report.plan_grid import is_short_chain
 from hypar_opt.report.terminal.alternatives import choices_table
@@ -132,7 +133,7 @@ def _summary(exploration: Exploration) -> Table:
         (exploration.objective, partial(format_cost, unit=exploration.unit)),
         ("over Data", format_ratio),
         # In the reading `executed`, the ratio is that of a run.
-        None if plan.cost.reading == "executed" else ("when run", format_ratio),
+        None if plan.cost.reading in RUN_READINGS else ("when run", format_ratio),
         ("plans", str),
     ]
     rows = (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.report.terminal.console import (
     COUNT,
     JOULES,
@@ -116,7 +117,7 @@ def comparison_view(compared: Comparison) -> RenderableType:
     varying = {name for n, name in enumerate(_CASE) if len({row.case[n] for row in compared}) > 1}
     names = [name for name in _CASE if name == "network" or name in varying]
     # In the reading `executed` both pairs of columns would be equal; arrays may have no energies.
-    executed = any(row.reading != "executed" for row in compared)
+    executed = any(row.reading not in RUN_READINGS for row in compared)
     energy = any(row.joules is not None for row in compared)
     simulated = any(row.seconds is not None for row in compared)
     amounts = [
@@ -194,7 +195,7 @@ def front_view(front: ParetoFront) -> RenderableType:
         ("ratio", format_number),
         *((name, OBJECTIVES[name]) for name in others),
         # In the reading `executed` it would be the column of bytes.
-        None if cost.reading == "executed" else ("run", format_bytes),
+        None if cost.reading in RUN_READINGS else ("run", format_bytes),
         ("trains by", str) if any(own.plan.training.unlike_defaults for own in front) else None,
     ]
     lines = (

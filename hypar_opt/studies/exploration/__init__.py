@@ -151,7 +151,7 @@ def _priced(instance: Instance, rows: Sequence[Sequence[int]]) -> PricedPlan:
     """Price a plan by its reading, and as it is run."""
     # From the exact tables: the closed form is in floating point, and serves for ranking only.
     cost = price(instance, rows)
-    run = instance.problem.model_copy(update={"reading": "executed"})
+    run = instance.problem.model_copy(update={"reading": instance.problem.run_reading})
     try:
         executed = price(Instance(instance.network, run), rows)
     except HyparError:  # a plug-in's cost may have readings of its own

@@ -62,4 +62,6 @@ def _period(workload: Workload, reading: str, sizes: Sequence[int]) -> int:
         return 1
     tensors = zip(workload.extents, workload.is_weight_boundary.tolist(), strict=True)
     channels = {tensor.channels for tensor, weights in tensors if not weights}
+    if READINGS[reading].joins_levels:  # where all levels together divide the batch
+        return math.prod(sizes)
     return math.lcm(*(parts for parts in set(sizes) if any(count % parts for count in channels)))

@@ -11,6 +11,7 @@ from typing import Any
 from hypar_opt.checked import checked
 from hypar_opt.documents.files import check_outputs, recorded_reads
 from hypar_opt.errors import HyparError, argument
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.results import Results
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.sweep.case import Case, SweepRow
@@ -49,7 +50,7 @@ class SweepResult(Results[SweepRow]):
             row.executed_bytes > row.data_parallel_bytes
             for row in self
             if row.executed_bytes is not None and row.data_parallel_bytes is not None
-            if row.cost == "bytes" or row.reading != "executed"
+            if row.cost == "bytes" or row.reading not in RUN_READINGS
         )
 
 

@@ -62,6 +62,7 @@ def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[
             "compare": number % compared == 0,
             "rows": [list(map(int, row)) for row in program.rows],
             "sizes": program.hierarchy.sizes,
+            "joined": program.joined,
             "training": [
                 program.workload.repeats.micro_batches,
                 sorted(program.workload.repeats.sharded.items()),
@@ -245,7 +246,8 @@ def main() -> None:
                 workload,
                 Repeats(count, FrozenDict(map(tuple, shard)), FrozenDict(map(tuple, again))),
             )
-            program = Program(workload, case["rows"], Hierarchy(tuple(case["sizes"])))
+            hierarchy = Hierarchy(tuple(case["sizes"]))
+            program = Program(workload, case["rows"], hierarchy, joined=case["joined"])
             found.append(result(network, program, seed, compare=case["compare"]))
             jax.clear_caches()  # type: ignore[no-untyped-call]
         print(json.dumps(found), flush=True)

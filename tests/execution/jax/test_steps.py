@@ -78,6 +78,20 @@ def test_second_sequences_and_enlarged_images_move_what_is_planned() -> None:
         assert_as_planned(one, plan)
 
 
+def test_slots_of_experts_are_exchanged_over_three_levels_at_once() -> None:
+    """7/8 of a tensor moves where level by level 3/2 would."""
+    asked: dict[str, Any] = {"levels": 3, "batch": 8, "choices": CHOICES, "search": "joint"}
+    joined, one_by_one = (
+        ho.solve(mixture(3), reading=reading, constraints={"even": True}, **asked)
+        for reading in ("joined", "executed")
+    )
+    assert joined.cost.total < one_by_one.cost.total
+    sharded = sharded_plan(joined)
+    (found,) = results([(sharded.network, sharded.program)])
+    assert_as_planned(found, joined)
+    assert found["moved"] + Fraction(found["unused"]) == joined.cost.total
+
+
 def test_attention_by_tokens_moves_what_is_planned() -> None:
     """Of a fused query, key and value all is read, and a part's own queries are cut out.
 
@@ -111,6 +125,8 @@ DRAWN: dict[str, Draw] = {
     "sequences": (sequences, partial(random_program, choices=ALL_CHOICES)),
     "equal sequences": (sequences, partial(alike_program, choices=ALL_CHOICES)),
     "mixtures": (lambda rng, _: mixture(rng.randrange(1000)), random_program),
+    "joined": (sequences, partial(random_program, choices=ALL_CHOICES, joined=True)),
+    "equal joined": (sequences, partial(alike_program, choices=ALL_CHOICES, joined=True)),
 }
 
 
@@ -119,6 +135,7 @@ LEVELS: dict[str, tuple[tuple[int, ...] | None, ...]] = {
     "of parts": ((3,), (4,), (6,), (2, 3), (3, 2), (4, 2), (2, 2, 3)),
     "small": ((2,), (3,), (2, 2), (2, 3)),
     "few": ((2,), (2, 2), (2,)),
+    "of several": ((2, 2), (2, 3), (2, 2, 2)),
 }
 """Levels of random plans; None is one to three of halves."""
 
@@ -138,6 +155,8 @@ LEVELS: dict[str, tuple[tuple[int, ...] | None, ...]] = {
         *slow_after(1, [("sequences", "small", seed, 10) for seed in range(6)]),
         *slow_after(1, [("equal sequences", "small", seed, 10) for seed in range(6)]),
         *slow_after(1, [("mixtures", "few", seed, 6) for seed in range(8)]),
+        *slow_after(1, [("joined", "of several", seed, 4) for seed in range(8)]),
+        *slow_after(0, [("equal joined", "of several", seed, 6) for seed in range(6)]),
         *slow_after(0, [("sequences", "of halves", seed, 10) for seed in range(4)]),
         *slow_after(0, [("sequences", "of parts", seed, 7) for seed in range(4)]),
     ],
