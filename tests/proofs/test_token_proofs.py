@@ -141,7 +141,9 @@ def test_what_no_plan_fits_is_refused_with_the_sizes_of_axes_that_a_layer_has() 
     """The mean of all tokens has none to split."""
     asked: Asked = {"batch": 3, "levels": 1, "reading": "executed", "choices": TWO_AND_TOKENS}
     pins = {"even": True, "fix": ("mean=data",)}
-    with pytest.raises(ho.HyparError, match=r"'mean' at H1; it has 3 images, 4 channels; in conflict"):
+    with pytest.raises(
+        ho.HyparError, match=r"'mean' at H1; it has 3 images, 4 channels; in conflict"
+    ):
         ho.solve(CROSS, **asked, constraints=pins)
 
 
