@@ -63,7 +63,9 @@ def needed(name: str, folder: Path) -> dict[str, Any]:
         "networks": "lenet-c",
         "number": 2,
         "path": folder / files.get(name, "written.json"),
-        "plan": ho.solve("lenet-c", array="hmc-htree-2") if name == "simulate" else plan(),
+        "plan": ho.solve("lenet-c", array="hmc-htree-2")
+        if name in ("simulate", "write_report")
+        else plan(),
         "rows": (),
         "spec": sweep_file(folder),
         "output": folder / "table.csv",

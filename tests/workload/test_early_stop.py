@@ -20,7 +20,7 @@ def test_the_last_product_of_a_block_and_the_addition_behind_it_are_left_out() -
     """Its backward pass reads its input, and an addition's nothing."""
     workload = Instance.of_plan(ho.solve(GPT, array="a100-8", batch=16)).workload
     for fused in (False, True):
-        again = recomputed(GPT, workload, "full", fused=fused)
+        again = recomputed(GPT, workload, ["full"] * len(GPT.layers), fused=fused)
         needed = needed_again(workload, again, fused=fused)
         left_out = [
             workload.nodes[node].name
@@ -29,7 +29,7 @@ def test_the_last_product_of_a_block_and_the_addition_behind_it_are_left_out() -
         ]
         assert left_out == [f"decoder.{n}.{own}" for n in range(2) for own in ("down", "add2")]
         # What computes again by itself does.
-        alone = recomputed(GPT, workload, "selective", fused=fused)
+        alone = recomputed(GPT, workload, ["selective"] * len(GPT.layers), fused=fused)
         assert needed_again(workload, alone, fused=fused) == alone
 
 
