@@ -243,10 +243,10 @@ def test_without_a_limit_that_was_stated_a_plan_that_does_not_fit_is_said_so(
 def test_how_a_plan_trains_is_said_in_a_sentence(tmp_path: Path) -> None:
     asked = ["solve", "gpt2", "--array", "h100-8", "--batch", "512"]
     done = command(asked, tmp_path)
-    assert "Trains by" not in done.output
+    assert "state sharded" not in done.output
     typed = ["--memory", "20GB", "--optimizer", "adam"]
     done = command([*asked, *typed], tmp_path)
-    assert "Trains by 4 micro-batches, state sharded: " in done.output
+    assert "4 micro-batches, state sharded: " in done.output
     wrong = [
         (["--micro-batches", "7"], "micro_batches: should divide the batch of 512, got 7"),
         (["--shard", "wights"], "shard: should be none, state, gradients or weights"),

@@ -45,10 +45,10 @@ def memory_view(held: DeviceMemory) -> RenderableType:
 
 
 def trains(held: DeviceMemory) -> str:
-    """Return in a sentence how a plan trains, and what a device then holds."""
+    """Return, as part of a sentence, how a plan trains, and what a device then holds."""
     how = trained(held.options, held.plan.network.description) or "the whole batch at once"
     capacity = f" of {format_bytes(held.capacity)}" if held.capacity is not None else ""
-    return f"Trains by {how}: {format_bytes(held.total)}{capacity} of memory per accelerator."
+    return f"{how}: {format_bytes(held.total)}{capacity} per accelerator"
 
 
 def _amount(count: int) -> str:

@@ -56,8 +56,11 @@ def plan_view(
         Show how every layer's output is stored, not only tensors with several readers.
     """
     parts: list[RenderableType] = [Text(plan_title(plan))]
-    if sentence := degrees(plan):
-        parts.append(Text(sentence))
+    says = [sentence] if (sentence := degrees(plan)) else []
+    if plan.training.stated:
+        says.append(trains(memory(plan)))
+    if says:
+        parts.append(Text("; ".join(says)))
     runs = _runs_of_a_kind(plan)
     stored = Stored.ALL if layouts else Stored.SHARED
     grid = plan_grid(plan, stored=stored, ascii_only=ascii_only())
@@ -75,8 +78,6 @@ def plan_view(
         parts.append(Text(executed))
     if plan.share is not None:
         parts.append(Text(_shares(plan)))
-    if plan.training.stated:
-        parts.append(Text(trains(memory(plan))))
     if joint is not None:
         parts.append(Text(_saving(plan, joint)))
     # Each has a separate view.
