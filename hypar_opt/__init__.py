@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from hypar_opt.paper import reproduce as reproduce
     from hypar_opt.pipeline import solve as solve
     from hypar_opt.pipeline import write_model as write_model
+    from hypar_opt.plan.constraints import Constraints as Constraints
     from hypar_opt.plan.plan import Plan as Plan
     from hypar_opt.plan.plan import write_plan as write_plan
-    from hypar_opt.plan.problem import Constraints as Constraints
     from hypar_opt.plan.problem import Problem as Problem
     from hypar_opt.proofs.certificate import certify as certify
     from hypar_opt.proofs.certificate import check_certificate as check_certificate

@@ -10,7 +10,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.plan.problem import Constraints
+from hypar_opt.plan.constraints import Constraints
 from hypar_opt.proofs.certificate import certify, write_certificate
 from hypar_opt.report.page import page
 from hypar_opt.report.page.contents import gather

@@ -126,11 +126,12 @@ class ProblemOptions(CostOptions, SizeOptions):
         ),
     ] = None
     share: Annotated[
-        float | None,
+        str | None,
         problem_option(
             metavar="S",
             help="Of an array of two groups of accelerators: the first one's share of what H1"
-            " splits, as 0.3. Default: for time the best one, else a half.",
+            " splits, as 0.3; of more groups all shares, as 0.2,0.3,0.5. Default: for time the"
+            " best ones, else equal parts.",
         ),
     ] = None
 

@@ -7,7 +7,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.cli import inputs, output
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, argument
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,12 +60,28 @@ def problem_arguments(typed: ProblemOptions) -> ProblemArguments:
         "hierarchy": None if typed.hierarchy is None else _sizes(typed.hierarchy),
         "whole_levels": typed.whole_levels,
         "array": typed.array,
-        "share": typed.share,
+        "share": None if typed.share is None else _shares(typed.share),
         "bucket": typed.bucket,
         "settings": key_values(typed.settings),
         "degrees": typed.degrees,
     }
     return {**cost_arguments(typed), **sizes}
+
+
+def _shares(typed: str) -> float | tuple[float, ...]:
+    """Return the shares of ``--share``: one, or several apart by commas.
+
+    Raises
+    ------
+    HyparError
+        If one of them is no number.
+    """
+    try:
+        shares = tuple(map(float, typed.split(",")))
+    except ValueError:
+        wanted = "a number, as 0.3, or several, as 0.2,0.3,0.5"
+        raise HyparError(f"{argument('share')} should be {wanted}, got {typed!r}") from None
+    return shares if len(shares) > 1 else shares[0]
 
 
 def hierarchy(typed: str, levels: int | None = None, *, whole: bool) -> Hierarchy:

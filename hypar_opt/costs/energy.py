@@ -71,8 +71,14 @@ class EnergyCost(ArrayCost):
         # Operations and local words are those of one micro-batch, once.
         check_trains_at_once(problem, argument("cost", "energy"))
         array, placement = array_of(problem)
+        if problem.is_shared_out:
+            from hypar_opt.costs.group_bytes import GroupBytes
+
+            communication: CommunicationCost = GroupBytes.of_groups(problem)
+        else:
+            communication = CommunicationCost.from_problem(problem, workload)
         cost = cls(
-            communication=CommunicationCost.from_problem(problem, workload),
+            communication=communication,
             # If links cost nothing, a ring charges what pairs charge.
             rings=Rings.of(array, placement) if array.energies.hop else None,
             array=array,

@@ -1,4 +1,4 @@
-"""The memory of an accelerator of each of two unequal groups."""
+"""The memory of an accelerator of each part of H1, where their shares are unequal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.compute import load_of
-from hypar_opt.costs.sides import Share, doubled, parts_of_share
+from hypar_opt.costs.sides import Parts, Share
 from hypar_opt.costs.states import copies, of_rows
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.workload.layouts import FIRST_SPLIT
@@ -17,15 +17,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
     from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.workload.tensors import Workload
 
 
-def memory_of_groups(
-    workload: Workload, rows: Sequence[Sequence[int]], problem: ProblemFields
-) -> tuple[int, int]:
-    """Return the bytes of memory of an accelerator of each group, rounded up.
+def memory_of_parts(
+    workload: Workload,
+    rows: Sequence[Sequence[int]],
+    problem: ProblemFields,
+    corners: Sequence[Parts] = (),
+) -> list[int]:
+    """Return the bytes of memory of an accelerator of each part of H1, rounded up.
 
     What it holds is what `hypar_opt.costs.compute.memory_load` says.
 
@@ -33,21 +37,44 @@ def memory_of_groups(
     ----------
     rows : (levels, nodes)
         The choices of all nodes.
+    corners
+        As for `loads_of_parts`.
     """
     nodes = np.arange(len(workload.nodes))
-    states, hierarchy = of_rows(rows, len(nodes)), problem.hierarchy
-    dtype = exact_dtype(8 * workload.elements * hierarchy.accelerators)
-    loads = []
-    for share in Share.both(parts_of_share(problem.share)):
+    loads = loads_of_parts(workload, nodes, of_rows(rows, len(nodes)), problem, corners)
+    return [-(-int(own.sum()) // problem.hierarchy.accelerators) for own in loads]
+
+
+def loads_of_parts(
+    workload: Workload,
+    nodes: Indices,
+    states: States,
+    problem: ProblemFields,
+    corners: Sequence[Parts] = (),
+) -> list[Integers]:
+    """Return the bytes that nodes hold in each part of H1, as if all accelerators held as much.
+
+    Parameters
+    ----------
+    states
+        Over all levels.
+    corners
+        Those of a simplex of shares, for the least that each part holds between them.
+    """
+    hierarchy = problem.hierarchy
+    each = [Share.each(parts) for parts in corners or (problem.part_shares,)]
+    shares = [min(own, key=lambda share: share.own) for own in zip(*each, strict=True)]
+    largest = 8 * workload.elements * hierarchy.accelerators
+    dtype = exact_dtype(2 * len(shares) * max(largest, shares[0].whole ** 2))
+
+    def held_by(share: Share) -> Integers:
         own = share.of_nodes(workload, nodes, states)
 
-        def held(
-            elements: tuple[int, ...], numbers: NDArray[np.intp], own: NDArray[np.int64] = own
-        ) -> Integers:
+        def held(elements: tuple[int, ...], numbers: NDArray[np.intp]) -> Integers:
             lacks = numbers < FIRST_SPLIT
-            every = np.array(elements, dtype) * copies(lacks, nodes, states, hierarchy)
-            return np.where(lacks[states[0][0], nodes], every, doubled(every, own))
+            every = np.array(elements, dtype)[nodes] * copies(lacks, nodes, states, hierarchy)
+            return np.where(lacks[states[0][0], nodes], every, share.scaled(every, own))
 
-        load = int(load_of(workload, problem, held).sum())
-        loads.append(-(-load // hierarchy.accelerators))
-    return loads[0], loads[1]
+        return load_of(workload, problem, held)
+
+    return [held_by(share) for share in shares]

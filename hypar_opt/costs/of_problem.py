@@ -22,7 +22,7 @@ def cost_of(problem: Problem, workload: Workload) -> CostModel:
     """
     # Imported late: most problems have no groups.
     if problem.cost == "bytes" and problem.is_shared_out:
-        from hypar_opt.costs.sides import GroupBytes
+        from hypar_opt.costs.group_bytes import GroupBytes
 
         return GroupBytes.of_groups(problem)
     if problem.cost == "time" and problem.groups:

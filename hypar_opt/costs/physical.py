@@ -68,6 +68,8 @@ class Rings(Pairs):
         The all-reduce algorithm, one of rings.
     grid
         Whether the array is a torus or mesh.
+    among
+        The accelerators of a group, whose links are those of its rings below H1; None for all.
 
     Source: docs/decisions/0007-arrays-and-time.md.
     """
@@ -75,6 +77,7 @@ class Rings(Pairs):
     dimensions: tuple[int, ...]
     collective: str
     grid: bool
+    among: range | None = None
 
     @classmethod
     def of(
@@ -113,7 +116,11 @@ class Rings(Pairs):
 
     def link(self, stage: Sequence[int]) -> BisectionLink:
         """Return the link of a stage's rounds, whose latency is that of all of them together."""
-        return self.interconnect.link(self.rounds(stage))
+        return self.interconnect.link(self.rounds(stage), self.among if min(stage) else None)
+
+    def runs(self, levels: int) -> list[tuple[int, ...]]:
+        """Return the levels of which no two stages of a reduction share any."""
+        return self.stages(range(levels))
 
 
 def finest(upper_bound: Fraction) -> int:

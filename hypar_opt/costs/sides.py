@@ -1,14 +1,18 @@
-"""Two unequal groups of accelerators: what each receives, and how long it works.
+"""Parts of H1 with unequal shares: what each receives, and how long it works.
 
-H1 lies between the groups. A tensor that H1 splits is split by their shares, one ratio for all
-layers; all of a layer on one side is a share of everything there. A group's amounts are counted as
-if both groups had as much, so that the rates of the whole array apply, and so that those of a half
-are the amounts of equal parts. Where s is a group's share of what is written and t of what is read,
-it receives
+H1 lies between groups of accelerators, each of one or several of its parts. A tensor that H1 splits
+is split by their shares, which are one for all layers; all of a layer in one part is a share of
+everything there. A part's amounts are counted as if all parts had as much, so that the rates of the
+whole array apply, and so that those of an n-th are the amounts of equal parts. Where s is a part's
+share of what is written, t of what is read, and a what a tensor has, it receives
 
-- of a reduce-scatter t, of an all-gather 1 - s of the tensor, of an all-reduce all of it;
-- of an all-to-all, or where one end is on one side, t (1 - s);
+- of a reduce-scatter (n - 1) t a, of an all-gather (1 - s) a, of an all-reduce as an equal part;
+- of an all-to-all, or where one end is in one part, t (1 - s) a;
 - of an exchange below H1 as much as its share of the tensor, or all of a copy.
+
+Between more than two parts messages of one round differ, and all wait for the longest: a part's
+reduce-scatter and all-gather last as long as those of as many parts of its share, and an all-to-all
+as long as the longest messages of its rounds.
 
 Source: docs/decisions/0025-unequal-groups.md.
 """
@@ -18,8 +22,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Self
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -27,7 +31,6 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.reading_factors import conversions_of
 from hypar_opt.costs.readings import READINGS, Phase
-from hypar_opt.costs.states import added_up
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, WHOLE
@@ -37,50 +40,57 @@ from hypar_opt.workload.parallelism import SIDES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 
-SHARES = 10_000
-"""The parts of a tensor that a group's share is a whole number of."""
-
-HALF = SHARES // 2
-
-
-def doubled(amounts: Integers, parts: Integers | int) -> Integers:
-    """Return twice a share of each amount, rounded half up."""
-    # Whole multiples apart, so that no product is much larger than the amount.
-    whole = amounts // SHARES
-    rest = amounts - whole * SHARES
-    share: Integers = 2 * whole * parts + (4 * rest * parts + SHARES) // (2 * SHARES)
-    return share
+Parts = tuple[int, ...]
+"""The share of each part of H1, of their sum."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """One group's share.
+    """One part's share.
 
     Parameters
     ----------
     side
-        0 for the first group, 1 for the second.
+        The part's number.
     parts
-        Its share of a tensor that H1 splits, of `SHARES`.
+        The shares of all parts.
+    least
+        The least share of each among those that a bound holds for; none for a bound on these alone.
     """
 
     side: int
-    parts: int
+    parts: Parts
+    least: Parts = ()
 
     @classmethod
-    def both(cls, parts: int) -> tuple[Share, Share]:
-        """Return the shares of both groups, given the first one's."""
-        return cls(0, parts), cls(1, SHARES - parts)
+    def each(cls, parts: Parts, least: Parts = ()) -> list[Share]:
+        """Return the share of every part."""
+        return [cls(side, parts, least) for side in range(len(parts))]
+
+    @property
+    def own(self) -> int:
+        """What the part has, as if all had as much, of `whole`."""
+        return len(self.parts) * self.parts[self.side]
+
+    @property
+    def whole(self) -> int:
+        """The sum of the shares: what each of equal parts has, as if all had as much."""
+        return sum(self.parts)
+
+    def scaled(self, amounts: Integers, share: Integers | int) -> Integers:
+        """Return a share of amounts, as if all parts had as much, rounded half up."""
+        return _scaled(amounts, share, self.whole)
 
     def of_layouts(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return its share of a tensor by the tensor's layout at H1; a half of what is whole."""
-        one_sided = {SIDES[self.side]: SHARES, SIDES[1 - self.side]: 0, WHOLE: HALF}
-        return np.array([one_sided.get(name, self.parts) for name in names], np.int64)
+        """Return its share of a tensor by the tensor's layout at H1; of what is whole an n-th."""
+        count = len(self.parts)
+        special = dict.fromkeys(SIDES, 0) | {WHOLE: self.whole}
+        special[SIDES[self.side]] = count * self.whole
+        return np.array([special.get(name, self.own) for name in names], np.int64)
 
     def of_nodes(self, workload: Workload, nodes: Indices, states: States) -> NDArray[np.int64]:
         """Return its share of what each node computes, given the node's choice at H1."""
@@ -90,18 +100,33 @@ class Share:
         ]
         return share
 
+    def all_of(self, layout: str, parts: Parts) -> Parts:
+        """Return the shares of all parts in a layout at H1: of what is split those stated."""
+        if layout in SIDES:
+            return tuple(self.whole * (n == SIDES.index(layout)) for n in range(len(parts)))
+        return parts
+
+
+def _scaled(amounts: Integers, share: Integers | int, of: int) -> Integers:
+    """Return ``amounts * share / of``, rounded half up."""
+    # Whole multiples apart, so that no product is much larger than the amount.
+    whole = amounts // of
+    rest = amounts - whole * of
+    scaled: Integers = whole * share + (2 * rest * share + of) // (2 * of)
+    return scaled
+
 
 @dataclass(frozen=True)
 class _OfGroup:
-    """What one of two groups has.
+    """What one part has.
 
     Parameters
     ----------
     share
-        The group's.
+        The part's.
     """
 
-    share: Share = Share(0, HALF)
+    share: Share = Share(0, (1, 1))
 
     @classmethod
     def among(cls, plain: CommunicationCost | Work, share: Share) -> Self:
@@ -112,26 +137,30 @@ class _OfGroup:
 
 @dataclass(frozen=True)
 class SideBytes(_OfGroup, CommunicationCost):
-    """The bytes that one of two groups receives in a pass, as if both received as much."""
+    """The bytes that one part receives in a pass, as if all parts received as much.
+
+    With ``longest`` those that it waits for: its rounds last as long as their longest message.
+    """
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each node's charges: what it reduces, and gathers again, in one pass."""
         rows = [row for block in states for row in block]
         charged: list[Integers] = [np.zeros(1, np.int64)] * len(rows)
-        own = self.share.of_nodes(workload, nodes, states) if rows else HALF
+        share, count = self.share, len(self.share.parts)
+        own = share.of_nodes(workload, nodes, states) if rows else 0
         for lacks, elements, received, repeated in self._reductions(workload):
             lacked = [lacks[row, nodes] for row in rows]
             before: Integers = elements[nodes]
             for row, parts in zip(rows[1:], self._parts(len(rows))[1:], strict=True):
                 before = before * np.where(repeated[row, nodes], parts, 1)
-            in_both = lacked[0] | repeated[rows[0], nodes] if rows else False
+            in_each = lacked[0] | repeated[rows[0], nodes] if rows else False
             for level, (here, parts) in enumerate(zip(lacked, self._parts(len(rows)), strict=True)):
                 moved = before * (self._scale(level) * (parts - 1)) * here
                 if level:
-                    moved = np.where(in_both, 2 * moved, doubled(moved, own))
+                    moved = np.where(in_each, count * moved, share.scaled(moved, own))
                     before = before * np.where(here, parts, 1)
                 elif received is not None:
-                    moved = doubled(moved, received)
+                    moved = share.scaled(moved // (parts - 1), received)
                 charged[level] = charged[level] + moved
         return charged
 
@@ -140,17 +169,20 @@ class SideBytes(_OfGroup, CommunicationCost):
     ) -> Iterator[tuple[NDArray[np.bool_], Integers, int | None, NDArray[np.bool_]]]:
         """Yield what a pass reduces: which choices, ``(choices, nodes)``, quarters, and how.
 
-        The third is the share of a reduce-scatter or an all-gather that the group receives; None
-        for an all-reduce. The last are the choices that repeat it in each part.
+        The third is the share of what a part sends to one other that the part receives of a
+        reduce-scatter or an all-gather; None for an all-reduce. The last are the choices that
+        repeat it in each part.
         """
         (phase,) = self.phases
-        factors, layouts, parts = READINGS["executed"], workload.layouts, self.share.parts
+        factors, layouts, share = READINGS["executed"], workload.layouts, self.share
         nodes = workload.nodes
 
         def quarters(factor: int, sizes: Sequence[int]) -> Integers:
             # Of a tensor whole, and copied by every accelerator.
             largest = 8 * factor * max(sizes, default=0) * math.prod(self.sizes)
-            dtype = exact_dtype(largest * self._scale(0) * SHARES)
+            dtype = exact_dtype(
+                2 * len(share.parts) * max(largest * self._scale(0), share.whole**2)
+            )
             return factor * np.array(sizes, dtype)
 
         nowhere = np.zeros_like(layouts.whole)
@@ -161,7 +193,10 @@ class SideBytes(_OfGroup, CommunicationCost):
         forward = phase is Phase.FORWARD
         partial_sums = (layouts.output < FIRST_SPLIT) & ~layouts.whole
         factor = factors.partial_sum if forward else factors.gathered_error
-        received = parts if forward else SHARES - parts
+        others = len(share.parts) - 1
+        received = others * share.own
+        if not forward and not (self.longest and others > 1):
+            received = (others + 1) * share.whole - share.own
         yield partial_sums, quarters(factor, workload.outputs), received, nowhere
         if any(any(node.statistics) for node in nodes):
             channels = [n for n, name in enumerate(layouts.names) if name in (CHANNEL, SHUFFLED)]
@@ -197,70 +232,78 @@ class SideBytes(_OfGroup, CommunicationCost):
                 amount = amount * np.where(repeated, parts[other], 1) if other != level else amount
             if not level:
                 written = layouts.output[made[0], source]
-                charged.append(self._between_groups(workload, amount, written, read[0]))
+                charged.append(self._between_parts(workload, amount, written, read[0]))
                 continue
             of_layouts = self.share.of_layouts(layouts.names)
             own = of_layouts[read[0]]
             if not whole:
-                charged.append(doubled(amount, own))
+                charged.append(self.share.scaled(amount, own))
                 continue
             # Until it is gathered, the tensor is split as it was written.
             own = np.where(whole[0], of_layouts[layouts.output[made[0], source]], own)
             copied = np.where(whole[level], whole[0], kept[0])
-            charged.append(np.where(copied, 2 * amount, doubled(amount, own)))
+            count = len(self.share.parts)
+            charged.append(np.where(copied, count * amount, self.share.scaled(amount, own)))
         return charged
 
-    def _between_groups(
+    def _between_parts(
         self, workload: Workload, amount: Integers, written: Indices, read: Indices
     ) -> Integers:
-        """Return what the group receives at H1 of tensors of so many elements' charges.
+        """Return what the part receives at H1 of tensors of so many elements' charges.
 
         Partial sums are charged to their node; they are then split by batch, or as they are read.
         """
-        first, then = _between_layouts(workload.layouts.names, self.share, self.phases)
-        received = doubled(4 * amount, first[written, read])
-        halved: Integers = (doubled(received, then[written, read]) + 1) // 2
-        return halved
+        if self.phases == (Phase.GRADIENT,):
+            return 0 * amount
+        asked = workload.layouts.names, self.share, self.phases == (Phase.BACKWARD,), self.longest
+        received = _between_layouts(*asked)[written, read]
+        return _scaled(4 * len(self.share.parts) * amount, received, self.share.whole**2)
 
     def _boundary_sizes(self, workload: Workload) -> Integers:
-        sizes = workload.boundary_sizes
+        sizes, share = workload.boundary_sizes, self.share
         largest = 64 * max(sizes, default=0) * math.prod(self.sizes) * self._scale(0)
-        return np.array(sizes, exact_dtype(largest * SHARES))
+        # A rest times what is received: both are parts of the square of the shares' sum.
+        return np.array(sizes, exact_dtype(2 * len(share.parts) * max(largest, share.whole**4)))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _between_layouts(
-    names: tuple[str, ...], share: Share, phases: tuple[Phase, ...]
-) -> NDArray[np.int64]:
-    """Return a group's two shares of what it receives at H1: ``(2, layouts, layouts)``.
+    names: tuple[str, ...], share: Share, backward: bool, longest: bool
+) -> NDArray[Any]:
+    """Return what a part receives at H1 of a tensor, as one share of another's share of it.
 
-    Of a tensor written in one layout and read in another it receives the one share of the other.
+    Or what it waits for, between more than two parts.
+
+    Returns
+    -------
+    (layouts, layouts)
+        By the layouts in which it is written and read, of the square of the shares' sum.
     """
-    received = np.zeros((2, len(names), len(names)), np.int64)
-    shares = share.of_layouts(names).tolist()
-    backward = phases == (Phase.BACKWARD,)
+    whole, parts, side = share.whole, range(len(share.parts)), share.side
+    others, lowest = len(parts) - 1, share.least or share.parts
+    received = np.zeros((len(names), len(names)), exact_dtype(others * whole**2))
     for number, name in enumerate(names):
         for other, needed in enumerate(names):
             unmoved = name in (needed, WHOLE) or needed == PARTIAL
             if unmoved or (name == PARTIAL and needed not in (WHOLE, *SIDES)):
                 continue
-            had, has = shares[number], shares[other]
+            had, has = share.all_of(name, share.parts), share.all_of(needed, share.parts)
             if needed == WHOLE:
-                pair = (had if backward else SHARES - had), SHARES
+                scattered = backward or (longest and others > 1)
+                each = others * had[side] if scattered else whole - had[side]
+                received[number, other] = each * whole
+                continue
+            if longest and others > 1:
+                # Of two factors that grow no product of least ones exceeds any.
+                sent, to = share.all_of(name, lowest), share.all_of(needed, lowest)
+                rounds = ([sent[p] * to[(p + r) % len(parts)] for p in parts] for r in parts[1:])
+                received[number, other] = sum(map(max, rounds))
             elif backward:
-                pair = had, SHARES - has
+                received[number, other] = had[side] * (whole - has[side])
             else:
-                pair = has, SHARES - had
-            received[:, number, other] = pair
-    if phases == (Phase.GRADIENT,):
-        received[0] = 0
+                received[number, other] = has[side] * (whole - had[side])
     received.setflags(write=False)
     return received
-
-
-def parts_of_share(share: float | None) -> int:
-    """Return the first group's share of what H1 splits, of `SHARES`; a half where none is set."""
-    return HALF if share is None else round(share * SHARES)
 
 
 def check_reading(problem: Problem) -> Problem:
@@ -283,63 +326,8 @@ def between_groups(levels: int) -> list[bool]:
 
 
 @dataclass(frozen=True)
-class GroupBytes(CommunicationCost):
-    """The bytes of both groups together.
-
-    Parameters
-    ----------
-    parts
-        The first group's share of a tensor that H1 splits, of `SHARES`.
-    """
-
-    parts: int = HALF
-
-    @classmethod
-    def of_groups(cls, problem: Problem) -> Self:
-        """Return the bytes of a problem with unequal parts.
-
-        Raises
-        ------
-        HyparError
-            If it is not of the reading that a run has.
-        """
-        return cls.of_problem(check_reading(problem), parts=parts_of_share(problem.share))
-
-    @cached_property
-    def resolution(self) -> int:
-        """Charges per byte: a group's are counted as if both had as much."""
-        return 2 * super().resolution
-
-    @cached_property
-    def _sides(self) -> list[SideBytes]:
-        """The bytes of each group in each pass."""
-        return [
-            SideBytes.among(self.of(phase), share)
-            for phase in self.phases
-            for share in Share.both(self.parts)
-        ]
-
-    def symmetries(self, workload: Workload, levels: int) -> Symmetries:
-        """Return which levels are charged alike: H1, between the groups, as no other."""
-        return super().symmetries(workload, levels).told_apart(between_groups(levels))
-
-    def thresholds(self, workload: Workload, levels: int) -> None:
-        """Return none: H1 differs from other levels."""
-
-    def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
-        every = [side.node(workload, nodes, states) for side in self._sides]
-        return [added_up(rows) for rows in zip(*every, strict=True)]
-
-    def edge(
-        self, workload: Workload, boundaries: Indices, sources: States, targets: States
-    ) -> list[Integers]:
-        every = [side.edge(workload, boundaries, sources, targets) for side in self._sides]
-        return [added_up(rows) for rows in zip(*every, strict=True)]
-
-
-@dataclass(frozen=True)
 class SideWork(_OfGroup, Work):
-    """The seconds of each layer's pass on an accelerator of one of two groups."""
+    """The seconds of each layer's pass on an accelerator of one part."""
 
     def _amounts(
         self,
@@ -349,8 +337,13 @@ class SideWork(_OfGroup, Work):
         nodes: Indices,
         states: States,
     ) -> Integers:
-        """Return the group's amounts, as if both had as much: all of what H1 does not split."""
+        """Return the part's amounts, as if all had as much: all of what H1 does not split."""
         every = super()._amounts(workload, sizes, lacks, nodes, states)
+        largest = max(int(every.max(initial=0)), self.share.whole**2)
+        dtype = exact_dtype(2 * len(self.share.parts) * largest)
+        every = every.astype(np.result_type(every, dtype), copy=False)
         own = self.share.of_nodes(workload, nodes, states)
-        amounts: Integers = np.where(lacks[states[0][0], nodes], every, doubled(every, own))
+        amounts: Integers = np.where(
+            lacks[states[0][0], nodes], every, self.share.scaled(every, own)
+        )
         return amounts

@@ -26,7 +26,7 @@ from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
-from hypar_opt.workload.parallelism import on_both_sides
+from hypar_opt.workload.parallelism import on_all_sides
 
 if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
@@ -53,7 +53,7 @@ def canonical_states(levels: int, choices: int, deadline: Deadline = NEVER) -> S
 
 def count_of_states(workload: Workload, levels: int) -> int:
     """Return the number of `states_of` a workload."""
-    below = len(on_both_sides(workload.choices))
+    below = len(on_all_sides(workload.choices))
     return len(workload.choices) * below ** (levels - 1) if levels else 1
 
 
@@ -62,7 +62,7 @@ def states_of(workload: Workload, levels: int, deadline: Deadline = NEVER) -> Se
 
     With two groups of accelerators all of a layer may be on one side, at H1 only.
     """
-    choices, uniform = len(workload.choices), len(on_both_sides(workload.choices))
+    choices, uniform = len(workload.choices), len(on_all_sides(workload.choices))
     if uniform == choices or not levels:
         return canonical_states(levels, choices, deadline)
     below = itertools.product(range(uniform), repeat=levels - 1)
@@ -145,7 +145,7 @@ def factored(
     if (
         by_levels is None
         or workload.has_replicas
-        or on_both_sides(workload.choices) != workload.choices
+        or on_all_sides(workload.choices) != workload.choices
     ):
         return None
     pairs: list[Integers] = []

@@ -50,6 +50,8 @@ class CostTable:
         The part of ``capacity`` that a choice uses; None if nothing is limited.
     capacity
         The upper bound on an assignment's sum of loads.
+    more_limits
+        Further loads with their capacities, as of another group of accelerators.
 
     Raises
     ------
@@ -66,6 +68,7 @@ class CostTable:
     allowed: NDArray[np.bool_] | None = None
     load: Integers | None = None
     capacity: int | None = None
+    more_limits: tuple[tuple[Integers, int], ...] = ()
 
     def __post_init__(self) -> None:
         choices = self.node.shape[1]
@@ -83,6 +86,26 @@ class CostTable:
             raise ValueError("node and edge should be of one type")
         if self.node.dtype == np.int64 and self.largest >= 2**63:
             raise ValueError("a sum of costs may not fit int64; make them Python's integers")
+
+    @property
+    def limits(self) -> tuple[tuple[Integers, int], ...]:
+        """All loads, each with its capacity."""
+        if self.load is None or self.capacity is None:
+            return ()
+        return ((self.load, self.capacity), *self.more_limits)
+
+    @property
+    def unlimited(self) -> CostTable:
+        """The table without its capacities."""
+        return replace(self, load=None, capacity=None, more_limits=())
+
+    def exceeded(self, assignment: Sequence[int]) -> tuple[int, int] | None:
+        """Return the load of an assignment and the capacity that it exceeds, if any."""
+        for load, capacity in self.limits:
+            total = sum(load[range(self.layers), list(assignment)].tolist())
+            if total > capacity:
+                return total, capacity
+        return None
 
     @cached_property
     def largest(self) -> int:

@@ -67,7 +67,9 @@ def torch_file(plan: Plan) -> str:
 def _check_exports(plan: Plan) -> None:
     if plan.is_shared_out:
         raise RefusedError(
-            "a plan with unequal parts in two groups of accelerators cannot be exported"
+            "a plan with unequal parts in groups of accelerators cannot be exported, since"
+            f" frameworks split into equal ones: those of {argument('cost', 'bytes')} are, and run"
+            " has unequal ones on virtual devices"
         )
     if plan.inference:
         raise HyparError("cannot export an inference plan: export writes a training step")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
 from hypar_opt.errors import RefusedError
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.sharding.shares import Shares
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.expansion import INPUT
 from hypar_opt.workload.network import SCHEMA, Network
@@ -34,7 +36,7 @@ def scaled_down(
     network: Network,
     batch: int,
     hierarchy: Hierarchy,
-    share: float | None = None,
+    shares: Shares | None = None,
     *,
     micro_batches: int = 1,
 ) -> Scaled:
@@ -42,8 +44,8 @@ def scaled_down(
 
     Parameters
     ----------
-    share
-        The first of two unequal groups' share of the images; None for a half.
+    shares
+        The unequal shares of H1's parts of the images; None for equal ones.
     micro_batches
         The parts of the batch that pass one after the other, each by all devices.
 
@@ -66,9 +68,9 @@ def scaled_down(
         raise RefusedError(f"{network.name} has no smaller network of its structure")
     norms = any(getattr(layer, "norm", None) == "batch" for layer in network.layers)
     each = _NORMALISED if norms else 1
-    # Either group has an image for each device.
-    least = 0.5 if share is None else min(share, 1 - share)
-    images = micro_batches * devices * ceil(each * 0.5 / least)
+    # Every part of H1 has an image for each device.
+    least = 1 if shares is None else Fraction(len(shares) * min(shares), sum(shares))
+    images = micro_batches * devices * ceil(each / least)
     changes = [f"batch {batch} -> {images}"]
     now = small.input.feature_map()
     if largest > 1:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
-from math import prod
+from math import gcd, prod
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -37,7 +37,7 @@ from hypar_opt.documents.document import (
     validate,
 )
 from hypar_opt.documents.parsing import parse_toml
-from hypar_opt.errors import HyparError, InputError, argument
+from hypar_opt.errors import HyparError, InputError
 from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup
 from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.folded import MAX_LISTED
@@ -49,6 +49,9 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.results import Displayed
 
 SCHEMA: Literal["hypar-opt/array/1"] = "hypar-opt/array/1"
+
+MOST_PARTS = 8
+"""The most parts of H1 between groups of accelerators."""
 
 
 def _topology(value: object) -> Topology:
@@ -75,7 +78,7 @@ def _true_or_none(value: bool | None) -> bool | None:
 
 
 class Array(Displayed, Document):
-    """Accelerators on a topology: identical ones, or two groups of them.
+    """Accelerators on a topology: identical ones, or groups of them.
 
     Raises
     ------
@@ -132,36 +135,55 @@ class Array(Displayed, Document):
         counts = [group.count for group in self.groups]
         together = ", ".join(self.kinds)
         total = self.interconnect.accelerators
-        if len(counts) != 2:
-            raise rule(f"accelerator: should be one table or two groups, got {len(counts)} groups")
-        if len({group.name for group in self.groups}) < 2:
+        if len(counts) == 1:
+            raise rule("accelerator: should be one table or several groups, got one group")
+        if len({group.name for group in self.groups}) < len(counts):
             raise rule(f"accelerator: groups should differ in name, got {together}")
         if sum(counts) != total:
             raise rule(
                 f"accelerator: groups should have the topology's {total:,} accelerators together,"
                 f" got {together}"
             )
-        if counts[0] != counts[1]:
-            raise rule(f"accelerator: groups of unequal counts are not supported, got {together}")
         parts = self.hierarchy().sizes[0]
-        if parts != 2:
+        if any(count % (total // parts) for count in counts):
             raise rule(
-                f"accelerator: two groups should be the two parts of H1, which has {parts} parts"
+                f"whole_levels: should be false where groups are no parts of H1, of"
+                f" {total // parts:,} accelerators each, got {together}"
+            )
+        if parts > MOST_PARTS:
+            raise rule(
+                f"accelerator: groups should be at most {MOST_PARTS} equal parts together, got"
+                f" {parts} of {total // parts:,} in {together}"
             )
         if any(group.gemm is not None for group in self.groups):
             raise rule("gemm: is not supported with groups of accelerators")
-        if self.collective != "pairwise":
-            raise rule(f"collective: should be 'pairwise' with groups, got {self.collective!r}")
-        if self.bucket is not None:
-            raise rule("bucket: is not supported with groups of accelerators")
-        if self.energy is not None:
-            raise rule("energy: is not supported with groups of accelerators")
         return self
 
     @property
     def groups(self) -> tuple[AcceleratorGroup, ...]:
-        """The two groups of accelerators, one in each part of H1; none where all are identical."""
+        """The groups of accelerators, each in parts of H1; none where all are identical."""
         return self.accelerators if isinstance(self.accelerators, tuple) else ()
+
+    @property
+    def parts_of_groups(self) -> tuple[int, ...]:
+        """How many parts of H1 each group has; none where all accelerators are identical."""
+        if not self.groups:
+            return ()
+        each = self.interconnect.accelerators // self.hierarchy().sizes[0]
+        return tuple(group.count // each for group in self.groups)
+
+    @property
+    def groups_of_parts(self) -> tuple[AcceleratorGroup, ...]:
+        """The group of each part of H1; none where all accelerators are identical."""
+        pairs = zip(self.groups, self.parts_of_groups, strict=True)
+        return tuple(group for group, parts in pairs for _ in range(parts))
+
+    @property
+    def members(self) -> tuple[range, ...]:
+        """The numbers of the accelerators in each part of H1."""
+        parts = self.hierarchy().sizes[0]
+        each = self.interconnect.accelerators // parts
+        return tuple(range(each * number, each * (number + 1)) for number in range(parts))
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -193,8 +215,22 @@ class Array(Displayed, Document):
     @cached_property
     def _levels(self) -> tuple[tuple[int, ...], ...]:
         """The parts of the levels, by dimension, topmost first."""
-        levels = self.topology.levels()
-        return levels if self.whole_levels else tuple(Hierarchy(n).in_primes.sizes for n in levels)
+        levels, first, merged = self.topology.levels(), self._between_groups, 1
+        if self.whole_levels:
+            return levels
+        if prod(map(prod, levels)) % first:
+            first = 1  # as is refused
+        # Groups lie between the parts of H1, whatever the factors of the topology's first levels.
+        while merged % first:
+            merged, levels = merged * prod(levels[0]), levels[1:]
+        between = [(first, *Hierarchy((merged // first,)).in_primes.sizes)] if first > 1 else []
+        return (*between, *(Hierarchy(n).in_primes.sizes for n in levels))
+
+    @property
+    def _between_groups(self) -> int:
+        """The fewest equal parts of which each group is a whole number; 1 without groups."""
+        counts = [group.count for group in self.groups]
+        return sum(counts) // gcd(*counts) if counts else 1
 
     @property
     def _dimensions(self) -> tuple[tuple[int, ...], ...]:
@@ -209,15 +245,7 @@ class Array(Displayed, Document):
         return Array.model_validate({**self.description(), "whole_levels": True})
 
     def with_bucket(self, size: int) -> Array:
-        """Return the array with gradients reduced in buckets of so many bytes; 0 for each alone.
-
-        Raises
-        ------
-        HyparError
-            If it has groups of accelerators.
-        """
-        if size and self.groups:
-            raise HyparError(f"{argument('bucket')}: is not supported with groups of accelerators")
+        """Return the array with gradients reduced in buckets of so many bytes; 0 for each alone."""
         own = {key: value for key, value in self.description().items() if key != "bucket"}
         return Array.model_validate({**own, "bucket": f"{size} B"} if size else own)
 

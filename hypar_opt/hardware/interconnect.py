@@ -98,9 +98,8 @@ class Interconnect:
         )
         """The number of every channel's link."""
         # Kept, since all levels and placements share the few patterns.
-        self._links: dict[tuple[Lane, ...], BisectionLink] = {}
-        self._of_rounds: dict[tuple[MessageRound, ...], BisectionLink] = {}
-        self._among: dict[tuple[int, int, int], BisectionLink] = {}
+        self._links: dict[tuple[tuple[Lane, ...], range | None], BisectionLink] = {}
+        self._of_rounds: dict[tuple[tuple[MessageRound, ...], range | None], BisectionLink] = {}
         self._crossed: dict[tuple[MessagePattern, tuple[int, ...]], list[int]] = {}
 
     @property
@@ -204,41 +203,20 @@ class Interconnect:
         counts = [prod(self.place(number).parts for number in digits) for digits in ordered]
         return around_rings(tuple(map(Group, ordered, counts)), times, at_once)
 
-    def bisection(self, digit: int) -> BisectionLink:
+    def bisection(self, digit: int, among: range | None = None) -> BisectionLink:
         """Return the link of an exchange between the parts that one digit tells apart.
 
         Of n parts it has the mean latency of the n - 1 rounds in which every accelerator sends to
         each other one whose number differs in that digit alone.
-        """
-        rounds = self.between(digit)
-        link = self.link(rounds)
-        return replace(link, latency=link.latency / len(rounds))
-
-    def among(self, digit: int, first: int, count: int) -> BisectionLink:
-        """Return the link of an exchange between a digit's parts of some accelerators alone.
-
-        Its seconds are those of as many bytes for every accelerator of the array.
 
         Parameters
         ----------
-        first, count
-            The accelerators, by their numbers.
+        among
+            As for `link`.
         """
-        if (digit, first, count) not in self._among:
-            senders, seconds, latency, hops = np.arange(first, first + count), [], [], []
-            rounds = self.between(digit)
-            for (lane,), _ in rounds:
-                traffic = self.paths.traffic(senders, self.receivers(lane.pattern)[senders])
-                loads = traffic.loads(len(self.channel_link))
-                seconds.append(lane.share * self._longest(loads) / traffic.unit)
-                latency.append(max(traffic.latencies))
-                hops.append(lane.share * Fraction(int(traffic.hops.sum()), count))
-            self._among[digit, first, count] = BisectionLink(
-                sum(seconds, Fraction()) / self.accelerators,
-                sum(latency, Fraction()) / len(rounds),
-                sum(hops, Fraction()),
-            )
-        return self._among[digit, first, count]
+        rounds = self.between(digit)
+        link = self.link(rounds, among)
+        return replace(link, latency=link.latency / len(rounds))
 
     def ring(self, digits: Iterable[int]) -> BisectionLink:
         """Return the link of a round around rings of accelerators that differ in some digits alone.
@@ -248,11 +226,18 @@ class Interconnect:
         (many,) = self.around([digits])
         return self.link([MessageRound(many.lanes)])
 
-    def link(self, rounds: Sequence[MessageRound]) -> BisectionLink:
-        """Return the link of an exchange, whose latency is that of all rounds together."""
-        key = tuple(rounds)
+    def link(self, rounds: Sequence[MessageRound], among: range | None = None) -> BisectionLink:
+        """Return the link of an exchange, whose latency is that of all rounds together.
+
+        Parameters
+        ----------
+        among
+            The numbers of the accelerators that take part; None for all. Seconds are always those
+            of as many bytes from every accelerator of the array.
+        """
+        key = tuple(rounds), among
         if key not in self._of_rounds:
-            links = [(self._at_once(lanes), times) for lanes, times in rounds]
+            links = [(self._at_once(lanes, among), times) for lanes, times in rounds]
             sent = sum(times * lane.share for lanes, times in rounds for lane in lanes)
             self._of_rounds[key] = BisectionLink(
                 sum((times * link.seconds_per_byte for link, times in links), Fraction()) / sent,
@@ -311,16 +296,16 @@ class Interconnect:
             moved += (added - digit) * stride
         return moved
 
-    def _at_once(self, lanes: tuple[Lane, ...]) -> BisectionLink:
+    def _at_once(self, lanes: tuple[Lane, ...], among: range | None = None) -> BisectionLink:
         """Return the link of messages sent at once, by what it takes for a byte of the exchange.
 
         The bottleneck channel decides: under max-min fairness its flows share it equally until
         all are done, and every other flow is at least as fast.
         """
-        if lanes not in self._links:
+        if (lanes, among) not in self._links:
             sent, each = [], []
             for pattern, share in lanes:
-                traffic, loads = self.loads(pattern)
+                traffic, loads = self._loads_among(pattern, among)
                 sent.append((share, traffic))
                 each.append(loads)
             # Fractions: ties between levels and between plans have to be exact.
@@ -333,13 +318,23 @@ class Interconnect:
                 share * Fraction(int(traffic.hops.sum()), len(traffic.hops))
                 for share, traffic in sent
             )
-            self._links[lanes] = BisectionLink(
+            self._links[lanes, among] = BisectionLink(
                 # The bottleneck's time of one byte from every accelerator at once.
                 seconds_per_byte=self._longest(total) / unit / self.accelerators,
                 latency=max(latency for _, traffic in sent for latency in traffic.latencies),
                 hops=sum(hops, Fraction()),
             )
-        return self._links[lanes]
+        return self._links[lanes, among]
+
+    def _loads_among(
+        self, pattern: MessagePattern, among: range | None
+    ) -> tuple[Traffic, NDArray[Any]]:
+        """Return the routes of a pattern's messages, and channels' loads, as `loads` does."""
+        if among is None:
+            return self.loads(pattern)
+        senders = np.arange(among.start, among.stop)
+        traffic = self.paths.traffic(senders, self.receivers(pattern)[senders])
+        return traffic, traffic.loads(len(self.channel_link))
 
     def _longest(self, loads: NDArray[Any]) -> Fraction:
         """Return the longest time of any channel, in seconds, given every channel's bytes."""

@@ -21,7 +21,8 @@ from hypar_opt.instance.constraints import ConstraintSet
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hypar_opt.plan.problem import Constraints, Problem
+    from hypar_opt.plan.constraints import Constraints
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 
 MAX_MEMBERS = 64

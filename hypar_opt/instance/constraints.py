@@ -24,11 +24,13 @@ from hypar_opt.costs.states import of_rows, parts_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument, worded
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.least_loads import LeastLoads, Parts, axes_of, one_more
+from hypar_opt.instance.part_memory import NO_LEVELS, PartMemory, with_memory_penalties
 from hypar_opt.instance.pins import Pin
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.feasibility import trivially_infeasible
-from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_both_sides
+from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides
 
 if TYPE_CHECKING:
     from hypar_opt.costs.device_load import DeviceLoad
@@ -58,6 +60,8 @@ class ConstraintSet:
     device, capacity
         What a device holds of each node, and the bytes that it has for that, where a search within
         its memory asks; else the problem's own.
+    corners
+        Those of a simplex of shares between which constraints hold; none for the problem's.
     """
 
     def __init__(
@@ -66,20 +70,27 @@ class ConstraintSet:
         workload: Workload,
         device: DeviceLoad | None = None,
         capacity: int | None = None,
+        corners: Sequence[Sequence[int]] = (),
     ) -> None:
         self._constraints, self._device = problem.constraints, device
         # A device's memory is a matter of the whole step: `hypar_opt.search.within_memory`.
         self._memory = capacity if problem.device_memory else problem.constraints.memory
-        self._workload = workload
-        self._hierarchy, self._levels = problem.hierarchy, problem.levels
+        self._parts = None
+        if self._memory is not None and problem.part_memory:
+            self._memory = min(problem.part_memory)  # of equal parts
+            if problem.is_shared_out:
+                self._parts = PartMemory(problem, workload, tuple(map(tuple, corners)))
+        self._workload, self._problem = workload, problem
+        self._hierarchy, self._levels = problem.split_parts, problem.levels
+        if corners and problem.constraints.even:
+            self._hierarchy = Hierarchy((1, *self._hierarchy.sizes[1:]))
         self._choices = problem.choices
-        self._problem = problem
-        below = on_both_sides(problem.choices)
+        below = on_all_sides(problem.choices)
         self._lacks_choices = self._loads.forbids or below != problem.choices
 
     @cached_property
     def _loads(self) -> LeastLoads:
-        return LeastLoads(self._problem, self._workload, self._device)
+        return LeastLoads(self._problem, self._workload, self._device, self._hierarchy)
 
     @cached_property
     def any(self) -> bool:
@@ -128,6 +139,8 @@ class ConstraintSet:
         return [table for table in tables if not trivially_infeasible(table)]
 
     def _completed(self, table: CostTable, above: Rows, way: Way | None) -> CostTable:
+        if self._parts is not None:
+            raise RefusedError(NO_LEVELS)
         least = np.zeros(table.node.shape, object)
         # Layers with the same splits above have the same loads below: computed once.
         split = parts_of(above, table.layers, table.choices, self._hierarchy).T
@@ -213,9 +226,9 @@ class ConstraintSet:
         for split, numbers in groups.items():
             deadline.check()
             allowed[: self._workload.shared, numbers] &= self._allowed_tensors(split)[:, None]
-            if self.couple_layers:
+            if self.couple_layers and self._parts is None:
                 loads[:, numbers] = self._loads.load(split)[:, None]
-        return allowed, loads
+        return allowed, loads if self._parts is None else self._parts.loads(made)
 
     def check(
         self, rows: Sequence[Sequence[int]], nodes: Sequence[Sequence[int]] | None = None
@@ -248,9 +261,11 @@ class ConstraintSet:
                     problem = f"{layer.name} may not take {word} at H{level + 1}"
                     raise HyparError(f"constraints: {problem}")
                 parts = one_more(parts, column, self._hierarchy.sizes[level])
-        memory = self._memory
-        if memory is not None and (needed := self._memory_of(rows)) > memory:
-            raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}")
+        limit = self._memory
+        if self._parts is not None:
+            self._parts.check(rows)
+        elif limit is not None and (needed := self._memory_of(rows)) > limit:
+            raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {limit:,}")
 
     def _check_tensors(self, nodes: Sequence[Sequence[int]]) -> None:
         if not nodes:
@@ -286,8 +301,7 @@ class ConstraintSet:
         if self._device is not None:
             nodes = np.arange(len(self._workload.nodes))
             return self._whole_bytes(int(self._device.of(nodes, of_rows(rows, len(nodes))).sum()))
-        load = memory_load(self._workload, parts, self._problem).sum()
-        return self._whole_bytes(int(load))
+        return self._whole_bytes(int(memory_load(self._workload, parts, self._problem).sum()))
 
     def load(self, parts: Parts) -> Integers:
         """Return each layer's load on memory, in bytes of all accelerators together.
@@ -309,34 +323,20 @@ class ConstraintSet:
 
     def _limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
         """Return a table with allowed choices and, if memory is limited, loads and a capacity."""
-        memory = self._memory
-        if memory is None:
+        if (memory := self._memory) is None:
             return replace(table, allowed=allowed)
         # `impossible` marks loads without a feasible choice; it must not widen the dtype.
         loads = np.where(allowed, loads, 0)
+        if self._parts is not None:
+            return self._parts.limited(table, allowed, loads)
         capacity = memory * self._problem.accelerators
         dtype = exact_dtype(max(int(loads.max(axis=1).sum()), capacity))
         return replace(
-            self._with_memory_penalties(table),
+            with_memory_penalties(self._workload, table),
             allowed=allowed,
             load=loads.astype(dtype),
             capacity=capacity,
         )
-
-    def _with_memory_penalties(self, table: CostTable) -> CostTable:
-        """Charge a penalty above all costs where shared weights are split otherwise than by a user.
-
-        Storing them whole takes memory, so that other layers may have to change too.
-        """
-        weights = self._workload.is_weight_boundary
-        if not weights.any():
-            return table
-        penalty = 1 + table.largest
-        dtype = exact_dtype(penalty * (1 + int(weights.sum())))
-        edge = table.edge.astype(np.result_type(table.edge, dtype))
-        # In the table's integers: a penalty may exceed int64.
-        edge[weights] = penalty * (edge[weights] > 0).astype(edge.dtype)
-        return replace(table, node=table.node.astype(edge.dtype), edge=edge)
 
     def _allowed_tensors(self, parts: Parts) -> NDArray[np.bool_]:
         """Return the shared nodes whose tensors may be split into so many parts."""

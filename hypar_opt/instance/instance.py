@@ -12,6 +12,7 @@ from hypar_opt.costs.of_problem import cost_of
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.row_names import RowNames
 from hypar_opt.costs.state_classes import KnownCharges
+from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.instance.conflicts import feasible_constraints
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.plan.micro_batch import micro_batch_of
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.device_load import DeviceLoad
     from hypar_opt.costs.thresholds import ThresholdTable
-    from hypar_opt.hierarchy import SplitRule
+    from hypar_opt.plan.constraints import Constraints
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.plan.problem import Constraints, Problem
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
@@ -67,12 +68,13 @@ class Instance:
         vars(other)["constraints"] = limited
         return other
 
-    def with_share(self, share: float) -> Instance:
-        """Return the problem with another share of the first of two groups of accelerators."""
+    def with_share(self, share: float | tuple[float, ...]) -> Instance:
+        """Return the problem with other shares of the groups of accelerators."""
         other = Instance(self.network, self.problem.model_copy(update={"share": share}))
-        for name in ("_plain", "_with_shared", "constraints"):
-            if name in vars(self):
-                vars(other)[name] = vars(self)[name]
+        kept = {"_plain", "_with_shared", "constraints"}
+        if self.problem.bounds_shares:
+            kept.remove("constraints")
+        vars(other).update({name: own for name, own in vars(self).items() if name in kept})
         return other
 
     @cached_property
@@ -101,6 +103,19 @@ class Instance:
             else self._plain
         )
 
+    def with_shares_between(self, corners: Sequence[Sequence[int]]) -> Instance:
+        """Return the problem with constraints that plans keep at any shares between some.
+
+        Parts may be uneven at H1, and each holds its least.
+        """
+        other = self.with_cost(self.cost)
+        if self.problem.constraints.even:
+            parts = Hierarchy((1, *self.problem.hierarchy.sizes[1:]))
+            vars(other)["rule"] = SplitRule(parts, even=True)
+        limited = ConstraintSet(self.problem, self.workload, corners=corners)
+        vars(other)["constraints"] = limited
+        return other
+
     def labels(self, *levels: str, states: Sequence[Sequence[int]] | None = None) -> RowNames:
         """Return the names of a table's rows and columns: of levels, or of states."""
         return RowNames(*self._names, levels, states)
@@ -118,7 +133,7 @@ class Instance:
                 nodes[names[shared]] += 1
         return names, workload.words
 
-    @property
+    @cached_property
     def rule(self) -> SplitRule | None:
         """How levels may split layers, and shared tensors too; None for any way."""
         return self.problem.split_rule

@@ -26,6 +26,7 @@ from hypar_opt.workload.parallelism import SIDES
 if TYPE_CHECKING:
     from hypar_opt.costs.device_load import DeviceLoad
     from hypar_opt.costs.table import Integers
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
@@ -55,11 +56,16 @@ class LeastLoads:
     """
 
     def __init__(
-        self, problem: Problem, workload: Workload, device: DeviceLoad | None = None
+        self,
+        problem: Problem,
+        workload: Workload,
+        device: DeviceLoad | None = None,
+        split_parts: Hierarchy | None = None,
     ) -> None:
+        parts = split_parts or problem.split_parts
         self._problem, self._workload, self._device = problem, workload, device
         self._rule = problem.split_rule
-        self._sizes, self._choices = problem.hierarchy.sizes, len(problem.choices)
+        self._sizes, self._choices = parts.sizes, len(problem.choices)
         self._levels = len(self._sizes)
         # Shared tensors and weights are not pinned: they follow from the layers' choices.
         free: list[dict[int, Pin]] = [{}] * workload.shared
@@ -84,7 +90,9 @@ class LeastLoads:
         self._least: dict[tuple[int, Parts, Way | None], Integers] = {}
         self.start: Parts = (1,) * self._choices
         """The parts above the first level."""
+        # Parts of unequal shares have loads of their own: `hypar_opt.costs.group_memory`.
         papers = problem.constraints.memory is not None and not problem.device_memory
+        papers = papers and not (problem.part_memory and problem.is_shared_out)
         self._limited = papers or device is not None
         self.impossible = 1 + (sum(self.load(self.start).tolist()) if self._limited else 0)
 

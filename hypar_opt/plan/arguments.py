@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
@@ -12,13 +13,8 @@ from hypar_opt.documents.sizes import stated_bytes
 from hypar_opt.errors import ARRAY, HyparError, UnknownNameError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.plan.problem import (
-    MAX_PARTS,
-    RUN_READINGS,
-    ArrayRecord,
-    Constraints,
-    Problem,
-)
+from hypar_opt.plan.constraints import Constraints
+from hypar_opt.plan.problem import MAX_PARTS, RUN_READINGS, ArrayRecord, Problem
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.parallelism import ALL_CHOICES, CHOICES, PAPERS_CHOICES, SIDES
 from hypar_opt.workload.patterns import Words
@@ -43,7 +39,7 @@ class OwnArguments(TypedDict, total=False):
     level_weights: Sequence[int]
     constraints: Constraints | Mapping[str, Any]
     placement: Sequence[int] | None
-    share: float | None
+    share: float | Sequence[float] | None
     training: Training | Mapping[str, Any]
     cost: str | None
     reading: str | None
@@ -74,7 +70,8 @@ class ProblemArguments(OwnArguments, total=False):
     the default. ``array`` may be a preset's name, a path or an `Array`; ``memory="array"`` among
     the constraints is the capacity of an accelerator's memory in that array. ``bucket``, in bytes,
     replaces the array's; 0 reduces each gradient by itself. On an array of two groups ``share`` is
-    the first one's of what H1 splits; None leaves it to a search for time, and is a half for bytes.
+    the first one's of what H1 splits, on more those of all; None leaves them to a search for time,
+    and is equal parts for bytes.
     ``training`` has ``micro_batches``, ``recompute`` and ``shard``; those that are not stated are
     searched where a plan for time exceeds the memory of the array's accelerators. The entries of
     ``constraints`` and ``training`` may also be arguments themselves, as on the command line:
@@ -154,7 +151,10 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
         if array is None:
             memory = argument("constraints.memory", "array")
             raise HyparError(f"{memory} needs an array: {ARRAY}")
-        capacity = int(array.description.accelerator.dram_capacity)
+        described = array.description
+        # Of groups each has its own, whatever is stated.
+        kinds = described.groups or (described.accelerator,)
+        capacity = max(int(kind.dram_capacity) for kind in kinds)
         fields["constraints"] = {**constraints, "memory": capacity}
     problem = validate(Problem, fields)
     if "reading" in fields:
@@ -243,12 +243,21 @@ def _on_array(fields: dict[str, Any], *, whole: bool, bucket: int | str | None) 
 
 
 def _between_groups(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the choices of a problem of time on two groups: also all of a layer on one of them."""
+    """Return the choices of a problem of time on groups: also all of a layer in a part of each."""
     choices = fields.get("choices", PAPERS_CHOICES)
     is_list = isinstance(choices, list | tuple)
-    if not fields["array"].description.groups or fields.get("cost") != "time" or not is_list:
+    array = fields["array"].description
+    if not array.groups or fields.get("cost") != "time" or not is_list:
         return {}
-    return {"choices": (*choices, *(side for side in SIDES if side not in choices))}
+    stated = tuple(side for side in SIDES if side in choices)
+    own = (choice for choice in choices if choice not in SIDES)
+    return {"choices": (*own, *(stated or one_sided(array)))}
+
+
+def one_sided(array: Array) -> tuple[str, ...]:
+    """Return the choices of all of a layer in one part of H1: the first part of each group."""
+    firsts = accumulate(array.parts_of_groups[:-1], initial=0)
+    return tuple(SIDES[first] for first in firsts)
 
 
 def hierarchy_of(sizes: Sequence[int], levels: int | None = None) -> Hierarchy:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.operators.axes import Choice
 
-TENSOR, DATA, SIDE = "tensor parallelism", "data parallelism", "on one group of accelerators"
+TENSOR, DATA, SIDE = "tensor parallelism", "data parallelism", "in one part of H1"
 _OF_AXES = FrozenDict(
     {BATCH: DATA, TOKENS.axis: "context parallelism", EXPERTS.axis: "expert parallelism"}
 )

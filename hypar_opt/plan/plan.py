@@ -1,9 +1,9 @@
 """A plan: the parallelism of each layer at each level, and its cost.
 
 A plan file is JSON and self-contained: ``hypar-opt/plan/2``, or with levels of other sizes than two
-``hypar-opt/plan/3``, or on two groups of accelerators with unequal shares ``hypar-opt/plan/4``,
-with a choice of tokens ``hypar-opt/plan/5``, or layers that train in different ways
-``hypar-opt/plan/6``.
+``hypar-opt/plan/3``, or on groups of accelerators with unequal shares ``hypar-opt/plan/4``, with a
+choice of tokens ``hypar-opt/plan/5``, layers that train in different ways ``hypar-opt/plan/6``, or
+shares of more than two parts ``hypar-opt/plan/7``.
 Version 1, which did not state how tensors are stored, is read.
 """
 
@@ -31,10 +31,12 @@ from hypar_opt.documents.document import (
 from hypar_opt.documents.parsing import parse_json, shown
 from hypar_opt.errors import InputError, UnknownNameError
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.plan.constraints import Flag
 from hypar_opt.plan.costs import Amount, Cost, Ratio
-from hypar_opt.plan.problem import Flag, NetworkRecord, Problem, ProblemFields
+from hypar_opt.plan.problem import NetworkRecord, Problem, ProblemFields
 from hypar_opt.results import Displayed
 from hypar_opt.units import format_cost, format_si
+from hypar_opt.workload.parallelism import SIDES
 
 SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
 WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
@@ -42,9 +44,23 @@ WITH_PARTS: Literal["hypar-opt/plan/3"] = "hypar-opt/plan/3"
 WITH_SHARE: Literal["hypar-opt/plan/4"] = "hypar-opt/plan/4"
 WITH_TOKENS: Literal["hypar-opt/plan/5"] = "hypar-opt/plan/5"
 WITH_WAYS: Literal["hypar-opt/plan/6"] = "hypar-opt/plan/6"
+WITH_SHARES: Literal["hypar-opt/plan/7"] = "hypar-opt/plan/7"
 
-StoredLayout = Literal["batch", "channel", "token", "whole", "first", "second"]
-"""How a tensor is stored: split by batch or channels, a replica in each part, or in one group."""
+StoredLayout = Literal[
+    "batch",
+    "channel",
+    "token",
+    "whole",
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+]
+"""How a tensor is stored: split by batch or channels, a replica in each part, or in one part."""
 
 
 class SolverSettings(Document):
@@ -126,10 +142,10 @@ class Plan(Displayed, ProblemFields):
     ``plan["fc1"]`` has the choices of a layer, by level; `Plan.at` those of a level, by layer.
     """
 
-    written_schema: ClassVar[str | None] = WITH_WAYS
+    written_schema: ClassVar[str | None] = WITH_SHARES
     read_schemas: ClassVar[tuple[str, ...]] = (
         *(WITHOUT_LAYOUTS, SCHEMA, WITH_PARTS, WITH_SHARE),
-        WITH_TOKENS,
+        *(WITH_TOKENS, WITH_WAYS),
     )
     # Aliased, because `schema` is a method of pydantic's models.
     schema_: Literal[
@@ -139,6 +155,7 @@ class Plan(Displayed, ProblemFields):
         "hypar-opt/plan/4",
         "hypar-opt/plan/5",
         "hypar-opt/plan/6",
+        "hypar-opt/plan/7",
     ] = Field(default=SCHEMA, alias="schema")
     network: NetworkRecord
     layers: tuple[str, ...]
@@ -152,6 +169,7 @@ class Plan(Displayed, ProblemFields):
     @model_validator(mode="after")
     def _has_its_shape(self) -> Self:
         only_in = {
+            WITH_SHARES: "share: of three groups or more",
             WITH_WAYS: "training: words by layer",
             WITH_TOKENS: "choices: tokens",
             WITH_SHARE: "share:",
@@ -316,6 +334,9 @@ class Plan(Displayed, ProblemFields):
 
 def schema_of(problem: ProblemFields) -> str:
     """Return the schema of a plan of a problem: the oldest that can state it."""
+    of_more_parts = not {*SIDES[2:]}.isdisjoint(problem.choices)
+    if of_more_parts or isinstance(problem.share, tuple):
+        return WITH_SHARES
     if problem.training.by_layer:
         return WITH_WAYS
     if "tokens" in problem.choices:

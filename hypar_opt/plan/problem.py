@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from math import gcd, lcm
 from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 from pydantic import (
@@ -17,18 +18,16 @@ from pydantic import (
 )
 
 from hypar_opt.documents.document import (
-    LARGEST_SIZE,
     Document,
     ElementBytes,
     Name,
-    Printable,
     Size,
     rule,
 )
 from hypar_opt.documents.parsing import shown
-from hypar_opt.documents.sizes import parse_bytes
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy, SplitRule
+from hypar_opt.plan.constraints import Constraints, Flag
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import (
@@ -36,30 +35,27 @@ from hypar_opt.workload.parallelism import (
     PAPERS_CHOICES,
     SETS_OF_CHOICES,
     SIDES,
-    on_both_sides,
+    on_all_sides,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hypar_opt.hardware.accelerator import AcceleratorGroup
     from hypar_opt.hardware.array import Array
 
 MAX_LEVELS = 64
 MAX_PARTS = 1024
 """The most parts of a level."""
-SHOWN_PINS = 4
-"""The number of pins that a message lists; it counts the others."""
 
 RUN_READINGS = ("executed", "joined")
 """The readings that count what a run of a plan moves."""
 
-# Momentum keeps a velocity for each weight, Adam the first and the second moment.
-OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
-"""Elements of state that an optimizer keeps for each weight."""
-
 
 def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
-    own = on_both_sides(value)
-    if own not in SETS_OF_CHOICES or value not in {own, own + SIDES}:
+    own = on_all_sides(value)
+    sides = tuple(side for side in SIDES if side in value)
+    if own not in SETS_OF_CHOICES or value != own + sides:
         more = " or ".join(f'"{word}"' for word in ALL_CHOICES[len(PAPERS_CHOICES) :])
         raise rule(
             f'should be ["data", "model"], or with {more}, in this order, got {json.dumps(value)}'
@@ -67,70 +63,40 @@ def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-def _optimizer(value: object) -> object:
-    if isinstance(value, str) and value.isdecimal() and len(value) < 10:
-        value = int(value)
-    is_size = type(value) is int and 0 <= value <= LARGEST_SIZE
-    if not is_size and (not isinstance(value, str) or value not in OPTIMIZERS):
-        known = ", ".join(OPTIMIZERS)
-        raise rule(f"should be {known} or the bytes it keeps for a weight, got {shown(value)}")
-    return value
-
-
-def _share(value: float) -> float:
+def _share(value: object) -> object:
+    if isinstance(value, list | tuple):
+        shares = tuple(map(_share, value))
+        if len(shares) < 2 or round(sum(cast(tuple[float, ...], shares)), 4) != 1:
+            raise rule(f"should add up to 1 over all groups, got {', '.join(map(str, value))}")
+        return shares if len(shares) > 2 else shares[0]
+    if not isinstance(value, float):
+        raise rule(f"should be a number, or one of each group, got {shown(value)}")
     if round(value, 4) != value or not 0 < value < 1:
         raise rule(f"should be between 0 and 1, in steps of 0.0001, got {value}")
     return value
 
 
+SHARES = 10_000
+"""The parts of a tensor that a group's share is a whole number of."""
+
+
+def shares_of_parts(shares: Sequence[int], parts: Sequence[int]) -> tuple[int, ...]:
+    """Return the share of each part of H1, as whole numbers of their sum.
+
+    Parameters
+    ----------
+    shares
+        Of each group.
+    parts
+        How many parts each group has.
+    """
+    each = lcm(*parts)
+    pairs = zip(shares, parts, strict=True)
+    return tuple(share * each // count for share, count in pairs for _ in range(count))
+
+
 Levels = Annotated[int, Strict(), Field(ge=0, le=MAX_LEVELS)]
-Flag = Annotated[bool, Strict()]
-
-
-class Constraints(Document):
-    """The constraints that a plan has to satisfy."""
-
-    fix: tuple[Printable, ...] = ()
-    """Pinned choices, each ``LAYER[@LEVEL]=CHOICE``; the layer may be a pattern."""
-    even: Flag = False
-    """Only splits that divide the batch and the channels without remainder."""
-    runnable: Flag = False
-    """Only splits that leave each part at least one image, channel or head, as a program needs."""
-    memory: (
-        Annotated[int, BeforeValidator(parse_bytes), Strict(), Field(ge=1, le=2**63 - 1)] | None
-    ) = None
-    """Bytes of an accelerator's memory, for weights, gradients, the optimizer's state, and the
-    feature maps and errors at each layer's input and output; in inference, for weights and
-    feature maps."""
-    optimizer: Annotated[str | int, BeforeValidator(_optimizer)] = "sgd"
-    """``sgd``, ``momentum``, ``adam``, or the bytes it keeps for each weight."""
-
-    @property
-    def any(self) -> bool:
-        """Whether there is any constraint."""
-        return bool(self.fix) or self.even or self.runnable or self.memory is not None
-
-    @property
-    def within(self) -> str:
-        """The constraints as text, ``with --fix conv1=model, --even``; empty if there are none.
-
-        It qualifies every message that calls a plan optimal, proved or best.
-        """
-        options = [f"--fix {pin}" for pin in self.fix]
-        if len(options) > SHOWN_PINS:
-            options[SHOWN_PINS - 1 :] = [f"{len(options) - SHOWN_PINS + 1} more pins"]
-        options += ["--even"] if self.even else []
-        if self.memory is not None:
-            options.append(f"--memory {self.memory}")
-            options += [f"--optimizer {self.optimizer}"] if self.optimizer != "sgd" else []
-        limits = f" with {', '.join(options)}" if options else ""
-        return f" among plans that can run{limits}" if self.runnable else limits
-
-    def optimizer_bytes(self, element_bytes: int) -> int:
-        """Return the bytes of the optimizer's state for each weight."""
-        if isinstance(self.optimizer, int):
-            return self.optimizer
-        return OPTIMIZERS[self.optimizer] * element_bytes
+Share = Annotated[float | tuple[float, ...], BeforeValidator(_share)]
 
 
 class Record(Document):
@@ -230,8 +196,9 @@ class ProblemFields(Document):
     """The array that a plan runs on; None where only bytes are charged."""
     placement: tuple[Annotated[int, Strict(), Field(ge=0)], ...] | None = None
     """With an array: the digit of an accelerator's number that each level splits, H1 first."""
-    share: Annotated[float, Strict(), AfterValidator(_share)] | None = None
-    """With an array of two groups: the first one's share of what H1 splits; None for a half."""
+    share: Share | None = None
+    """With an array of groups: the first of two groups' share of what H1 splits, or those of all;
+    None for equal parts."""
     training: Training = Training()
     """Micro-batches, recomputation, and what data parallelism shards."""
 
@@ -249,7 +216,18 @@ class ProblemFields(Document):
     def split_rule(self) -> SplitRule | None:
         """How constraints let levels split an axis; None for any way."""
         own = self.constraints
-        return SplitRule(self.hierarchy, own.even) if own.even or own.runnable else None
+        return SplitRule(self.split_parts, own.even) if own.even or own.runnable else None
+
+    @property
+    def split_parts(self) -> Hierarchy:
+        """The parts of each level as constraints count them on axes that it splits.
+
+        Even parts in a share of p/q, in lowest terms, are whole numbers of q equal ones.
+        """
+        if not self.constraints.even or self.share is None:
+            return self.hierarchy
+        shares = [share // gcd(*self.part_shares) for share in self.part_shares]
+        return Hierarchy((sum(shares), *self.hierarchy.sizes[1:]))
 
     @property
     def times_longest_part(self) -> bool:
@@ -269,13 +247,45 @@ class ProblemFields(Document):
 
     @property
     def groups(self) -> tuple[AcceleratorGroup, ...]:
-        """The two groups of accelerators of the array; none where all are identical."""
+        """The groups of accelerators of the array; none where all are identical."""
         return self.array.description.groups if self.array else ()
 
     @property
+    def part_memory(self) -> tuple[int, ...]:
+        """The bytes of memory, if limited, of an accelerator of each part of H1 between groups.
+
+        No more than its group's, whatever is stated.
+        """
+        stated = self.constraints.memory
+        if self.array is None or stated is None:
+            return ()
+        groups = self.array.description.groups_of_parts
+        return tuple(min(stated, int(group.dram_capacity)) for group in groups)
+
+    @property
     def is_shared_out(self) -> bool:
-        """Whether H1's two parts may differ: a share is set, or layers may be on one side."""
-        return self.share is not None or on_both_sides(self.choices) != self.choices
+        """Whether H1's parts may differ: shares are set, or layers may be in one part."""
+        return self.share is not None or on_all_sides(self.choices) != self.choices
+
+    @property
+    def group_shares(self) -> tuple[int, ...] | None:
+        """The share of each group, of `SHARES`; None for equal parts."""
+        if self.share is None:
+            return None
+        shares = self.share if isinstance(self.share, tuple) else (self.share, 1 - self.share)
+        return tuple(round(SHARES * share) for share in shares)
+
+    @property
+    def bounds_shares(self) -> bool:
+        """Whether constraints depend on shares: even parts divide axes, and memory is limited."""
+        return self.constraints.even or bool(self.part_memory)
+
+    @property
+    def part_shares(self) -> tuple[int, ...]:
+        """The share of each part of H1, of their sum."""
+        if self.array is None or self.group_shares is None:
+            return (1,) * self.hierarchy.sizes[0] if self.levels else ()
+        return shares_of_parts(self.group_shares, self.array.description.parts_of_groups)
 
     def placed(self, placement: tuple[int, ...]) -> Self:
         """Return the problem with its levels placed otherwise on its array."""
@@ -319,11 +329,15 @@ class ProblemFields(Document):
             return self
         if not self.groups:
             key = "choices: first and second" if self.share is None else "share:"
-            raise rule(f"{key} should be with an array of two groups of accelerators")
-        if self.constraints.even:
-            raise rule("even: is not supported with unequal groups of accelerators")
-        if self.constraints.memory is not None:
-            raise rule("memory: is not supported with unequal groups of accelerators")
+            raise rule(f"{key} should be with an array of groups of accelerators")
+        count = len(self.groups)
+        if (stated := self.group_shares) is not None and len(stated) != count:
+            one = "one share, the first group's" if count == 2 else f"{count} shares, one a group"
+            raise rule(f"share: should be {one}, got {self.share}")
+        parts = self.hierarchy.sizes[0]
+        beyond = next((side for side in SIDES[parts:] if side in self.choices), None)
+        if beyond is not None:
+            raise rule(f"choices: {beyond} should be one of H1's {parts} parts")
         return self
 
     @model_validator(mode="after")

@@ -194,11 +194,14 @@ def check_price(plan: Plan) -> None:
     CheckFailedError
         If they do not, or the plan violates its own constraints.
     RefusedError
-        If it is for two groups of accelerators, whose time is not derived a second time.
+        If it has unequal parts in groups of accelerators, and is for energy or within a memory:
+        neither is derived a second time.
     """
-    if plan.groups and (plan.is_shared_out or plan.cost.kind != "bytes"):
+    if plan.is_shared_out and (plan.cost.kind == "energy" or plan.constraints.memory is not None):
+        what = "a memory" if plan.constraints.memory is not None else "energy"
         raise RefusedError(
-            f"proofs are not supported with unequal groups of accelerators, as {plan.place}"
+            f"a proof of a plan with unequal parts in groups of accelerators is of bytes or time"
+            f" without a limit of memory, got {what}"
         )
     check_device_memory(plan)
     costs = price_of(plan)

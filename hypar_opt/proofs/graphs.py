@@ -17,7 +17,7 @@ cuts and related problems", Networks 5, 1975; Dechter, "Bucket elimination", 199
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -89,7 +89,7 @@ def prove(table: CostTable) -> FlowProof | EliminationProof:
     from hypar_opt.solvers.elimination.solve import eliminated
     from hypar_opt.solvers.minimum_cut import MinimumCut
 
-    table = replace(table, load=None, capacity=None)
+    table = table.unlimited
     if table.choices == 2 and MinimumCut().accepts(table) is None:
         return _maximum_flow(table)
     buckets = eliminated(table, NEVER)

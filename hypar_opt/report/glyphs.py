@@ -69,7 +69,7 @@ ONE_SIDED = {
     word: WHOLE_SYMBOL._replace(glyph=choice.glyph, ascii_glyph=choice.ascii_glyph)
     for word, choice in ON_ONE_SIDE.items()
 }
-"""The symbols of layers that are all on one of two groups of accelerators."""
+"""The symbols of layers that are all in one part of H1."""
 
 _UNSPLIT = {WHOLE: WHOLE_SYMBOL, **ONE_SIDED}
 
@@ -159,4 +159,4 @@ def legend(choices: Iterable[str]) -> list[tuple[Symbol, str]]:
 
 def _named(word: str) -> str:
     """Return the meaning of a word that splits nothing."""
-    return f"all on the {word} group" if word in ONE_SIDED else word
+    return f"all in H1's {word} part" if word in ONE_SIDED else word

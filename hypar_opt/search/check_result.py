@@ -62,10 +62,8 @@ def _violation(table: CostTable, assignment: Sequence[int]) -> str | None:
     layers = range(table.layers)
     if table.allowed is not None and not table.allowed[layers, assignment].all():
         return "a choice that is not allowed"
-    if table.load is not None and table.capacity is not None:
-        load = int(table.load[layers, assignment].sum())
-        if load > table.capacity:
-            return f"{load}, more than the capacity {table.capacity}"
+    if (exceeded := table.exceeded(assignment)) is not None:
+        return "{}, more than the capacity {}".format(*exceeded)
     return None
 
 

@@ -108,7 +108,7 @@ def table_to_state(instance: Instance, solver: str) -> tuple[CostTable, RowNames
         )
     if share_left_open(instance.problem):
         raise HyparError(
-            f"a model is of one share of two groups of accelerators: it needs {argument('share')}"
+            f"a model is of stated shares of groups of accelerators: it needs {argument('share')}"
         )
     check_memory_is_free(instance.problem, "a model")
     check_trains_at_once(instance.problem, "a model")

@@ -1,41 +1,70 @@
-"""The ratio in which H1 is split between two groups of accelerators, to a proved gap."""
+"""The shares in which H1 is divided between groups of accelerators, to a proved gap."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
+from itertools import combinations, count, pairwise
+from math import gcd
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.group_time import GroupTime
-from hypar_opt.costs.sides import SHARES
+from hypar_opt.errors import InfeasibleError
 from hypar_opt.instance.pricing import total_cost
+from hypar_opt.plan.problem import SHARES, shares_of_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from hypar_opt.instance.instance import Instance
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem, ProblemFields
     from hypar_opt.search.result import SearchRequest, SearchResult
 
     Search = Callable[[SearchRequest], SearchResult]
 
+Shares = tuple[int, ...]
+"""The share of each group, of `SHARES`."""
+
+Simplex = tuple[Shares, ...]
+"""The corners between which shares are searched: of two groups the ends of an interval."""
+
 GAP = Fraction(1, 1000)
-"""The search ends when no share can be better than the best known by more than this part."""
+"""The search ends when no shares can be better than the best known by more than this part."""
 
 LEAST = "least of all shares"
 """The name of its bound among the statistics of a plan."""
 
 _INTERVALS = 8
-"""Of shares at first: they are halved where a better share may be."""
+"""Of two groups' shares at first: they are halved where better shares may be."""
 
 
-def compute_share(problem: ProblemFields) -> float:
-    """Return the share with which both groups compute a layer in equal time, at their peaks."""
-    first, second = (group.macs_per_second(1, 1) for group in problem.groups)
-    parts = round(SHARES * first / (first + second))
-    return min(max(parts, 1), SHARES - 1) / SHARES
+def compute_share(problem: ProblemFields) -> float | tuple[float, ...]:
+    """Return the shares with which all groups compute a layer in equal time, at their peaks.
+
+    The first one's of two groups; else those of all.
+    """
+    rates = [group.count * group.macs_per_second(1, 1) for group in problem.groups]
+    return as_stated(whole_shares(rates))
+
+
+def as_stated(shares: Shares) -> float | tuple[float, ...]:
+    """Return shares as a problem states them."""
+    if len(shares) == 2:
+        return shares[0] / SHARES
+    return tuple(share / SHARES for share in shares)
+
+
+def whole_shares(weights: Sequence[Fraction | int], step: int = 1) -> Shares:
+    """Return shares in proportion to weights, in whole steps, at least one each."""
+    total, steps = sum(weights), SHARES // step
+    most = steps - len(weights) + 1
+    shares = [min(max(round(steps * Fraction(own) / total), 1), most) for own in weights]
+    while (over := sum(shares) - steps) != 0:
+        largest = shares.index(max(shares))
+        shares[largest] = max(1, shares[largest] - over)
+    return tuple(step * share for share in shares)
 
 
 def was_searched(plan: Plan) -> bool:
@@ -44,22 +73,24 @@ def was_searched(plan: Plan) -> bool:
 
 
 def share_left_open(problem: Problem) -> bool:
-    """Return whether a problem leaves it open in which shares two groups split H1."""
+    """Return whether a problem leaves it open in which shares groups divide H1."""
     return bool(problem.groups) and problem.cost == "time" and problem.share is None
 
 
 def shared_out(
     search: SearchRequest, solve: Search, *, joint: bool
 ) -> tuple[SearchRequest, list[Mapping[str, float]]]:
-    """Return the search at the best share, where the problem leaves it open, and its statistics.
+    """Return the search at the best shares, where the problem leaves them open, and its statistics.
 
-    That is the share in which the groups compute in equal time, unless all levels are searched
+    Those are the shares in which the groups compute in equal time, unless all levels are searched
     together.
     """
     instance, problem = search.instance, search.instance.problem
     if not share_left_open(problem):
         return search, []
-    at_start = replace(search, instance=instance.with_share(compute_share(problem)))
+    step = step_of(problem)
+    start = whole_shares(_of_groups(compute_share(problem)), step)
+    at_start = replace(search, instance=instance.with_share(as_stated(start)))
     if not (joint and search.solver.searches):
         return at_start, []
     share, least = best_share(at_start, solve)
@@ -67,48 +98,189 @@ def shared_out(
     return replace(search, instance=instance.with_share(share)), statistics
 
 
-def best_share(search: SearchRequest, solve: Search) -> tuple[float, Fraction | None]:
-    """Return the first group's share of the least time, and a lower bound on that of all shares.
+def step_of(problem: ProblemFields) -> int:
+    """Return the step of the shares that are searched: even ones divide the batch."""
+    divisor = gcd(SHARES, problem.batch) if problem.constraints.even else SHARES
+    return SHARES // divisor if divisor >= len(problem.groups) else 1
 
-    Intervals of shares are searched by their lower bounds, the least first, and the choices of each
-    priced in its middle. The intervals together are all shares, so that the least of their bounds
-    holds for all.
+
+def _of_groups(share: float | tuple[float, ...]) -> Shares:
+    shares = share if isinstance(share, tuple) else (share, 1 - share)
+    return tuple(round(SHARES * own) for own in shares)
+
+
+def best_share(
+    search: SearchRequest, solve: Search
+) -> tuple[float | tuple[float, ...], Fraction | None]:
+    """Return the shares of the least time, and a lower bound on that of all shares.
+
+    Simplices of shares are searched by their lower bounds, the least first, and the choices of each
+    priced in its middle. Together they are all shares, so that the least of their bounds holds for
+    all.
 
     Parameters
     ----------
     search
-        At the share that is tried first: the best one known if the deadline passes.
+        At the shares that are tried first: the best ones known if the deadline passes.
     solve
         Finds the choices of a problem and bounds its cost.
     """
-    instance, cost = search.instance, search.instance.cost
-    assert isinstance(cost, GroupTime)
-    best = solve(search.quiet)
-    least, (share,) = total_cost(instance, best.assignments, best.tensors), cost.shares
+    return _ShareSearch(search, solve).best()
 
-    def bounded(first: int, last: int) -> tuple[Fraction, int, int]:
-        """Bound an interval from below, and price its choices at the share in its middle."""
-        nonlocal least, share
-        found = solve(replace(search.quiet, instance=instance.with_cost(cost.between(first, last))))
-        middle = max(1, (first + last) // 2)
-        at_middle = instance.with_cost(cost.between(middle))
-        total = total_cost(at_middle, found.assignments, found.tensors)
-        if total < least:
-            least, share = total, middle
-        return found.bound or Fraction(), first, last
 
-    ends = [SHARES * number // _INTERVALS for number in range(_INTERVALS + 1)]
-    intervals = []
-    for first, last in pairwise(ends):
-        if search.deadline.passed():
-            return share / SHARES, None
-        intervals.append(bounded(first, last))
-    heapify(intervals)
-    while intervals[0][0] < least * (1 - GAP) and not search.deadline.passed():
-        _, first, last = intervals[0]
-        if last - first < 2:  # there is no share between them
-            break
-        heappop(intervals)
-        for half in ((first, (first + last) // 2), ((first + last) // 2, last)):
-            heappush(intervals, bounded(*half))
-    return share / SHARES, min(least, intervals[0][0])
+class _ShareSearch:
+    """The best shares known, and the simplices of those that may be better."""
+
+    def __init__(self, search: SearchRequest, solve: Search) -> None:
+        self._search, self._solve = search, solve
+        self._problem = search.instance.problem
+        cost = search.instance.cost
+        assert isinstance(cost, GroupTime)
+        self._cost, self._step = cost, step_of(self._problem)
+        self._number = count()
+        self._tried: dict[Shares, Fraction] = {}
+        """Bounds at shares searched by themselves, as where constraints depend on them."""
+        self._charged: Fraction | None = None
+        """The least that tables charge at any shares, which with buckets is less than is taken."""
+        self._best: tuple[Fraction, Shares] | None = None
+
+    def best(self) -> tuple[float | tuple[float, ...], Fraction | None]:
+        """Return the shares of the least time that is found, and a bound on all."""
+        start = self._problem.group_shares
+        assert start is not None
+        self._try(start)
+        entries = []
+        for simplex in _first_simplices(len(start), self._step):
+            if self._search.deadline.passed():
+                return self._found(start), None
+            entries.append(self._bounded(simplex))
+        heapify(entries)
+        while entries and not self._search.deadline.passed():
+            bound, _, simplex = entries[0]
+            if bound >= (_NEVER if self._charged is None else self._charged * (1 - GAP)):
+                break
+            halves = _halved(simplex, self._step)
+            if not halves and not self._problem.bounds_shares:
+                break  # there are no shares between them
+            heappop(entries)
+            for shares in () if halves else simplex:
+                if min(shares):
+                    self._try(shares)
+            for half in halves:
+                heappush(entries, self._bounded(half))
+        known = [bound for bound, *_ in entries[:1]] + [*self._tried.values()]
+        least = [] if self._best is None else [self._best[0]]
+        return self._found(start), min([*known, *least], default=None)
+
+    def _found(self, start: Shares) -> float | tuple[float, ...]:
+        return as_stated(start if self._best is None else self._best[1])
+
+    def _bounded(self, simplex: Simplex) -> tuple[Fraction, int, Simplex]:
+        """Bound the shares between some from below, and price the choices in their middle."""
+        corners = [shares_of_parts(shares, self._parts) for shares in simplex]
+        instance = self._search.instance.with_cost(self._cost.between(*corners))
+        if self._problem.bounds_shares:
+            instance = instance.with_shares_between(corners)
+        try:
+            found = self._solve(replace(self._search.quiet, instance=instance))
+        except InfeasibleError:
+            return _NEVER, next(self._number), simplex
+        middle = _middle(simplex, self._step)
+        if self._problem.bounds_shares:
+            self._try(middle)
+        else:
+            self._keep(middle, found)
+        return found.bound or Fraction(), next(self._number), simplex
+
+    @property
+    def _parts(self) -> tuple[int, ...]:
+        assert self._problem.array is not None
+        return self._problem.array.description.parts_of_groups
+
+    def _try(self, shares: Shares) -> None:
+        """Search at some shares alone."""
+        if shares in self._tried:
+            return
+        instance = self._search.instance
+        if self._problem.bounds_shares:
+            instance = instance.with_share(as_stated(shares))
+        cost = self._cost.between(shares_of_parts(shares, self._parts))
+        instance = instance.with_cost(cost)
+        try:
+            found = self._solve(replace(self._search.quiet, instance=instance))
+        except InfeasibleError:
+            self._tried[shares] = _NEVER
+            return
+        self._tried[shares] = found.bound or Fraction()
+        self._keep(shares, found)
+
+    def _keep(self, shares: Shares, found: SearchResult) -> None:
+        """Keep shares if a plan is the best known with them."""
+        instance = self._search.instance.with_cost(
+            self._cost.between(shares_of_parts(shares, self._parts))
+        )
+        total, charged = _priced(instance, found)
+        if self._charged is None or charged < self._charged:
+            self._charged = charged
+        if self._best is None or total < self._best[0]:
+            self._best = total, shares
+
+
+_NEVER = Fraction(2**62)
+"""The bound on shares of which no plan is feasible."""
+
+
+def _first_simplices(groups: int, step: int) -> Iterator[Simplex]:
+    """Yield simplices that together are all shares."""
+    if groups > 2:
+        yield tuple(tuple(SHARES * (n == own) for n in range(groups)) for own in range(groups))
+        return
+    steps = SHARES // step
+    ends = [step * (steps * number // _INTERVALS) for number in range(_INTERVALS + 1)]
+    for first, last in pairwise(sorted({*ends})):
+        yield (first, SHARES - first), (last, SHARES - last)
+
+
+def _halved(simplex: Simplex, step: int) -> list[Simplex]:
+    """Return a simplex's halves, of its longest edge; none where no shares lie between its ends."""
+    pairs = combinations(range(len(simplex)), 2)
+    long = max(pairs, key=lambda pair: _length(*(simplex[n] for n in pair)))
+    middle = _middle(tuple(simplex[n] for n in long), step, at_ends=True)
+    if middle in (simplex[long[0]], simplex[long[1]]):
+        return []
+    return [tuple(middle if n == end else own for n, own in enumerate(simplex)) for end in long]
+
+
+def _length(first: Shares, second: Shares) -> int:
+    return sum((a - b) ** 2 for a, b in zip(first, second, strict=True))
+
+
+def _middle(simplex: Simplex, step: int, *, at_ends: bool = False) -> Shares:
+    """Return the shares in the middle of a simplex, in whole steps.
+
+    Parameters
+    ----------
+    at_ends
+        Whether a group may have nothing, as at the ends of all shares.
+    """
+    sums = [sum(column) for column in zip(*simplex, strict=True)]
+    if not at_ends:
+        return whole_shares(sums, step) if len(sums) > 2 else _first_share(sums[0] // 2, step)
+    steps = [own // (len(simplex) * step) for own in sums]
+    for n in range(SHARES // step - sum(steps)):
+        steps[n] += 1
+    return tuple(step * own for own in steps)
+
+
+def _first_share(share: int, step: int) -> Shares:
+    first = step * max(1, share // step)
+    return first, SHARES - first
+
+
+def _priced(instance: Instance, found: SearchResult) -> tuple[Fraction, Fraction]:
+    """Return what a plan takes, and what tables charge it."""
+    rows, tensors = found.assignments, found.tensors
+    total = total_cost(instance, rows, tensors)
+    if instance.cost.is_sum:
+        return total, total
+    return total, total_cost(instance, rows, tensors, charged=True)

@@ -149,6 +149,8 @@ class TableSolver:
         elif (
             result.status is Status.INFEASIBLE
             and solver.searches
+            # Of several limits each may be kept, but not all together.
+            and len(table.limits) < 2
             and not trivially_infeasible(table)
         ):
             raise WrongClaimError(_NOT_INFEASIBLE)

@@ -18,7 +18,7 @@ import numpy as np
 
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, Layout, is_split
-from hypar_opt.sharding.shares import first_part
+from hypar_opt.sharding.shares import Shares, parts_by_share
 from hypar_opt.sharding.ties import INPUT, Axis, Tie, dealt, ties_of
 
 if TYPE_CHECKING:
@@ -90,10 +90,10 @@ def contiguous_labels(program: Program, size: int, axis: Layout) -> Integers:
         size, turn = program.hierarchy.sizes[level], 0
         digits = []
         for images in np.unique(labels, return_counts=True)[1].tolist():
-            if level or program.share is None:
+            if level or program.shares is None:
                 parts, turn = _in_turn(images, size, turn)
             else:
-                parts, turn = _by_share(images, program.share, turn)
+                parts, turn = _by_share(images, program.shares, turn)
             digits.append(np.repeat(np.arange(size), parts))
         labels += np.concatenate(digits) * program.hierarchy.stride(level)
     return labels
@@ -110,13 +110,14 @@ def _in_turn(count: int, size: int, turn: int) -> tuple[Integers, int]:
     return parts, (turn + count) % size
 
 
-def _by_share(count: int, share: float, before: int) -> tuple[Integers, int]:
-    """Return the indices of each of two unequal parts of some, and how many are divided by then.
+def _by_share(count: int, shares: Shares, before: int) -> tuple[Integers, int]:
+    """Return the indices of each of some unequal parts, and how many are divided by then.
 
     Rounded over all pieces of an axis together.
     """
-    first = first_part(before + count, share) - first_part(before, share)
-    return np.array([first, count - first]), before + count
+    divided = (parts_by_share(upto, shares) for upto in (before, before + count))
+    own: Integers = np.subtract(*reversed([np.array(parts) for parts in divided]))
+    return own, before + count
 
 
 class _Labelling:
@@ -202,11 +203,11 @@ class _Labelling:
             of_class = np.full(len(first), -1)
             for together in _alike(member_class[chosen], codes):
                 among = component[self.axis_of[first[together[0]]]]
-                turn, share = turns.get(among, 0), self.program.share
-                if level or share is None:
+                turn, shares = turns.get(among, 0), self.program.shares
+                if level or shares is None:
                     parts, turns[among] = _in_turn(len(together), size, turn)
                 else:
-                    parts, turns[among] = _by_share(len(together), share, turn)
+                    parts, turns[among] = _by_share(len(together), shares, turn)
                 of_class[together] = np.repeat(np.arange(size), parts)
             part[members[chosen]] = of_class[member_class[chosen]]
             waiting &= ~ready

@@ -31,7 +31,7 @@ from hypar_opt.sharding.layouts import (
     Layout,
 )
 from hypar_opt.sharding.passes import TRAINING, Phase
-from hypar_opt.sharding.shares import moved
+from hypar_opt.sharding.shares import Shares, moved
 from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.operators.axes import TOKENS
 
@@ -82,8 +82,8 @@ class Program:
         The column of every node's choice, H1 first.
     hierarchy
         The parts of each level, by which devices are numbered.
-    share
-        The first of H1's two parts, where they are unequal: of an axis that H1 splits.
+    shares
+        Of H1's parts, where they are unequal: of an axis that H1 splits.
     gathered
         The axis of sequences by which partial sums are reduce-scattered where they are then
         all-gathered: any moves as much. Of other tensors it is the batch.
@@ -96,7 +96,7 @@ class Program:
     workload: Workload
     rows: Sequence[Sequence[int]]
     hierarchy: Hierarchy
-    share: float | None = None
+    shares: Shares | None = None
     gathered: Layout = BATCH
     joined: bool = False
 
@@ -263,7 +263,7 @@ class Program:
 
     def moved(self, step: Step, tensor: Extent) -> tuple[int, ...]:
         """Return the elements that all devices together receive across each level of a step."""
-        return step.moved(tensor) if self.share is None else (moved(step, tensor, self.share),)
+        return step.moved(tensor) if self.shares is None else (moved(step, tensor, self.shares),)
 
     def _moved(
         self,

@@ -68,9 +68,10 @@ def lower_bound(tasks: Sequence[Task], interconnect: Interconnect) -> float:
 def _computed(tasks: Sequence[Task]) -> float:
     # An accelerator computes one task at a time, whatever the tasks wait for.
     computed = [task for task in tasks if isinstance(task, ComputeTask)]
+    parts = max((len(task.of_parts or ()) for task in computed), default=0)
     return max(
-        _added(task.of_groups[group] if task.of_groups else task.seconds for task in computed)
-        for group in range(2)
+        _added(task.of_parts[part] if task.of_parts else task.seconds for task in computed)
+        for part in range(max(parts, 1))
     )
 
 
@@ -87,15 +88,15 @@ def _in_lockstep(task: Task, interconnect: Interconnect) -> float:
     sent = task.sent or (task.bytes,)
     if len(sent) == 1:
         return float(link.latency) + sent[0] * float(link.seconds_per_byte)
-    # Between pairs: both groups at once, H1 in both directions.
-    half = interconnect.accelerators // 2
-    paces = [
-        interconnect.among(task.digits[0], first, half) if task.levels[0] else link
-        for first in (0, half)
+    # The parts of H1 at once: below it over their own links.
+    each = interconnect.accelerators // len(sent)
+    links = [
+        interconnect.link(task.rounds, range(first, first + each) if min(task.levels) else None)
+        for first in range(0, interconnect.accelerators, each)
     ]
     return max(
-        float(link.latency) + moved * float(pace.seconds_per_byte)
-        for moved, pace in zip(sent, paces, strict=True)
+        float(own.latency) + moved * float(own.seconds_per_byte)
+        for moved, own in zip(sent, links, strict=True)
     )
 
 
@@ -204,9 +205,9 @@ class _Exchanges:
 
     def _computing(self, task: ComputeTask) -> Seconds | float:
         """Return the seconds of each accelerator's computation, or of all."""
-        if task.of_groups is None:
+        if task.of_parts is None:
             return task.seconds
-        return np.repeat(task.of_groups, self._interconnect.accelerators // 2)
+        return np.repeat(task.of_parts, self._interconnect.accelerators // len(task.of_parts))
 
     def _sending(self, task: ExchangeTask) -> dict[Lane, Seconds]:
         """Return the seconds of each accelerator's messages, without contention."""

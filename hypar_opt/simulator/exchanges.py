@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.sides import Share, SideBytes
+from hypar_opt.costs.sides import Parts, Share, SideBytes
 from hypar_opt.costs.states import of_rows
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.sharding.conversions import StepKind
@@ -38,8 +38,8 @@ class LevelBytes(NamedTuple):
     bytes
         Received by all accelerators together.
     sent
-        As if all accelerators sent as much as the longest part does, or as those of each of two
-        groups; none where all send as much.
+        As if all accelerators sent as much as the longest part of a tensor, or as those of each
+        part of H1; none where all send as much.
     messages
         To each other part of the level.
     """
@@ -49,6 +49,11 @@ class LevelBytes(NamedTuple):
     bytes: Fraction
     sent: tuple[Fraction, ...] = ()
     messages: int = 1
+
+    @property
+    def silent(self) -> tuple[int, ...]:
+        """The parts of H1 whose accelerators send nothing."""
+        return tuple(part for part, amount in enumerate(self.sent) if not amount)
 
 
 @dataclass(frozen=True)
@@ -111,8 +116,10 @@ def of_tables(workload: Workload, cost: CommunicationCost, rows: Rows) -> StepEx
     return _charged(workload, rows, in_passes, cost.resolution, halves)
 
 
-def of_groups(workload: Workload, cost: CommunicationCost, rows: Rows, parts: int) -> StepExchanges:
-    """Return the exchanges of two groups of accelerators that split H1 by their shares.
+def of_groups(
+    workload: Workload, cost: CommunicationCost, rows: Rows, parts: Parts
+) -> StepExchanges:
+    """Return the exchanges of groups of accelerators that split H1 by their shares.
 
     Parameters
     ----------
@@ -121,25 +128,44 @@ def of_groups(workload: Workload, cost: CommunicationCost, rows: Rows, parts: in
     rows : (levels, nodes)
         The column of every node's choice, H1 first.
     parts
-        The first group's share, of `hypar_opt.costs.sides.SHARES`.
+        The share of each part of H1.
     """
     sides = {
-        phase: [SideBytes.among(cost.of(phase), share) for share in Share.both(parts)]
+        phase: [SideBytes.among(cost.of(phase), share) for share in Share.each(parts)]
         for phase in cost.phases
     }
-    return _charged(workload, rows, sides, cost.resolution, _HALVES)
+    received = _charged(workload, rows, sides, cost.resolution, _HALVES)
+    if len(parts) == 2:
+        return received
+    waiting = {phase: [replace(own, longest=True) for own in sides[phase]] for phase in sides}
+    longest = _charged(workload, rows, waiting, cost.resolution, _HALVES)
+    return _as_long_as(received, longest)
 
 
 def of_longest(exchanges: StepExchanges, longest: StepExchanges) -> StepExchanges:
     """Return exchanges in which the longest part of each tensor is sent, as `of_tables` has it."""
 
-    def sent(steps: Sequence[LevelBytes], of_tensor: Sequence[LevelBytes]) -> list[LevelBytes]:
-        bytes_of = {step.level: step.bytes for step in of_tensor}
-        most = [bytes_of[step.level] for step in steps]
-        return [
-            step._replace(sent=(longest,) if longest != step.bytes else ())
-            for step, longest in zip(steps, most, strict=True)
-        ]
+    def sent(step: LevelBytes, most: LevelBytes) -> tuple[Fraction, ...]:
+        return (most.bytes,) if most.bytes != step.bytes else ()
+
+    return _with_sent(exchanges, longest, sent)
+
+
+def _as_long_as(exchanges: StepExchanges, longest: StepExchanges) -> StepExchanges:
+    """Return exchanges in which parts send as much as they wait for."""
+    return _with_sent(exchanges, longest, lambda _, waiting: waiting.sent)
+
+
+def _with_sent(
+    exchanges: StepExchanges,
+    longest: StepExchanges,
+    sent_of: Callable[[LevelBytes, LevelBytes], tuple[Fraction, ...]],
+) -> StepExchanges:
+    """Return exchanges with what is sent at each level, given those and others' steps there."""
+
+    def sent(steps: Sequence[LevelBytes], others: Sequence[LevelBytes]) -> list[LevelBytes]:
+        at_level = {step.level: step for step in others}
+        return [step._replace(sent=sent_of(step, at_level[step.level])) for step in steps]
 
     return StepExchanges(
         {key: sent(steps, longest.reductions[key]) for key, steps in exchanges.reductions.items()},
@@ -162,7 +188,7 @@ def _charged(
     Parameters
     ----------
     sides
-        The model of each pass; or of each of two groups, as if both had as much.
+        The model of each pass; or of each part of H1, as if all had as much.
     resolution
         Their charges per byte.
     halves
@@ -178,8 +204,9 @@ def _charged(
         charges: Sequence[Sequence[Integers]], level: int, of: Indices
     ) -> Iterator[tuple[int, LevelBytes]]:
         """Yield what each node or boundary moves across a level, and its number."""
-        # Between two groups one sends what the other receives.
-        by_side = [side[level] for side in (charges if level else charges[::-1])]
+        # Between two parts one sends what the other receives.
+        turned = not level and len(charges) == 2
+        by_side = [side[level] for side in (charges[::-1] if turned else charges)]
         # Elements smaller than a byte: their charges count halves or quarters of one.
         each = [np.broadcast_to(side, of.shape).tolist() for side in by_side]
         for number, own in enumerate(zip(*each, strict=True)):

@@ -164,8 +164,10 @@ class Machine:
             number = heappop(ready)
             step, start = self._steps[number], self._until_restart + env.now
             if isinstance(step, ComputeTask):
-                own = step.of_groups
-                seconds = step.seconds if own is None else own[2 * accelerator >= self.accelerators]
+                own = step.of_parts
+                seconds = step.seconds
+                if own is not None:
+                    seconds = own[len(own) * accelerator // self.accelerators]
                 end = timeout(seconds)
                 self._computing.add(end)
                 yield end

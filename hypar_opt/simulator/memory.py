@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.costs.device_load import SINGLE
 from hypar_opt.costs.saved_tensors import INPUT, inputs_of, saved_tensors, stored_output
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.plan.problem import OPTIMIZERS
+from hypar_opt.plan.constraints import OPTIMIZERS
 from hypar_opt.sharding.layouts import BATCH as BY_BATCH
 from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED, TOKEN
 from hypar_opt.sharding.program import Program

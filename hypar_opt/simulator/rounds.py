@@ -121,12 +121,12 @@ def by_level(
 def message_bytes(exchange: ExchangeTask, lane: Lane, interconnect: Interconnect) -> BytesSent:
     """Return the bytes of one message; an exchange's are of all accelerators and rounds.
 
-    Those of two groups are as each accelerator sends them; of uneven parts all send the longest.
+    Those of groups are as each accelerator sends them; of uneven parts all send the longest.
     """
     sent = [_of_lane(amount, lane, interconnect) for amount in exchange.sent or (exchange.bytes,)]
     if len(sent) == 1:
         return sent[0]
-    return [own for own in sent for _ in range(interconnect.accelerators // 2)]
+    return [own for own in sent for _ in range(interconnect.accelerators // len(sent))]
 
 
 def _of_lane(amount: float, lane: Lane, interconnect: Interconnect) -> float:

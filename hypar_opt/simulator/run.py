@@ -125,7 +125,7 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
     # Beyond, where nothing else runs, what repeats itself is added: rounds in a row.
     skip = rounds > MAX_ROUNDS and not record and stream_count(tasks) == 1
     _check(rounds, sum(_rounds(task, _TO_REPEAT) for task in tasks) if skip else rounds)
-    if any(task.of_groups for task in tasks):
+    if any(task.of_parts for task in tasks):
         return _by_classes(tasks, ClassRoutes(interconnect), record)
     try:
         return _run(tasks, PatternRoutes(interconnect), record=record, skip=skip)

@@ -18,7 +18,7 @@ from hypar_opt.simulator.tasks import (
     Dependencies,
     ExchangeKind,
     ExchangeTask,
-    OfGroups,
+    OfParts,
     Task,
 )
 from hypar_opt.workload.repeats import IN_HALVES, ONCE
@@ -57,7 +57,7 @@ class Schedule:
 
     workload: Workload
     exchanges: StepExchanges
-    seconds: Mapping[Phase, Sequence[float | OfGroups]]
+    seconds: Mapping[Phase, Sequence[float | OfParts]]
     pairs: Pairs
     collective: Pairs
     buckets: Sequence[Sequence[int]]
@@ -100,13 +100,18 @@ class Schedule:
         ]
 
     def gradients(self, nodes: Sequence[int], layer: str) -> list[list[ExchangeTask]]:
-        """Return the exchanges of a bucket's gradients: of those reduced alike together."""
+        """Return the exchanges of a bucket's gradients: of those reduced alike together.
+
+        A layer that is all in one part of H1 is reduced by itself, there alone.
+        """
         together: defaultdict[_Alike, list[Sequence[LevelBytes]]] = defaultdict(list)
         for node in nodes:
             key = Phase.GRADIENT, ExchangeKind.GRADIENTS, node
             if steps := self.exchanges.reductions.get(key, ()):
                 scattered = self.repeats.shard(node) in IN_HALVES
-                together[scattered, tuple(step.level for step in steps)].append(steps)
+                # In one of several parts of H1 others send nothing.
+                levels = tuple((step.level, step.silent) for step in steps)
+                together[scattered, levels].append(steps)
         return [
             self._reduction(
                 *(_added(alike), layer, Phase.GRADIENT, ExchangeKind.GRADIENTS), scattered=scattered
@@ -223,9 +228,9 @@ def _added(steps: Sequence[Sequence[LevelBytes]]) -> list[LevelBytes]:
     ]
 
 
-_Alike = tuple[bool, tuple[int, ...]]
-"""Whether gradients are scattered in every micro-batch, and the levels that they are reduced over.
-"""
+_Alike = tuple[bool, tuple[tuple[int, tuple[int, ...]], ...]]
+"""Whether gradients are scattered in every micro-batch, the levels that they are reduced over, and
+the parts of H1 that send nothing there."""
 
 
 class _Step:
@@ -338,9 +343,9 @@ class _Step:
 
     def _compute(self, layer: int, phase: Phase, operands: Dependencies) -> Dependencies:
         seconds = self._schedule.seconds[phase][layer]
-        of_groups = seconds if isinstance(seconds, tuple) else None
+        of_parts = seconds if isinstance(seconds, tuple) else None
         longest = max(seconds) if isinstance(seconds, tuple) else seconds
-        task = ComputeTask(self._name(layer), phase, longest, of_groups=of_groups)
+        task = ComputeTask(self._name(layer), phase, longest, of_parts=of_parts)
         return self.streams.add(task, operands)
 
     def _conversion(

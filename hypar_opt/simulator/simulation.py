@@ -10,7 +10,7 @@ import numpy as np
 
 from hypar_opt.costs.compute import layer_macs, local_words, memory_load
 from hypar_opt.costs.energy import WORD_BYTES
-from hypar_opt.costs.group_memory import memory_of_groups
+from hypar_opt.costs.group_memory import memory_of_parts
 from hypar_opt.costs.states import of_rows, parts_of
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware import arrays
@@ -149,13 +149,13 @@ def _stalled(seconds: float) -> tuple[LayerTime, ...]:
 def _memory(
     plan: Plan, workload: Workload, array: Array, rows: Rows, options: RunOptions
 ) -> tuple[int, int, DeviceMemory | None]:
-    """Return the bytes that an accelerator needs and has: in the fuller one of two groups.
+    """Return the bytes that an accelerator needs and has: in the fullest group.
 
     On one's own array a device holds each tensor once; on the paper's the paper's are counted.
     """
     if array.groups:
-        needed = memory_of_groups(workload, rows, plan)
-        had = (int(group.dram_capacity) for group in array.groups)
+        needed = memory_of_parts(workload, rows, plan)
+        had = (int(group.dram_capacity) for group in array.groups_of_parts)
         pairs = zip(needed, had, strict=True)
         return *max(pairs, key=lambda pair: Fraction(*pair)), None
     capacity = int(array.accelerator.dram_capacity)

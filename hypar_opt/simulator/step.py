@@ -13,7 +13,7 @@ from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.kernels import KernelWork, work_of
 from hypar_opt.costs.physical import Pairs, Rings
-from hypar_opt.costs.sides import Share, SideWork, parts_of_share
+from hypar_opt.costs.sides import Share, SideWork
 from hypar_opt.costs.states import copies, of_rows
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware import arrays
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.simulator.tasks import OfGroups, Task
+    from hypar_opt.simulator.tasks import OfParts, Task
     from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
 
@@ -104,7 +104,7 @@ def launching(plan: Plan, workload: Workload, array: Array, options: RunOptions)
 
 
 def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
-    """Refuse what two groups of accelerators do not have, and a plan of groups on one without.
+    """Refuse what groups of accelerators do not have, and a plan of groups on an array without.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
     if not array.groups:
         if plan.is_shared_out:
             raise HyparError(
-                f"the plan is for two groups of accelerators, and the array {array.name} has none"
+                f"the plan is for groups of accelerators, and the array {array.name} has none"
             )
         return
     if plan.cost.reading != "executed":
@@ -122,11 +122,6 @@ def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
         raise HyparError(f"unequal groups of accelerators need {wanted}, got {plan.cost.reading}")
     if options.profile is not None:
         raise HyparError(f"{argument('profile')}: is not supported with groups of accelerators")
-    if options.on(array)[0] != "pairwise":
-        raise HyparError(
-            f"{argument('collective')}: should be pairwise with groups of accelerators, got"
-            f" {options.on(array)[0]}"
-        )
 
 
 def _exchanges(
@@ -137,7 +132,7 @@ def _exchanges(
     unweighted = plan.problem.model_copy(update={"level_weights": ()})
     if array.groups:
         equal_parts = CommunicationCost.of_problem(unweighted)
-        return of_groups(workload, equal_parts, rows, parts_of_share(plan.share))
+        return of_groups(workload, equal_parts, rows, plan.part_shares)
     cost = CommunicationCost.from_problem(unweighted, workload)
     if plan.cost.reading in RUN_READINGS:
         ran = Program(workload, rows, plan.hierarchy, joined=plan.joins_levels)
@@ -163,7 +158,7 @@ def _placement(plan: Plan, array: Array) -> tuple[int, ...]:
 
 def _seconds(
     plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows
-) -> Mapping[Phase, Sequence[float | OfGroups]]:
+) -> Mapping[Phase, Sequence[float | OfParts]]:
     """Return the seconds of every node's computation on one accelerator, by pass."""
     phases = phases_of(plan)
     nodes, states = np.arange(len(workload.nodes)), of_rows(rows, len(workload.nodes))
@@ -173,11 +168,11 @@ def _seconds(
                 *(accelerator, plan.hierarchy, plan.element_bytes, options.input_sizes),
                 longest=_longest(array, options),
             )
-            for accelerator in array.groups or [array.accelerator]
+            for accelerator in array.groups_of_parts or [array.accelerator]
         ]
         if array.groups:
-            both = Share.both(parts_of_share(plan.share))
-            works = [SideWork.among(*own) for own in zip(works, both, strict=True)]
+            each = Share.each(plan.part_shares)
+            works = [SideWork.among(*own) for own in zip(works, each, strict=True)]
         computed = [work.passes(workload, states, phases) for work in works]
         seconds = {phase: [list(map(float, own[phase])) for own in computed] for phase in phases}
         return {

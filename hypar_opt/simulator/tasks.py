@@ -37,8 +37,8 @@ FOREGROUND, GRADIENT_STREAM, FIRST_BRANCH = 0, 1, 2
 """An accelerator's streams: its computations and all that overlaps with nothing; the all-reduces
 of gradients; from the third on, the exchanges of branches that overlap each other."""
 
-OfGroups = tuple[float, float]
-"""An amount of the accelerators of the first of two groups, the lower numbers, and the second."""
+OfParts = tuple[float, ...]
+"""An amount of the accelerators of each part of H1, by their numbers."""
 
 Dependencies = tuple[int, ...]
 """The numbers of the tasks that must end before a tensor is complete."""
@@ -58,8 +58,8 @@ class ComputeTask:
     phase: Phase
     seconds: float
     after: Dependencies | None = None
-    of_groups: OfGroups | None = None
-    """The seconds in each of two groups of accelerators; ``seconds`` are the longer ones."""
+    of_parts: OfParts | None = None
+    """The seconds in each part of H1 between groups; ``seconds`` are the longest ones."""
     once: bool = False
     """Whether only the last micro-batch of a step has it."""
 
@@ -113,14 +113,14 @@ class ExchangeTask:
     after: Dependencies | None = None
     step: StepKind | None = None
     sent: tuple[float, ...] = ()
-    """The bytes if all sent as much as the longest part does, or as the accelerators of each of two
-    groups; empty where all send as much."""
+    """The bytes if all sent as much as the longest part of a tensor, or as the accelerators of each
+    part of H1; empty where all send as much."""
     once: bool = False
     """Whether only the last micro-batch of a step has it."""
 
     @property
-    def of_groups(self) -> bool:
-        """Whether the accelerators of two groups send different amounts."""
+    def of_parts(self) -> bool:
+        """Whether the accelerators of the parts of H1 send different amounts."""
         return len(self.sent) > 1
 
     @property

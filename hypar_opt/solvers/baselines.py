@@ -25,7 +25,7 @@ class DataParallelism(Solver):
         assignment, layers = table.baselines[self.baseline], range(table.layers)
         if table.allowed is not None and not table.allowed[layers, assignment].all():
             return SolveResult(None, None, Status.INFEASIBLE)
-        if table.load is not None and table.load[layers, assignment].sum() > table.capacity:
+        if table.exceeded(assignment) is not None:
             return SolveResult(None, None, Status.INFEASIBLE)
         # No search, so no bound: a baseline is feasible even where it happens to be optimal.
         return SolveResult(assignment, objective=None, status=Status.FEASIBLE)

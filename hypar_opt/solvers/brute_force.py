@@ -67,8 +67,8 @@ def _all_costs(table: CostTable, deadline: Deadline) -> tuple[Integers, int]:
         # Axes are in reverse order of the layers: the later layer's is the earlier one.
         by_later = edge.T if source < target else edge
         costs += by_later.reshape(_broadcast_shape(table, source, target))
-    if table.load is not None:
-        costs[_sums(table, table.load, deadline) > table.capacity] = penalty
+    for load, capacity in table.limits:
+        costs[_sums(table, load, deadline) > capacity] = penalty
     return costs, penalty
 
 

@@ -1,9 +1,8 @@
-"""The cheapest path along a chain whose loads have to fit a capacity."""
+"""The cheapest path along a chain whose loads have to fit capacities."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import compress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +37,12 @@ def within_capacity(table: CostTable, deadline: Deadline) -> tuple[int | None, t
     NoAnswerError
         If the deadline passes.
     """
+    for load, capacity in table.limits if table.more_limits else ():
+        # With one limit alone fronts are short, and its optimum often keeps to the others.
+        alone = replace(table, load=load, capacity=capacity, more_limits=())
+        objective, assignment = within_capacity(alone, deadline)
+        if objective is None or table.exceeded(assignment) is None:
+            return objective, assignment
     problem = _Capacitated.of(table)
     fronts = _fronts(problem, deadline)
     objective = min((int(costs.min()) for costs, _ in fronts[-1] if len(costs)), default=None)
@@ -47,61 +52,61 @@ def within_capacity(table: CostTable, deadline: Deadline) -> tuple[int | None, t
 
 
 Front = tuple[Integers, Integers]
-"""Costs and loads of the paths that no other dominates: loads ascend, costs descend."""
+"""Costs ``(paths,)`` and loads ``(paths, limits)`` of the paths that no other dominates."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Capacitated:
-    """A chain's charges and loads, in one dtype that holds all their sums."""
+    """A chain's charges and loads, in one dtype that holds all their sums.
+
+    Parameters
+    ----------
+    load : (layers, choices, limits)
+    capacity : (limits,)
+    """
 
     node: Integers
     edge: Integers
     load: Integers
     allowed: NDArray[np.bool_]
-    capacity: int
+    capacity: Integers
 
     @classmethod
     def of(cls, table: CostTable) -> _Capacitated:
-        assert table.load is not None
-        assert table.capacity is not None
+        loads, capacities = zip(*table.limits, strict=True)
         # Python integers (dtype object) in all three if a sum of one may not fit int64.
-        dtype = np.result_type(table.node, table.edge, table.load)
-        node, edge, load = (
-            entries.astype(dtype) for entries in (table.node, table.chain_edges(), table.load)
-        )
-        return cls(node, edge, load, allowed_choices(table), table.capacity)
+        dtype = np.result_type(table.node, table.edge, *loads)
+        load = np.stack([own.astype(dtype) for own in loads], axis=2)
+        node, edge = (own.astype(dtype) for own in (table.node, table.chain_edges()))
+        return cls(node, edge, load, allowed_choices(table), np.array(capacities, dtype))
 
-    def least_load_after(self) -> list[int]:
-        """Return, for every layer, a lower bound on the load of all later layers."""
-        lightest = [
-            min(compress(row, allowed_row), default=None)
-            for row, allowed_row in zip(self.load.tolist(), self.allowed.tolist(), strict=True)
-        ]
-        load_after = [0] * len(lightest)
-        for layer in range(len(lightest) - 2, -1, -1):
-            load = lightest[layer + 1]
+    def least_load_after(self) -> Integers:
+        """Return a lower bound on the loads of all layers after each, ``(layers, limits)``."""
+        after = np.zeros((len(self.load), len(self.capacity)), self.load.dtype)
+        for layer in range(len(self.load) - 2, -1, -1):
+            own = self.load[layer + 1, self.allowed[layer + 1]]
             # A layer without an allowed choice exceeds any capacity.
-            load_after[layer] = load_after[layer + 1] + (
-                self.capacity + 1 if load is None else load
-            )
-        return load_after
+            least = own.min(axis=0) if len(own) else self.capacity + 1
+            after[layer] = after[layer + 1] + least
+        return after
 
 
 def _fronts(problem: _Capacitated, deadline: Deadline) -> list[list[Front]]:
     """Return the Pareto front of the paths to every choice of every layer."""
     load_after = problem.least_load_after()
     layers, choices = problem.node.shape
-    empty = np.zeros(0, problem.node.dtype)
+    dtype, limits = problem.node.dtype, len(problem.capacity)
+    empty, none = np.zeros(0, dtype), np.zeros((0, limits), dtype)
     fronts: list[list[Front]] = []
     labels = 0
     for layer in range(layers):
         front: list[Front] = []
         for choice in range(choices):
             deadline.check()
-            costs = loads = empty
+            costs, loads = empty, none
             if problem.allowed[layer, choice]:
                 if layer == 0:
-                    costs = loads = np.zeros(1, problem.node.dtype)
+                    costs, loads = np.zeros(1, dtype), np.zeros((1, limits), dtype)
                 else:
                     steps = problem.edge[layer - 1, :, choice]
                     extended = zip(fronts[-1], steps, strict=True)
@@ -109,8 +114,8 @@ def _fronts(problem: _Capacitated, deadline: Deadline) -> list[list[Front]]:
                 costs = costs + problem.node[layer, choice]
                 loads = loads + problem.load[layer, choice]
                 # A path that the later layers cannot complete within the capacity is dropped.
-                fits = loads <= problem.capacity - load_after[layer]
-                costs, loads = pareto_front(costs[fits], loads[fits])
+                fits = (loads <= problem.capacity - load_after[layer]).all(axis=1)
+                costs, loads = _undominated(costs[fits], loads[fits])
             front.append((costs, loads))
             labels += len(costs)
         if labels > MAX_LABELS:
@@ -128,15 +133,15 @@ def _traced_back(
 
     The capacity left decides too: a choice may attain the cost with a load that does not fit.
     """
-    remaining, capacity_left = objective, problem.capacity
+    remaining, capacity_left = objective, problem.capacity.copy()
     assignment: list[int] = []
     for layer in range(len(fronts) - 1, -1, -1):
         for choice, (costs, loads) in enumerate(fronts[layer]):
             step = int(problem.edge[layer, choice, assignment[-1]]) if assignment else 0
-            if ((costs == remaining - step) & (loads <= capacity_left)).any():
+            if ((costs == remaining - step) & (loads <= capacity_left).all(axis=1)).any():
                 assignment.append(choice)
                 remaining -= step + int(problem.node[layer, choice])
-                capacity_left -= int(problem.load[layer, choice])
+                capacity_left = capacity_left - problem.load[layer, choice]
                 break
     return tuple(reversed(assignment))
 
@@ -150,10 +155,24 @@ def _merged(fronts: list[Front], deadline: Deadline) -> Front:
             costs, loads = (
                 np.concatenate(entries) for entries in zip(*fronts[start : start + 2], strict=True)
             )
-            merged.append(pareto_front(costs, loads))
+            merged.append(_undominated(costs, loads))
         fronts = merged
     costs, loads = (np.concatenate(entries) for entries in zip(*fronts, strict=True))
     return costs, loads
+
+
+def _undominated(costs: Integers, loads: Integers) -> Front:
+    """Return the front of paths with one load or several."""
+    if loads.shape[1] == 1:
+        costs, first = pareto_front(costs, loads[:, 0])
+        return costs, first[:, None]
+    order = np.lexsort((*loads.T[::-1], costs))
+    costs, loads = costs[order], loads[order]
+    kept: list[int] = []
+    for number, own in enumerate(loads):
+        if not (loads[kept] <= own).all(axis=1).any():
+            kept.append(number)
+    return costs[kept], loads[kept]
 
 
 def pareto_front(costs: Integers, loads: Integers) -> Front:

@@ -25,9 +25,7 @@ def trivially_infeasible(table: CostTable) -> bool:
     allowed = allowed_choices(table)
     if not allowed.any(axis=1).all():
         return True
-    if table.load is None or table.capacity is None:
-        return False
-    lightest = (
-        int(row[allowed_row].min()) for row, allowed_row in zip(table.load, allowed, strict=True)
+    return any(
+        sum(int(row[own].min()) for row, own in zip(load, allowed, strict=True)) > capacity
+        for load, capacity in table.limits
     )
-    return sum(lightest) > table.capacity

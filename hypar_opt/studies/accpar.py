@@ -25,10 +25,11 @@ import numpy as np
 from hypar_opt.costs.group_time import GroupTime
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.readings import Phase
-from hypar_opt.costs.sides import SHARES
 from hypar_opt.costs.weights import with_penalties
+from hypar_opt.errors import HyparError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import total_cost
+from hypar_opt.plan.problem import SHARES
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.levelwise import levelwise
 from hypar_opt.search.result import SearchRequest
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hypar_opt.plan.problem import Constraints, Problem
+    from hypar_opt.plan.constraints import Constraints
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.search.result import SearchResult
     from hypar_opt.workload.network import Network
 
@@ -78,8 +80,10 @@ def in_accpars_order(network: Network, problem: Problem) -> Problem:
     Raises
     ------
     HyparError
-        If it is not of two groups of accelerators, or nothing satisfies its constraints.
+        If it is not of two groups of as many accelerators, or nothing satisfies its constraints.
     """
+    if problem.hierarchy.sizes[0] != 2:
+        raise HyparError("AccPar's order is of two groups of as many accelerators")
     instance = Instance(network, problem).with_share(compute_share(problem))
 
     def pinned(rows: Sequence[Sequence[int]]) -> Constraints:
@@ -187,7 +191,7 @@ class _GroupSeconds:
         count = self.instance.problem.hierarchy.accelerators // 2
         first, second = (
             float(1 / (count * work.accelerator.macs_per_second(1, 1)))
-            for work in self._cost.of_group
+            for work in self._cost.of_parts
         )
         return first, second
 

@@ -241,7 +241,7 @@ def _machine(array: Array) -> dict[str, Any]:
     """Return an array of nodes as a machine of any number of them, by kernels."""
     topology = array.description()["topology"]
     if array.groups or topology["kind"] != "nodes":
-        kind = "two groups" if array.groups else topology["kind"]
+        kind = "groups" if array.groups else topology["kind"]
         raise RefusedError(f"array {array.name}: should be nodes of equal accelerators, got {kind}")
     accelerator = array.description()["accelerator"]
     rest = {k: v for k, v in accelerator.items() if k not in ("utilisation", "pe_array")}

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hypar_opt.plan.arguments import one_sided
 from hypar_opt.plan.strategies import (
     STRATEGIES,
     degrees,
     expert_parallelism,
     strategy_pins,
 )
-from hypar_opt.search.shares import compute_share
+from hypar_opt.search.shares import as_stated, compute_share, whole_shares
 from hypar_opt.solvers.baselines import BASELINES
 from hypar_opt.studies.accpar import in_accpars_order
-from hypar_opt.workload.parallelism import CHOICES, SIDES, on_both_sides
+from hypar_opt.workload.parallelism import CHOICES, on_all_sides
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import Problem
@@ -43,9 +44,10 @@ OF_TOKENS = ("context", "ulysses")
 ACCPAR = "accpar"
 
 OF_GROUPS = dict.fromkeys(("equal", "ratio", ACCPAR), ("dp", "joint", "time"))
-"""On an array of two groups of accelerators, beside `PLANS`: the plans of least time in which H1
-splits every layer, in equal parts, and in proportion to what the groups compute; and the types that
-AccPar's order chooses (`hypar_opt.studies.accpar`), at the one ratio that is best for them."""
+"""On an array of groups of accelerators, beside `PLANS`: the plans of least time in which H1 splits
+every layer, in equal parts, and in proportion to what the groups compute; and of two groups of as
+many accelerators the types that AccPar's order chooses (`hypar_opt.studies.accpar`), at the one
+ratio that is best for them."""
 
 
 class ComparedPlan(NamedTuple):
@@ -75,7 +77,8 @@ def compared_plans(network: Network, problem: Problem) -> dict[str, ComparedPlan
     """
     names = [name for name in PLANS if name != "time" or problem.array is not None]
     if problem.groups:
-        names.extend(OF_GROUPS)
+        of_two = problem.hierarchy.sizes[0] == 2
+        names.extend(name for name in OF_GROUPS if of_two or name != ACCPAR)
     every = degrees(network, problem.hierarchy.sizes)
     names += [f"megatron-{degree}" for degree in every]
     others = [*OF_TOKENS] if "tokens" in problem.choices else []
@@ -132,12 +135,19 @@ def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
 
 
 def _shared_out(name: str, problem: Problem, update: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a plan on two groups of accelerators may choose at H1, and its share."""
-    choices = on_both_sides(update.get("choices", problem.choices))
+    """Return what a plan on groups of accelerators may choose at H1, and their shares."""
+    choices = on_all_sides(update.get("choices", problem.choices))
     if name in OF_GROUPS:
-        shares = {"equal": 0.5, "ratio": compute_share(problem), ACCPAR: problem.share}
+        counts = [group.count for group in problem.groups]
+        shares = {
+            "equal": as_stated(whole_shares(counts)),
+            "ratio": compute_share(problem),
+            ACCPAR: problem.share,
+        }
         return {"choices": choices, "share": shares[name]}
     # Bytes are least with all on one side: they keep to equal parts. Level by level, too, H1 has no
     # charge of what one group computes.
     timed = update.get("cost", problem.cost) == "time" and _how(name, problem)[1] == "joint"
-    return {"choices": (*choices, *SIDES) if timed else choices}
+    if not timed or problem.array is None:
+        return {"choices": choices}
+    return {"choices": (*choices, *one_sided(problem.array.description))}

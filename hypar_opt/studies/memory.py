@@ -10,8 +10,8 @@ from hypar_opt.documents.document import validate
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
+from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.plan import Plan
-from hypar_opt.plan.problem import Constraints
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.search.solver_settings import SourceArguments
 from hypar_opt.studies.sources import is_network, planned

@@ -25,7 +25,7 @@ from hypar_opt.studies import front_progress
 from hypar_opt.studies.memory import memory
 from hypar_opt.units import PREFIXES, format_bytes, format_cost
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import on_both_sides
+from hypar_opt.workload.parallelism import on_all_sides
 
 OBJECTIVES = ("bytes", "time", "energy")
 _SYMBOLS = {"time": "seconds", "energy": "joules"}
@@ -235,7 +235,7 @@ def fronts_of(
     if problem.groups and {*objectives} != {"bytes"}:
         raise RefusedError("a front is over memory, which is not counted in unequal groups")
     if problem.groups:  # bytes keep equal parts
-        choices = on_both_sides(problem.choices)
+        choices = on_all_sides(problem.choices)
         problem = problem.model_copy(update={"choices": choices, "share": None})
     fronts = []
     for done, objective in enumerate(objectives):

@@ -15,8 +15,8 @@ from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hardware.profile import Profile
 from hypar_opt.pipeline import plan_of, search_again, solve_problem
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.plan import Plan
-from hypar_opt.plan.problem import Constraints
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.training import Training
 from hypar_opt.search.plan_file import repriced

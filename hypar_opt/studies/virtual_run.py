@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from hypar_opt.checked import checked
 from hypar_opt.documents.sizes import stated_bytes
-from hypar_opt.errors import HyparError, RefusedError, UnknownNameError
+from hypar_opt.errors import HyparError, RefusedError, UnknownNameError, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import oversplit_warnings, price_levels
 from hypar_opt.plan.arguments import ProblemArguments
@@ -110,7 +110,7 @@ def run(
     to_run = _to_run(plan, scale_down=scale_down)
     instance, workload, cannot_run = to_run.instance, to_run.workload, to_run.notes
     joined = plan.joins_levels
-    program = Program(workload, to_run.rows, plan.hierarchy, _share_of(plan), joined=joined)
+    program = Program(workload, to_run.rows, plan.hierarchy, _shares_of(plan), joined=joined)
     model = None
     if weights is not None:
         check_memory(instance.network, program, most=most)
@@ -166,7 +166,7 @@ def _to_run(plan: Plan, *, scale_down: bool) -> _ToRun:
     notes = [f"at full size it cannot run: it {why}" for why in oversplit_warnings(plan)]
     repeats = workload.repeats
     small = scaled_down(
-        *(instance.network, plan.batch, plan.hierarchy, _share_of(plan)),
+        *(instance.network, plan.batch, plan.hierarchy, _shares_of(plan)),
         micro_batches=repeats.micro_batches,
     )
     # The plan's constraints, which name sizes and arrays, say nothing about a small network.
@@ -193,17 +193,16 @@ def _priced(instance: Instance, workload: Workload, plan: Plan) -> tuple[int | f
     return tuple(map(json_number, levels))
 
 
-def _share_of(plan: Plan) -> float | None:
-    """Return the first of two unequal groups' share; None where H1's parts are equal."""
-    if not plan.is_shared_out:
-        return None
-    return 0.5 if plan.share is None else plan.share
+def _shares_of(plan: Plan) -> tuple[int, ...] | None:
+    """Return the shares of H1's parts between groups; None where they are equal."""
+    return plan.part_shares if plan.is_shared_out else None
 
 
 def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
     if plan.is_shared_out and backend != "numpy":
         raise RefusedError(
-            "a plan with unequal parts in two groups of accelerators runs on numpy alone"
+            "a plan with unequal parts in groups of accelerators runs on virtual devices alone:"
+            f" {argument('backend', 'numpy')}"
         )
     if backend not in BACKENDS:
         raise UnknownNameError("backend", backend, list(BACKENDS))

@@ -29,12 +29,12 @@ SETS_OF_CHOICES = tuple(
 )
 """The choices that a problem may have: the paper's, with any others."""
 
-SIDES = ("first", "second")
-"""All of a layer on one of two groups of accelerators, at the level between the groups."""
+SIDES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+"""All of a layer in one part of H1, where that lies between groups of accelerators."""
 
 
-def on_both_sides(choices: Sequence[str]) -> tuple[str, ...]:
-    """Return the choices but `SIDES`: those of every level below the one between two groups."""
+def on_all_sides(choices: Sequence[str]) -> tuple[str, ...]:
+    """Return the choices but `SIDES`: those of every level below the one between groups."""
     return tuple(choice for choice in choices if choice not in SIDES)
 
 

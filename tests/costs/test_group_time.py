@@ -13,7 +13,6 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs.group_time import GroupTime
-from hypar_opt.costs.sides import SHARES
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.array import Array
@@ -21,14 +20,20 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_plans, total_cost
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.problem import SHARES
 from hypar_opt.search.joint import joint
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.shares import GAP, best_share
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
-from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
+from hypar_opt.workload.parallelism import SIDES as ALL_SIDES
 from tests.slow import slow_after
 from tests.strategies.groups import described, nodes, of_accpar, pair
 from tests.strategies.problems import random_network
+
+
+def both(share: int) -> tuple[int, int]:
+    return share, SHARES - share
 
 
 def request(instance: Instance) -> SearchRequest:
@@ -68,6 +73,8 @@ def test_equal_groups_in_halves_cost_what_one_array_does(
     ):
         assert (model == other).all()
 
+
+SIDES = ALL_SIDES[:2]
 
 ORACLES: dict[tuple[str, float, float], tuple[float, ...]] = {
     # Milliseconds of a step: in halves, in the compute ratio, with layers on one side; and a bound
@@ -110,6 +117,7 @@ def test_published_groups_take_the_time_of_the_prototype(
     assert (
         float(least) / 1e12 <= expected[-1] <= float(least) / 1e12 * (1 + 1.1 * float(GAP)) + 1e-4
     )
+    assert isinstance(share, float)
     assert abs(share - 0.3) < 0.01
 
 
@@ -149,21 +157,22 @@ def test_no_plan_at_a_share_is_cheaper_than_the_search_or_its_bound(seed: int) -
         levels = price_plans(own.workload, own.cost, plans, [None] * len(plans))
         return min(sum(rows, Fraction()) for rows in levels)
 
-    bounded = instance.with_cost(cost.between(1000, 4000))
+    bounded = instance.with_cost(cost.between(*map(both, (1000, 4000))))
     bound = joint(request(bounded)).bound
     assert bound is not None
     for parts in (1000, 1700, 2500, 3333, 4000):
-        own = instance.with_cost(cost.between(parts))
+        own = instance.with_cost(cost.between(both(parts)))
         least = cheapest(own)
         found = joint(request(own))
         assert total_cost(own, found.assignments) == least == found.bound
         assert bound <= least
     share, proved = best_share(request(instance), joint)
     assert proved is not None
-    at_best = cheapest(instance.with_cost(cost.between(round(share * SHARES))))
+    assert isinstance(share, float)
+    at_best = cheapest(instance.with_cost(cost.between(both(round(share * SHARES)))))
     assert proved <= at_best <= proved / (1 - 2 * GAP)
     for parts in range(500, SHARES, 500):
-        assert proved <= cheapest(instance.with_cost(cost.between(parts)))
+        assert proved <= cheapest(instance.with_cost(cost.between(both(parts))))
 
 
 def test_a_layer_in_data_parallelism_by_hand() -> None:
@@ -221,15 +230,14 @@ def _unequal(**changes: Any) -> dict[str, Any]:
 
 def test_groups_are_refused_by_name() -> None:
     assert Array.model_validate(_unequal()).groups[1].count == 2
-    three = [*_unequal()["accelerator"], {**_unequal()["accelerator"][0], "name": "c"}]
-    grid = {"kind": "mesh", "shape": [3, 2], "link": {"bandwidth": "1 GB/s"}}
+    one = [{**_unequal()["accelerator"][0], "count": 4}]
+    ring = {"kind": "torus", "shape": [11], "link": {"bandwidth": "1 GB/s"}}
+    pairs = nodes(2).description()["topology"]
     for changes, problem in (
-        ({"counts": (1, 3)}, "groups of unequal counts are not supported, got 1 a, 3 b"),
         ({"counts": (2, 1)}, "should have the topology's 4 accelerators together, got 2 a, 1 b"),
-        ({"accelerator": three}, "one table or two groups, got 3 groups"),
-        ({"collective": "ring"}, "should be 'pairwise' with groups, got 'ring'"),
-        ({"topology": grid, "counts": (3, 3)}, "two parts of H1, which has 3 parts"),
-        ({"energy": {"mac": "1 J", "dram": "1 J", "remote": "1 J"}}, "not supported with groups"),
+        ({"accelerator": one}, "should be one table or several groups, got one group"),
+        ({"topology": ring, "counts": (1, 10)}, "at most 8 equal parts together, got 11 of 1"),
+        ({"whole_levels": True, "topology": pairs, "counts": (3, 1)}, "no parts of H1, of 2 acc"),
     ):
         with pytest.raises(ValueError, match=problem):
             Array.model_validate(_unequal(**changes))
@@ -238,26 +246,28 @@ def test_groups_are_refused_by_name() -> None:
 def test_options_that_groups_lack_are_refused_by_name() -> None:
     asked: dict[str, Any] = {"array": nodes(1), "cost": "time"}
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"constraints": {"memory": 10**9}}, "memory: is not supported with unequal groups"),
-        ({"constraints": {"even": True}}, "even: is not supported with unequal groups"),
+        ({"constraints": {"memory": 1000}, "share": 0.25}, "on average they hold at least"),
         ({"reading": "text"}, "unequal groups of accelerators need"),
         ({"constraints": {"fix": ["fc1@H2=first"]}}, "choice at H1 alone"),
         ({"share": 1.5}, "between 0 and 1"),
         ({"cost": "energy"}, "has no energies"),
-        ({"array": "h100-8", "share": 0.3}, "an array of two groups"),
+        ({"share": (0.2, 0.3, 0.5)}, "should be one share, the first group's"),
+        ({"share": (0.2, 0.3, 0.6)}, "should add up to 1 over all groups"),
+        ({"choices": (*CHOICES, "third")}, "third should be one of H1's 2 parts"),
+        ({"array": "h100-8", "share": 0.3}, "an array of groups"),
     ]
     for changes, problem in refused:
         changes = {"array": nodes(2)} | changes if "constraints" in changes else changes
         with pytest.raises(HyparError, match=problem):
             ho.solve("lenet-c", **(asked | changes))
+    with pytest.raises(HyparError, match="unequal groups"):
+        ho.pareto("lenet-c", **asked)
     plan = ho.solve("lenet-c", **asked)
-    for use in (
-        lambda: ho.certify(plan),
-        lambda: ho.simulate(plan, collective="ring"),
-        lambda: ho.pareto("lenet-c", **asked),
-    ):
-        with pytest.raises(HyparError, match=r"unequal groups|groups of accelerators"):
-            use()
+    for to in ("jax", "torch", "json"):
+        with pytest.raises(
+            HyparError, match="frameworks split into equal ones: those of cost='byt"
+        ):
+            ho.export(plan, to=to)
 
 
 def test_bytes_keep_equal_parts() -> None:

@@ -11,7 +11,8 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.errors import ARRAY, HyparError, Sentence, argument, shell_words, worded
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
-from hypar_opt.plan.problem import Constraints, Problem
+from hypar_opt.plan.constraints import Constraints
+from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.training import Training
 from hypar_opt.solvers.base import SolverOptions
 

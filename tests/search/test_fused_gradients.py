@@ -158,5 +158,3 @@ def test_what_compares_plans_by_sums_of_charges_is_refused_by_name() -> None:
     ):
         with pytest.raises(RefusedError, match=r"share their latencies.*bucket.*0"):
             asked()
-    with pytest.raises(ho.HyparError, match="bucket: is not supported with groups"):
-        ho.solve("lenet-c", array="tpu-v2-v3-16", bucket="25 MB")

@@ -266,7 +266,7 @@ def test_rows_without_a_choice_for_what_is_shared_are_refused() -> None:
         simulate_step(plan, workload, plan.array.description, rows=[[0, 1]])
 
 
-def test_a_layer_that_is_whole_is_computed_on_both_sides() -> None:
+def test_a_layer_that_is_whole_is_computed_on_all_sides() -> None:
     network = network_of(8, fc("fc", "input"), {"name": "norm", "kind": "norm", "norm": "affine"})
     times = {"forward": "8 s", "backward": "8 s", "gradient": "8 s"}
     profile = Profile.model_validate(

@@ -1,9 +1,10 @@
-"""Arrays of two unequal groups of accelerators."""
+"""Arrays of unequal groups of accelerators."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from random import Random
 from typing import Any
 
 from hypar_opt.costs.group_time import GroupTime
@@ -63,6 +64,35 @@ def nodes(
     }
     rates = dict(zip(("slow", "fast"), operations, strict=True))
     return Array.model_validate(described(rates, topology, dram))
+
+
+GROUPS: dict[tuple[int, ...], tuple[int, int]] = {
+    # Counts, and the nodes of so many each.
+    (1, 1): (2, 1),
+    (2, 2): (2, 2),
+    (4, 2): (3, 2),
+    (3, 1): (2, 2),
+    (2, 2, 2): (3, 2),
+    (1, 1, 2): (4, 1),
+}
+
+
+def of_counts(counts: tuple[int, ...], **more: Any) -> Array:
+    """Groups of any counts, each faster than the one before, on nodes that need not be theirs."""
+    number, each = GROUPS[counts]
+    topology = nodes(each).description()["topology"] | {"nodes": number}
+    rates = {name: f"{2**n} TFLOPS" for n, name in enumerate("abc"[: len(counts)])}
+    description = described(rates, topology, "1 TB/s") | more
+    for group, count in zip(description["accelerator"], counts, strict=True):
+        group["count"] = count
+    return Array.model_validate(description)
+
+
+def some_share(rng: Random, array: Array) -> float | tuple[float, ...]:
+    """Shares of an array's groups, of which some divide a batch of 48 evenly."""
+    if len(array.groups) == 2:
+        return rng.choice([0.25, 0.375, 0.4])
+    return rng.choice([(0.25, 0.25, 0.5), (0.2, 0.3, 0.5)])
 
 
 def of_accpar(name: str, gigabytes: tuple[float, float], share: float, *sides: str) -> Instance:

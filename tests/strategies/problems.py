@@ -12,7 +12,8 @@ import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.state_tables import canonical_states
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.plan.problem import OPTIMIZERS, Problem
+from hypar_opt.plan.constraints import OPTIMIZERS
+from hypar_opt.plan.problem import Problem
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.strategies.plans import READINGS, Asked, Rows, every_plan, totals_of

@@ -96,7 +96,7 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
             f"batch: should be at least {parts}{of}, since {len(levels)} levels"
             f" split it, got {batch}{_remedy(scaled)}"
         )
-    if program.share is not None:
+    if program.shares is not None:
         _check_groups(division, scaled=scaled)
     for boundary, edge in enumerate(program.workload.boundaries):
         for step in program.input_steps(boundary):

@@ -159,10 +159,18 @@ class Division:
         return groups
 
     def is_idle(self, position: int, device: int) -> bool:
-        """Return whether a layer is all in the group that a device is not in."""
+        """Return whether a layer is all in a part of H1 that a device is not in."""
+        return self.busy(position, device) != device
+
+    def busy(self, position: int, device: int) -> int:
+        """Return the device in a device's place in the part of H1 that has all of a layer, if any.
+
+        Without such a part, the device itself.
+        """
         written = self.program.written[position + self.shared]
         side = side_of(written[0]) if written else None
-        return side is not None and side != self.hierarchy.digit(device, 0)
+        stride = self.hierarchy.stride(0)
+        return device if side is None else device % stride + side * stride
 
     # Weights
 

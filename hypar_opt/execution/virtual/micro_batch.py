@@ -221,17 +221,13 @@ class MicroBatch:
         stored = blocks[device]
         if self.division.is_idle(position, device):
             # Of the shape that its counterpart's have: it has no images to use them on.
-            return np.zeros_like(blocks[self._counterpart(device)])
+            return np.zeros_like(blocks[self.division.busy(position, device)])
         where = self.division.use(position, device)
         if where is None:
             return stored
         indices, transposes = where
         slice_: Array = stored[np.ix_(*indices)]
         return slice_.T if transposes else slice_
-
-    def _counterpart(self, device: int) -> int:
-        """Return the device with the same place in the other of two groups."""
-        return (device + len(self.devices) // 2) % len(self.devices)
 
     def _add_loss(self, position: int, layouts: Layouts, blocks: Blocks) -> None:
         """Add a layer's part of the loss; exchanging scalars is not counted."""

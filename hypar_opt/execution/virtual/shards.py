@@ -22,9 +22,7 @@ Where = slice | Indices
 Split = tuple[tuple[int, ...], tuple[int, ...]]
 """The levels that split an axis by its labels, and by a shuffle's labels.
 
-Of images the first may be `FIRST` or `SECOND`, in place of H1: all are in one of two groups."""
-
-FIRST, SECOND = -1, -2
+Of images the first may be -1 - n, in place of H1: all are in its part n."""
 
 
 class DividedAxis:
@@ -80,14 +78,14 @@ class DividedAxis:
 
 
 def _one_sided(split: Split) -> bool:
-    return split[0][:1] in ((FIRST,), (SECOND,))
+    return bool(split[0]) and split[0][0] < 0
 
 
 def _is_elsewhere(split: Split, hierarchy: Hierarchy, device: int) -> bool:
     """Return whether all is in the group that a device is not in."""
     if not _one_sided(split):
         return False
-    return bool(hierarchy.digit(device, 0) != (split[0][0] == SECOND))
+    return hierarchy.digit(device, 0) != -1 - split[0][0]
 
 
 def _where(chosen: NDArray[np.bool_]) -> Where:
@@ -145,7 +143,7 @@ def splits(layouts: Layouts) -> tuple[Split, Split, Split]:
     )
     side = side_of(layouts[0]) if layouts else None
     if side is not None:
-        by_image = (SECOND if side else FIRST, *by_image)
+        by_image = (-1 - side, *by_image)
     return (by_image, ()), (by_channel, shuffled), (by_token, ())
 
 

@@ -7,6 +7,8 @@ from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
+from hypar_opt.workload.parallelism import SIDES
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
@@ -52,7 +54,9 @@ def shares_of_latency(
         state = enumerate(chosen[node] if chosen else ())
         copying = graph.nodes[node].copied_by[0]
         reduced = tuple(level for level, choice in state if choice in copying)
-        together[number, reduced, bool(chosen) and node in apart].append(node)
+        top = graph.nodes[node].own.get(chosen[node][0]) if chosen and chosen[node] else None
+        side = top.output if top and top.output in SIDES else None
+        together[number, reduced, bool(chosen) and node in apart, side].append(node)
     shares: list[Share | None] = [None] * len(graph.nodes)
     for nodes in together.values():
         ends = [0, *accumulate(stored[node] for node in nodes)]

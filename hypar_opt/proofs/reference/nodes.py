@@ -11,6 +11,8 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
+from hypar_opt.workload.parallelism import SIDES
+
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
@@ -301,7 +303,11 @@ def _splits(
     plan: Plan,
 ) -> Iterator[Split | None]:
     weight, written = described.contraction.weight, described.contraction.output
-    for choice in map(described.splits.get, plan.choices):
+    for word in plan.choices:
+        if word in SIDES:  # all in one part of H1
+            yield Split(0, (word,) * len(operands), word, keeps_weights=False)
+            continue
+        choice = described.splits.get(word)
         if choice is None or not _is_offered(choice, operands, maps, sizes):
             yield None
             continue
@@ -358,6 +364,8 @@ def _weights(owner: PlanNode) -> PlanNode:
     splits = (
         None
         if split is None or split.keeps_weights
+        else split._replace(inputs=(split.output,))
+        if split.output in SIDES
         else Split(split.size, ("channel",), "channel", keeps_weights=False)
         for split in others
     )
@@ -369,10 +377,11 @@ def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     over = maps.pooled
     sizes = {"batch": images_of(plan), "channel": over.channels, "whole": 0, "token": over.tokens}
     layouts = {"data": "batch", "model": "channel", "output": "whole", "tokens": "token"}
+    layouts |= {side: side for side in SIDES}
     splits = (
         None
         if (layout == "token" and not over.tokens)
-        else Split(sizes[layout], (layout,), layout, keeps_weights=False)
+        else Split(sizes.get(layout, 0), (layout,), layout, keeps_weights=False)
         for layout in map(layouts.__getitem__, plan.choices)
     )
     return PlanNode(f"output of {writer.name}", tuple(splits))

@@ -253,7 +253,7 @@ class Time(ArrayCharges):
 
         What no choice splits is all done in each part.
         """
-        whole = {choice for choice, split in layer.own.items() if not split.size}
+        whole = {choice for choice, split in layer.own.items() if split.output == "whole"}
         levels = (level for level, made in enumerate(state) if made in whole)
         return of_longest(amount * self.hierarchy.parts(levels), self._uneven(layer, state))
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from math import gcd
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, Split, State
+from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -27,11 +30,19 @@ class Restrictions:
 
     def __init__(self, plan: Plan, graph: PlanGraph) -> None:
         self._plan, self._hierarchy = plan, plan.hierarchy
+        if plan.constraints.even and plan.share is not None:
+            # Parts by shares are whole numbers of as many equal ones as their common measure has.
+            measure = sum(plan.part_shares) // gcd(*plan.part_shares)
+            self._hierarchy = Hierarchy((measure, *plan.hierarchy.sizes[1:]))
         self._nodes: Sequence[PlanNode] = graph.nodes
         self._shared = graph.shared
         # A limit on what a device holds in a step is none on sums over layers.
         within_device = plan.problem.device_memory is not None
         self._memory = None if within_device else plan.constraints.memory
+        if self._memory is not None:
+            # Parts are equal: what fits the least memory of a group fits all.
+            had = (int(group.dram_capacity) for group in plan.groups)
+            self._memory = min(self._memory, *had, self._memory)
         self._pins = self._read_pins()
         self._least: dict[tuple[int, tuple[tuple[int, int], ...]], int | None] = {}
         self._wholes: dict[object, int] = {}
@@ -43,7 +54,8 @@ class Restrictions:
         fewer = any(None in node.splits for node in self._nodes)
         limited = constraints.even or constraints.runnable or self._memory is not None
         last = any(split.last_resort for node in self._nodes for split in node.own.values())
-        return bool(constraints.fix) or limited or fewer or last
+        sided = not {*self._plan.choices}.isdisjoint(SIDES)
+        return bool(constraints.fix) or limited or fewer or last or sided
 
     @property
     def capacity(self) -> int | None:
@@ -55,6 +67,8 @@ class Restrictions:
         *above, choice = state
         if choice not in self._nodes[position].own:
             return False
+        if above and self._plan.choices[choice] in SIDES:
+            return False  # groups are parts of H1
         if self._pins.get((len(above), position), choice) != choice:
             return False
         splits = self._nodes[position].own.items()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.charges import Bytes, Charges
 from hypar_opt.proofs.reference.exchanges import shares_tensors
+from hypar_opt.proofs.reference.groups import BytesOfGroups, TimeOfGroups
 from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, State, nodes_of
 from hypar_opt.proofs.reference.own_cost import OwnCost
 from hypar_opt.proofs.reference.physical import Energy, Time
@@ -44,7 +45,16 @@ class PlanProblem:
             "time": Time,
             "energy": Energy,
         }
+        if self.has_parts:
+            built_in |= {"bytes": BytesOfGroups, "time": TimeOfGroups}
         return built_in.get(self.plan.cost.kind, OwnCost)(self.plan)
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether the parts of H1 are charged one by one, as those of groups of accelerators."""
+        kind = self.plan.cost.kind
+        shared_out = kind == "bytes" and self.plan.is_shared_out
+        return bool(self.plan.groups) and (shared_out or kind == "time")
 
     @cached_property
     def graph(self) -> PlanGraph:

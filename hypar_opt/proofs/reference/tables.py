@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MAX_PAIRS = 2**20
 MAX_ENTRIES = 2**27
 """The largest numbers of pairs of states, and of entries in a table: 1 GiB of int64."""
+MAX_PAIRS_BY_PART = 2**18
+"""The most pairs of states that are charged one by one, part by part: about a minute."""
 
 
 def tables_of(plan: Plan) -> list[CostTable]:
@@ -61,13 +63,27 @@ def allowed_states(plan: Plan) -> tuple[list[int], NDArray[np.intp]] | None:
     problem = PlanProblem(plan)
     if not plan.levels or plan.solver.scope == "level" or _has_thresholds(problem):
         return None
+    return [*map(len, _columns(problem))], _ends(problem.graph)
+
+
+def _columns(problem: PlanProblem) -> list[list[int]]:
+    """Return the states that each node may have, by their numbers.
+
+    Raises
+    ------
+    RefusedError
+        If there are more, or more pairs of them, than can be charged.
+    """
     _check_states(problem)
-    counts = [len(problem.states)] * len(problem.graph.nodes)
+    nodes, numbers = range(len(problem.graph.nodes)), range(len(problem.states))
+    allowed = [[*numbers] for _ in nodes]
     if problem.restrictions.any:
         load = problem.restrictions.load_if_allowed
-        loads = [[load(n, state) for state in problem.states] for n in range(len(counts))]
-        counts = [len(row) - row.count(None) for row in loads]
-    return counts, _ends(problem.graph)
+        allowed = [
+            [n for n in numbers if load(node, problem.states[n]) is not None] for node in nodes
+        ]
+    _check_pairs(problem, allowed)
+    return allowed
 
 
 def _has_thresholds(problem: PlanProblem) -> bool:
@@ -156,10 +172,15 @@ def _threshold_table(problem: PlanProblem) -> CostTable:
 
 def _states_table(problem: PlanProblem) -> CostTable:
     """Return one table with a choice for each state of a node, in the order of `states`."""
-    _check_states(problem)
+    allowed = _columns(problem)
     charges, graph, columns = problem.charges, problem.graph, problem.states
     node = [[charges.node(n, state) for state in columns] for n in range(len(graph.nodes))]
-    edge = [charges.edge(n, columns, columns) for n in range(len(graph.edges))]
+    # What is forbidden is in no assignment.
+    edge: list[Integers] = []
+    for n, (source, target, *_) in enumerate(graph.edges):
+        ends = [[columns[number] for number in allowed[end]] for end in (source, target)]
+        edge.append(np.zeros((len(columns), len(columns)), object))
+        edge[n][np.ix_(allowed[source], allowed[target])] = charges.edge(n, *ends)
 
     def load(layer: int, column: int) -> int | None:
         return problem.restrictions.load_if_allowed(layer, columns[column])
@@ -176,6 +197,22 @@ def _check_states(problem: PlanProblem) -> None:
             f"a proof over all levels needs {choices}^{2 * levels} pairs of states a boundary,"
             f" more than memory allows for {layers - graph.shared} layers"
         )
+
+
+def _check_pairs(problem: PlanProblem, allowed: Sequence[Sequence[int]]) -> None:
+    """Refuse more pairs of states than are charged in time, given the states of each node."""
+    edges = problem.graph.edges
+    pairs = sum(len(allowed[edge.source]) * len(allowed[edge.target]) for edge in edges)
+    if not problem.has_parts or pairs <= MAX_PAIRS_BY_PART:
+        return
+    smaller = "fewer layers, levels or choices"
+    states = ((node, problem.states[n]) for node, own in enumerate(allowed) for n in own)
+    if not any(problem.charges.joins_levels(node, state) for node, state in states):
+        smaller += f", or each level of one with {argument('search', 'levelwise')}"
+    raise RefusedError(
+        f"a proof over all levels of groups of accelerators charges {pairs:,} pairs of states, more"
+        f" than {MAX_PAIRS_BY_PART:,}; prove a plan of {smaller}, or price it again with verify"
+    )
 
 
 def _table(

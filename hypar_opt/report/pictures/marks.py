@@ -40,8 +40,7 @@ MARKS: dict[Symbol, dict[str, Any]] = {
         (OUTPUT_SYMBOL, "D", True),
         (TOKENS_SYMBOL, "D", False),
         (WHOLE_SYMBOL, "s", False),
-        (ONE_SIDED["first"], "<", True),
-        (ONE_SIDED["second"], ">", True),
+        *((own, marker, True) for own, marker in zip(ONE_SIDED.values(), "<>^vphXP", strict=True)),
     )
 }
 """Matplotlib's markers for the symbols."""

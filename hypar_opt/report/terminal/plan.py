@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.plan.degrees import degrees
+from hypar_opt.plan.problem import SHARES
 from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_symbol, symbol
 from hypar_opt.report.labels import cost_name, level_costs, optimality, total_costs
 from hypar_opt.report.plan_grid import Stored, is_short_chain, plan_grid
@@ -114,11 +115,9 @@ def _element(size: int) -> str:
 
 def _shares(plan: Plan) -> str:
     """Return what each group of accelerators has of a layer that H1 splits."""
-    assert plan.share is not None
-    first, second = plan.groups
-    had = f"{plan.share:.2%} on {first.count:,} {first.name}"
-    has = f"{1 - plan.share:.2%} on {second.count:,} {second.name}"
-    sentence = f"Of a layer that H1 splits {had}, {has}"
+    shares = zip(plan.group_shares or (), plan.groups, strict=True)
+    has = (f"{own / SHARES:.2%} on {group.count:,} {group.name}" for own, group in shares)
+    sentence = f"Of a layer that H1 splits {', '.join(has)}"
     of_all = [row[LEAST] for row in plan.solver.statistics if LEAST in row]
     if not of_all or not plan.cost.total:
         return f"{sentence}."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -69,11 +68,9 @@ def solve(table: CostTable | ThresholdTable, deadline: Deadline) -> SolveResult:
 
 def _if_it_fits(table: CostTable, deadline: Deadline) -> SolveResult:
     """Return the optimum without the capacity, if it fits the capacity."""
-    assert table.load is not None
-    assert table.capacity is not None
-    result = solve(replace(table, load=None, capacity=None), deadline)
+    result = solve(table.unlimited, deadline)
     assert result.assignment is not None
-    if sum(table.load[range(table.layers), result.assignment].tolist()) > table.capacity:
+    if table.exceeded(result.assignment) is not None:
         raise RefusedError(CAPACITY)
     return result
 

@@ -1,4 +1,4 @@
-"""A table's capacity in a 0-1 program: a knapsack of small coefficients, and cover cuts."""
+"""A table's capacities in a 0-1 program: knapsacks of small coefficients, and cover cuts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypar_opt.solvers.feasibility import allowed_choices
 from hypar_opt.solvers.ilp.zero_one import LayerChoice, ZeroOneProgram
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import CostTable
+    from hypar_opt.costs.table import CostTable, Integers
 
 MAX_CAPACITY = 10**6
 BASE = 10**5
@@ -25,24 +25,31 @@ CBC rounds: of feasible capacities of 10^8 it calls 3 in 100 infeasible.
 def with_capacity(
     program: ZeroOneProgram, table: CostTable, largest: int = MAX_CAPACITY
 ) -> ZeroOneProgram:
-    """Return a table's program with constraints that keep its loads within its capacity.
+    """Return a table's program with constraints that keep its loads within their capacities.
 
     One constraint for a capacity up to the largest. Else one per digit, with an integer column
     that carries to the next, as in addition by hand: the same choices fit, and the relaxation
     is the same.
     """
-    if table.capacity is None:
-        return program
-    weights, capacity = _excess_loads(table)
+    for number, (load, capacity) in enumerate(table.limits):
+        name = f"{number}_" * (number > 0)
+        program = _with_limit(program, *_excess_loads(table, load, capacity), largest, name)
+    return program
+
+
+def _with_limit(
+    program: ZeroOneProgram, weights: list[list[int]], capacity: int, largest: int, prefix: str
+) -> ZeroOneProgram:
+    """Return a program with the constraints of one capacity; names begin with a prefix."""
     # Even the heaviest choices fit: no constraint, no rounding.
     if sum(map(max, weights)) <= capacity:
         return program
     carried: dict[str, int] = {}
     for digit in itertools.count():
-        name = f"capacity_{digit}"
+        name = f"{prefix}capacity_{digit}"
         if capacity <= largest:
             return program.with_constraint(name, _terms(weights), "<=", capacity, carried)
-        carry = f"carry_{digit}"
+        carry = f"{prefix}carry_{digit}"
         # sum(digits) + carry in - BASE * carry out <= this digit of the capacity.
         digits = [[weight % BASE for weight in row] for row in weights]
         carried[carry] = -BASE
@@ -68,13 +75,19 @@ def violated_cover(
     weights, bound
         The sum of these choices' literals is at most ``bound``.
     """
-    if table.capacity is None:
-        return None
-    weights, slack = _excess_loads(table)
+    covers = (_cover(_excess_loads(table, *limit), assignment) for limit in table.limits)
+    return next((cover for cover in covers if cover is not None), None)
+
+
+def _cover(
+    limit: tuple[list[list[int]], int], assignment: Sequence[int]
+) -> tuple[dict[LayerChoice, int], int] | None:
+    """Return the cover inequality of one capacity that an assignment violates, if it does."""
+    weights, slack = limit
     load = [row[choice] for row, choice in zip(weights, assignment, strict=True)]
     cover: list[int] = []
     # Heaviest first: the smaller the cover, the more assignments the cut removes.
-    for layer in sorted(range(table.layers), key=lambda layer: -load[layer]):
+    for layer in sorted(range(len(load)), key=lambda layer: -load[layer]):
         if slack < 0:
             break
         slack -= load[layer]
@@ -100,7 +113,9 @@ def _terms(weights: list[list[int]]) -> dict[LayerChoice, int]:
     }
 
 
-def _excess_loads(table: CostTable) -> tuple[list[list[int]], int]:
+def _excess_loads(
+    table: CostTable, of_choices: Integers, capacity: int
+) -> tuple[list[list[int]], int]:
     """Return the loads in excess of their layer's lightest, and the capacity left for them.
 
     Both in the smallest integers that allow the same assignments. All choices that do not fit by
@@ -112,12 +127,9 @@ def _excess_loads(table: CostTable) -> tuple[list[list[int]], int]:
     weights : layers x choices
     capacity
     """
-    assert table.load is not None
-    assert table.capacity is not None
     weights: list[list[int]] = []
-    capacity = table.capacity
     for loads, allowed_row in zip(
-        table.load.tolist(), allowed_choices(table).tolist(), strict=True
+        of_choices.tolist(), allowed_choices(table).tolist(), strict=True
     ):
         lightest = min(
             load for load, is_allowed in zip(loads, allowed_row, strict=True) if is_allowed

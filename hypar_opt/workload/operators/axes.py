@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.workload.parallelism import SIDES
 
 Axes = tuple[str, ...]
 
@@ -86,11 +87,14 @@ REPLICAS = Choice("whole", "", "replica", "□", "W")
 """Nothing is split: all parts read and write whole tensors."""
 
 ON_ONE_SIDE = FrozenDict(
-    first=Choice("first", "", "group", "◧", "1"), second=Choice("second", "", "group", "◨", "2")
+    {
+        word: Choice(word, "", "group", glyph, str(number))
+        for number, (word, glyph) in enumerate(zip(SIDES, "◧◨③④⑤⑥⑦⑧", strict=True), 1)
+    }
 )
-"""All of the layer on one of two groups of accelerators: nothing is split, replicated or reduced.
+"""All of the layer in one part of H1: nothing is split, replicated or reduced.
 
-Every kind of layer has them, where a problem does: at the level between two groups."""
+Every kind of layer has them, where a problem does: at the level between groups of accelerators."""
 
 
 def need(operand: Axes, choice: Choice) -> str:

@@ -9,18 +9,25 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import RefusedError
+from hypar_opt.hardware.array import Array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
 from tests.slow import slow_after
-from tests.strategies.groups import nodes
+from tests.strategies.groups import GROUPS, nodes, of_counts, some_share
 from tests.strategies.problems import random_network
 
 
 def random_plan(rng: Random, network: ho.Network, *shares: float) -> ho.Plan:
     """Any choices at one of some shares, on one, two or four accelerators of each group."""
-    array, share = nodes(rng.choice([1, 2, 2, 4])), rng.choice(shares)
+    array = nodes(rng.choice([1, 2, 2, 4]))
+    return plan_on(rng, network, array, rng.choice(shares))
+
+
+def plan_on(
+    rng: Random, network: ho.Network, array: Array, share: float | tuple[float, ...]
+) -> ho.Plan:
     asked: dict[str, Any] = {
         "array": array,
         "cost": "time",
@@ -46,6 +53,14 @@ def test_any_plan_moves_what_its_program_says_and_computes_what_one_device_does(
     assert result.agrees, result
 
 
+@pytest.mark.parametrize("seed", slow_after(8, range(96)))
+def test_so_does_any_plan_of_groups_of_other_counts_and_of_three(seed: int) -> None:
+    rng = Random(seed)
+    array = of_counts([*GROUPS][seed % len(GROUPS)])
+    plan = plan_on(rng, random_network(rng, 4), array, some_share(rng, array))
+    assert ho.run(plan).agrees
+
+
 @pytest.mark.parametrize("name", slow_after(1, ["resnet-18", "inception-v3", "mobilenet-v2"]))
 def test_networks_are_run_scaled_down(name: str) -> None:
     result = ho.run(random_plan(Random(1), find_network(name), 0.25, 0.75), scale_down=True)
@@ -63,7 +78,7 @@ def test_what_unequal_groups_do_not_run_is_refused_by_name() -> None:
     )
     with pytest.raises(RefusedError, match="64 images, 1 of them in the first group"):
         ho.run(few)
-    with pytest.raises(RefusedError, match="runs on numpy alone"):
+    with pytest.raises(RefusedError, match="runs on virtual devices alone"):
         ho.run(few, backend="jax")
     tied = ho.solve("gpt2", array=nodes(1), cost="time", share=0.25, batch=8)
     with pytest.raises(RefusedError, match="shares weights"):

@@ -1,0 +1,113 @@
+"""The memory of accelerators of each part of H1, between groups that have unequal shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.group_memory import loads_of_parts, memory_of_parts
+from hypar_opt.costs.table import exact_dtype
+from hypar_opt.errors import HyparError, InfeasibleError, argument
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.costs.table import CostTable, Integers
+    from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.tensors import Workload
+
+
+NO_LEVELS = (
+    f"{argument('constraints.memory')} in unequal groups of accelerators needs"
+    f" {argument('search', 'joint')}"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class PartMemory:
+    """What each part of H1 holds, and may hold.
+
+    Parameters
+    ----------
+    corners
+        Those of a simplex of shares, for the least that each part holds between them; none for the
+        problem's shares.
+    """
+
+    problem: Problem
+    workload: Workload
+    corners: tuple[tuple[int, ...], ...] = ()
+
+    def loads(self, states: NDArray[np.intp]) -> Integers:
+        """Return what nodes hold in each part, as if all held as much.
+
+        Parameters
+        ----------
+        states : (levels, states)
+
+        Returns
+        -------
+        (parts, nodes, states)
+        """
+        every_node = np.arange(len(self.workload.nodes))[:, None]
+        asked = self.workload, every_node, [states[:, None]], self.problem, self.corners
+        shape = len(every_node), states.shape[1]
+        return np.stack([np.broadcast_to(own, shape) for own in loads_of_parts(*asked)])
+
+    def limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
+        """Return a table with the capacity of each part.
+
+        Raises
+        ------
+        InfeasibleError
+            If the least loads of all together exceed them.
+        """
+        count, memory = self.problem.accelerators, self.problem.part_memory
+        together = loads.sum(axis=0)
+        least = np.where(allowed, together, together.max(initial=0)).min(axis=1).sum()
+        if least > sum(memory) * count:
+            mean = -(-int(least) // (count * len(memory)))
+            raise InfeasibleError(
+                f"{argument('constraints.memory')}: no plan fits {max(memory):,} bytes per"
+                f" accelerator; on average they hold at least {mean:,}"
+            )
+        limits = [(load, own * count) for load, own in zip(loads, memory, strict=True)]
+        table = with_memory_penalties(self.workload, table)
+        (load, capacity), *others = limits
+        return replace(
+            table, allowed=allowed, load=load, capacity=capacity, more_limits=tuple(others)
+        )
+
+    def check(self, rows: Sequence[Sequence[int]]) -> None:
+        """Refuse a plan, ``(levels, nodes)``, of which a part holds more than it has.
+
+        Raises
+        ------
+        HyparError
+            With the bytes.
+        """
+        held = memory_of_parts(self.workload, rows, self.problem, self.corners)
+        for needed, memory in zip(held, self.problem.part_memory, strict=True):
+            if needed > memory:
+                raise HyparError(
+                    f"constraints: the plan takes {needed:,} bytes, memory is {memory:,}"
+                )
+
+
+def with_memory_penalties(workload: Workload, table: CostTable) -> CostTable:
+    """Charge a penalty above all costs where shared weights are split otherwise than by a user.
+
+    Storing them whole takes memory, so that other layers may have to change too.
+    """
+    weights = workload.is_weight_boundary
+    if not weights.any():
+        return table
+    penalty = 1 + table.largest
+    dtype = exact_dtype(penalty * (1 + int(weights.sum())))
+    edge = table.edge.astype(np.result_type(table.edge, dtype))
+    # In the table's integers: a penalty may exceed int64.
+    edge[weights] = penalty * (edge[weights] > 0).astype(edge.dtype)
+    return replace(table, node=table.node.astype(edge.dtype), edge=edge)

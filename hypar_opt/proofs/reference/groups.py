@@ -1,0 +1,343 @@
+"""The charges of a plan whose array has groups of accelerators, part by part of H1.
+
+Shares are exact fractions here, and each state and pair of states is charged by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hypar_opt.errors import CheckFailedError
+from hypar_opt.proofs.reference.charges import Bytes
+from hypar_opt.proofs.reference.nodes import of_longest
+from hypar_opt.proofs.reference.physical import Time
+from hypar_opt.proofs.reference.repetitions import Pass
+from hypar_opt.workload.parallelism import SIDES
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.table import Integers
+    from hypar_opt.hardware.links import BisectionLink
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.proofs.reference.buckets import Share
+    from hypar_opt.proofs.reference.conversions import EdgeConversion
+    from hypar_opt.proofs.reference.exchanges import Often, Reduction
+    from hypar_opt.proofs.reference.nodes import State
+
+Amounts = list[dict[int, int]]
+"""Of each part of H1, by level, as if all parts had as much."""
+
+
+def _half_up(amount: Fraction) -> int:
+    return math.floor(amount + Fraction(1, 2))
+
+
+class _Reduced(NamedTuple):
+    """What the parts of H1 reduce in one pass."""
+
+    amounts: Amounts
+    often: Often
+    latency: Share | None
+
+
+class Groups:
+    """The shares of H1's parts, and what each part exchanges.
+
+    Parameters
+    ----------
+    waits
+        Whether between more than two parts each waits for the longest message of a round.
+    """
+
+    def __init__(self, plan: Plan, *, waits: bool) -> None:
+        if plan.array is None or plan.cost.reading != "executed":
+            raise CheckFailedError("cost, reading: groups of accelerators have a run's, executed")
+        self._sizes = plan.hierarchy.sizes
+        stated = plan.share
+        counts = [group.count for group in plan.groups]
+        if stated is None:
+            of_groups = [Fraction(own, sum(counts)) for own in counts]
+        elif isinstance(stated, float):
+            of_groups = [Fraction(str(stated)), 1 - Fraction(str(stated))]
+        else:
+            of_groups = [Fraction(str(own)) for own in stated]
+        each = plan.accelerators // self._sizes[0]
+        parts = [own // each for own in counts]
+        self.shares = [
+            share / own for share, own in zip(of_groups, parts, strict=True) for _ in range(own)
+        ]
+        self.count = len(self.shares)
+        self._waits = waits and self.count > 2
+        self._moved = cache(lambda edge, size: edge.moved(size))
+        # A charge is a quarter of an element, or several where that is a whole number of bytes.
+        self._scale = Fraction(plan.element_bytes, 4).numerator
+
+    def of_layout(self, layout: str, part: int) -> Fraction:
+        """Return what a part has of a tensor, as if all had as much: n times its share."""
+        if layout in SIDES:
+            return Fraction(self.count * (SIDES.index(layout) == part))
+        return Fraction(1) if layout == "whole" else self.count * self.shares[part]
+
+    def reduced(self, reductions: Sequence[Reduction], layout: str, state: State) -> list[_Reduced]:
+        """Return what a node reduces in each pass, given its output's layout at H1."""
+        passes: dict[Pass, _Reduced] = {}
+        levels = [*zip(state, self._sizes, strict=False)]
+        for one in reductions:
+            if not any(choice in one.choices for choice, _ in levels):
+                continue
+            own = passes.setdefault(
+                one.step, _Reduced([{} for _ in self.shares], one.often, one.latency)
+            )
+            for part, amounts in enumerate(own.amounts):
+                for level, amount in self._levels_of(one, layout, levels, part):
+                    amounts[level] = amounts.get(level, 0) + amount
+        return list(passes.values())
+
+    def _levels_of(
+        self, one: Reduction, layout: str, levels: Sequence[tuple[int, int]], part: int
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the levels at which one tensor is reduced, with a part's amounts."""
+        top, size = levels[0]
+        amount = one.quarters * self._scale
+        amount *= math.prod(own for choice, own in levels[1:] if choice in one.repeating)
+        if top in one.choices:
+            if one.often.all_reduces:
+                yield 0, amount * (size - 1)
+            elif one.often.gathers and not self._waits:
+                yield 0, _half_up(amount * (size - self.of_layout("", part)))
+            else:
+                yield 0, _half_up(amount * (size - 1) * self.of_layout("", part))
+        everywhere = top in one.choices or top in one.repeating
+        for level, (choice, own) in enumerate(levels[1:], 1):
+            if choice in one.choices:
+                moved = amount * (own - 1)
+                has = self.of_layout(layout, part)
+                yield level, moved * size if everywhere else _half_up(moved * has)
+                amount *= own
+
+    def converted(self, edge: EdgeConversion, source: State, target: State) -> list[Amounts]:
+        """Return what each pass moves of a tensor, part by part, given the states of its ends."""
+        written = [edge.written[choice] for choice in source]
+        read = [edge.read[choice] for choice in target]
+        passes = []
+        for number, (step, _) in enumerate(edge.passes):
+            if step is Pass.GRADIENT:
+                continue
+            parts: Amounts = []
+            for part in range(self.count):
+                amounts = {}
+                for level, size in enumerate(self._sizes[: len(source)]):
+                    copies = self._copies(written, read, level)
+                    if not level:
+                        has = self._between(written[0], read[0], part, step)
+                        amount = 4 * edge.tensor.elements * copies * self._scale * self.count
+                        amounts[0] = _half_up(amount * has)
+                        continue
+                    moved = self._moved(edge, size)[source[level]][target[level]][number]
+                    amounts[level] = self._below(
+                        moved * copies * self._scale, written, read, level, part
+                    )
+                parts.append(amounts)
+            passes.append(parts)
+        return passes
+
+    def _copies(self, written: Sequence[str], read: Sequence[str], level: int) -> int:
+        """Return the copies of a tensor, below H1, that are moved at a level.
+
+        What is read whole is gathered after all else, from the topmost level down.
+        """
+        copies = 1
+        for other in range(1, len(written)):
+            kept = written[other] == read[other] == "whole"
+            gathered = read[other] == "whole" and read[level] == "whole" and other < level
+            if other != level and (kept or gathered):
+                copies *= self._sizes[other]
+        return copies
+
+    def _below(
+        self, amount: int, written: Sequence[str], read: Sequence[str], level: int, part: int
+    ) -> int:
+        """Return a part's amount below H1, which has copied the tensor, or has divided it."""
+        is_read_whole = read[0] == "whole"
+        kept = written[0] == "whole" and is_read_whole
+        if is_read_whole if read[level] == "whole" else kept:
+            return self.count * amount
+        return _half_up(amount * self.of_layout(written[0] if is_read_whole else read[0], part))
+
+    def _between(self, written: str, read: str, part: int, step: Pass) -> Fraction:
+        """Return what a part receives at H1 of a tensor, or waits for."""
+        if written in ("whole", read) or read == "partial":
+            return Fraction()
+        if written == "partial" and read != "whole" and read not in SIDES:
+            return Fraction()
+        forward, others = step is Pass.FORWARD, self.count - 1
+        had = [self.of_layout(written, n) / self.count for n in range(self.count)]
+        if read == "whole":
+            return 1 - had[part] if forward and not self._waits else others * had[part]
+        has = [self.of_layout(read, n) / self.count for n in range(self.count)]
+        sent, kept = (had, has) if forward else (has, had)
+        if not self._waits:
+            return kept[part] * (1 - sent[part])
+        # In round r each part sends to the r-th after it.
+        every = range(self.count)
+        return sum(
+            (max(sent[n] * kept[(n + r) % self.count] for n in every) for r in every[1:]),
+            Fraction(),
+        )
+
+
+class BytesOfGroups(Bytes):
+    """Bytes of plans with unequal parts, in halves: of what all parts receive the mean."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.resolution *= 2
+        self._groups = Groups(plan, waits=False)
+
+    def _charge_node(self, node: int, state: State) -> int:
+        if not state:
+            return 0
+        own = self.exchanges.graph.nodes[node].own.get(state[0])
+        layout = own.output if own else "batch"
+        reduced = self._groups.reduced(self.exchanges.reductions[node], layout, state)
+        return self._mean([each.amounts for each in reduced])
+
+    def _charge_edge(
+        self, conversion: EdgeConversion, sources: tuple[State, ...], targets: tuple[State, ...]
+    ) -> Integers:
+        charges = [
+            [self._mean(self._groups.converted(conversion, source, target)) for target in targets]
+            for source in sources
+        ]
+        return np.array(charges, object).reshape(len(sources), len(targets))
+
+    def _mean(self, passes: Sequence[Amounts]) -> int:
+        """Return twice the mean over parts of each level's amounts, rounded half up."""
+        totals: dict[int, int] = {}
+        for parts in passes:
+            for amounts in parts:
+                for level, amount in amounts.items():
+                    totals[level] = totals.get(level, 0) + amount
+        count = self._groups.count
+        return sum(_half_up(Fraction(2 * total, count)) for total in totals.values())
+
+
+class TimeOfGroups(Time):
+    """Seconds of a step on groups of accelerators: the slowest part's of each exchange and pass."""
+
+    def __init__(self, plan: Plan, chosen: Sequence[State] = ()) -> None:
+        super().__init__(plan, chosen)
+        self._groups = Groups(plan, waits=True)
+        self._rates = cache(lambda level, part: self._rate(self._link(level, part)))
+        self.amount_bytes = 1 / Fraction(Fraction(plan.element_bytes, 4).denominator)
+        each = plan.accelerators // self._groups.count
+        self._members = [range(n * each, (n + 1) * each) for n in range(self._groups.count)]
+        ends = accumulate(group.count for group in plan.groups)
+        groups = [*zip(ends, plan.groups, strict=True)]
+        self._accelerators = [
+            next(group for end, group in groups if own.start < end) for own in self._members
+        ]
+
+    def _link(self, level: int, part: int) -> BisectionLink:
+        """Return the link of a part between pairs: below H1 its own."""
+        own = self._members[part] if level else None
+        return self.array.interconnect.bisection(self.placement[level], own)
+
+    def _ring_of(self, levels: Sequence[int], part: int) -> BisectionLink:
+        """Return the link of a stage's rounds around rings; below H1 those of a part."""
+        network, own = self.array.interconnect, self._members[part] if 0 not in levels else None
+        rings: dict[int, list[int]] = {}
+        at_once = self.array.collective == "ring" and self.array.topology.grid() is not None
+        for level in levels:
+            ring = self.dimensions[level] if at_once else 0
+            rings.setdefault(ring, []).append(self.placement[level])
+        return network.link(network.around(rings.values(), at_once=at_once), own)
+
+    def _charge_node(self, node: int, state: State) -> int:
+        if not state:
+            return 0
+        own = self.exchanges.graph.nodes[node].own.get(state[0])
+        layout = own.output if own else "batch"
+        total = 0
+        for reduced in self._groups.reduced(self.exchanges.reductions[node], layout, state):
+            by_part = [self._of_part(reduced, part) for part in range(self._groups.count)]
+            runs: list[tuple[int, ...]] = [(n,) for n in range(len(state))]
+            if self.around_rings:
+                runs = self._stages(range(len(state)))
+            total += sum(
+                max(sum(charges.get(level, 0) for level in run) for charges in by_part)
+                for run in runs
+            )
+        return total + self._local(node, state)
+
+    def _of_part(self, reduced: _Reduced, part: int) -> dict[int, int]:
+        """Return what a part is charged in a pass, by level: a stage's at its topmost one."""
+        levels = {level: own for level, own in reduced.amounts[part].items() if own}
+        all_reduces, scatters, gathers = reduced.often
+        charges = {}
+        if self.around_rings:
+            for stage in self._stages(levels) if levels else ():
+                amount = sum(map(levels.__getitem__, stage))
+                rate = self._rate(self._ring_of(stage, part))
+                messages = 2 * all_reduces + scatters
+                charges[stage[0]] = rate.charge(amount, messages, reduced.latency, gathers)
+            return charges
+        for level, amount in levels.items():
+            rounds = self.hierarchy.sizes[level] - 1
+            both = 1 if level == min(levels) and rounds == 1 else 2 * rounds
+            messages, alone = both * all_reduces + rounds * scatters, rounds * gathers
+            charges[level] = self._rates(level, part).charge(
+                amount, messages, reduced.latency, alone
+            )
+        return charges
+
+    def _charge_edge(
+        self, conversion: EdgeConversion, sources: tuple[State, ...], targets: tuple[State, ...]
+    ) -> Integers:
+        charges = [
+            [self._converts(conversion, source, target) for target in targets] for source in sources
+        ]
+        return np.array(charges, object).reshape(len(sources), len(targets))
+
+    def _converts(self, conversion: EdgeConversion, source: State, target: State) -> int:
+        total = 0
+        for parts in self._groups.converted(conversion, source, target):
+            for level, size in enumerate(self.hierarchy.sizes[: len(source)]):
+                total += max(
+                    self._rates(level, part).charge(amounts[level], size - 1)
+                    for part, amounts in enumerate(parts)
+                )
+        return total
+
+    def _local(self, node: int, state: State) -> int:
+        """Return the time of a layer's passes in the slowest part."""
+        if len(state) < self.plan.levels:
+            return 0
+        layer = self.exchanges.graph.nodes[node]
+        top = layer.own.get(state[0])
+        copies = layer.copies(state, self.hierarchy)
+        uneven = [self._uneven(layer, state, copied) for copied in layer.copied]
+        accessed = [
+            of_longest(size * count, longer)
+            for size, count, longer in zip(layer.tensors, copies, uneven, strict=True)
+        ]
+        every = self._of_work(layer, state, self._macs(layer))
+        slowest = 0
+        for part, accelerator in enumerate(self._accelerators):
+            has = self._groups.of_layout(top.output if top else "batch", part)
+            words = sum(
+                amount if state[0] in copied else _half_up(amount * has)
+                for amount, copied in zip(accessed, layer.copied, strict=True)
+            )
+            macs = every if top and top.output == "whole" else _half_up(every * has)
+            rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
+            loading = words * self.plan.element_bytes / accelerator.dram_bandwidth
+            seconds = max(macs / rate, loading) / self.plan.accelerators
+            slowest = max(slowest, round(seconds * self.passes * self.parts))
+        return slowest

@@ -1,0 +1,300 @@
+"""Groups of any counts: every plan at their shares, a bound on all shares, and a second price."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.costs.group_memory import memory_of_parts
+from hypar_opt.costs.group_time import GroupTime
+from hypar_opt.errors import HyparError, InfeasibleError, RefusedError
+from hypar_opt.instance.instance import Instance
+from hypar_opt.instance.pricing import nodes_of, price_plans, total_cost
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.problem import SHARES, shares_of_parts
+from hypar_opt.proofs.certificate import check_price
+from hypar_opt.proofs.reference import tables
+from hypar_opt.search.joint import joint
+from hypar_opt.search.result import SearchRequest
+from hypar_opt.search.shares import GAP, LEAST
+from hypar_opt.solvers.dynamic_programming import DynamicProgramming
+from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
+from tests.slow import slow_after
+from tests.strategies.groups import GROUPS, nodes, of_counts, some_share
+from tests.strategies.problems import random_network
+
+Rows = tuple[tuple[int, ...], ...]
+
+
+def every_plan(instance: Instance) -> Iterator[Rows]:
+    """Every choice of every layer at every level, those of one part at H1 alone."""
+    choices, layers = instance.problem.choices, len(instance.workload.layers)
+    below = [n for n, choice in enumerate(choices) if choice not in SIDES]
+    of_level = [range(len(choices)), *[below] * (instance.problem.levels - 1)]
+    return itertools.product(*(itertools.product(own, repeat=layers) for own in of_level))
+
+
+def costs_of(instance: Instance, plans: list[Rows]) -> list[Fraction]:
+    levels = price_plans(instance.workload, instance.cost, plans, [None] * len(plans))
+    return [sum(rows, Fraction()) for rows in levels]
+
+
+def request(instance: Instance) -> SearchRequest:
+    return SearchRequest(instance, DynamicProgramming())
+
+
+def instance_of(rng: Random, counts: tuple[int, ...], **more: Any) -> Instance:
+    array = of_counts(counts, **more)
+    network = random_network(rng, 2)
+    problem = problem_of(
+        network,
+        array=array,
+        cost="time",
+        batch=48,
+        share=some_share(rng, array),
+        choices=PAPERS_CHOICES,
+        constraints={"runnable": False},
+    )
+    return Instance(network, problem)
+
+
+@pytest.mark.parametrize("counts", GROUPS)
+def test_h1_has_the_fewest_parts_of_which_groups_are_whole_numbers(counts: tuple[int, ...]) -> None:
+    array = of_counts(counts)
+    parts = array.hierarchy().sizes[0]
+    each = sum(counts) // parts
+    assert [own * each for own in array.parts_of_groups] == [*counts]
+    assert not any(
+        all(count * fewer % sum(counts) == 0 for count in counts) for fewer in range(1, parts)
+    )
+    names = [group.name for group in array.groups_of_parts]
+    assert [names[n // each] for n in range(sum(counts))] == [
+        group.name for group in array.groups for _ in range(group.count)
+    ]
+
+
+@pytest.mark.parametrize("seed", slow_after(6, range(36)))
+def test_the_search_finds_the_least_of_all_plans_at_shares_and_bounds_those_between(
+    seed: int,
+) -> None:
+    rng = Random(seed)
+    counts = [*GROUPS][seed % len(GROUPS)]
+    more = {"collective": rng.choice(["pairwise", "ring"])}
+    instance = instance_of(rng, counts, **more)
+    cost = instance.cost
+    assert isinstance(cost, GroupTime)
+    plans = list(every_plan(instance))
+    assert joint(request(instance)).bound == min(costs_of(instance, plans))
+    # Corners of a simplex, and shares between them.
+    array = instance.problem.array
+    assert array is not None
+    parts = array.description.parts_of_groups
+    corners = []
+    for _ in counts:
+        weights = [rng.randrange(1, 9) for _ in counts]
+        shares = [SHARES * own // sum(weights) for own in weights]
+        corners.append((SHARES - sum(shares[1:]), *shares[1:]))
+    bounded = instance.with_cost(cost.between(*(shares_of_parts(own, parts) for own in corners)))
+    bound = joint(request(bounded)).bound
+    assert bound is not None
+    for _ in range(4):
+        weights = [rng.randrange(9) + (n == 0) for n, _ in enumerate(counts)]
+        shares = [
+            sum(w * own[n] for w, own in zip(weights, corners, strict=True)) // sum(weights)
+            for n in range(len(counts))
+        ]
+        between = (SHARES - sum(shares[1:]), *shares[1:])
+        at = instance.with_cost(cost.between(shares_of_parts(between, parts)))
+        # Whole shares need not lie quite between the corners.
+        assert bound <= min(costs_of(at, plans)) * (1 + Fraction(4 * len(counts), SHARES))
+
+
+@pytest.mark.parametrize("dram", ["10 GB/s", "100 GB/s"])
+@pytest.mark.parametrize("batch", [50, 200, 1000])
+def test_a_bound_holds_where_a_pass_waits_for_its_dram_at_some_shares(
+    dram: str, batch: int
+) -> None:
+    network = ho.Network.model_validate(
+        {
+            "name": "one",
+            "input": {"features": 1000},
+            "layer": [{"name": "fc", "kind": "fc", "units": 1000}],
+        }
+    )
+    array = nodes(1, latency="0 s", dram=dram)
+    instance = Instance(
+        network,
+        problem_of(network, array=array, cost="time", batch=batch, share=0.5, choices=CHOICES),
+    )
+    cost = instance.cost
+    assert isinstance(cost, GroupTime)
+    for choice in range(len(CHOICES)):
+        rows = ((choice,),)
+
+        def at(*shares: int, rows: Rows = rows) -> Fraction:
+            model = cost.between(*((own, SHARES - own) for own in shares))
+            return total_cost(instance.with_cost(model), rows)
+
+        assert at(1000, 9000) <= min(at(share) for share in range(1000, 9001, 250))
+
+
+@pytest.mark.parametrize("counts", [(4, 2), (2, 2, 2)])
+def test_searched_shares_are_within_the_gap_of_their_bound(counts: tuple[int, ...]) -> None:
+    asked: dict[str, Any] = {"array": of_counts(counts), "cost": "time", "batch": 96}
+    network = random_network(Random(7), 2)
+    plan = ho.solve(network, **asked)
+    (least,) = (row[LEAST] for row in plan.solver.statistics if LEAST in row)
+    assert least <= plan.cost.total <= least / (1 - float(GAP))
+    stated = ho.solve(network, share=plan.share, **asked)
+    assert stated.cost.total == plan.cost.total
+
+
+@pytest.mark.parametrize("seed", slow_after(8, range(60)))
+def test_a_plan_is_simulated_as_it_is_priced_and_priced_alike_a_second_time(seed: int) -> None:
+    rng = Random(seed)
+    array = of_counts(
+        [*GROUPS][seed % len(GROUPS)],
+        collective=rng.choice(["pairwise", "ring", "hierarchical"]),
+        bucket=rng.choice(["1 B", "200 B", "1 MB"]),
+        energy={"mac": "4 pJ", "dram": "640 pJ", "remote": "1920 pJ", "hop": "10 pJ"},
+    )
+    wanted: dict[str, Any] = {
+        "array": array,
+        "batch": rng.choice([48, 93]),
+        "element_bytes": rng.choice([1, 2, 4, 8]),
+        "share": some_share(rng, array),
+        "choices": (*CHOICES, "first", "second"),
+    }
+    network = random_network(rng, 4)
+    plan = ho.solve(network, cost="time", **wanted)
+    check_price(plan)
+    step = ho.simulate(plan)
+    assert step.closed_form == pytest.approx(plan.cost.total / _per_second(plan), rel=1e-9)
+    assert step.lower_bound * (1 - 1e-9) <= step.seconds
+    moved = sum(level.bytes for level in step.levels)
+    # Amounts are rounded to halves or thirds of a charge, tensor by tensor.
+    assert moved == pytest.approx(plan.cost.executed_bytes, rel=1e-3)
+    check_price(ho.solve(network, cost="bytes", reading="executed", **wanted))
+    joules = ho.solve(network, cost="energy", **wanted)
+    assert ho.simulate(joules).joules == pytest.approx(
+        joules.cost.total / _per_second(joules), rel=1e-3
+    )
+    with pytest.raises(HyparError, match="of bytes or time"):
+        ho.certify(joules)
+
+
+def _per_second(plan: ho.Plan) -> float:
+    prefixes = {"femto": 1e15, "pico": 1e12, "nano": 1e9}
+    return next(parts for prefix, parts in prefixes.items() if plan.cost.unit.startswith(prefix))
+
+
+@pytest.mark.parametrize("counts", [(2, 2), (4, 2), (2, 2, 2)])
+def test_an_optimum_at_its_shares_is_proved(counts: tuple[int, ...]) -> None:
+    array = of_counts(counts, bucket="1 B", collective="ring")
+    plan = ho.solve(random_network(Random(2), 3), array=array, cost="time", batch=48)
+    assert plan.solver.status == "optimal"
+    certificate = ho.certify(plan)
+    ho.check_certificate(plan, certificate)
+    other = plan.model_copy(
+        update={"cost": plan.cost.model_copy(update={"total": plan.cost.total - 1})}
+    )
+    with pytest.raises(HyparError, match="choices cost"):
+        check_price(other)
+
+
+@pytest.mark.parametrize("collective", ["pairwise", "ring"])
+def test_a_proof_of_more_pairs_of_states_than_are_charged_in_time_is_refused_by_its_size(
+    monkeypatch: pytest.MonkeyPatch, collective: str
+) -> None:
+    array = of_counts((2, 2), collective=collective)
+    plan = ho.solve("lenet-c", array=array, cost="time", batch=48)
+    # Data, model or output parallelism at both levels; or all in one of two groups, at H1 alone.
+    states = 3 * 3 + 2 * 3
+    # Less where a layer may not be whole.
+    pairs = pairs_of(plan)
+    assert 0 < pairs <= 3 * states**2
+    monkeypatch.setattr(tables, "MAX_PAIRS_BY_PART", pairs)
+    ho.check_certificate(plan, ho.certify(plan))
+    monkeypatch.setattr(tables, "MAX_PAIRS_BY_PART", pairs - 1)
+    with pytest.raises(RefusedError, match=rf"charges {pairs} pairs of states") as refused:
+        ho.certify(plan)
+    check_price(plan)
+    # What it proposes is not refused.
+    by_level = "search='levelwise'" in str(refused.value)
+    assert by_level == (collective == "pairwise")
+    if by_level:
+        levelwise = ho.solve("lenet-c", array=array, cost="time", batch=48, search="levelwise")
+        ho.check_certificate(levelwise, ho.certify(levelwise))
+    fewer = ho.solve("lenet-c", array=array, cost="time", batch=48, choices=PAPERS_CHOICES)
+    ho.check_certificate(fewer, ho.certify(fewer))
+
+
+def pairs_of(plan: ho.Plan) -> int:
+    """The pairs of states of lenet's chain of layers, as each may be in them."""
+    allowed = tables.allowed_states(plan)
+    assert allowed is not None
+    counts, ends = allowed
+    return sum(counts[source] * counts[target] for source, target in ends.tolist())
+
+
+@pytest.mark.parametrize("seed", slow_after(4, range(24)))
+def test_memory_is_each_groups_own_and_a_search_finds_the_least_within_it(seed: int) -> None:
+    rng = Random(seed)
+    instance = instance_of(rng, [*GROUPS][seed % len(GROUPS)])
+    problem, workload = instance.problem, instance.workload
+    plans = list(every_plan(instance))
+    costs = costs_of(instance, plans)
+    full = (nodes_of(workload, instance.cost, rows, None, rule=None) for rows in plans)
+    held = [memory_of_parts(workload, rows, problem) for rows in full]
+    cheapest = min(zip(costs, held, strict=True))[1]
+    limit = max(max(cheapest) * 9 // 10, 1)
+    fits = [cost for cost, own in zip(costs, held, strict=True) if max(own) <= limit]
+    limited = problem.constraints.model_copy(update={"memory": limit})
+    try:
+        assert joint(request(instance.with_constraints(limited))).bound == min(fits)
+    except InfeasibleError:
+        assert not fits
+    # A group never has more than its own, whatever is stated.
+    array = problem.array
+    assert array is not None
+    description = array.description.description()
+    for own in description["accelerator"]:
+        own["dram_capacity"] = f"{limit} B"
+    if fits:
+        again = ho.solve(
+            instance.network,
+            array=ho.Array.model_validate(description),
+            cost="time",
+            batch=48,
+            share=problem.share,
+            choices=PAPERS_CHOICES,
+            constraints={"memory": 10**12, "runnable": False},
+        )
+        assert again.cost.total == min(fits)
+
+
+@pytest.mark.parametrize("seed", slow_after(3, range(24)))
+def test_even_shares_divide_the_axes_and_the_best_of_them_is_found(seed: int) -> None:
+    rng = Random(seed)
+    array = of_counts([(1, 1), (2, 2), (3, 1)][seed % 3])
+    network = random_network(rng, 3)
+    wanted: dict[str, Any] = {"array": array, "cost": "time", "batch": 8, "even": True}
+    found = ho.solve(network, **wanted)
+    assert ho.run(found).agrees
+
+    def at(share: float) -> int | float | None:
+        try:
+            return ho.solve(network, share=share, **wanted).cost.total
+        except InfeasibleError:
+            return None
+
+    # Eighths of the batch are whole images.
+    totals = [at(number / 8) for number in range(1, 8)]
+    least = min(total for total in totals if total is not None)
+    assert least <= found.cost.total <= least / (1 - float(GAP))
