@@ -199,10 +199,6 @@ class _WaysSearched:
         except NoAnswerError:  # a limit
             return
 
-    @property
-    def _is_joint(self) -> bool:
-        return self._solve is joint
-
     def _within(self, ways: WaysByLayer) -> Iterator[Fraction]:
         """Search by prices of memory, and then among what these leave; yield bounds in seconds."""
         low = best = high = self._priced(ways, Fraction())
@@ -210,7 +206,11 @@ class _WaysSearched:
         if not low.counted.fits:
             self._excess[ways.micro_batches] = low.counted.bytes - low.counted.capacity
         yield low.bound
+        comparable = len(low.chosen.picked) * len(ways.states) <= COMPARABLE
         if low.counted.fits:
+            # In buckets a plan takes more than it is charged, and another may take less.
+            if comparable and low.bound < low.counted.seconds:
+                yield self._finished(ways, low)
             return
         # Seconds of a byte, up to where memory outweighs time.
         price = self._price or low.counted.seconds / low.counted.bytes / 4
@@ -237,7 +237,7 @@ class _WaysSearched:
                 price = max((small.seconds - fast.seconds) / (fast.bytes - small.bytes), Fraction())
         if high.counted.fits and best.bound < self._limit:
             self._join(ways, low.chosen, high.chosen)
-        if len(low.chosen.picked) * len(ways.states) <= COMPARABLE:
+        if comparable:
             yield self._finished(ways, best)
 
     def _join(self, ways: WaysByLayer, low: Chosen, high: Chosen) -> None:
@@ -369,7 +369,7 @@ class _WaysSearched:
         search = replace(self._search, instance=way.instance)
         units: Fraction | None = Fraction(min(bound, best.seconds) * way.cost.per_unit // 1)
         proved = units == best.seconds * way.cost.per_unit
-        scope = "joint" if self._is_joint else "level"
+        scope = "joint" if self._solve is joint else "level"
         if not self._proves:  # of the layouts that a solver found there is no bound on all plans
             units, proved = None, False
         limit = TIME_LIMIT if self._search.deadline.passed() and not proved else None
@@ -388,7 +388,7 @@ class _WaysSearched:
 
     @property
     def _proves(self) -> bool:
-        return ClassTable in self._search.solver.accepted_tables and self._is_joint
+        return ClassTable in self._search.solver.accepted_tables and self._solve is joint
 
     def _refuse(self) -> None:
         memory = format_bytes(self._search.instance.problem.device_memory or 0)
