@@ -19,8 +19,8 @@ PLAN = typer.Argument(metavar="PLAN", help="A plan file, as solve --output write
 TO = typer.Option(
     metavar="FORMAT",
     help="The format (list formats): jax, a Python module with the training step, which needs only"
-    " jax; torch, a Python file that splits one's own PyTorch model; json, the dimension of each"
-    " weight and tensor that each level shards, by name.",
+    " jax; jax-shardings and torch, Python files that split one's own JAX program or PyTorch"
+    " model; json, the dimension of each weight and tensor that each level shards, by name.",
     autocompletion=completion.formats,
 )
 APPROXIMATE = typer.Option(

@@ -92,6 +92,29 @@ def _program(plan: Plan) -> Program:
     return Program(workload, rows, plan.hierarchy, joined=plan.joins_levels)
 
 
+def jax_shardings(plan: Plan) -> str:
+    """Return a Python file with PartitionSpecs for one's own JAX program, by layers' names.
+
+    Raises
+    ------
+    HyparError
+        As `sharded_plan`, and on one accelerator.
+
+    Examples
+    --------
+    >>> import hypar_opt as ho
+    >>> text = jax_shardings(ho.solve("lenet-c", batch=256, levels=1))
+    >>> next(line for line in text.splitlines() if '"fc1"' in line).strip()
+    '"fc1": P("h1", None),'
+    """
+    from hypar_opt.execution.jax.shardings import shardings_text
+
+    if not plan.levels:
+        raise HyparError("a plan on one accelerator splits nothing that could be exported")
+    title = f"{plan.network.name}, batch {plan.batch}, on {plan.accelerators} devices."
+    return shardings_text(sharded_plan(plan), title=f"{title}\n\n{degrees(plan)}.")
+
+
 def jax_module(plan: Plan, *, approximate: bool = False) -> str:
     """Return a Python module that trains a plan's network for a step, and needs jax alone.
 

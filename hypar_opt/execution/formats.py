@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from hypar_opt.errors import HyparError, argument
-from hypar_opt.execution.export import jax_module, torch_file
+from hypar_opt.execution.export import jax_module, jax_shardings, torch_file
 from hypar_opt.execution.shardings import shardings
 from hypar_opt.registry import Registry
 
@@ -51,6 +51,18 @@ class JaxModule(ExportFormat):
         return jax_module(plan, approximate=approximate)
 
 
+class JaxShardings(ExportFormat):
+    """A Python file for one's own JAX program."""
+
+    summary: ClassVar[str] = "a Python file of PartitionSpecs for one's own JAX program, by name"
+
+    def text(self, plan: Plan, *, approximate: bool) -> str:
+        if approximate:
+            option = argument("approximate", True)
+            raise HyparError(f"{option} goes with programs: shardings compute nothing")
+        return jax_shardings(plan)
+
+
 class Shardings(ExportFormat):
     """Shardings by name, as JSON."""
 
@@ -80,6 +92,7 @@ FORMATS: Registry[type[ExportFormat]] = Registry(
     "hypar_opt.formats",
     {
         "jax": "hypar_opt.execution.formats:JaxModule",
+        "jax-shardings": "hypar_opt.execution.formats:JaxShardings",
         "json": "hypar_opt.execution.formats:Shardings",
         "torch": "hypar_opt.execution.formats:TorchFile",
     },

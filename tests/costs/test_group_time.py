@@ -112,7 +112,7 @@ def test_published_groups_take_the_time_of_the_prototype(
         )
     # One ratio for all layers is within .2 % of a ratio for each of them.
     assert expected[-1] <= of_all * 1.0021 + 1e-4
-    share, least = best_share(search, joint)
+    _, least = best_share(search, joint)
     assert least is not None
     assert (
         float(least) / 1e12 <= expected[-1] <= float(least) / 1e12 * (1 + 1.1 * float(GAP)) + 1e-4

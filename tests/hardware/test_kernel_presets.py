@@ -61,9 +61,9 @@ def test_an_all_reduce_in_a_node_takes_what_nccl_takes(
     gpus: int, mebibytes: int, bus: float
 ) -> None:
     """nccl-tests on a node of A100, bus bandwidth in GB/s: vTrain's AR_GPU*_1M_1024M_LUT (MIT)."""
-    array = arrays.load("a100-8").description()
-    topology = dict(array["topology"]) | {"per_node": gpus}
-    array = ho.Array.model_validate({**array, "topology": topology})
+    described = arrays.load("a100-8").description()
+    topology = dict(described["topology"]) | {"per_node": gpus}
+    array = ho.Array.model_validate({**described, "topology": topology})
     elements = mebibytes * 2**20 // 2
     network = ho.Network.model_validate(
         {

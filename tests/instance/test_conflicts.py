@@ -13,11 +13,12 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.instance.conflicts import Member, conflict, in_words, members_of, only
 from hypar_opt.instance.constraints import ConstraintSet
-from hypar_opt.instance.pins import Pin, matching
+from hypar_opt.instance.pins import Pin
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.solvers.backends.base import load_pulp
 from hypar_opt.solvers.model_names import fields_of
+from hypar_opt.workload.patterns import matching
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.cli.shell import Shell
 from tests.strategies.plans import every_plan

@@ -48,7 +48,7 @@ def held_out(rows: Rows, keys: tuple[str, ...]) -> float:
 
 
 def error(constants: Mapping[str, float], row: Mapping[str, Any]) -> float:
-    return abs(seconds(row, constants) / row["seconds"] - 1)
+    return float(abs(seconds(row, constants) / row["seconds"] - 1))
 
 
 def test_each_of_two_steps_gives_the_other() -> None:

@@ -158,7 +158,7 @@ def test_blocks_and_scores_are_recomputed_where_that_is_fastest(tmp_path: Path) 
         for found in counted(problem, network, way, only=[rows])
     ]
     sizes = sorted({held for _, held in every})
-    trained = set()
+    trained: set[Any] = set()
     for limit in sizes[len(sizes) // 6 :: len(sizes) // 6]:
         constraints = {**asked["constraints"], "memory": limit}
         plan = ho.solve(network, **{**own, "constraints": constraints})

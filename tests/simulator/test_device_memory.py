@@ -120,7 +120,7 @@ def test_all_values_of_korthikantis_figure_1(
         in_flight * of_block(held, 1),
         in_flight * of_block(selective, 1),
     )
-    assert tuple(own / 2**30 for own in counted) == gibibytes
+    assert tuple(float(own / 2**30) for own in counted) == gibibytes
 
 
 @pytest.mark.parametrize(

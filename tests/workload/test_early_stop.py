@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hypar_opt as ho
 from hypar_opt.instance.instance import Instance
+from hypar_opt.simulator.result import StepResult
 from hypar_opt.workload.early_stop import needed_again
 from hypar_opt.workload.recomputation import recomputed
 
 GPT = ho.gpt(layers=2, hidden=256, heads=4, tokens=64, vocabulary=512)
 
 
-def step(recompute: str, *, early_stop: bool = False) -> ho.StepResult:
+def step(recompute: str, *, early_stop: bool = False) -> StepResult:
     return ho.simulate(
         *(GPT, "a100-8"), batch=16, solver="data", recompute=recompute, early_stop=early_stop
     )

@@ -43,6 +43,11 @@ def main(*, biases: bool) -> str:
     return filled(_template("main.py.txt"), {"    # What biases move\n": said})
 
 
+def shardings() -> str:
+    """Return the text of a file of shardings, with its placeholders."""
+    return _template("shardings.py.txt")
+
+
 def collectives() -> str:
     """Return the text that reads compiled modules, without its docstring and imports."""
     text = (_FOLDER / "collectives.py").read_text()

@@ -1,0 +1,83 @@
+"""A plan's shardings as a Python file for a JAX program of one's own."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from hypar_opt.execution.jax import texts
+from hypar_opt.execution.jax.axes import StoredAxis
+from hypar_opt.execution.jax.values import names, quoted
+from hypar_opt.execution.jax.weights import biases_of, stored_tensors, weights_of
+from hypar_opt.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hypar_opt.execution.jax.tensors import ShardedNetwork, StoredTensor
+
+_WIDTH = 96
+
+
+def shardings_text(sharded: ShardedNetwork, *, title: str) -> str:
+    """Return a file with the mesh, a PartitionSpec for each parameter and tensor, and their use.
+
+    Parameters
+    ----------
+    title
+        The first lines of its docstring.
+    """
+    weights = {name: own.tensor for name, own in weights_of(sharded).items()}
+    of_biases = biases_of(sharded)
+    biases = {
+        name: of_biases[bias].tensor for name in weights if (bias := f"bias of {name}") in of_biases
+    }
+    tensors = dict(stored_tensors(sharded))
+    parts = {
+        "LEVELS = ...": f"LEVELS = {names(range(sharded.levels))}",
+        "SIZES = ...": f"SIZES = {sharded.hierarchy.sizes}",
+        "PARAMETERS = ...": f"PARAMETERS = {_table(weights)}",
+        "BIASES = ...": f"BIASES{'' if biases else ': dict'} = {_table(biases)}",
+        "TENSORS = ...": f"TENSORS = {_table(tensors)}",
+    }
+    header = _header(title, [*weights.values(), *tensors.values()])
+    return header + texts.filled(texts.shardings(), parts)
+
+
+def _header(title: str, tensors: list[StoredTensor]) -> str:
+    said = [
+        f"Shardings as hypar-opt {__version__} planned them, for a JAX program of one's own: place"
+        " the parameters by `parameter_shardings`, and call `constrain` on what layers write."
+        " Exchanges are then those that jax.jit inserts, which may move more than the plan's;"
+        " `--to jax` writes the step whose bytes are the plan's.",
+        "A layer's weights have inputs before outputs, rows and columns of a kernel first. Features"
+        " of a flattened image have a channel's positions together.",
+    ]
+    if any(_in_segments(tensor) for tensor in tensors):
+        said.append(
+            "Some axes are split part by part, as queries, keys and values of one product are: a"
+            " PartitionSpec splits them in one, so that more is moved."
+        )
+    words = "\n\n".join([title, *(textwrap.fill(line, _WIDTH) for line in said)])
+    text = words.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    return f'"""{text}\n"""\n\n'
+
+
+def _in_segments(tensor: StoredTensor) -> bool:
+    dims = zip(tensor.dims, tensor.split, strict=True)
+    return any(isinstance(dim, StoredAxis) and own and len(dim.segments) > 1 for dim, own in dims)
+
+
+def _table(tensors: Mapping[str, StoredTensor]) -> str:
+    rows = [f"    {quoted(name)}: {_spec(tensor)},\n" for name, tensor in tensors.items()]
+    return f"{{\n{''.join(rows)}}}" if rows else "{}"
+
+
+def _spec(tensor: StoredTensor) -> str:
+    """Return the text of a PartitionSpec, with an entry for each dimension."""
+    entries = []
+    for dim, levels in zip(tensor.dims, tensor.split, strict=True):
+        axes = [f'"h{level + 1}"' for level in levels if isinstance(dim, StoredAxis)]
+        joined = f"({', '.join(axes)})" if len(axes) > 1 else "".join(axes)
+        entries.append(joined or "None")
+    return f"P({', '.join(entries)})"

@@ -1,0 +1,63 @@
+"""A step of one's own in JAX, sharded by an exported file: on virtual devices, its numbers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def main(folder: Path) -> None:
+    made: dict[str, Any] = {}
+    exec((folder / "shardings.py").read_text(), made)
+    rng = np.random.default_rng(0)
+    sizes = {"up": (16, 32), "down": (32, 8)}
+    parameters = {
+        name: {"kernel": rng.normal(size=size), "bias": rng.normal(size=size[1])}
+        for name, size in sizes.items()
+    } | {"other": rng.normal(size=3)}
+    x, y = rng.normal(size=(8, 16)), rng.normal(size=(8, 8))
+    on = made["mesh"]()
+
+    def loss(p: Any, x: Any, *, sharded: bool) -> Any:
+        def laid_out(name: str, value: Any) -> Any:
+            return made["constrain"](name, value, on) if sharded else value
+
+        hidden = laid_out("up", jax.nn.relu(x @ p["up"]["kernel"] + p["up"]["bias"]))
+        out = laid_out("down", hidden @ p["down"]["kernel"] + p["down"]["bias"])
+        return jnp.sum((out - y) ** 2) / 2
+
+    placed = jax.device_put(parameters, made["parameter_shardings"](parameters, on))
+    results = [
+        jax.jit(jax.value_and_grad(loss), static_argnames="sharded")(own, x, sharded=sharded)
+        for own, sharded in ((parameters, False), (placed, True))
+    ]
+    (one, alone), (two, gradients) = results
+    apart = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), alone, gradients)
+    shards = {
+        jax.tree_util.keystr(path, simple=True, separator="."): own.addressable_shards[0].data.shape
+        for path, own in jax.tree_util.tree_leaves_with_path(placed)
+    }
+    text = jax.jit(jax.value_and_grad(loss), static_argnames="sharded")
+    compiled = text.lower(placed, x, sharded=True).compile().as_text()
+    reduced = compiled.count(" all-reduce(") + compiled.count(" all-reduce-start(")
+    largest = max(jax.tree.leaves(apart))
+    print(
+        json.dumps(
+            {
+                "loss": abs(float(one - two)),
+                "apart": largest,
+                "shards": shards,
+                "reduces": reduced > 0,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

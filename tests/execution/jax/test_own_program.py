@@ -1,0 +1,86 @@
+"""PartitionSpecs for one's own JAX program: each device has the plan's parts of parameters."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.execution.export import jax_shardings, sharded_plan
+from hypar_opt.execution.jax.weights import biases_of, weights_of
+from tests.execution.jax.steps import ROOT, XLA_FLAGS
+from tests.execution.small_networks import gpt
+
+MLP = ho.Network.model_validate(
+    {
+        "schema": "hypar-opt/network/2",
+        "name": "two layers",
+        "input": {"features": 16},
+        "layer": [
+            {"name": "up", "kind": "fc", "units": 32, "bias": True, "activation": "relu"},
+            {"name": "down", "kind": "fc", "units": 8, "bias": True},
+        ],
+    }
+)
+PINS = {
+    "data": ("*=data",),
+    "Megatron": ("up=output", "down=model"),
+    "both": ("up@H1=data", "down@H1=data", "up@H2=output", "down@H2=model"),
+    "crossed": ("up=model", "down=output"),
+}
+
+
+def in_own_program(plan: ho.Plan, folder: Path) -> dict[str, Any]:
+    (folder / "shardings.py").write_text(jax_shardings(plan))
+    flags = f"{XLA_FLAGS} --xla_force_host_platform_device_count={plan.accelerators}"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.execution.jax.in_own_program", folder],
+        cwd=ROOT,
+        env={**os.environ, "XLA_FLAGS": flags, "JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("pins", PINS)
+def test_a_program_of_ones_own_has_the_plans_parts_and_the_same_numbers(
+    pins: str, tmp_path: Path
+) -> None:
+    asked: dict[str, Any] = {"batch": 8, "levels": 2, "choices": ("data", "model", "output")}
+    plan = ho.solve(MLP, constraints={"fix": PINS[pins]}, **asked)
+    found = in_own_program(plan, tmp_path)
+    assert found["loss"] < 1e-9
+    assert found["apart"] < 1e-9
+    assert found["reduces"]
+    sharded = sharded_plan(plan)
+    parts = {**weights_of(sharded), **biases_of(sharded)}
+    for layer in ("up", "down"):
+        for name, own in ((f"{layer}.kernel", layer), (f"{layer}.bias", f"bias of {layer}")):
+            tensor = parts[own].tensor
+            expected = [
+                dim.size // plan.hierarchy.parts(split)  # type: ignore[union-attr]
+                for dim, split in zip(tensor.dims, tensor.split, strict=True)
+            ]
+            assert found["shards"][name] == expected
+    assert found["shards"]["other"] == [3]
+
+
+def test_what_a_partition_spec_cannot_say_is_said() -> None:
+    """Queries, keys and values of one product are split by head, each by itself."""
+    pins = ("*.attention=model", "*.qkv=output")
+    asked: dict[str, Any] = {"levels": 1, "batch": 8, "choices": ("data", "model", "output")}
+    plan = ho.solve(gpt(tied=False), constraints={"fix": pins}, **asked)
+    assert "split part by part" in jax_shardings(plan)
+    assert "split part by part" not in jax_shardings(ho.solve(MLP, batch=8, levels=1))
+    with pytest.raises(ho.HyparError, match="splits nothing that could be exported"):
+        jax_shardings(ho.solve(MLP, batch=8, levels=0))
