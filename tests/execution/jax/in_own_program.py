@@ -44,7 +44,7 @@ def main(folder: Path) -> None:
         for path, own in jax.tree_util.tree_leaves_with_path(placed)
     }
     text = jax.jit(jax.value_and_grad(loss), static_argnames="sharded")
-    compiled = text.lower(placed, x, sharded=True).compile().as_text()
+    compiled = text.lower(placed, x, sharded=True).compile().as_text() or ""
     reduced = compiled.count(" all-reduce(") + compiled.count(" all-reduce-start(")
     largest = max(jax.tree.leaves(apart))
     print(
