@@ -129,10 +129,12 @@ def _bottleneck(array: Array) -> str:
     if slowest is None or slowest.link is None:
         return ""
     name = slowest.name.replace("–", "-") if ascii_only() else slowest.name
+    ridge = roofs.ridge(slowest)
+    shown = f"{ridge:,.0f}" if ridge >= 10 else format_number(ridge)
     return (
         f"Bottleneck: {name}, {format_rate(slowest.bytes_per_second)} of each accelerator, by links"
         f" such as {slowest.link.name} ({_between(slowest.link)}); computing takes as long at"
-        f" {format_number(roofs.ridge(slowest))} operations per byte."
+        f" {shown} operations per byte."
     )
 
 
