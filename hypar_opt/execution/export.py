@@ -50,18 +50,25 @@ def torch_file(plan: Plan) -> str:
     from hypar_opt.execution.torch.program import program_text
 
     _check_exports(plan)
-    if not plan.levels:
-        raise HyparError("a plan on one accelerator splits nothing that could be exported")
+    _check_splits(plan)
     program = _program(plan)
     _check_whole_sequences(program)
     flow = in_best_order(Flow(plan.network.description, program, mesh_of(plan, program)))
-    title = f"{plan.network.name}, batch {plan.batch}, on {plan.accelerators} devices"
-    title = f"{title}: a plan of hypar-opt for PyTorch.\n\n{degrees(plan)}."
+    title = f"{_what(plan)}: a plan of hypar-opt for PyTorch.\n\n{degrees(plan)}."
     if not isinstance(plan.training.shard, str | None):
         raise HyparError(
             f"{argument('shard')}: a file for PyTorch shards all layers alike; state one word"
         )
     return program_text(flow, plan.training, title=title)
+
+
+def _what(plan: Plan) -> str:
+    return f"{plan.network.name}, batch {plan.batch}, on {plan.accelerators} devices"
+
+
+def _check_splits(plan: Plan) -> None:
+    if not plan.levels:
+        raise HyparError("a plan on one accelerator splits nothing that could be exported")
 
 
 def _check_exports(plan: Plan) -> None:
@@ -109,10 +116,9 @@ def jax_shardings(plan: Plan) -> str:
     """
     from hypar_opt.execution.jax.shardings import shardings_text
 
-    if not plan.levels:
-        raise HyparError("a plan on one accelerator splits nothing that could be exported")
-    title = f"{plan.network.name}, batch {plan.batch}, on {plan.accelerators} devices."
-    return shardings_text(sharded_plan(plan), title=f"{title}\n\n{degrees(plan)}.")
+    _check_splits(plan)
+    title = f"{_what(plan)}: a plan of hypar-opt for JAX.\n\n{degrees(plan)}."
+    return shardings_text(sharded_plan(plan), title=title)
 
 
 def jax_module(plan: Plan, *, approximate: bool = False) -> str:

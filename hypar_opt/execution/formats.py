@@ -51,15 +51,19 @@ class JaxModule(ExportFormat):
         return jax_module(plan, approximate=approximate)
 
 
+def _refuse(approximate: bool, what: str) -> None:
+    """Refuse an approximate network of what computes nothing."""
+    if approximate:
+        raise HyparError(f"{argument('approximate', True)} goes with programs: {what}")
+
+
 class JaxShardings(ExportFormat):
     """A Python file for one's own JAX program."""
 
     summary: ClassVar[str] = "a Python file of PartitionSpecs for one's own JAX program, by name"
 
     def text(self, plan: Plan, *, approximate: bool) -> str:
-        if approximate:
-            option = argument("approximate", True)
-            raise HyparError(f"{option} goes with programs: shardings compute nothing")
+        _refuse(approximate, "shardings compute nothing")
         return jax_shardings(plan)
 
 
@@ -69,9 +73,7 @@ class Shardings(ExportFormat):
     summary: ClassVar[str] = "the dimension of each weight and tensor that each level shards"
 
     def text(self, plan: Plan, *, approximate: bool) -> str:
-        if approximate:
-            option = argument("approximate", True)
-            raise HyparError(f"{option} goes with programs: shardings compute nothing")
+        _refuse(approximate, "shardings compute nothing")
         return json.dumps(shardings(plan), indent=2, allow_nan=False) + "\n"
 
 
@@ -81,9 +83,7 @@ class TorchFile(ExportFormat):
     summary: ClassVar[str] = "a Python file that splits one's own PyTorch model, by its names"
 
     def text(self, plan: Plan, *, approximate: bool) -> str:
-        if approximate:
-            option = argument("approximate", True)
-            raise HyparError(f"{option} goes with programs: a file for PyTorch computes nothing")
+        _refuse(approximate, "a file for PyTorch computes nothing")
         return torch_file(plan)
 
 

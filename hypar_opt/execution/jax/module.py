@@ -8,6 +8,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError, argument
+from hypar_opt.execution.docstrings import docstring
 from hypar_opt.execution.jax import texts
 from hypar_opt.execution.jax.steps import Lines
 from hypar_opt.execution.jax.values import names, quoted
@@ -163,9 +164,7 @@ Elements are of {kind}{counted}.
                 textwrap.fill(f"- {phrase}", _WIDTH - 4, subsequent_indent="  ") + "\n"
                 for phrase in phrases
             )
-    # A name may hold quotes and backslashes: the docstring is written as a literal.
-    text = words.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
-    return f'"""{text}"""\n\n'
+    return f"{docstring(words)}\n\n"
 
 
 def _called(loss: str, functions: Mapping[str, str]) -> str:

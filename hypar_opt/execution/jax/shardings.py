@@ -5,10 +5,11 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from hypar_opt.execution.docstrings import docstring
 from hypar_opt.execution.jax import texts
 from hypar_opt.execution.jax.axes import StoredAxis
 from hypar_opt.execution.jax.values import names, quoted
-from hypar_opt.execution.jax.weights import biases_of, stored_tensors, weights_of
+from hypar_opt.execution.jax.weights import bias_of, biases_of, stored_tensors, weights_of
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
@@ -28,16 +29,18 @@ def shardings_text(sharded: ShardedNetwork, *, title: str) -> str:
         The first lines of its docstring.
     """
     weights = {name: own.tensor for name, own in weights_of(sharded).items()}
-    of_biases = biases_of(sharded)
+    stored = biases_of(sharded)
     biases = {
-        name: of_biases[bias].tensor for name in weights if (bias := f"bias of {name}") in of_biases
+        layer.name: stored[bias_of(layer.name)].tensor
+        for layer in sharded.network.layers
+        if layer.has_bias
     }
-    tensors = dict(stored_tensors(sharded))
+    tensors = stored_tensors(sharded)
     parts = {
         "LEVELS = ...": f"LEVELS = {names(range(sharded.levels))}",
         "SIZES = ...": f"SIZES = {sharded.hierarchy.sizes}",
-        "PARAMETERS = ...": f"PARAMETERS = {_table(weights)}",
-        "BIASES = ...": f"BIASES{'' if biases else ': dict'} = {_table(biases)}",
+        "PARAMETERS = ...": f"PARAMETERS: dict[str, P] = {_table(weights)}",
+        "BIASES = ...": f"BIASES: dict[str, P] = {_table(biases)}",
         "TENSORS = ...": f"TENSORS = {_table(tensors)}",
     }
     header = _header(title, [*weights.values(), *tensors.values()])
@@ -58,9 +61,8 @@ def _header(title: str, tensors: list[StoredTensor]) -> str:
             "Some axes are split part by part, as queries, keys and values of one product are: a"
             " PartitionSpec splits them in one, so that more is moved."
         )
-    words = "\n\n".join([title, *(textwrap.fill(line, _WIDTH) for line in said)])
-    text = words.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
-    return f'"""{text}\n"""\n\n'
+    words = "\n\n".join(textwrap.fill(line, _WIDTH) for line in [*title.split("\n\n"), *said])
+    return docstring(f"{words}\n") + "\n\n"
 
 
 def _in_segments(tensor: StoredTensor) -> bool:

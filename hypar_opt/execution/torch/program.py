@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hypar_opt.execution.docstrings import docstring
 from hypar_opt.execution.torch.modules import BY_BATCH, REPLICATE, as_tuple, modules_of, style
 from hypar_opt.execution.torch.tables import Entry, quoted, table_text
 from hypar_opt.sharding.layouts import CHANNEL
@@ -180,9 +181,8 @@ def _docstring(flow: Flow, training: Training, title: str) -> str:
         step.append("    reduce_gradients(model, mesh)")
     titled = ("\n".join(_filled(line)) for line in title.splitlines())
     words = [*titled, "", *uses, *step, "", *_notes(flow, training)]
-    # A name may hold quotes and backslashes.
-    text = "\n".join(words).replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
-    return f'"""{text}\nWritten by hypar-opt {__version__}, tested with torch 2.13.\n"""\n'
+    words += [f"Written by hypar-opt {__version__}, tested with torch 2.13.", ""]
+    return docstring("\n".join(words)) + "\n"
 
 
 def _notes(flow: Flow, training: Training) -> Iterator[str]:

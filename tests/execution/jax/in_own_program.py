@@ -33,18 +33,15 @@ def main(folder: Path) -> None:
         return jnp.sum((out - y) ** 2) / 2
 
     placed = jax.device_put(parameters, made["parameter_shardings"](parameters, on))
-    results = [
-        jax.jit(jax.value_and_grad(loss), static_argnames="sharded")(own, x, sharded=sharded)
-        for own, sharded in ((parameters, False), (placed, True))
-    ]
-    (one, alone), (two, gradients) = results
+    step = jax.jit(jax.value_and_grad(loss), static_argnames="sharded")
+    one, alone = step(parameters, x, sharded=False)
+    two, gradients = step(placed, x, sharded=True)
     apart = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), alone, gradients)
     shards = {
         jax.tree_util.keystr(path, simple=True, separator="."): own.addressable_shards[0].data.shape
         for path, own in jax.tree_util.tree_leaves_with_path(placed)
     }
-    text = jax.jit(jax.value_and_grad(loss), static_argnames="sharded")
-    compiled = text.lower(placed, x, sharded=True).compile().as_text() or ""
+    compiled = step.lower(placed, x, sharded=True).compile().as_text() or ""
     reduced = compiled.count(" all-reduce(") + compiled.count(" all-reduce-start(")
     largest = max(jax.tree.leaves(apart))
     print(

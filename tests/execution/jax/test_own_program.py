@@ -75,6 +75,18 @@ def test_a_program_of_ones_own_has_the_plans_parts_and_the_same_numbers(
     assert found["shards"]["other"] == [3]
 
 
+def test_a_layer_whose_weights_are_anothers_has_its_bias() -> None:
+    description = gpt(tied=True).description()
+    (head,) = (row for row in description["layer"] if row["name"] == "head")
+    head["bias"] = True
+    network = ho.Network.model_validate(description)
+    made: dict[str, Any] = {}
+    plan = ho.solve(network, levels=1, batch=8, constraints={"fix": ("head=model", "token=model")})
+    exec(jax_shardings(plan), made)
+    assert "head" not in made["PARAMETERS"]
+    assert tuple(made["BIASES"]["head"]) in {(None,), ("h1",)}
+
+
 def test_what_a_partition_spec_cannot_say_is_said() -> None:
     """Queries, keys and values of one product are split by head, each by itself."""
     pins = ("*.attention=model", "*.qkv=output")
