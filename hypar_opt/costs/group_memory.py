@@ -64,16 +64,16 @@ def loads_of_parts(
     hierarchy = problem.hierarchy
     each = [Share.each(parts) for parts in corners or (problem.part_shares,)]
     shares = [min(own, key=lambda share: share.own) for own in zip(*each, strict=True)]
-    largest = 8 * workload.elements * hierarchy.accelerators
-    dtype = exact_dtype(2 * len(shares) * max(largest, shares[0].whole ** 2))
+    element_bytes = problem.element_bytes
+    each_bytes = 2 * element_bytes + problem.constraints.optimizer_bytes(element_bytes)
+    largest = len(shares) * each_bytes * workload.elements * hierarchy.accelerators
+    dtype = exact_dtype(largest)
 
     def held_by(share: Share) -> Integers:
-        own = share.of_nodes(workload, nodes, states)
-
         def held(elements: tuple[int, ...], numbers: NDArray[np.intp]) -> Integers:
             lacks = numbers < FIRST_SPLIT
             every = np.array(elements, dtype)[nodes] * copies(lacks, nodes, states, hierarchy)
-            return np.where(lacks[states[0][0], nodes], every, share.scaled(every, own))
+            return share.of_amounts(every, lacks, workload, nodes, states)
 
         return load_of(workload, problem, held)
 

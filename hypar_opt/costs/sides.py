@@ -100,6 +100,30 @@ class Share:
         ]
         return share
 
+    def of_amounts(
+        self,
+        every: Integers,
+        lacks: NDArray[np.bool_],
+        workload: Workload,
+        nodes: Indices,
+        states: States,
+    ) -> Integers:
+        """Return its amounts of nodes, as if all parts had as much: all of what H1 does not split.
+
+        Parameters
+        ----------
+        every
+            The nodes' amounts in equal parts.
+        lacks : (choices, nodes)
+            Whether a choice splits none of them.
+        """
+        largest = max(int(every.max(initial=0)), self.whole**2)
+        dtype = exact_dtype(2 * len(self.parts) * largest)
+        every = every.astype(np.result_type(every, dtype), copy=False)
+        own = self.scaled(every, self.of_nodes(workload, nodes, states))
+        amounts: Integers = np.where(lacks[states[0][0], nodes], every, own)
+        return amounts
+
     def all_of(self, layout: str, parts: Parts) -> Parts:
         """Return the shares of all parts in a layout at H1: of what is split those stated."""
         if layout in SIDES:
@@ -337,13 +361,5 @@ class SideWork(_OfGroup, Work):
         nodes: Indices,
         states: States,
     ) -> Integers:
-        """Return the part's amounts, as if all had as much: all of what H1 does not split."""
         every = super()._amounts(workload, sizes, lacks, nodes, states)
-        largest = max(int(every.max(initial=0)), self.share.whole**2)
-        dtype = exact_dtype(2 * len(self.share.parts) * largest)
-        every = every.astype(np.result_type(every, dtype), copy=False)
-        own = self.share.of_nodes(workload, nodes, states)
-        amounts: Integers = np.where(
-            lacks[states[0][0], nodes], every, self.share.scaled(every, own)
-        )
-        return amounts
+        return self.share.of_amounts(every, lacks, workload, nodes, states)
