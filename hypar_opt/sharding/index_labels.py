@@ -87,16 +87,28 @@ def contiguous_labels(program: Program, size: int, axis: Layout) -> Integers:
     """Return the label of each image, or token: contiguous, in parts as equal as possible."""
     labels = np.zeros(size, np.intp)
     for level in levels_by(program, axis):
-        size, turn = program.hierarchy.sizes[level], 0
-        digits = []
+        turn, digits = 0, []
         for images in np.unique(labels, return_counts=True)[1].tolist():
-            if level or program.shares is None:
-                parts, turn = _in_turn(images, size, turn)
-            else:
-                parts, turn = _by_share(images, program.shares, turn)
-            digits.append(np.repeat(np.arange(size), parts))
+            own, turn = _digits(program, level, images, turn)
+            digits.append(own)
         labels += np.concatenate(digits) * program.hierarchy.stride(level)
     return labels
+
+
+def _digits(program: Program, level: int, count: int, turn: int) -> tuple[Integers, int]:
+    """Return the digits of a level of some indices, in order, and where the next piece goes on.
+
+    Parameters
+    ----------
+    turn
+        Where an axis's pieces so far leave off: 0, or what the last call returned.
+    """
+    size = program.hierarchy.sizes[level]
+    if level or program.shares is None:
+        parts, turn = _in_turn(count, size, turn)
+    else:
+        parts, turn = _by_share(count, program.shares, turn)
+    return np.repeat(np.arange(size), parts), turn
 
 
 def _in_turn(count: int, size: int, turn: int) -> tuple[Integers, int]:
@@ -115,9 +127,9 @@ def _by_share(count: int, shares: Shares, before: int) -> tuple[Integers, int]:
 
     Rounded over all pieces of an axis together.
     """
-    divided = (parts_by_share(upto, shares) for upto in (before, before + count))
-    own: Integers = np.subtract(*reversed([np.array(parts) for parts in divided]))
-    return own, before + count
+    after = before + count
+    parts = np.subtract(parts_by_share(after, shares), parts_by_share(before, shares))
+    return parts, after
 
 
 class _Labelling:
@@ -203,12 +215,9 @@ class _Labelling:
             of_class = np.full(len(first), -1)
             for together in _alike(member_class[chosen], codes):
                 among = component[self.axis_of[first[together[0]]]]
-                turn, shares = turns.get(among, 0), self.program.shares
-                if level or shares is None:
-                    parts, turns[among] = _in_turn(len(together), size, turn)
-                else:
-                    parts, turns[among] = _by_share(len(together), shares, turn)
-                of_class[together] = np.repeat(np.arange(size), parts)
+                of_class[together], turns[among] = _digits(
+                    self.program, level, len(together), turns.get(among, 0)
+                )
             part[members[chosen]] = of_class[member_class[chosen]]
             waiting &= ~ready
         self.label[members] += part[members] * self.program.hierarchy.stride(level)
