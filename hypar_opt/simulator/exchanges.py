@@ -139,7 +139,8 @@ def of_groups(
         return received
     waiting = {phase: [replace(own, longest=True) for own in sides[phase]] for phase in sides}
     longest = _charged(workload, rows, waiting, cost.resolution, _HALVES)
-    return _as_long_as(received, longest)
+    # Parts send as much as they wait for.
+    return _with_sent(received, longest, lambda _, waited_for: waited_for.sent)
 
 
 def of_longest(exchanges: StepExchanges, longest: StepExchanges) -> StepExchanges:
@@ -149,11 +150,6 @@ def of_longest(exchanges: StepExchanges, longest: StepExchanges) -> StepExchange
         return (most.bytes,) if most.bytes != step.bytes else ()
 
     return _with_sent(exchanges, longest, sent)
-
-
-def _as_long_as(exchanges: StepExchanges, longest: StepExchanges) -> StepExchanges:
-    """Return exchanges in which parts send as much as they wait for."""
-    return _with_sent(exchanges, longest, lambda _, waiting: waiting.sent)
 
 
 def _with_sent(

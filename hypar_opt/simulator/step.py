@@ -13,7 +13,7 @@ from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.kernels import KernelWork, work_of
 from hypar_opt.costs.physical import Pairs, Rings
-from hypar_opt.costs.sides import Share, SideWork
+from hypar_opt.costs.sides import Share, SideWork, check_reading
 from hypar_opt.costs.states import copies, of_rows
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware import arrays
@@ -66,6 +66,7 @@ def program(
     placement = _placement(plan, array)
     pairs = Pairs(array.interconnect, placement)
     check_groups(plan, array, options)
+    repeats = repeats_on(plan, workload, array, options)
     schedule = Schedule(
         workload,
         _exchanges(plan, workload, array, options, rows),
@@ -74,8 +75,8 @@ def program(
         Rings.of(array, placement, collective) or pairs,
         buckets_of(workload, array.bucket_elements(plan.element_bytes)),
         overlap,
-        repeats_on(plan, workload, array, options),
-        _updates(plan, workload, array, options, rows),
+        repeats,
+        _updates(plan, workload, array, options, rows, repeats),
     )
     return schedule.tasks()
 
@@ -117,9 +118,7 @@ def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
                 f"the plan is for groups of accelerators, and the array {array.name} has none"
             )
         return
-    if plan.cost.reading != "executed":
-        wanted = argument("reading", "executed")
-        raise HyparError(f"unequal groups of accelerators need {wanted}, got {plan.cost.reading}")
+    check_reading(plan.problem)
     if options.profile is not None:
         raise HyparError(f"{argument('profile')}: is not supported with groups of accelerators")
 
@@ -200,7 +199,12 @@ def _longest(array: Array, options: RunOptions) -> bool:
 
 
 def _updates(
-    plan: Plan, workload: Workload, array: Array, options: RunOptions, rows: Rows
+    plan: Plan,
+    workload: Workload,
+    array: Array,
+    options: RunOptions,
+    rows: Rows,
+    repeats: Repeats,
 ) -> list[float]:
     """Return the seconds in which each node's weights are updated, where an array counts them."""
     if array.groups or plan.inference or options.profile is not None:
@@ -211,5 +215,4 @@ def _updates(
     if not isinstance(work, KernelWork):
         return []
     states = of_rows(rows, len(workload.nodes))
-    repeats = repeats_on(plan, workload, array, options)
     return list(map(float, work.updates(workload, states, repeats)))
