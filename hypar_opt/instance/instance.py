@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -45,13 +45,7 @@ class Instance:
 
     def with_constraints(self, constraints: Constraints) -> Instance:
         """Return the problem with other constraints, on the same tensors."""
-        problem = self.problem.model_copy(update={"constraints": constraints})
-        other = Instance(self.network, problem)
-        # What is computed on first use is kept among the attributes.
-        for name in ("_plain", "_with_shared"):
-            if name in vars(self):
-                vars(other)[name] = vars(self)[name]
-        return other
+        return self._changed({"constraints": constraints})
 
     def with_cost(self, cost: CostModel) -> Instance:
         """Return the same problem with another cost model, such as a bound on its own."""
@@ -70,11 +64,15 @@ class Instance:
 
     def with_share(self, share: float | tuple[float, ...]) -> Instance:
         """Return the problem with other shares of the groups of accelerators."""
-        other = Instance(self.network, self.problem.model_copy(update={"share": share}))
-        kept = {"_plain", "_with_shared", "constraints"}
-        if self.problem.bounds_shares:
-            kept.remove("constraints")
-        vars(other).update({name: own for name, own in vars(self).items() if name in kept})
+        kept = () if self.problem.bounds_shares else ("constraints",)
+        return self._changed({"share": share}, *kept)
+
+    def _changed(self, update: Mapping[str, object], *kept: str) -> Instance:
+        """Return the problem with other fields, on the same tensors, with what else is kept."""
+        other = Instance(self.network, self.problem.model_copy(update=update))
+        # What is computed on first use is among the attributes.
+        names = {"_plain", "_with_shared", *kept}
+        vars(other).update({name: own for name, own in vars(self).items() if name in names})
         return other
 
     @cached_property

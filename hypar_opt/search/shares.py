@@ -45,8 +45,12 @@ def compute_share(problem: ProblemFields) -> float | tuple[float, ...]:
 
     The first one's of two groups; else those of all.
     """
+    return as_stated(_compute_shares(problem))
+
+
+def _compute_shares(problem: ProblemFields) -> Shares:
     rates = [group.count * group.macs_per_second(1, 1) for group in problem.groups]
-    return as_stated(whole_shares(rates))
+    return whole_shares(rates)
 
 
 def as_stated(shares: Shares) -> float | tuple[float, ...]:
@@ -68,7 +72,7 @@ def whole_shares(weights: Sequence[Fraction | int], step: int = 1) -> Shares:
 
 
 def was_searched(plan: Plan) -> bool:
-    """Return whether a plan's share of two groups was found by a search, and not stated."""
+    """Return whether the shares of a plan's groups were found by a search, and not stated."""
     return any(LEAST in row for row in plan.solver.statistics)
 
 
@@ -89,7 +93,7 @@ def shared_out(
     if not share_left_open(problem):
         return search, []
     step = step_of(problem)
-    start = whole_shares(_of_groups(compute_share(problem)), step)
+    start = whole_shares(_compute_shares(problem), step)
     at_start = replace(search, instance=instance.with_share(as_stated(start)))
     if not (joint and search.solver.searches):
         return at_start, []
@@ -102,11 +106,6 @@ def step_of(problem: ProblemFields) -> int:
     """Return the step of the shares that are searched: even ones divide the batch."""
     divisor = gcd(SHARES, problem.batch) if problem.constraints.even else SHARES
     return SHARES // divisor if divisor >= len(problem.groups) else 1
-
-
-def _of_groups(share: float | tuple[float, ...]) -> Shares:
-    shares = share if isinstance(share, tuple) else (share, 1 - share)
-    return tuple(round(SHARES * own) for own in shares)
 
 
 def best_share(
@@ -177,13 +176,12 @@ class _ShareSearch:
 
     def _bounded(self, simplex: Simplex) -> tuple[Fraction, int, Simplex]:
         """Bound the shares between some from below, and price the choices in their middle."""
-        corners = [shares_of_parts(shares, self._parts) for shares in simplex]
+        corners = list(map(self._of_parts, simplex))
         instance = self._search.instance.with_cost(self._cost.between(*corners))
         if self._problem.bounds_shares:
             instance = instance.with_shares_between(corners)
-        try:
-            found = self._solve(replace(self._search.quiet, instance=instance))
-        except InfeasibleError:
+        found = self._solved(instance)
+        if found is None:
             return _NEVER, next(self._number), simplex
         middle = _middle(simplex, self._step)
         if self._problem.bounds_shares:
@@ -192,10 +190,17 @@ class _ShareSearch:
             self._keep(middle, found)
         return found.bound or Fraction(), next(self._number), simplex
 
-    @property
-    def _parts(self) -> tuple[int, ...]:
+    def _of_parts(self, shares: Shares) -> tuple[int, ...]:
+        """Return the share of each part of H1."""
         assert self._problem.array is not None
-        return self._problem.array.description.parts_of_groups
+        return shares_of_parts(shares, self._problem.array.description.parts_of_groups)
+
+    def _solved(self, instance: Instance) -> SearchResult | None:
+        """Return the best choices at some shares; None where no plan is feasible."""
+        try:
+            return self._solve(replace(self._search.quiet, instance=instance))
+        except InfeasibleError:
+            return None
 
     def _try(self, shares: Shares) -> None:
         """Search at some shares alone."""
@@ -204,11 +209,8 @@ class _ShareSearch:
         instance = self._search.instance
         if self._problem.bounds_shares:
             instance = instance.with_share(as_stated(shares))
-        cost = self._cost.between(shares_of_parts(shares, self._parts))
-        instance = instance.with_cost(cost)
-        try:
-            found = self._solve(replace(self._search.quiet, instance=instance))
-        except InfeasibleError:
+        found = self._solved(instance.with_cost(self._cost.between(self._of_parts(shares))))
+        if found is None:
             self._tried[shares] = _NEVER
             return
         self._tried[shares] = found.bound or Fraction()
@@ -216,9 +218,8 @@ class _ShareSearch:
 
     def _keep(self, shares: Shares, found: SearchResult) -> None:
         """Keep shares if a plan is the best known with them."""
-        instance = self._search.instance.with_cost(
-            self._cost.between(shares_of_parts(shares, self._parts))
-        )
+        cost = self._cost.between(self._of_parts(shares))
+        instance = self._search.instance.with_cost(cost)
         total, charged = _priced(instance, found)
         if self._charged is None or charged < self._charged:
             self._charged = charged
