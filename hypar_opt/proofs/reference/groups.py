@@ -6,10 +6,9 @@ Shares are exact fractions here, and each state and pair of states is charged by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import cache
-from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.reference.buckets import Share
     from hypar_opt.proofs.reference.conversions import EdgeConversion
-    from hypar_opt.proofs.reference.exchanges import Often, Reduction
-    from hypar_opt.proofs.reference.nodes import State
+    from hypar_opt.proofs.reference.exchanges import Exchanges, Often, Reduction
+    from hypar_opt.proofs.reference.nodes import PlanNode, State
 
 Amounts = list[dict[int, int]]
 """Of each part of H1, by level, as if all parts had as much."""
@@ -68,15 +67,24 @@ class Groups:
         else:
             of_groups = [Fraction(str(own)) for own in stated]
         each = plan.accelerators // self._sizes[0]
-        parts = [own // each for own in counts]
-        self.shares = [
-            share / own for share, own in zip(of_groups, parts, strict=True) for _ in range(own)
+        divided = [
+            (share / (group.count // each), group)
+            for share, group in zip(of_groups, plan.groups, strict=True)
+            for _ in range(group.count // each)
         ]
-        self.count = len(self.shares)
+        self.shares = [share for share, _ in divided]
+        self.accelerators = [group for _, group in divided]
+        self.count = len(divided)
         self._waits = waits and self.count > 2
         self._moved = cache(lambda edge, size: edge.moved(size))
         # A charge is a quarter of an element, or several where that is a whole number of bytes.
         self._scale = Fraction(plan.element_bytes, 4).numerator
+
+    @staticmethod
+    def layout_at_h1(node: PlanNode, state: State) -> str:
+        """Return the layout of a node's output at H1."""
+        split = node.own.get(state[0])
+        return split.output if split else "batch"
 
     def of_layout(self, layout: str, part: int) -> Fraction:
         """Return what a part has of a tensor, as if all had as much: n times its share."""
@@ -84,11 +92,14 @@ class Groups:
             return Fraction(self.count * (SIDES.index(layout) == part))
         return Fraction(1) if layout == "whole" else self.count * self.shares[part]
 
-    def reduced(self, reductions: Sequence[Reduction], layout: str, state: State) -> list[_Reduced]:
-        """Return what a node reduces in each pass, given its output's layout at H1."""
+    def reduced(self, exchanges: Exchanges, node: int, state: State) -> list[_Reduced]:
+        """Return what a node reduces in each pass."""
+        if not state:
+            return []
         passes: dict[Pass, _Reduced] = {}
+        layout = self.layout_at_h1(exchanges.graph.nodes[node], state)
         levels = [*zip(state, self._sizes, strict=False)]
-        for one in reductions:
+        for one in exchanges.reductions[node]:
             if not any(choice in one.choices for choice, _ in levels):
                 continue
             own = passes.setdefault(
@@ -121,7 +132,21 @@ class Groups:
                 yield level, moved * size if everywhere else _half_up(moved * has)
                 amount *= own
 
-    def converted(self, edge: EdgeConversion, source: State, target: State) -> list[Amounts]:
+    def of_pairs(
+        self,
+        edge: EdgeConversion,
+        sources: Sequence[State],
+        targets: Sequence[State],
+        charge: Callable[[Sequence[Amounts]], int],
+    ) -> Integers:
+        """Return the charge of what is moved for each pair of states: ``(sources, targets)``."""
+        charges = [
+            [charge(self._converted(edge, source, target)) for target in targets]
+            for source in sources
+        ]
+        return np.array(charges, object).reshape(len(sources), len(targets))
+
+    def _converted(self, edge: EdgeConversion, source: State, target: State) -> list[Amounts]:
         """Return what each pass moves of a tensor, part by part, given the states of its ends."""
         written = [edge.written[choice] for choice in source]
         read = [edge.read[choice] for choice in target]
@@ -201,21 +226,13 @@ class BytesOfGroups(Bytes):
         self._groups = Groups(plan, waits=False)
 
     def _charge_node(self, node: int, state: State) -> int:
-        if not state:
-            return 0
-        own = self.exchanges.graph.nodes[node].own.get(state[0])
-        layout = own.output if own else "batch"
-        reduced = self._groups.reduced(self.exchanges.reductions[node], layout, state)
+        reduced = self._groups.reduced(self.exchanges, node, state)
         return self._mean([each.amounts for each in reduced])
 
     def _charge_edge(
         self, conversion: EdgeConversion, sources: tuple[State, ...], targets: tuple[State, ...]
     ) -> Integers:
-        charges = [
-            [self._mean(self._groups.converted(conversion, source, target)) for target in targets]
-            for source in sources
-        ]
-        return np.array(charges, object).reshape(len(sources), len(targets))
+        return self._groups.of_pairs(conversion, sources, targets, self._mean)
 
     def _mean(self, passes: Sequence[Amounts]) -> int:
         """Return twice the mean over parts of each level's amounts, rounded half up."""
@@ -238,11 +255,6 @@ class TimeOfGroups(Time):
         self.amount_bytes = 1 / Fraction(Fraction(plan.element_bytes, 4).denominator)
         each = plan.accelerators // self._groups.count
         self._members = [range(n * each, (n + 1) * each) for n in range(self._groups.count)]
-        ends = accumulate(group.count for group in plan.groups)
-        groups = [*zip(ends, plan.groups, strict=True)]
-        self._accelerators = [
-            next(group for end, group in groups if own.start < end) for own in self._members
-        ]
 
     def _link(self, level: int, part: int) -> BisectionLink:
         """Return the link of a part between pairs: below H1 its own."""
@@ -260,16 +272,12 @@ class TimeOfGroups(Time):
         return network.link(network.around(rings.values(), at_once=at_once), own)
 
     def _charge_node(self, node: int, state: State) -> int:
-        if not state:
-            return 0
-        own = self.exchanges.graph.nodes[node].own.get(state[0])
-        layout = own.output if own else "batch"
+        runs: list[tuple[int, ...]] = [(n,) for n in range(len(state))]
+        if self.around_rings:
+            runs = self._stages(range(len(state)))
         total = 0
-        for reduced in self._groups.reduced(self.exchanges.reductions[node], layout, state):
+        for reduced in self._groups.reduced(self.exchanges, node, state):
             by_part = [self._of_part(reduced, part) for part in range(self._groups.count)]
-            runs: list[tuple[int, ...]] = [(n,) for n in range(len(state))]
-            if self.around_rings:
-                runs = self._stages(range(len(state)))
             total += sum(
                 max(sum(charges.get(level, 0) for level in run) for charges in by_part)
                 for run in runs
@@ -300,27 +308,25 @@ class TimeOfGroups(Time):
     def _charge_edge(
         self, conversion: EdgeConversion, sources: tuple[State, ...], targets: tuple[State, ...]
     ) -> Integers:
-        charges = [
-            [self._converts(conversion, source, target) for target in targets] for source in sources
-        ]
-        return np.array(charges, object).reshape(len(sources), len(targets))
+        return self._groups.of_pairs(conversion, sources, targets, self._slowest)
 
-    def _converts(self, conversion: EdgeConversion, source: State, target: State) -> int:
-        total = 0
-        for parts in self._groups.converted(conversion, source, target):
-            for level, size in enumerate(self.hierarchy.sizes[: len(source)]):
-                total += max(
-                    self._rates(level, part).charge(amounts[level], size - 1)
-                    for part, amounts in enumerate(parts)
-                )
-        return total
+    def _slowest(self, passes: Sequence[Amounts]) -> int:
+        """Return what the slowest part takes of each pass and level, between pairs."""
+        return sum(
+            max(
+                self._rates(level, part).charge(amounts[level], self.hierarchy.sizes[level] - 1)
+                for part, amounts in enumerate(parts)
+            )
+            for parts in passes
+            for level in parts[0]
+        )
 
     def _local(self, node: int, state: State) -> int:
         """Return the time of a layer's passes in the slowest part."""
         if len(state) < self.plan.levels:
             return 0
         layer = self.exchanges.graph.nodes[node]
-        top = layer.own.get(state[0])
+        layout = self._groups.layout_at_h1(layer, state)
         copies = layer.copies(state, self.hierarchy)
         uneven = [self._uneven(layer, state, copied) for copied in layer.copied]
         accessed = [
@@ -329,13 +335,13 @@ class TimeOfGroups(Time):
         ]
         every = self._of_work(layer, state, self._macs(layer))
         slowest = 0
-        for part, accelerator in enumerate(self._accelerators):
-            has = self._groups.of_layout(top.output if top else "batch", part)
+        for part, accelerator in enumerate(self._groups.accelerators):
+            has = self._groups.of_layout(layout, part)
             words = sum(
                 amount if state[0] in copied else _half_up(amount * has)
                 for amount, copied in zip(accessed, layer.copied, strict=True)
             )
-            macs = every if top and top.output == "whole" else _half_up(every * has)
+            macs = every if layout == "whole" else _half_up(every * has)
             rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
             loading = words * self.plan.element_bytes / accelerator.dram_bandwidth
             seconds = max(macs / rate, loading) / self.plan.accelerators
