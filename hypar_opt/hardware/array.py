@@ -144,16 +144,16 @@ class Array(Displayed, Document):
                 f"accelerator: groups should have the topology's {total:,} accelerators together,"
                 f" got {together}"
             )
-        parts = self.hierarchy().sizes[0]
-        if any(count % (total // parts) for count in counts):
+        parts, each = self.hierarchy().sizes[0], self._in_each_part
+        if any(count % each for count in counts):
             raise rule(
                 f"whole_levels: should be false where groups are no parts of H1, of"
-                f" {total // parts:,} accelerators each, got {together}"
+                f" {each:,} accelerators each, got {together}"
             )
         if parts > MOST_PARTS:
             raise rule(
                 f"accelerator: groups should be at most {MOST_PARTS} equal parts together, got"
-                f" {parts} of {total // parts:,} in {together}"
+                f" {parts} of {each:,} in {together}"
             )
         if any(group.gemm is not None for group in self.groups):
             raise rule("gemm: is not supported with groups of accelerators")
@@ -165,12 +165,14 @@ class Array(Displayed, Document):
         return self.accelerators if isinstance(self.accelerators, tuple) else ()
 
     @property
+    def _in_each_part(self) -> int:
+        """The number of accelerators in each part of H1."""
+        return self.interconnect.accelerators // self.hierarchy().sizes[0]
+
+    @property
     def parts_of_groups(self) -> tuple[int, ...]:
         """How many parts of H1 each group has; none where all accelerators are identical."""
-        if not self.groups:
-            return ()
-        each = self.interconnect.accelerators // self.hierarchy().sizes[0]
-        return tuple(group.count // each for group in self.groups)
+        return tuple(group.count // self._in_each_part for group in self.groups)
 
     @property
     def groups_of_parts(self) -> tuple[AcceleratorGroup, ...]:
@@ -181,9 +183,8 @@ class Array(Displayed, Document):
     @property
     def members(self) -> tuple[range, ...]:
         """The numbers of the accelerators in each part of H1."""
-        parts = self.hierarchy().sizes[0]
-        each = self.interconnect.accelerators // parts
-        return tuple(range(each * number, each * (number + 1)) for number in range(parts))
+        firsts = range(0, self.interconnect.accelerators, self._in_each_part)
+        return tuple(range(first, first + self._in_each_part) for first in firsts)
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -18,8 +18,6 @@ from hypar_opt.hardware.topologies.base import LinkSpec, Topology, as_dimensions
 if TYPE_CHECKING:
     from hypar_opt.hardware.traffic import Paths
 
-_ONE_SWITCH = [("fabric", Fraction(1))]
-
 
 class NodesTopology(Topology):
     """The accelerators of a node linked to its switch, and these switches to the fabric's.
@@ -61,8 +59,9 @@ class NodesTopology(Topology):
     @property
     def _switches(self) -> list[tuple[str, Fraction]]:
         """The switches that join the nodes, and the part of the bandwidth to each."""
-        count = self.adapters
-        return [(rail(n), Fraction(1, count)) for n in range(count)] if count else _ONE_SWITCH
+        if not self.adapters:
+            return [("fabric", Fraction(1))]
+        return [(rail(n), Fraction(1, self.adapters)) for n in range(self.adapters)]
 
     def paths(self, links: Sequence[Link]) -> Paths | None:
         if not self.adapters or self.nodes == 1:
