@@ -24,8 +24,9 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price, tensors_of
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.costs import json_number
-from hypar_opt.plan.plan import Plan, SolverRecord, SolverSettings, columns_of, schema_of, words_of
+from hypar_opt.plan.plan import Plan, SolverRecord, SolverSettings, columns_of, words_of
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
+from hypar_opt.plan.schemas import schema_of
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.level_order import fastest_order

@@ -19,7 +19,8 @@ from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.costs import Baselines, Cost, Ratios, json_number
-from hypar_opt.plan.plan import SCHEMA, Plan
+from hypar_opt.plan.plan import Plan
+from hypar_opt.plan.schemas import SCHEMA
 from hypar_opt.plan.stored_layouts import (
     plan_tensors,
     rows_with_stored,

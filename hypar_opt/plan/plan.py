@@ -1,10 +1,6 @@
 """A plan: the parallelism of each layer at each level, and its cost.
 
-A plan file is JSON and self-contained: ``hypar-opt/plan/2``, or with levels of other sizes than two
-``hypar-opt/plan/3``, or on groups of accelerators with unequal shares ``hypar-opt/plan/4``, with a
-choice of tokens ``hypar-opt/plan/5``, layers that train in different ways ``hypar-opt/plan/6``, or
-shares of more than two parts ``hypar-opt/plan/7``.
-Version 1, which did not state how tensors are stored, is read.
+A plan file is JSON and self-contained; `hypar_opt.plan.schemas` has its versions.
 """
 
 from __future__ import annotations
@@ -34,17 +30,9 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.plan.constraints import Flag
 from hypar_opt.plan.costs import Amount, Cost, Ratio
 from hypar_opt.plan.problem import NetworkRecord, Problem, ProblemFields
+from hypar_opt.plan.schemas import NEWEST, SCHEMA, STATED_SINCE, WITHOUT_LAYOUTS, schema_of
 from hypar_opt.results import Displayed
 from hypar_opt.units import format_cost, format_si
-from hypar_opt.workload.parallelism import SIDES
-
-SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
-WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
-WITH_PARTS: Literal["hypar-opt/plan/3"] = "hypar-opt/plan/3"
-WITH_SHARE: Literal["hypar-opt/plan/4"] = "hypar-opt/plan/4"
-WITH_TOKENS: Literal["hypar-opt/plan/5"] = "hypar-opt/plan/5"
-WITH_WAYS: Literal["hypar-opt/plan/6"] = "hypar-opt/plan/6"
-WITH_SHARES: Literal["hypar-opt/plan/7"] = "hypar-opt/plan/7"
 
 StoredLayout = Literal[
     "batch",
@@ -142,11 +130,8 @@ class Plan(Displayed, ProblemFields):
     ``plan["fc1"]`` has the choices of a layer, by level; `Plan.at` those of a level, by layer.
     """
 
-    written_schema: ClassVar[str | None] = WITH_SHARES
-    read_schemas: ClassVar[tuple[str, ...]] = (
-        *(WITHOUT_LAYOUTS, SCHEMA, WITH_PARTS, WITH_SHARE),
-        *(WITH_TOKENS, WITH_WAYS),
-    )
+    written_schema: ClassVar[str | None] = NEWEST
+    read_schemas: ClassVar[tuple[str, ...]] = (WITHOUT_LAYOUTS, SCHEMA, *STATED_SINCE)
     # Aliased, because `schema` is a method of pydantic's models.
     schema_: Literal[
         "hypar-opt/plan/1",
@@ -168,14 +153,7 @@ class Plan(Displayed, ProblemFields):
 
     @model_validator(mode="after")
     def _has_its_shape(self) -> Self:
-        only_in = {
-            WITH_SHARES: "share: of three groups or more",
-            WITH_WAYS: "training: words by layer",
-            WITH_TOKENS: "choices: tokens",
-            WITH_SHARE: "share:",
-            WITH_PARTS: "parts:",
-        }
-        for schema, key in only_in.items():
+        for schema, (key, _) in STATED_SINCE.items():
             if (self.schema_ == schema) != (schema_of(self) == schema):
                 raise rule(f"{key} should be in files of {schema!r}, and there alone")
         names = tuple(layer.name for layer in self.network.description.layers)
@@ -203,7 +181,7 @@ class Plan(Displayed, ProblemFields):
     def _stores_each_output(self) -> Self:
         if self.schema_ == WITHOUT_LAYOUTS:
             if self.layouts is not None:
-                raise rule(f"layouts: should be in files of {SCHEMA!r} alone")
+                raise rule(f"layouts: should be in files of {SCHEMA!r} or later")
             return self
         stored = self.layouts or {}
         wrong = min(stored.keys() - set(self.layers), default=None)
@@ -330,20 +308,6 @@ class Plan(Displayed, ProblemFields):
     def to_json(self) -> str:
         """Return the text of the plan's file."""
         return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
-
-
-def schema_of(problem: ProblemFields) -> str:
-    """Return the schema of a plan of a problem: the oldest that can state it."""
-    of_more_parts = not {*SIDES[2:]}.isdisjoint(problem.choices)
-    if of_more_parts or isinstance(problem.share, tuple):
-        return WITH_SHARES
-    if problem.training.by_layer:
-        return WITH_WAYS
-    if "tokens" in problem.choices:
-        return WITH_TOKENS
-    if problem.is_shared_out:
-        return WITH_SHARE
-    return WITH_PARTS if problem.parts else SCHEMA
 
 
 Words = Sequence[Sequence[str | None]]

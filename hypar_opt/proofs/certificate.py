@@ -33,7 +33,8 @@ from hypar_opt.documents.document import Document, read_text, validate, write_wh
 from hypar_opt.documents.parsing import parse_json
 from hypar_opt.errors import CheckFailedError, HyparError, RefusedError
 from hypar_opt.plan.check_training import check_memory_is_free
-from hypar_opt.plan.plan import WITHOUT_LAYOUTS, Plan
+from hypar_opt.plan.plan import Plan
+from hypar_opt.plan.schemas import WITHOUT_LAYOUTS
 from hypar_opt.proofs.device_memory import check_device_memory
 from hypar_opt.proofs.graphs import (
     EliminationProof,

@@ -97,7 +97,10 @@ REFUSED: list[tuple[Change, str]] = [
     (at("schema", "hypar-opt/plan/5"), "choices: tokens should be in files of 'hypar-opt/plan/5'"),
     (at("schema", "hypar-opt/plan/3"), "parts: should be in files of 'hypar-opt/plan/3'"),
     (at("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/plan/7', got"),
-    (at("schema", "hypar-opt/plan/1"), "layouts: should be in files of 'hypar-opt/plan/2' alone"),
+    (
+        at("schema", "hypar-opt/plan/1"),
+        "layouts: should be in files of 'hypar-opt/plan/2' or later",
+    ),
     (at("layouts", None), "layouts: should have the layouts of every layer, not of 'conv1'"),
     (lambda d: d["layouts"].pop("fc1"), "layouts: should have the layouts of every layer, not"),
     (at("layouts.fc9", ["batch"] * 4), "layouts: should be of the network's layers, got 'fc9'"),

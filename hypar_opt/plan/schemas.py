@@ -1,0 +1,43 @@
+"""The versions of a plan's file, and what each is the first to state.
+
+A file is of the oldest that can state its problem: of ``hypar-opt/plan/2`` where none of
+`STATED_SINCE` is needed. Version 1, which did not state how tensors are stored, is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+from hypar_opt.workload.parallelism import SIDES
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.problem import ProblemFields
+
+SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
+WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
+NEWEST = "hypar-opt/plan/7"
+
+
+def _has_more_parts(problem: ProblemFields) -> bool:
+    """Return whether a problem states the shares of three groups or more, or a third part of H1."""
+    return isinstance(problem.share, tuple) or not {*SIDES[2:]}.isdisjoint(problem.choices)
+
+
+STATED_SINCE: Mapping[str, tuple[str, Callable[[ProblemFields], bool]]] = MappingProxyType(
+    {
+        NEWEST: ("share: of three groups or more", _has_more_parts),
+        "hypar-opt/plan/6": ("training: words by layer", lambda own: own.training.by_layer),
+        "hypar-opt/plan/5": ("choices: tokens", lambda own: "tokens" in own.choices),
+        "hypar-opt/plan/4": ("share:", lambda own: own.is_shared_out),
+        "hypar-opt/plan/3": ("parts:", lambda own: own.parts is not None),
+    }
+)
+"""The key that each version is the first to have, and whether a problem has it; newest first."""
+
+
+def schema_of(problem: ProblemFields) -> str:
+    """Return the schema of a plan of a problem: the oldest that can state it."""
+    versions = (version for version, (_, states) in STATED_SINCE.items() if states(problem))
+    return next(versions, SCHEMA)
