@@ -219,7 +219,7 @@ class SideBytes(_OfGroup, CommunicationCost):
         factor = factors.partial_sum if forward else factors.gathered_error
         others = len(share.parts) - 1
         received = others * share.own
-        if not forward and not (self.longest and others > 1):
+        if not forward and not self._waits:
             received = (others + 1) * share.whole - share.own
         yield partial_sums, quarters(factor, workload.outputs), received, nowhere
         if any(any(node.statistics) for node in nodes):
@@ -279,9 +279,14 @@ class SideBytes(_OfGroup, CommunicationCost):
         """
         if self.phases == (Phase.GRADIENT,):
             return 0 * amount
-        asked = workload.layouts.names, self.share, self.phases == (Phase.BACKWARD,), self.longest
+        asked = workload.layouts.names, self.share, self.phases == (Phase.BACKWARD,), self._waits
         received = _between_layouts(*asked)[written, read]
         return _scaled(4 * len(self.share.parts) * amount, received, self.share.whole**2)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether it waits for the longest message of a round: between two parts there is one."""
+        return self.longest and len(self.share.parts) > 2
 
     def _boundary_sizes(self, workload: Workload) -> Integers:
         sizes, share = workload.boundary_sizes, self.share
@@ -292,11 +297,11 @@ class SideBytes(_OfGroup, CommunicationCost):
 
 @lru_cache(maxsize=256)
 def _between_layouts(
-    names: tuple[str, ...], share: Share, backward: bool, longest: bool
+    names: tuple[str, ...], share: Share, backward: bool, waits: bool
 ) -> NDArray[Any]:
     """Return what a part receives at H1 of a tensor, as one share of another's share of it.
 
-    Or what it waits for, between more than two parts.
+    Or, where it waits, that of the longest messages.
 
     Returns
     -------
@@ -313,11 +318,10 @@ def _between_layouts(
                 continue
             had, has = share.all_of(name, share.parts), share.all_of(needed, share.parts)
             if needed == WHOLE:
-                scattered = backward or (longest and others > 1)
-                each = others * had[side] if scattered else whole - had[side]
+                each = others * had[side] if backward or waits else whole - had[side]
                 received[number, other] = each * whole
                 continue
-            if longest and others > 1:
+            if waits:
                 # Of two factors that grow no product of least ones exceeds any.
                 sent, to = share.all_of(name, lowest), share.all_of(needed, lowest)
                 rounds = ([sent[p] * to[(p + r) % len(parts)] for p in parts] for r in parts[1:])

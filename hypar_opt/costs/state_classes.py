@@ -281,7 +281,7 @@ class PairsOfStates:
         """Return the least and the highest charges of some kinds."""
         if not kinds:
             return {}
-        # With two groups of accelerators, H1 has more choices than other levels.
+        # With groups of accelerators, H1 has more choices than other levels.
         choices = (1 + self.states.max(axis=1)).tolist()
         sources, targets = alignments(classes.groups, choices)
         pair = classes.of(sources) * classes.count + classes.of(targets)

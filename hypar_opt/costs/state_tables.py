@@ -60,7 +60,7 @@ def count_of_states(workload: Workload, levels: int) -> int:
 def states_of(workload: Workload, levels: int, deadline: Deadline = NEVER) -> Sequence[State]:
     """Return all states that a node may have, in canonical order.
 
-    With two groups of accelerators all of a layer may be on one side, at H1 only.
+    With groups of accelerators all of a layer may be in one part of H1, and of no level below.
     """
     choices, uniform = len(workload.choices), len(on_all_sides(workload.choices))
     if uniform == choices or not levels:

@@ -60,7 +60,7 @@ def write_instance(instance: Instance, path: Path) -> ModelSize:
         If no plan satisfies the constraints. A ``.lp`` or ``.mps`` file is written all the same, in
         which each constraint is rows of its name: see `hypar_opt.search.infeasible_model`.
     HyparError
-        If there is nothing to choose, or the shares of two groups are left open.
+        If there is nothing to choose, or the shares of groups are left open.
     """
     try:
         table, labels = table_to_state(instance, _SOLVERS[path.suffix])

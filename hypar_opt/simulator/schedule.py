@@ -39,8 +39,8 @@ class Schedule:
     exchanges
         The steps of all exchanges, with their bytes.
     seconds
-        The computing time of every node on one accelerator, by pass; in each of two groups, if
-        there are any.
+        The computing time of every node on one accelerator, by pass; in each part of H1 where
+        there are groups.
     pairs
         The exchanges that convert tensors.
     collective

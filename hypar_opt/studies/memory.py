@@ -52,7 +52,7 @@ def memory(
     Raises
     ------
     HyparError
-        If an option is wrong, or the array has two groups of accelerators.
+        If an option is wrong, or the array has groups of accelerators.
     RefusedError
         If the array is not as large as the plan's.
 
@@ -79,7 +79,7 @@ def memory(
     if array is not None:
         target = fitting(plan, find_array(array))
     if plan.is_shared_out or (target is not None and target.groups):
-        raise HyparError("memory as a device holds it is not counted on two groups of accelerators")
+        raise HyparError("memory as a device holds it is not counted on groups of accelerators")
     if gradient_bytes is not None and gradient_bytes < 1:
         raise HyparError(f"{argument('gradient_bytes')} should be 1 or more, got {gradient_bytes}")
     kept = plan.constraints.optimizer
