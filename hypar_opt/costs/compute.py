@@ -236,10 +236,10 @@ class Work:
             once = repeated(workload, ONCE)
             alike = Work.charges(self, once, nodes, states, per_second, phases[:1])
             return added_up([passes_of(workload, phase)[nodes] * alike for phase in phases])
-        per_second *= len(phases)
-        loading = self._loading(workload, nodes, states, per_second)
-        each = _seconds_of_macs(workload, self.accelerator)
-        return self._longer(loading, each, workload, nodes, states, per_second)
+        times: Integers = np.maximum(
+            *self.loading_and_computing(workload, nodes, states, per_second, phases)
+        )
+        return times
 
     def loading_and_computing(
         self,
@@ -254,16 +254,10 @@ class Work:
         Each is linear in what an accelerator has, which the longer of both is not.
         """
         per_second *= len(phases)
-        loading = self._loading(workload, nodes, states, per_second)
+        words = added_up(self._words(workload, nodes, states))
+        loading = rounded_half_even(words, self.element_bytes * per_second / self._dram_bandwidth)
         each = _seconds_of_macs(workload, self.accelerator)
         return loading, self._longer(0 * loading, each, workload, nodes, states, per_second)
-
-    def _loading(
-        self, workload: Workload, nodes: Indices, states: States, per_second: int
-    ) -> Integers:
-        """Return the time in which the DRAM delivers the words of a pass."""
-        words = added_up(self._words(workload, nodes, states))
-        return rounded_half_even(words, self.element_bytes * per_second / self._dram_bandwidth)
 
     def _longer(
         self,
