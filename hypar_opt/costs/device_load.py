@@ -206,6 +206,14 @@ def _splits(
     return np.array(columns, bool).T
 
 
+def at_price(held: Integers, price: Fraction) -> Integers:
+    """Return the charges of bytes, each at a price, rounded down."""
+    per, of = price.as_integer_ratio()
+    dtype = exact_dtype(max(per * int(held.max(initial=0)), of))
+    charged: Integers = held.astype(dtype) * per // of
+    return charged
+
+
 @dataclass(frozen=True, eq=False)
 class PricedLoad:
     """Bytes at a price: a Lagrangian relaxation of a capacity.
@@ -220,11 +228,8 @@ class PricedLoad:
     price: Fraction
 
     def charges(self, nodes: Indices, states: States) -> Integers:
-        """Return no more than what the bytes of nodes cost."""
-        loads, (per, of) = self.load.of(nodes, states), self.price.as_integer_ratio()
-        dtype = exact_dtype(max(per * int(loads.max(initial=0)), of))
-        charged: Integers = loads.astype(dtype) * per // of
-        return charged
+        """Return what the bytes of nodes cost, rounded down."""
+        return at_price(self.load.of(nodes, states), self.price)
 
     @property
     def upper_bound(self) -> int:

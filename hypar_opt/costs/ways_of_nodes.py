@@ -12,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.costs.device_load import at_price
 from hypar_opt.costs.kinds import numbered
 from hypar_opt.costs.state_classes import ClassTable, Partition
 from hypar_opt.costs.state_tables import in_mixed_radix
@@ -79,11 +82,29 @@ class WaysOfNodes:
             *(np.array(own, np.result_type(*own)) for own in (times, held, moment)),
         )
 
+    @cached_property
+    def undominated(self) -> NDArray[np.bool_]:
+        """Whether every other way of a state takes or holds more, or is an equal one after it.
+
+        ``(ways, kinds, states)``
+        """
+        kept = np.ones(self.times.shape, bool)
+        for way, other in permutations(range(len(kept)), 2):
+            no_more, equal = (
+                np.logical_and.reduce(
+                    [
+                        compare(own[other], own[way])
+                        for own in (self.times, self.loads, self.moments)
+                    ]
+                ).astype(bool)
+                for compare in (np.less_equal, np.equal)
+            )
+            kept[way] &= ~(no_more & ((other < way) | ~equal))
+        return kept
+
     def priced(self, price: Fraction) -> Integers:
         """Return the charges of each way with its bytes at a price, rounded down."""
-        per, of = price.as_integer_ratio()
-        dtype = exact_dtype(max(per * int(self.loads.max(initial=0)), of))
-        charged: Integers = self.loads.astype(dtype) * per // of
+        charged = at_price(self.loads, price)
         most = int(self.times.max(initial=0)) + int(charged.max(initial=0))
         dtype = exact_dtype(most * (1 + len(self.kinds)))
         total: Integers = self.times.astype(dtype) + charged.astype(dtype)

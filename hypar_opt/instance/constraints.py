@@ -25,7 +25,7 @@ from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument, worded
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.instance.least_loads import LeastLoads, Parts, axes_of, one_more
+from hypar_opt.instance.least_loads import LeastLoads, Parts, axes_of, every_split, one_more
 from hypar_opt.instance.part_memory import NO_LEVELS, PartMemory, with_memory_penalties
 from hypar_opt.instance.pins import Pin
 from hypar_opt.sharding.weights import with_users
@@ -377,11 +377,8 @@ class ConstraintSet:
                     f" {axes_of(layer, self._choices)}{remedy}"
                 )
         # At least one layout of a shared tensor has to be even; whole it always is.
-        every = range(len(self._choices))
-        ways: set[Parts] = {(1,) * len(every)}
-        for size in self._hierarchy.sizes:
-            ways = {one_more(parts, choice, size) for parts in ways for choice in every}
-        even = [self._allowed_tensors(parts) for parts in ways]
+        splits = every_split(self._hierarchy.sizes, len(self._choices))
+        even = [self._allowed_tensors(parts) for parts in splits]
         for layer, fits in zip(self._workload.nodes, np.any(even, axis=0), strict=False):
             if not fits:
                 rule = argument(f"constraints.{'even' if self._constraints.even else 'runnable'}")

@@ -307,6 +307,14 @@ def one_more(above: Parts, choice: int, size: int) -> Parts:
     return (*above[:choice], above[choice] * size, *above[choice + 1 :])
 
 
+def every_split(sizes: Sequence[int], choices: int) -> set[Parts]:
+    """Return the parts that levels of some sizes may have, whatever is chosen at each."""
+    splits: set[Parts] = {(1,) * choices}
+    for size in sizes:
+        splits = {one_more(above, choice, size) for above in splits for choice in range(choices)}
+    return splits
+
+
 def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
     """Return the sizes of the axes that a layer's choices split, for a message."""
     splits = layer.operator.splits

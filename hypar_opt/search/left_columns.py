@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.table import Integers
+
+Picked = tuple[int, int, int]
+"""The side, the way and the state of a node."""
 
 
 class Column(NamedTuple):
@@ -30,26 +34,10 @@ class Column(NamedTuple):
     """
 
     column: int
-    side: int
-    way: int
-    state: int
+    picked: Picked
     charge: int
     load: int
     moment: int
-
-    def is_dominated(self, others: Sequence[Column], own: int) -> bool:
-        """Return whether another way of the same state takes and holds no more, or an equal before.
-
-        Parameters
-        ----------
-        own
-            The number of this one among the others.
-        """
-        return any(
-            other[4:] != self[4:] or n < own
-            for n, other in enumerate(others)
-            if n != own and all(a <= b for a, b in zip(other[4:], self[4:], strict=True))
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +47,11 @@ class Columns:
     Parameters
     ----------
     order
-        The nodes in the order in which they are decided.
+        The nodes in the order in which they are decided; all else follows it.
     of_nodes
-        By node.
+        At least one each.
     ports
-        Numbers of the states and sides that columns have, by node.
+        Numbers of the states and sides that columns have.
     edges
         Of ports, by places in ``order``.
     """
@@ -72,11 +60,6 @@ class Columns:
     of_nodes: Sequence[Sequence[Column]]
     ports: Sequence[NDArray[np.intp]]
     edges: Mapping[tuple[int, int], Integers]
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether some node has none."""
-        return not all(self.of_nodes)
 
     @cached_property
     def thresholds(self) -> list[int]:
@@ -87,17 +70,12 @@ class Columns:
 
     def graph(self, threshold: int) -> tuple[LoadedGraph, list[list[Column]]]:
         """Return the graph of the columns whose moment is at most a threshold, and these."""
-        picks = [[*self.of_nodes[node]] for node in self.order]
-        numbers = [
-            np.array([n for n, own in enumerate(each) if own.moment <= threshold], np.intp)
-            for each in picks
-        ]
-        kept = [[each[n] for n in some] for each, some in zip(picks, numbers, strict=True)]
-        costs, loads = (
-            [_integers(own[field] for own in each) for each in picks] for field in (4, 5)
-        )
-        whole = LoadedGraph(costs, loads, [self.ports[node] for node in self.order], self.edges)
-        return whole.restricted(numbers), kept
+        low = [[own.moment <= threshold for own in picks] for picks in self.of_nodes]
+        kept = [[*compress(*own)] for own in zip(self.of_nodes, low, strict=True)]
+        costs = [_integers(own.charge for own in picks) for picks in kept]
+        loads = [_integers(own.load for own in picks) for picks in kept]
+        ports = [ports[own] for ports, own in zip(self.ports, low, strict=True)]
+        return LoadedGraph(costs, loads, ports, self.edges), kept
 
 
 def _integers(values: Iterable[int]) -> Integers:

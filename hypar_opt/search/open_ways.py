@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from math import isqrt
 from typing import TYPE_CHECKING
 
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
-from hypar_opt.workload.patterns import compact, words_by_layer
+from hypar_opt.workload.patterns import compact, most_frequent, words_by_layer
 from hypar_opt.workload.recomputation import recomputed_words, segments
 
 if TYPE_CHECKING:
@@ -112,6 +112,5 @@ def _filled(stated: Sequence[str | None], others: Sequence[str]) -> list[str]:
 
 def spread(words: Sequence[str], matters: Sequence[bool]) -> list[str]:
     """Return words in which layers whose word does not matter have the most frequent of others."""
-    counts = Counter(word for word, own in zip(words, matters, strict=True) if own)
-    most = max(sorted(counts), key=counts.__getitem__, default="none")
+    most = most_frequent([*compress(words, matters)])
     return [word if own else most for word, own in zip(words, matters, strict=True)]

@@ -9,10 +9,11 @@ Source: docs/decisions/0036-ways-by-layer.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,8 +23,8 @@ from hypar_opt.costs.saved_tensors import errors_at_once, saved_tensors
 from hypar_opt.costs.state_classes import ClassTable, KnownCharges, classed
 from hypar_opt.costs.state_tables import states_of
 from hypar_opt.costs.ways_of_nodes import Amount, WaysOfNodes, by_state, coupled
-from hypar_opt.instance.least_loads import one_more
-from hypar_opt.search.left_columns import Column, Columns
+from hypar_opt.instance.least_loads import every_split
+from hypar_opt.search.left_columns import Column, Columns, Picked
 from hypar_opt.search.open_ways import OpenWays, spread
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.way_of_training import WayOfTraining
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
     from hypar_opt.instance.instance import Instance
-    from hypar_opt.instance.least_loads import Parts
     from hypar_opt.plan.training import Training
 
 
@@ -74,10 +74,6 @@ class Chosen:
     training: Training
 
 
-Picked = tuple[int, int, int]
-"""The side, the way and the state of a node."""
-
-
 class WaysByLayer:
     """The problem of layouts and ways of all layers, in so many micro-batches.
 
@@ -100,15 +96,12 @@ class WaysByLayer:
         saves = problem.array.description.accelerator.saves_scores
         self.open = OpenWays(network, stated, saves)
         self.micro_batches, self._layouts = micro_batches, layouts
-        words = [(again, shard) for again in self.open.apart for shard in self.open.sharded]
-        self._apart = [self._way(*own) for own in words]
-        self._again = (
-            [self._way("full", shard) for shard in self.open.sharded] if self.open.blocks else []
+        again = ["full"] if self.open.blocks else []
+        self._words = [[*product(own, self.open.sharded)] for own in (self.open.apart, again)]
+        self._apart, self._again = (
+            [WayOfTraining.of(search, self.open.uniform(*own)) for own in words]
+            for words in self._words
         )
-        self._words = [words, [("full", shard) for shard in self.open.sharded]]
-
-    def _way(self, recompute: str, shard: str) -> WayOfTraining:
-        return WayOfTraining.of(self.search, self.open.uniform(recompute, shard))
 
     @property
     def first(self) -> WayOfTraining:
@@ -212,14 +205,11 @@ class WaysByLayer:
     @cached_property
     def least_load(self) -> int:
         """A lower bound on what a plan holds all the time, in bytes of all accelerators."""
-        hierarchy = self.first.load.hierarchy
-        choices = range(len(self.first.instance.workload.choices))
-        parts: set[Parts] = {(1,) * len(choices)}
-        for size in hierarchy.sizes:
-            parts = {one_more(own, choice, size) for own in parts for choice in choices}
+        choices = len(self.first.instance.workload.choices)
+        splits = every_split(self.first.load.hierarchy.sizes, choices)
         # What shards and computes most again holds least.
         ways = [self._apart[-1], *self._again[-1:]]
-        held = [way.load.at(own) for way in ways for own in parts]
+        held = [way.load.at(parts) for way in ways for parts in splits]
         return sum(np.min(held, axis=0).tolist())
 
     @cached_property
@@ -281,8 +271,12 @@ class WaysByLayer:
             picked[node] = first.picked[node]
         return self.of_columns(picked)
 
-    def graph(self, table: ClassTable, price: Fraction, most: int, deadline: Deadline) -> Columns:
+    def graph(
+        self, table: ClassTable, price: Fraction, most: int, deadline: Deadline
+    ) -> Columns | None:
         """Return what nodes may be in a plan whose charges in a priced table are at most so many.
+
+        None if there is no such plan.
 
         Raises
         ------
@@ -291,34 +285,42 @@ class WaysByLayer:
         NoAnswerError
             If the deadline passes.
         """
-        count, priced = len(self.states), [side.priced(self.charges(price)) for side in self.sides]
-        left = columns_at_most(table, most, deadline)
-        every: list[list[Column]] = []
-        for node, (columns, bounds) in enumerate(left):
-            picks: list[Column] = []
-            for column, least in zip(columns.tolist(), bounds.tolist(), strict=True):
-                side, state = divmod(column, count)
-                kind = int(self.sides[side].kinds[node])
-                values = priced[side][:, kind, state].tolist()
-                own = [
-                    Column(
-                        *(column, side, way, state),
-                        int(self.sides[side].times[way, kind, state]),
-                        int(self.sides[side].loads[way, kind, state]),
-                        int(self.sides[side].moments[way, kind, state]),
-                    )
-                    for way, value in enumerate(values)
-                    if least + value - min(values) <= most
-                ]
-                picks += [one for n, one in enumerate(own) if not one.is_dominated(own, n)]
-            every.append(picks)
-        numbers, ports = [], []
-        for picks in every:
-            own_columns = [one.column for one in picks] or [0]
-            distinct, port = np.unique(own_columns, return_inverse=True)
-            numbers.append(distinct.astype(np.intp))
-            ports.append(port.astype(np.intp))
-        return Columns(self._order, every, ports, self._edges(table, numbers))
+        priced = [side.priced(self.charges(price)) for side in self.sides]
+        of_nodes = [
+            [
+                own
+                for column, least in zip(columns.tolist(), bounds.tolist(), strict=True)
+                for own in self._ways_in(column, node, priced, most - least)
+            ]
+            for node, (columns, bounds) in enumerate(columns_at_most(table, most, deadline))
+        ]
+        if not all(of_nodes):
+            return None
+        numbers, ports = zip(
+            *(np.unique([own.column for own in picks], return_inverse=True) for picks in of_nodes),
+            strict=True,
+        )
+        return Columns(
+            self._order,
+            [of_nodes[node] for node in self._order],
+            [ports[node] for node in self._order],
+            self._edges(table, numbers),
+        )
+
+    def _ways_in(
+        self, column: int, node: int, priced: Sequence[Integers], more: int
+    ) -> Iterator[Column]:
+        """Yield a node's ways in a column that cost at most so much more than the cheapest."""
+        number, state = divmod(column, len(self.states))
+        side = self.sides[number]
+        kind = int(side.kinds[node])
+        costs = priced[number][:, kind, state]
+        for way in np.flatnonzero(
+            side.undominated[:, kind, state] & (costs <= int(costs.min()) + more)
+        ):
+            picked = number, int(way), state
+            amounts = (int(own[way, kind, state]) for own in (side.times, side.loads, side.moments))
+            yield Column(column, picked, *amounts)
 
     def _edges(
         self, table: ClassTable, numbers: Sequence[NDArray[np.intp]]
@@ -354,29 +356,27 @@ class WaysByLayer:
 
     def of_columns(self, picked: Sequence[Picked]) -> Chosen:
         """Return what the side, the way and the state of each node say."""
-        workload, names = self.first.instance.workload, self.open.names
+        workload, layers = self.first.instance.workload, self.open.network.layers
         rows = tuple(zip(*(self.states[state] for _, _, state in picked), strict=True))
-        again, shard = ["none"] * len(names), ["none"] * len(names)
-        node_of = {user: node for node, users in workload.weight_users.items() for user in users}
-        for n, layer in enumerate(self.open.network.layers):
-            node = workload.shared + n
-            side, way, _ = picked[node]
-            recompute, _ = self._words[side][way]
-            side_of_weights, way_of_weights, _ = picked[node_of.get(node, node)]
-            shard[n] = self._words[side_of_weights][way_of_weights][1]
-            if recompute == "full" and self.block_of[node] >= 0:
-                again[n] = "full"
-            elif recompute == "selective" and layer.inner:
-                again[n] = "selective"
-        layers = workload.layers
-        weighty = [
-            bool(workload.stored[node_of.get(node, node)])
-            for node in range(workload.shared, len(picked))
-        ]
-        once = "full" not in again
+        weights_of = {user: node for node, users in workload.weight_users.items() for user in users}
+        again, shard, weighty = [], [], []
+        in_block = (self.block_of[workload.shared :] >= 0).tolist()
+        for node, (layer, inside) in enumerate(zip(layers, in_block, strict=True), workload.shared):
+            word, _ = self._words_of(picked[node])
+            runs_again = inside if word == "full" else layer.inner
+            again.append(word if runs_again else "none")
+            weights = weights_of.get(node, node)
+            shard.append(self._words_of(picked[weights])[1])
+            weighty.append(bool(workload.stored[weights]))
+        some = "full" in again
         matters = [
-            bool(own.operator.inner) or not (once or self.block_of[workload.shared + n] < 0)
-            for n, own in enumerate(layers)
+            bool(layer.inner) or (some and inside)
+            for layer, inside in zip(layers, in_block, strict=True)
         ]
         training = self.open.training(spread(again, matters), spread(shard, weighty))
         return Chosen(picked, rows, training)
+
+    def _words_of(self, picked: Picked) -> tuple[str, str]:
+        """Return what is computed again, and what is sharded."""
+        side, way, _ = picked
+        return self._words[side][way]

@@ -27,12 +27,12 @@ from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argum
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.search.joint import joint
-from hypar_opt.search.left_columns import Column, Columns
+from hypar_opt.search.left_columns import Column, Columns, Picked
 from hypar_opt.search.open_ways import SEARCHED, divisors
 from hypar_opt.search.result import SearchResult, silent
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.way_of_training import Counted, WayOfTraining, layouts_at_prices
-from hypar_opt.search.ways_by_layer import COMPARABLE, Chosen, Picked, WaysByLayer
+from hypar_opt.search.ways_by_layer import COMPARABLE, Chosen, WaysByLayer
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.solvers.elimination.classes import bound_by_classes
@@ -304,7 +304,7 @@ class _WaysSearched:
         try:
             table = ways.table(price, again=bool(ways.open.blocks))
             columns = ways.graph(table, price, most, self._search.deadline)
-            if columns.is_empty:
+            if columns is None:
                 return self._limit
             # What all that a plan holds for a moment exceeds its bound by is known with the plan.
             margin = 0
@@ -352,8 +352,8 @@ class _WaysSearched:
         last = None
         for charges, picked in merge(*map(within, groups), key=itemgetter(0)):
             if picked != last:
-                node_of = sorted(zip(columns.order, picked, strict=True))
-                yield charges, [(own.side, own.way, own.state) for _, own in node_of]
+                by_node = sorted(zip(columns.order, picked, strict=True))
+                yield charges, [own.picked for _, own in by_node]
             last = picked
 
     def _of_found_layouts(self, count: int) -> Iterator[Fraction]:

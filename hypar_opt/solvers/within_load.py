@@ -58,14 +58,6 @@ class LoadedGraph:
     ports: Sequence[NDArray[np.intp]]
     edges: Mapping[tuple[int, int], Integers]
 
-    def restricted(self, columns: Sequence[NDArray[np.intp]]) -> LoadedGraph:
-        """Return the graph with some of each layer's columns, by their numbers."""
-        costs, loads, ports = (
-            [own[some] for own, some in zip(every, columns, strict=True)]
-            for every in (self.costs, self.loads, self.ports)
-        )
-        return LoadedGraph(costs, loads, ports, self.edges)
-
     @cached_property
     def ported(self) -> list[list[int]]:
         """The ports that each layer's columns have."""

@@ -92,8 +92,13 @@ def words_by_layer(words: Words | None, names: Sequence[str], what: str) -> list
     return found
 
 
+def most_frequent(words: Sequence[str]) -> str:
+    """Return the most frequent of some words, ``none`` of none."""
+    return max(sorted(set(words)), key=words.count, default="none")
+
+
 def compact(words: Sequence[str], names: Sequence[str]) -> Words:
     """Return layers' words as one, or as the most frequent and those of the other layers."""
-    every = max(sorted(set(words)), key=words.count, default="none")
+    every = most_frequent(words)
     others = {name: word for name, word in zip(names, words, strict=True) if word != every}
     return {EVERY: every, **others} if others else every

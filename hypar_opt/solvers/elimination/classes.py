@@ -172,10 +172,6 @@ class _Restricted:
             found[node] = self.columns[node][own], least.astype(object) + self.constant
         return found
 
-    def at_most(self, threshold: int, deadline: Deadline) -> Columns:
-        """Return the columns of each node that occur in an assignment of at most a cost."""
-        return [own for own, _ in self.costed(threshold, deadline)]
-
 
 def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
     """Raise the threshold until the optimum of what is left is at most that.
@@ -241,7 +237,8 @@ def _left(
     partition, *rest = table.partitions
     finer = [other for other in rest if not other.exact]
     while True:
-        states = _states_of(table, partition, classes.at_most(threshold, deadline))
+        kept = [own for own, _ in classes.costed(threshold, deadline)]
+        states = _states_of(table, partition, kept)
         try:
             most = _EASY if finer else None
             return _eliminated(table, table.node, states, table.pairs, deadline, most)
