@@ -29,13 +29,9 @@ from hypar_opt.solvers.base import Status
 from hypar_opt.solvers.baselines import BASELINES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.search.result import SearchRequest, SearchResult
+    from hypar_opt.search.result import Search, SearchRequest, SearchResult
     from hypar_opt.search.shared_latencies import Paid, Reduction, Users
-
-    Search = Callable[[SearchRequest], SearchResult]
 
 _ROUNDS = 8
 """The rounds of weights before plans are branched on."""

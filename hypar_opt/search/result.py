@@ -151,6 +151,10 @@ class SearchResult:
     priced: Tensors | None = None
 
 
+Search = Callable[[SearchRequest], SearchResult]
+"""One of `hypar_opt.search.searches`, or what searches by it several times."""
+
+
 def rows_to_start_from(start: Plan, instance: Instance) -> Assignments:
     """Return a warm start's assignments, ``(levels, layers)``, if they fit the problem."""
     problem = instance.problem

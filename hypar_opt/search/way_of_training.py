@@ -1,4 +1,4 @@
-"""One way of training (micro-batches, recomputation, shards): its plans, their time and memory."""
+"""One way of training (micro-batches, recomputation, shards): the time and memory of its plans."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from hypar_opt.instance.pricing import nodes_of, total_cost
 from hypar_opt.simulator.memory import WeightBytes, counted_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.plan.training import Training
-    from hypar_opt.search.result import SearchRequest, SearchResult
-
-    Search = Callable[[SearchRequest], SearchResult]
+    from hypar_opt.search.result import Search, SearchRequest, SearchResult
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class WayOfTraining:
-    """One way of training, its search, and its plans as they are found."""
+    """The search of a problem that trains in one way, and what its plans take and hold."""
 
     search: SearchRequest
 
@@ -75,10 +73,6 @@ class WayOfTraining:
         return self.search.instance
 
     @property
-    def training(self) -> Training:
-        return self.instance.problem.training
-
-    @property
     def cost(self) -> TimeCost:
         cost = self.instance.cost
         assert isinstance(cost, TimeCost)
@@ -88,9 +82,6 @@ class WayOfTraining:
     def capacity(self) -> int:
         """The bytes of a device that tensors may take."""
         return (self.instance.problem.device_memory or 0) - int(self._accelerator.reserve or 0)
-
-    def seconds(self, charges: Fraction) -> Fraction:
-        return charges / self.cost.per_unit
 
     def counted(self, found: SearchResult) -> Counted:
         """Return a plan with what it takes and holds."""
@@ -104,7 +95,7 @@ class WayOfTraining:
             self._accelerator,
         )
         held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
-        return Counted(found, self.seconds(total), held + moment.total, self.capacity)
+        return Counted(found, total / self.cost.per_unit, held + moment.total, self.capacity)
 
 
 def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:

@@ -40,12 +40,8 @@ from hypar_opt.solvers.within_load import cheapest_within
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hypar_opt.costs.table import Integers
-    from hypar_opt.search.result import SearchRequest
-
-    Search = Callable[[SearchRequest], SearchResult]
+    from hypar_opt.search.result import Search, SearchRequest
 
 _NEVER = Fraction(2**62)
 """The seconds of a way of which no plan fits."""
