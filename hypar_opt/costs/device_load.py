@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hypar_opt.costs.saved_tensors import SavedTensor, saved_tensors
 from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
+from hypar_opt.plan.constraints import OPTIMIZERS
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING
 from hypar_opt.workload.operators.base import elements
@@ -30,8 +31,39 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.axes import Choice
     from hypar_opt.workload.tensors import Workload
 
-WeightBytes = tuple[int, int, int]
-"""Bytes of a weight, of its gradient and of the optimizer's state for it."""
+SINGLE = 4
+"""Bytes of a number in single precision."""
+
+
+class WeightBytes(NamedTuple):
+    """Bytes of each weight, of its gradient and of the optimizer's state for it."""
+
+    weight: int
+    gradient: int
+    state: int
+
+    @classmethod
+    def of(
+        cls, element_bytes: int, optimizer: str | int, gradient_bytes: int | None = None
+    ) -> WeightBytes:
+        """Return them for a precision: below 4 bytes an element the training is mixed.
+
+        Gradients and state then are in single precision, with a copy of the weights among the
+        state: 2 + 4 + 12 bytes with Adam.
+
+        Parameters
+        ----------
+        optimizer
+            A name, or the bytes of its state for a weight.
+
+        Source: Micikevicius et al., "Mixed precision training", ICLR 2018; Korthikanti et al.,
+        MLSys 2023, figure 1, has 18 bytes, Rajbhandari et al., "ZeRO", SC20, 16.
+        """
+        exact = max(SINGLE, element_bytes)
+        elements = OPTIMIZERS.get(optimizer) if isinstance(optimizer, str) else None
+        copy = element_bytes < SINGLE
+        state = int(optimizer) if elements is None else exact * (elements + copy)
+        return cls(element_bytes, gradient_bytes or exact, state)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,9 +188,11 @@ def held_while_running(
     """
     repeats, layouts = workload.repeats, workload.layouts
     split = [repeats.shard(node) for node in range(len(workload.nodes))]
-    times = [(own == "weights") + (own in IN_HALVES and bool(weight_bytes[1])) for own in split]
+    times = [
+        (own == "weights") + (own in IN_HALVES and bool(weight_bytes.gradient)) for own in split
+    ]
     weights = [
-        0 if node.operator.reads_ids else often * weight_bytes[0] * own
+        0 if node.operator.reads_ids else often * weight_bytes.weight * own
         for node, often, own in zip(workload.nodes, times, workload.weights, strict=True)
     ]
     singles = [node.operator.saves(fused=True).singles for node in workload.nodes]
@@ -175,10 +209,6 @@ def held_while_running(
     of_loss = np.array(logits, dtype)[nodes] * copies(layouts.output == 0, nodes, states, hierarchy)
     held: Integers = gathered + of_loss
     return held
-
-
-SINGLE = 4
-"""Bytes of a number in single precision."""
 
 
 def _of_tensor(

@@ -7,12 +7,12 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.device_load import DeviceLoad, PricedLoad, device_load
+from hypar_opt.costs.device_load import DeviceLoad, PricedLoad, WeightBytes, device_load
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
-from hypar_opt.simulator.memory import WeightBytes, counted_memory
+from hypar_opt.simulator.memory import counted_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,13 +51,18 @@ class WayOfTraining:
             instance = Instance(instance.network, problem)
         return cls(replace(search.quiet, instance=instance, falls_back=False))
 
+    @property
+    def weight_bytes(self) -> WeightBytes:
+        problem = self.instance.problem
+        return WeightBytes.of(problem.element_bytes, problem.constraints.optimizer)
+
     @cached_property
     def load(self) -> DeviceLoad:
         """What each state holds."""
         instance, problem = self.instance, self.instance.problem
         return device_load(
             *(instance.network, instance.workload, problem.hierarchy, problem.element_bytes),
-            WeightBytes.of(problem.element_bytes, problem.constraints.optimizer),
+            self.weight_bytes,
             fused=not self._accelerator.saves_scores,
         )
 

@@ -28,7 +28,6 @@ from hypar_opt.search.left_columns import Column, Columns, Picked
 from hypar_opt.search.open_ways import OpenWays, spread
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.way_of_training import WayOfTraining
-from hypar_opt.simulator.memory import WeightBytes
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.elimination.classes import columns_at_most
 from hypar_opt.workload.recomputation import segments
@@ -139,8 +138,7 @@ class WaysByLayer:
 
     def _moment(self, way: WayOfTraining) -> Amount:
         problem, workload = self.search.instance.problem, way.instance.workload
-        each = WeightBytes.of(problem.element_bytes, problem.constraints.optimizer)
-        asked = workload, problem.hierarchy, problem.element_bytes, each
+        asked = workload, problem.hierarchy, problem.element_bytes, way.weight_bytes
         constant = self._tensors_at_once(way)
 
         def least(nodes: Indices, states: States) -> Integers:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from hypar_opt.costs.device_load import SINGLE
+from hypar_opt.costs.device_load import SINGLE, WeightBytes
 from hypar_opt.costs.saved_tensors import INPUT, inputs_of, saved_tensors, stored_output
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.plan.constraints import OPTIMIZERS
 from hypar_opt.sharding.layouts import BATCH as BY_BATCH
 from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED, TOKEN
 from hypar_opt.sharding.program import Program
@@ -33,37 +32,6 @@ if TYPE_CHECKING:
     from hypar_opt.workload.operators.saved import Saved
     from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
-
-
-class WeightBytes(NamedTuple):
-    """Bytes of each weight, of its gradient and of the optimizer's state for it."""
-
-    weight: int
-    gradient: int
-    state: int
-
-    @classmethod
-    def of(
-        cls, element_bytes: int, optimizer: str | int, gradient_bytes: int | None = None
-    ) -> WeightBytes:
-        """Return them for a precision: below 4 bytes an element the training is mixed.
-
-        Gradients and state then are in single precision, with a copy of the weights among the
-        state: 2 + 4 + 12 bytes with Adam.
-
-        Parameters
-        ----------
-        optimizer
-            A name, or the bytes of its state for a weight.
-
-        Source: Micikevicius et al., "Mixed precision training", ICLR 2018; Korthikanti et al.,
-        MLSys 2023, figure 1, has 18 bytes, Rajbhandari et al., "ZeRO", SC20, 16.
-        """
-        exact = max(SINGLE, element_bytes)
-        elements = OPTIMIZERS.get(optimizer) if isinstance(optimizer, str) else None
-        copy = element_bytes < SINGLE
-        state = int(optimizer) if elements is None else exact * (elements + copy)
-        return cls(element_bytes, gradient_bytes or exact, state)
 
 
 def memory_of(

@@ -65,8 +65,9 @@ def memory(
     ('loss', True)
     """
     # Imported late: planning alone needs no simulator.
+    from hypar_opt.costs.device_load import WeightBytes
     from hypar_opt.simulator import RunOptions
-    from hypar_opt.simulator.memory import WeightBytes, memory_of
+    from hypar_opt.simulator.memory import memory_of
 
     own = {"micro_batches", "recompute", "shard", "optimizer"}
     stated = {name: value for name, value in arguments.items() if name in own and value is not None}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.device_load import device_load
+from hypar_opt.costs.device_load import WeightBytes, device_load
 from hypar_opt.costs.states import of_rows
 from hypar_opt.errors import InfeasibleError, RefusedError
 from hypar_opt.hardware import arrays
@@ -21,7 +21,6 @@ from hypar_opt.pipeline import search_again
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.proofs.certificate import check_price
-from hypar_opt.simulator.memory import WeightBytes
 from hypar_opt.studies.alternatives import best_plans
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
