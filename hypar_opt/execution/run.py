@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -94,7 +94,10 @@ def run_program(
     record = step.run()
     return Compared(
         exchange_rows(program, record.fabric.received, element_bytes, phases),
-        by_level(record.bias_elements, program.hierarchy.levels, element_bytes),
+        by_level(
+            ((own.level, n * element_bytes) for own, n in record.bias_fabric.received.items()),
+            program.hierarchy.levels,
+        ),
         notes_of(network),
         record.loss,
         one.loss,
@@ -127,12 +130,12 @@ def _whole_batch(network: Network, program: Program) -> Workload:
     )
 
 
-def by_level(
-    elements: Mapping[int, int], levels: int, element_bytes: Fraction
-) -> tuple[int | float, ...]:
-    """Return bytes by level, H1 first; none at all where nothing moves."""
-    counts = tuple(json_number(elements.get(n, 0) * element_bytes) for n in range(levels))
-    return counts if any(counts) else ()
+def by_level(moved: Iterable[tuple[int, int | Fraction]], levels: int) -> tuple[int | float, ...]:
+    """Return the sums of bytes at each level, H1 first; none at all where nothing moves."""
+    sums = [Fraction()] * levels
+    for level, size in moved:
+        sums[level] += size
+    return tuple(map(json_number, sums)) if any(sums) else ()
 
 
 def exchange_rows(

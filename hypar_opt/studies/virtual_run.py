@@ -223,6 +223,7 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
     """
     from hypar_opt.execution.jax.run import ELEMENT_BYTES, one_device, random_data, run_step
     from hypar_opt.execution.result import largest_difference
+    from hypar_opt.execution.run import by_level
 
     if instance.problem.inference:
         raise HyparError("cannot run an inference plan in JAX: the program is a training step")
@@ -236,9 +237,7 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
         notes.append(f"{int(step.unused):,} bytes of errors that no weights need are not moved")
     return {
         "exchanges": step.exchanges,
-        "bias_bytes": tuple(step.bias_bytes.get(n, 0) for n in range(sharded.levels))
-        if step.bias_bytes
-        else (),
+        "bias_bytes": by_level(step.bias_bytes.items(), sharded.levels),
         "notes": tuple(notes),
         "priced": (),
         "loss": step.loss,

@@ -211,6 +211,14 @@ class Division:
         kept = self.program.weights(node)
         return self._held(position, device, {n for n, one in enumerate(kept) if is_split(one)})
 
+    def biases(self, whole: Mapping[int, Array]) -> dict[int, list[Array]]:
+        """Return the devices' parts of all biases, by node."""
+        devices = range(self.hierarchy.accelerators)
+        return {
+            position + self.shared: [bias[self.bias_channels(position, d)] for d in devices]
+            for position, bias in whole.items()
+        }
+
     def bias_channels(self, position: int, device: int) -> Indices:
         """Return the channels of a layer's output whose bias a device keeps."""
         layouts = self.program.bias_layouts(position + self.shared)

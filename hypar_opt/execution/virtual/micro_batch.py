@@ -18,7 +18,6 @@ from hypar_opt.sharding.passes import Phase
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.arithmetic.base import Arithmetic
-    from hypar_opt.execution.virtual.biases import Biases
     from hypar_opt.execution.virtual.data import StepData
     from hypar_opt.execution.virtual.division import Division
     from hypar_opt.execution.virtual.fabric import Fabric
@@ -50,7 +49,7 @@ class MicroBatch:
         division: Division,
         fabric: Fabric,
         weights: TrainedWeights,
-        biases: Biases,
+        biases: TrainedWeights,
         data: StepData,
     ) -> None:
         self.division, self.fabric, self.weights, self.data = division, fabric, weights, data
@@ -116,9 +115,11 @@ class MicroBatch:
         written, tensor = program.written[node], self.division.output_tensor(position)
         steps, whose = program.output_steps(node), Source(phase, node, None)
         outputs, layouts = self.fabric.convert(tensor, outputs, written, steps, whose)
+        biases: Sequence[Array | None] = [None] * len(self.devices)
+        if layer.has_bias:
+            biases = self.biases.used(node, node, phase)
         self._epilogues[position] = [
-            Epilogue(layer, self.division.maps[position], bias)
-            for bias in self.biases.used(position)
+            Epilogue(layer, self.division.maps[position], bias) for bias in biases
         ]
         blocks = [e.forward(b) for e, b in zip(self._epilogues[position], outputs, strict=True)]
         self._stored[node] = blocks
@@ -253,7 +254,7 @@ class MicroBatch:
         error = [t.backward(e) for t, e in zip(epilogues, error, strict=True)]
         of_bias = [t.bias_gradient for t in epilogues if t.bias_gradient is not None]
         if of_bias:
-            self.biases.add(position, of_bias)
+            self.biases.add(node, of_bias)
         steps, whose = backward(program.output_steps(node)), Source(phase, node, None)
         layouts = dual(program.stored[node])
         error, _ = self.fabric.convert(tensor, error, layouts, steps, whose)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.execution.virtual.biases import Biases
 from hypar_opt.execution.virtual.fabric import Blocks, Fabric
 from hypar_opt.execution.virtual.micro_batch import MicroBatch
 from hypar_opt.execution.virtual.trained_weights import TrainedWeights
@@ -38,17 +36,16 @@ class StepRecord:
     weights
         The same of its weights after a step of gradient descent, if anything is sharded.
     bias_gradients
-        The devices' parts of the gradient of each layer's bias.
-    bias_elements
-        The elements of these that devices received, by level.
+        The devices' parts of the gradient of each layer's bias, which moved on ``bias_fabric``: no
+        plan counts what moves there.
     """
 
     fabric: Fabric
+    bias_fabric: Fabric
     outputs: dict[int, tuple[Layouts, Blocks]] = field(default_factory=dict)
     gradients: dict[int, Blocks] = field(default_factory=dict)
     weights: dict[int, Blocks] = field(default_factory=dict)
     bias_gradients: dict[int, Blocks] = field(default_factory=dict)
-    bias_elements: Counter[int] = field(default_factory=Counter)
     loss: float = 0.0
 
 
@@ -67,15 +64,23 @@ class TrainingStep:
     def run(self) -> StepRecord:
         """Run the step, and return its record."""
         division, trains = self.division, Phase.BACKWARD in self.phases
-        count = division.program.workload.repeats.micro_batches
+        program, repeats = division.program, division.program.workload.repeats
+        count = repeats.micro_batches
         each = len(division.network.layers) * (2 if trains else 1)
-        fabric = Fabric(division.program.hierarchy)
-        record = StepRecord(fabric)
-        weights = TrainedWeights(division, fabric, self.data.weights)
-        biases = Biases(division, self.data.biases)
+        record = StepRecord(Fabric(program.hierarchy), Fabric(program.hierarchy))
+        weights = TrainedWeights(
+            *(division, record.fabric, division.weights(self.data.weights)),
+            *(program.gradient_steps, repeats.shard),
+        )
+        biases = TrainedWeights(
+            *(division, record.bias_fabric, division.biases(self.data.biases)),
+            *(program.bias_steps, lambda _: "none"),
+        )
         outputs: list[dict[int, tuple[Layouts, Blocks]]] = []
         for number in range(count):
-            passes = MicroBatch(division, fabric, weights, biases, self.data.part(number, count))
+            passes = MicroBatch(
+                division, record.fabric, weights, biases, self.data.part(number, count)
+            )
             done = partial(self._report, number * each, count * each)
             passes.forward(done)
             if trains:
@@ -86,8 +91,7 @@ class TrainingStep:
         if trains:
             record.gradients = weights.reduced()
             record.bias_gradients = biases.reduced()
-            record.bias_elements = biases.received
-            if division.program.workload.repeats.sharded:
+            if repeats.sharded:
                 record.weights = weights.updated(record.gradients)
         return record
 

@@ -1,8 +1,8 @@
-"""The weights of a step's devices, whole or in shards: gathered, and trained by their gradients."""
+"""The weights or biases of a step's devices, whole or in shards, and their gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,23 +13,38 @@ from hypar_opt.workload.repeats import IN_HALVES
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.division import Division
-    from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.sharding.conversions import Step
 
 
 class TrainedWeights:
-    """The devices' parts of all weights, and of their gradients, by node.
+    """The devices' parts of all weights, or of all biases, and of their gradients, by node.
 
     A shard is the chunk of a flat part that a device would reduce in its gradient's all-reduce.
+
+    Parameters
+    ----------
+    blocks
+        The parts, whole.
+    steps
+        Returns the all-reduces of the gradient of a node's.
+    shard
+        Returns what devices that have the same of a node share out, one of `SHARDED`.
 
     Source: S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
     Models", SC20, section 5.
     """
 
-    def __init__(self, division: Division, fabric: Fabric, whole: Mapping[int, Array]) -> None:
+    def __init__(
+        self,
+        division: Division,
+        fabric: Fabric,
+        blocks: Mapping[int, Blocks],
+        steps: Callable[[int], tuple[Step, ...]],
+        shard: Callable[[int], str],
+    ) -> None:
         self._division, self._fabric = division, fabric
-        self._repeats = division.program.workload.repeats
-        self._blocks = division.weights(whole)
+        self._steps, self._shard = steps, shard
+        self._blocks = dict(blocks)
         self._shapes = {node: [b.shape for b in blocks] for node, blocks in self._blocks.items()}
         self._gradients: dict[int, Blocks] = {}
         for node, own in self._blocks.items():
@@ -38,7 +53,7 @@ class TrainedWeights:
 
     def sharded(self, node: int) -> bool:
         """Whether devices keep shards of a node's weights, and gather them for each pass."""
-        return self._repeats.shard(node) == "weights"
+        return self._shard(node) == "weights"
 
     def used(self, node: int, by: int, phase: Phase) -> Blocks:
         """Return each device's part of a node's weights, for a pass of a layer's node.
@@ -56,7 +71,7 @@ class TrainedWeights:
 
     def add(self, node: int, gradients: Blocks) -> None:
         """Add a micro-batch's gradients: reduced right away where they are sharded."""
-        if self._repeats.shard(node) in IN_HALVES:
+        if self._shard(node) in IN_HALVES:
             gradients = self._scattered(node, gradients)
         if node in self._gradients:
             pairs = zip(self._gradients[node], gradients, strict=True)
@@ -66,7 +81,7 @@ class TrainedWeights:
     def reduced(self) -> dict[int, Blocks]:
         """Return the reduced gradients that devices keep, by layer: parts, or shards of them."""
         for node, own in self._gradients.items():
-            shard = self._repeats.shard(node)
+            shard = self._shard(node)
             if shard not in IN_HALVES:
                 reduce = self._all_reduced if shard == "none" else self._scattered
                 self._gradients[node] = reduce(node, own)
@@ -84,7 +99,7 @@ class TrainedWeights:
         """
         weights = {}
         for node, blocks in self._blocks.items():
-            shard = self._repeats.shard(node)
+            shard = self._shard(node)
             kept = blocks if shard in ("none", "weights") else self._shards(node, blocks)
             new = [w - g for w, g in zip(kept, reduced[self._layer(node)], strict=True)]
             whose = Source(Phase.GRADIENT, node, None, weights=True)
@@ -109,9 +124,6 @@ class TrainedWeights:
 
     def _shaped(self, node: int, blocks: Blocks) -> Blocks:
         return [b.reshape(shape) for b, shape in zip(blocks, self._shapes[node], strict=True)]
-
-    def _steps(self, node: int) -> tuple[Step, ...]:
-        return self._division.program.gradient_steps(node)
 
     def _layer(self, node: int) -> int:
         """Return the layer whose weights a node keeps; shared ones', the one that owns them."""
