@@ -12,7 +12,13 @@ from hypar_opt.execution.docstrings import docstring
 from hypar_opt.execution.jax import texts
 from hypar_opt.execution.jax.steps import Lines
 from hypar_opt.execution.jax.values import names, quoted
-from hypar_opt.execution.jax.weights import biases_of, inputs_of, targets_of, weights_of
+from hypar_opt.execution.jax.weights import (
+    biases_of,
+    inputs_of,
+    targets_of,
+    trained_of,
+    weights_of,
+)
 from hypar_opt.version import __version__
 from hypar_opt.workload.repeats import ONCE
 
@@ -185,14 +191,12 @@ def _names_in(tree: ast.AST) -> set[str]:
 
 def _weights_table(sharded: ShardedNetwork, *, alone: bool) -> str:
     rows = {}
-    for name, weights in weights_of(sharded).items():
+    for name, weights in trained_of(sharded).items():
         stored = _array(weights.tensor)
         if weights.shard == "weights" and not alone:
             size = math.prod(weights.part) // sharded.hierarchy.parts(weights.reduced)
             stored = [f"({size * sharded.hierarchy.accelerators},)", "P(LEVELS)"]
         rows[name] = [*stored, names(weights.reduced), str(weights.summed)]
-    for name, bias in biases_of(sharded).items():
-        rows[name] = [*_array(bias.tensor), names(bias.reduced), str(bias.summed)]
     return _table(rows)
 
 

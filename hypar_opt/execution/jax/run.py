@@ -16,7 +16,13 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import NETWORK_INPUT
 from hypar_opt.execution.jax.collectives import Moved, collectives
 from hypar_opt.execution.jax.module import module_text
-from hypar_opt.execution.jax.weights import biases_of, inputs_of, targets_of, weights_of
+from hypar_opt.execution.jax.weights import (
+    biases_of,
+    inputs_of,
+    targets_of,
+    trained_of,
+    weights_of,
+)
 from hypar_opt.execution.result import ExchangeRow
 from hypar_opt.plan.costs import json_number
 from hypar_opt.sharding.conversions import StepKind
@@ -117,7 +123,7 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
     function = module.both if repeats.sharded else module.gradients
     compiled = module.on_devices(function, on).lower(*placed).compile()
     loss, gradients, *updated = compiled(*placed)
-    every = weights_of(sharded) | biases_of(sharded)
+    every = trained_of(sharded)
 
     def original(name: str, array: Array, *, parts: bool) -> Array:
         """Return weights, or their gradient, in the network's order, from the devices' shards."""
@@ -194,7 +200,6 @@ def one_device(sharded: ShardedNetwork, data: Data) -> tuple[float, dict[str, Ar
     import numpy as np
 
     module = load(module_text(sharded, title="On one device.", alone=True), name="model_alone")
-    weights = weights_of(sharded) | biases_of(sharded)
     count = sharded.program.workload.repeats.micro_batches
 
     def loss_of(w: Any, inputs: Any, targets: Any) -> Any:
@@ -206,7 +211,8 @@ def one_device(sharded: ShardedNetwork, data: Data) -> tuple[float, dict[str, Ar
 
     loss, gradients = jax.jit(jax.value_and_grad(loss_of))(*_stored(sharded, data))
     return float(loss), {
-        name: one.tensor.original(np.asarray(gradients[name])) for name, one in weights.items()
+        name: one.tensor.original(np.asarray(gradients[name]))
+        for name, one in trained_of(sharded).items()
     }
 
 
@@ -218,15 +224,14 @@ def _stored(sharded: ShardedNetwork, data: Data, *, shards: bool = False) -> lis
     shards
         Whether weights are as devices keep them, which may be shards.
     """
-    weights, count = weights_of(sharded), sharded.program.workload.repeats.micro_batches
-    own = {name: w.tensor.stored(data.weights[name]) for name, w in weights.items()}
-    for name, w in own.items() if shards else ():
-        if weights[name].shard == "weights":
-            own[name] = weights[name].shards(w, sharded.hierarchy)
+    own, count = {}, sharded.program.workload.repeats.micro_batches
+    for name, one in trained_of(sharded).items():
+        own[name] = one.tensor.stored(data.weights[name])
+        if shards and one.shard == "weights":
+            own[name] = one.shards(own[name], sharded.hierarchy)
     ends = targets_of(sharded).items()
-    biases = {n: b.tensor.stored(data.weights[n]) for n, b in biases_of(sharded).items()}
     return [
-        own | biases,
+        own,
         {
             name: one.stored(data.ids.get(one.sequence, data.input), count)
             for name, one in inputs_of(sharded)[0].items()
@@ -238,9 +243,9 @@ def _stored(sharded: ShardedNetwork, data: Data, *, shards: bool = False) -> lis
 def traffic(
     sharded: ShardedNetwork, moved: Iterable[Moved]
 ) -> tuple[tuple[ExchangeRow, ...], Fraction, Counter[int]]:
-    """Return planned and compiled traffic, without that of biases, of unneeded errors, and biases'.
+    """Return planned and compiled traffic, and two kinds of bytes that are in no row of it.
 
-    The second are planned bytes that no weights need, the third are bytes by level.
+    They are the planned bytes that no weights need, and by level those that biases move.
     """
     program = sharded.program
     planned: defaultdict[tuple[int, str], Fraction] = defaultdict(Fraction)
@@ -292,15 +297,11 @@ def _needed(program: Program, one: Exchange, trained: Sequence[bool]) -> bool:
     if one.phase is not Phase.BACKWARD:
         return True
     edges = program.workload.boundaries
-    if one.weights:  # for the error that the layer passes on
-        reads_ids = program.workload.nodes[one.node].operator.reads_ids
-        passed = (trained[e.source] for e in edges if e.target == one.node and not e.weights)
-        return not reads_ids and any(passed)
     if one.boundary is not None:
         edge = edges[one.boundary]
         reader = program.workload.nodes[edge.target].operator
         return trained[edge.source] and edge.input not in reader.without_error
-    if one.kind is StepKind.ALL_REDUCE:  # a norm's: of the error that it passes on
+    if one.weights or one.kind is StepKind.ALL_REDUCE:  # for the error that it passes on
         return any(
             trained[edge.source] for edge in edges if edge.target == one.node and not edge.weights
         )

@@ -57,14 +57,14 @@ def collectives() -> str:
 @lru_cache
 def operations() -> Mapping[str, str]:
     """Return the text of each operation, by name, with anything that belongs to it."""
+    files = ("expert_operations.py", "sequence_operations.py", "operations.py")
+    text = "".join((_FOLDER / file).read_text() for file in files)
+    lines = text.splitlines()
     functions = {}
-    for file in ("expert_operations.py", "sequence_operations.py", "operations.py"):
-        text = (_FOLDER / file).read_text()
-        lines = text.splitlines()
-        for node in ast.parse(text).body:
-            if isinstance(node, ast.FunctionDef):
-                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-                functions[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            functions[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
     # Only the last line names the loss's two passes, which it needs.
     passes = [functions.pop(f"softmax_loss{which}") for which in ("", "_forward", "_backward")]
     functions["softmax_loss"] = "\n\n\n".join([*passes, lines[-1]])

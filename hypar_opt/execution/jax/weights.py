@@ -117,6 +117,11 @@ class StepInput:
         return self.tensor.stored(array)
 
 
+def trained_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
+    """Return all that a step trains, by name: weights, then biases."""
+    return weights_of(sharded) | biases_of(sharded)
+
+
 def weights_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
     """Return the weights, by the layer that they are named after."""
     stored = {}
@@ -140,10 +145,9 @@ def weights_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
         ends = split_ends(sharded, node)
         split = [ends[_ENDS[axis]] if axis in _ENDS else () for axis in axes]
         tensor = StoredTensor(tuple(dims.values()), tuple(split))
-        reduced = tuple(step.level for step in sharded.program.gradient_steps(node))
+        reduced = tuple(sorted(step.level for step in sharded.program.gradient_steps(node)))
         shard = sharded.program.workload.repeats.shard(node)
-        summed = layer.fan_in(sizes)
-        stored[layer.name] = StoredWeights(tensor, tuple(sorted(reduced)), summed, shard)
+        stored[layer.name] = StoredWeights(tensor, reduced, layer.fan_in(sizes), shard)
     return stored
 
 
@@ -158,10 +162,8 @@ def biases_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
             node, program = position + sharded.shared, sharded.program
             split = split_by(program.bias_layouts(node), CHANNEL)
             tensor = StoredTensor((sharded.written(position),), (split,))
-            reduced = tuple(step.level for step in program.bias_steps(node))
-            stored[bias_of(layer.name)] = StoredWeights(
-                tensor, tuple(sorted(reduced)), None, "none"
-            )
+            reduced = tuple(sorted(step.level for step in program.bias_steps(node)))
+            stored[bias_of(layer.name)] = StoredWeights(tensor, reduced, None, "none")
     return stored
 
 
