@@ -284,21 +284,20 @@ def _with_tables(
         table = state.constant(region.name)
         rows = max(1, table.elements // channels)
         # A table longer than the sequence, or shorter (two token types), is read by index, so that
-        # all its rows are learned; one that fits is read whole.
-        first = region.first == 0 and region.flat().digits == whole_dim("e", tokens * channels)
-        by_index = rows != tokens and state.input.is_tokens and not first
+        # all its rows are learned; one that fits is read whole, and so are the first rows.
+        starts = region.first == 0 and region.flat().digits == whole_dim("e", tokens * channels)
+        longer = rows > tokens and starts
+        by_index = rows != tokens and state.input.is_tokens and not longer
         if by_index:
             state.note(
                 node, "positions or types by which a table is read: the network's are token ids"
             )
-        keys = {"features": channels, "vocabulary": rows if by_index or first else tokens}
-        if first and rows > tokens:
-            keys["tokens"] = tokens
+        every = by_index or longer
+        keys = {"features": channels, "vocabulary": rows if every else tokens}
+        keys |= {"tokens": tokens} if longer else {}
         inputs = [INPUT] if by_index else []
         sizes = {"t": tokens, "c": channels}
-        weights = LayerWeights(
-            region.name, table.stored if by_index or "tokens" in keys else (region,)
-        )
+        weights = LayerWeights(region.name, table.stored if every else (region,))
         dims = tuple(without(dim, "b") for dim in features.dims)
         made = state.emit_once(Layer("embedding", keys, inputs, sizes, node, weights, dims=dims))
         tables[made.source] = made

@@ -38,18 +38,18 @@ def layers_of(state: ImportState, *, loss: str | None = None, untie: bool = Fals
 def _ends(state: ImportState) -> list[int]:
     """Return the layers that write the model's outputs."""
     ends: list[int] = []
-    nodes = {name: node for node in state.graph.nodes for name in node.outputs}
     for name in state.graph.outputs:
-        if name not in state.tensors or name not in nodes:
+        if name not in state.tensors or name not in state.graph.writers:
             continue  # an input, or a constant, that is handed on
-        with refusals(nodes[name]):
-            features = state.settled(name, nodes[name])
+        node = state.graph.nodes[state.graph.writers[name]]
+        with refusals(node):
+            features = state.settled(name, node)
         layer = state.layer(features.source)
-        layer.read_as.add(state.activation_of(features, nodes[name]))
+        layer.read_as.add(state.activation_of(features, node))
         if layer.is_scores:
             # Scores that are written out besides their attention add no layer.
             if not layer.keys.get("read"):
-                raise nodes[name].refuse("multiplies two feature maps, but is not attention")
+                raise node.refuse("multiplies two feature maps, but is not attention")
         elif features.source != INPUT:
             ends.append(features.source)
     if not ends:

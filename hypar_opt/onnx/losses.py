@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypar_opt.errors import InputError
+from hypar_opt.errors import InputError, argument
 from hypar_opt.onnx.features import Layer
 from hypar_opt.onnx.import_state import ImportState
 
@@ -19,7 +19,6 @@ CHAIN = (
     "the cross-entropy of a softmax: a chain of conv and fc ends in the squared distance from"
     " targets, as the paper's networks do; --loss cross-entropy keeps it"
 )
-
 
 LOSSES = ("cross-entropy", "squared-error")
 """The losses that may be stated: of the softmax of logits, or half the squared distance."""
@@ -51,8 +50,7 @@ def end_in_a_loss(state: ImportState, layers: list[Layer], stated: str | None = 
             layers.pop()
             state.note(None, CHAIN)
         return
-    read = {source for layer in layers for source in layer.inputs}
-    ends = [place for place in range(len(layers)) if place not in read]
+    ends = _ends(layers)
     what = _logits(state, layers, ends)
     if what is None:
         state.remarks.append(SQUARED)
@@ -72,17 +70,23 @@ def end_in_a_loss(state: ImportState, layers: list[Layer], stated: str | None = 
 def _end_as_stated(state: ImportState, layers: list[Layer], stated: str) -> None:
     ends_in_softmax = layers[-1].kind == "output" and layers[-1].keys.get("loss") is None
     if stated == "cross-entropy" and not ends_in_softmax:
-        read = {source for layer in layers for source in layer.inputs}
-        ends = [place for place in range(len(layers)) if place not in read]
+        ends = _ends(layers)
         if len(ends) > 1 or layers[-1].operator.ends:
             raise InputError(
-                f"has {len(ends)} outputs, and the cross-entropy is of one; leave --loss out"
+                f"has {len(ends)} outputs, and the cross-entropy is of one;"
+                f" leave {argument('loss')} out"
             )
         layers.append(Layer("output", {}, ends, layers[ends[0]].sizes))
     if stated == "squared-error" and ends_in_softmax:
         if len(layers) == 1:
             raise InputError("has a softmax alone, which is no network")
         state.note(layers.pop().node, "the softmax at its end")
+
+
+def _ends(layers: Sequence[Layer]) -> list[int]:
+    """Return the layers that no layer reads."""
+    read = {source for layer in layers for source in layer.inputs}
+    return [place for place in range(len(layers)) if place not in read]
 
 
 def is_chain(layers: Sequence[Layer]) -> bool:

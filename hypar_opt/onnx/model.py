@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -117,6 +118,11 @@ class OnnxGraph:
     notes: tuple[str, ...] = ()
     open_batch: bool = False
     """Whether the model leaves the size of its batch open."""
+
+    @cached_property
+    def writers(self) -> Mapping[str, int]:
+        """The place among the nodes of the one that writes each tensor."""
+        return {name: n for n, node in enumerate(self.nodes) for name in node.outputs if name}
 
 
 def load(path: str | Path) -> ModelProto:

@@ -71,30 +71,30 @@ def outputs_of(state: ImportState, model: ModelProto, given: Array) -> list[Arra
 
 
 def in_order(features: Features, output: Array) -> Array | None:
-    """Return an output of the model in the order of its layer's map; None if that has no order.
-
-    Each dimension is one axis, or the image of a vector.
-    """
-    axes: list[str] = []
-    for dim in features.dims[1:]:
-        names = {str(digit.axis) for digit in dim}
-        if len(names) > 1:
-            return None
-        axes.append(next(iter(names), ""))
-    order = sorted(range(len(axes)), key=lambda place: "tchw".find(axes[place]))
-    return output.transpose(0, *(1 + place for place in order))
+    """Return an output of the model in the order of its layer's map; None if that has no order."""
+    order = _order(features)
+    return None if order is None else output.transpose(order)
 
 
 def _as_input(state: ImportState, part: Array, shape: tuple[int, ...]) -> Array:
     """Return images in the order of the model's input."""
     if state.input.is_tokens:
         return part.reshape(shape)
-    features = state.input.settled(next(iter(state.input.tensors().values())))
-    axes = [next((str(digit.axis) for digit in dim), "") for dim in features.dims[1:]]
-    own = sorted(range(len(axes)), key=lambda place: "tchw".find(axes[place]))
-    ordered = part.reshape(len(part), *(shape[1 + place] for place in own))
-    back = np.argsort(own)
-    return ordered.transpose(0, *(1 + place for place in back))
+    order = _order(state.input.settled(next(iter(state.input.tensors().values()))))
+    assert order is not None  # each dimension of an input is an axis
+    return part.reshape([shape[place] for place in order]).transpose(np.argsort(order))
+
+
+def _order(features: Features) -> list[int] | None:
+    """Return the dimensions of a tensor in the order of a network's map, the images first.
+
+    None if any is of several axes.
+    """
+    axes = [{str(digit.axis) for digit in dim} for dim in features.dims[1:]]
+    if any(len(own) > 1 for own in axes):
+        return None
+    places = ["tchw".find("".join(own)) for own in axes]
+    return [0, *(1 + n for n in sorted(range(len(places)), key=places.__getitem__))]
 
 
 def _type_of(kind: int) -> np.dtype[Any]:

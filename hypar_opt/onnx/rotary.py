@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.onnx.axes import axes_of
 from hypar_opt.onnx.mask_values import Unknown
-from hypar_opt.workload.operators.attention import ROTARY_BASE
+from hypar_opt.workload.operators.attention import ROTARY_BASE, pairs_of
 
 if TYPE_CHECKING:
     from hypar_opt.onnx.features import Features
@@ -77,15 +77,14 @@ def rotary_of(state: ImportState, names: Sequence[str], size: int) -> dict[str, 
 
 def _joined_nodes(state: ImportState, name: str) -> _Nodes | None:
     """Return the last nodes before a tensor that divide a map and join its parts again."""
-    writers = {output: node for node in state.graph.nodes for output in node.outputs}
-    order = {node.outputs[0]: n for n, node in enumerate(state.graph.nodes) if node.outputs}
+    writers = state.graph.writers
     opened, last = {name}, ""
     nodes: list[OnnxNode] = []
     while len(nodes) < MAX_NODES:
-        latest = max(opened, key=lambda each: order.get(_writer(writers, each), -1))
-        node = writers.get(latest)
-        if node is None:
+        latest = max(opened, key=lambda each: writers.get(each, -1))
+        if latest not in writers:
             return None
+        node = state.graph.nodes[writers[latest]]
         maps = {each for each in node.inputs if each and not state.is_constant(each)}
         if not last and (len(maps) > 1 or node.op == "RotaryEmbedding"):
             last = latest
@@ -94,10 +93,6 @@ def _joined_nodes(state: ImportState, name: str) -> _Nodes | None:
         if last and len(opened) == 1:
             return _Nodes(nodes[::-1], next(iter(opened)), last)
     return None
-
-
-def _writer(writers: dict[str, OnnxNode], name: str) -> str:
-    return writers[name].outputs[0] if name in writers else ""
 
 
 def _turned(state: ImportState, between: _Nodes, size: int) -> Array | None:
@@ -224,9 +219,7 @@ def _key(turned: Array) -> dict[str, Any] | None:
 def _base(turned: Array, count: int, *, interleaved: bool) -> float | None:
     """Return the base with which pairs of features are turned; None if they are not."""
     tokens, half = len(turned), count // 2
-    first, second = slice(half), slice(half, count)
-    if interleaved:
-        first, second = slice(0, count, 2), slice(1, count, 2)
+    first, second = pairs_of(count, interleaved=interleaved)
     pairs = turned[:, first] + 1j * turned[:, second]
     base = ROTARY_BASE
     if half > 1 and pairs[0, 1]:

@@ -125,7 +125,7 @@ class _Values:
 
     def vector(self, layer: Layer, size: int) -> Array:
         """Return a layer's bias."""
-        vector = self.of(layer, layer.weights.stated or layer.weights.vectors).reshape(-1)
+        vector = self.of(layer, layer.weights.stated).reshape(-1)
         if vector.size != size:
             raise _unknown(layer)
         return vector

@@ -11,7 +11,6 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
 from hypar_opt.execution.jax.weights import bias_of, split_ends
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, TOKEN
-from hypar_opt.workload.operators.attention import ROTARY_BASE
 from hypar_opt.workload.operators.maps import LogitMap
 
 if TYPE_CHECKING:
@@ -170,10 +169,7 @@ class Values:
         more = f"{groups}, {sizes['r']}, causal={bool(layer.causal)}"
         more += f", split={names(split)}" if split else ""
         if layer.rotary is not None:
-            rotary, size = layer.rotary, sizes["e"]
-            count = min(rotary.features or size, size)
-            of = (rotary.base or ROTARY_BASE, count, bool(rotary.interleaved))
-            more += f", rotary={of}"
+            more += f", rotary={layer.rotary.of_head(sizes['e'])}"
         more += f", scale={layer.scale!r}" if layer.scale else ""
         if position + self.shared in self.repeats.again and not self.alone:
             return f"jax.checkpoint(lambda *x: attention(x, {more}))({', '.join(reads)})"

@@ -54,6 +54,18 @@ class Rotary(Document):
     interleaved: Annotated[bool | None, default(False)] = None
     """Whether a pair is of neighbours, 2j and 2j + 1, rather than of j and j + features / 2."""
 
+    def of_head(self, size: int) -> tuple[float, int, bool]:
+        """Return the base, the features that are turned of a head of some size, and the pairs."""
+        features = min(self.features or size, size)
+        return self.base or ROTARY_BASE, features, bool(self.interleaved)
+
+
+def pairs_of(features: int, *, interleaved: bool) -> tuple[slice, slice]:
+    """Return the first, and the second, of each pair of features that rotary positions turn."""
+    if interleaved:
+        return slice(0, features, 2), slice(1, features, 2)
+    return slice(features // 2), slice(features // 2, features)
+
 
 class Attention(Operator):
     """Attention with ``heads`` heads and ``kv_heads`` heads of keys and values (grouped queries).

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, Footprint, LayerShard
-from hypar_opt.workload.operators.attention import ROTARY_BASE
+from hypar_opt.workload.operators.attention import pairs_of
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array, Indices
@@ -28,13 +28,10 @@ def turned(x: Array, positions: Indices, rotary: Rotary | None, *, back: bool = 
     """
     if rotary is None:
         return x
-    count = min(rotary.features or x.shape[-1], x.shape[-1])
-    rates = (rotary.base or ROTARY_BASE) ** (-np.arange(0, count, 2) / count)
+    base, count, interleaved = rotary.of_head(x.shape[-1])
+    rates = base ** (-np.arange(0, count, 2) / count)
     angles = positions[:, None] * (-rates if back else rates)
-    half = count // 2
-    first, second = slice(half), slice(half, count)
-    if rotary.interleaved:
-        first, second = slice(0, count, 2), slice(1, count, 2)
+    first, second = pairs_of(count, interleaved=interleaved)
     a, b = x[..., first], x[..., second]
     y = x.copy()
     y[..., first] = a * np.cos(angles) - b * np.sin(angles)
