@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from math import prod
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.states import of_rows
 from hypar_opt.execution.result import TOLERANCE
 from hypar_opt.execution.run import Compared, run_program
 from hypar_opt.hierarchy import Hierarchy
@@ -103,3 +106,25 @@ def run_as_one_device(network: ho.Network, program: Program, seed: int = 0) -> C
     assert compared.gradients <= TOLERANCE, case
     assert compared.loss == pytest.approx(compared.reference_loss, rel=1e-9, abs=1e-9), case
     return compared
+
+
+def charged(program: Program, reading: str) -> list[Fraction]:
+    """Return the bytes that the cost model charges at each level."""
+    workload = program.workload
+    cost = CommunicationCost(reading, sizes=program.hierarchy.sizes)
+    states = of_rows(program.rows, len(workload.nodes))
+    nodes, boundaries = np.arange(len(workload.nodes)), np.arange(len(workload.ends))
+    ends = ([block[:, own] for block in states] for own in workload.ends.T)
+    levels = zip(
+        cost.node(workload, nodes, states), cost.edge(workload, boundaries, *ends), strict=True
+    )
+    return [
+        Fraction(
+            sum(
+                int(np.broadcast_to(own, over.shape).sum())
+                for own, over in zip(both, (nodes, boundaries), strict=True)
+            ),
+            cost.resolution,
+        )
+        for both in levels
+    ]

@@ -20,18 +20,23 @@ import hypar_opt as ho
 from hypar_opt.execution.jax.module import module_text
 from hypar_opt.execution.jax.run import load
 from hypar_opt.execution.jax.tensors import ShardedNetwork
-from hypar_opt.execution.jax.weights import bias_of, biases_of, inputs_of, targets_of
-from hypar_opt.execution.jax.weights import weights_of as stored_weights
+from hypar_opt.execution.jax.weights import bias_of, inputs_of, targets_of, trained_of
 from hypar_opt.execution.virtual.data import StepData
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.execution.virtual.step import StepRecord, TrainingStep
-from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.onnx import imported_model
 from hypar_opt.onnx.weights import ModelWeights, weights_of
 from hypar_opt.sharding.program import Program
 from hypar_opt.studies.model_weights import with_weights
-from hypar_opt.workload.tensors import workload_of
-from tests.onnx.with_weights import BATCH, MODELS, computed, initialisers, with_values
+from tests.onnx.by_jax import computed
+from tests.onnx.with_weights import (
+    BATCH,
+    MODELS,
+    assert_computes_its_model,
+    initialisers,
+    one_device,
+    with_values,
+)
 
 
 class Case(NamedTuple):
@@ -48,13 +53,8 @@ def case(request: Any, tmp_path_factory: Any) -> Case:
     return Case(path, model, imported_model(path).network)
 
 
-def one_device(network: ho.Network) -> Program:
-    return Program(workload_of(network, BATCH, shared_tensors=True), (), Hierarchy(()))
-
-
 def test_outputs_are_the_models(case: Case) -> None:
-    step = with_weights(case.path, None, case.network, one_device(case.network), seed=0)
-    assert step.difference < 1e-6
+    assert_computes_its_model(case.network, case.path)
 
 
 def gradients_by_jax(case: Case, data: StepData) -> ModelWeights:
@@ -108,7 +108,7 @@ def gradients_of_module(
     """
     sharded = ShardedNetwork.of(network, program)
     module = load(module_text(sharded, title="On one device.", alone=True))
-    weights = {**stored_weights(sharded), **biases_of(sharded)}
+    weights = trained_of(sharded)
     values = {network.layers[n].name: own for n, own in data.weights.items()}
     values |= {bias_of(network.layers[n].name): own for n, own in data.biases.items()}
     given = np.moveaxis(data.input, 1, -1) if data.input.ndim == 4 else data.input

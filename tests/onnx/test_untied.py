@@ -10,10 +10,15 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.onnx import imported_model, read_model
-from hypar_opt.studies.model_weights import with_weights
 from tests.onnx.graph_writer import EXPORTED, parameters
-from tests.onnx.test_numbers import one_device
-from tests.onnx.with_weights import IDS, MODELS, WIDTH, WORDS, WeightedGraph
+from tests.onnx.with_weights import (
+    IDS,
+    MODELS,
+    WIDTH,
+    WORDS,
+    WeightedGraph,
+    assert_computes_its_model,
+)
 
 CLONES = EXPORTED / "torch/clones.legacy.onnx"
 
@@ -54,8 +59,7 @@ def test_both_compute_what_the_model_does(tmp_path: Path, untie: bool) -> None:
     onnx.save(clones(), path)
     network = imported_model(path, untie=untie).network
     assert len(tied(network)) == (1 if untie else 2)  # the head's is an embedding's, on purpose
-    step = with_weights(path, None, network, one_device(network), seed=0)
-    assert step.difference < 1e-6
+    assert_computes_its_model(network, path)
 
 
 def test_the_command_says_so_and_a_run_takes_the_weights(

@@ -1,13 +1,20 @@
-"""Small ONNX models with weights, and what they compute by JAX, node by node."""
+"""Small ONNX models with weights, and whether their imports compute what they do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
+import hypar_opt as ho
+from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.sharding.program import Program
+from hypar_opt.studies.model_weights import with_weights
+from hypar_opt.workload.tensors import workload_of
 from tests.onnx.graph_writer import GraphWriter
 
 BATCH, TOKENS, WIDTH, HEADS, WORDS = 4, 6, 16, 4, 24
@@ -19,7 +26,9 @@ IDS: Shaped = ("ids", ["batch", TOKENS])
 class WeightedGraph(GraphWriter):
     """A graph whose weights have random values."""
 
-    rng = np.random.default_rng(0)
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        return np.random.default_rng(0)
 
     def weight(self, name: str, *shape: int) -> str:
         values = self.rng.normal(0.0, 0.5, shape).astype(np.float32)
@@ -30,16 +39,33 @@ class WeightedGraph(GraphWriter):
         names = self.weight(f"{name}.weight", WIDTH), self.weight(f"{name}.bias", WIDTH)
         return str(self("LayerNormalization", x, *names, axis=-1, epsilon=epsilon))
 
-    def apart(self, x: str, heads: int) -> str:
+    def apart(self, x: str, heads: int, tokens: int = TOKENS) -> str:
         """Heads of a tensor of features: ``[batch, heads, tokens, size]``."""
-        divided = self("Reshape", x, self.value([0, TOKENS, heads, SIZE]))
-        return str(self("Transpose", divided, perm=[0, 2, 1, 3]))
+        return self.heads(x, 0, tokens, heads, SIZE)
+
+    def part(self, x: str, start: int, end: int, step: int = 1) -> str:
+        """Some features of each head."""
+        return str(self("Slice", x, *map(self.value, ([start], [end], [3], [step]))))
+
+    def rotations(self, features: int, base: float, *, twice: bool = False) -> tuple[str, str]:
+        """Cosines and sines of the angles by which each token's features are turned."""
+        angles = np.arange(TOKENS)[:, None] * base ** (-np.arange(0, features, 2) / features)
+        if twice:
+            angles = np.concatenate([angles, angles], -1)
+        return self.value(np.cos(angles)), self.value(np.sin(angles))
+
+    def turned(self, x: str, features: int = SIZE, base: float = 1e4) -> str:
+        """Turn the two halves of a head's features, as most exporters write it."""
+        (cos, sin), half = self.rotations(features, base, twice=True), features // 2
+        other = self(
+            "Concat", self("Neg", self.part(x, half, features)), self.part(x, 0, half), axis=-1
+        )
+        return str(self("Add", self("Mul", x, cos), self("Mul", other, sin)))
 
     def attended(self, q: str, k: str, v: str, *, causal: bool) -> str:
         past = np.triu(np.full((TOKENS, TOKENS), -np.inf, np.float32), 1)
         mixed = self.core(q, k, v, self.value(past) if causal else None, size=SIZE)
-        rows = self("Transpose", mixed, perm=[0, 2, 1, 3])
-        return str(self("Reshape", rows, self.value([0, TOKENS, WIDTH])))
+        return self.together(mixed, 0, TOKENS, WIDTH)
 
 
 def mlp() -> Any:
@@ -102,20 +128,11 @@ def gpt() -> Any:
 def llama() -> Any:
     """RMS norms written out, rotary positions, grouped queries, a gated MLP."""
     g = WeightedGraph(IDS, ids=True)
-    angles = np.arange(TOKENS)[:, None] * 500.0 ** (-np.arange(0, SIZE, 2) / SIZE)
-    angles = np.concatenate([angles, angles], -1)
-    cos, sin = g.value(np.cos(angles)), g.value(np.sin(angles))
 
     def norm(x: str, name: str) -> str:
         square = g("ReduceMean", g("Pow", x, g.value(2.0)), g.value([-1]), keepdims=1)
         root = g("Sqrt", g("Add", square, g.value(1e-3)))
         return str(g("Mul", g.weight(f"{name}.weight", WIDTH), g("Div", x, root)))
-
-    def turned(x: str) -> str:
-        first = g("Slice", x, g.value([0]), g.value([SIZE // 2]), g.value([3]))
-        second = g("Slice", x, g.value([SIZE // 2]), g.value([SIZE]), g.value([3]))
-        half = g("Concat", g("Neg", second), first, axis=-1)
-        return str(g("Add", g("Mul", x, cos), g("Mul", half, sin)))
 
     def repeated(x: str) -> str:
         each = g("Unsqueeze", x, g.value([2]))
@@ -126,8 +143,8 @@ def llama() -> Any:
     x = g("Gather", g.weight("embed.weight", WORDS, WIDTH), "ids")
     for n in range(1):
         y = norm(x, f"layers.{n}.norm1")
-        q = turned(g.apart(g.linear(y, f"layers.{n}.q", WIDTH, WIDTH), HEADS))
-        k = turned(g.apart(g.linear(y, f"layers.{n}.k", WIDTH, 8), 2))
+        q = g.turned(g.apart(g.linear(y, f"layers.{n}.q", WIDTH, WIDTH), HEADS), base=500.0)
+        k = g.turned(g.apart(g.linear(y, f"layers.{n}.k", WIDTH, 8), 2), base=500.0)
         v = g.apart(g.linear(y, f"layers.{n}.v", WIDTH, 8), 2)
         y = g.attended(q, repeated(k), repeated(v), causal=True)
         x = g("Add", x, g.linear(y, f"layers.{n}.o", WIDTH, WIDTH))
@@ -145,16 +162,9 @@ def vision_transformer() -> Any:
     x = g("Transpose", g("Reshape", x, g.value([0, WIDTH, 4])), perm=[0, 2, 1])
     x = g("Add", x, g.weight("positions", 1, 4, WIDTH))
     y = g.layer_norm(x, "ln_1", 1e-6)
-
-    def heads(name: str) -> str:
-        made = g.linear(y, name, WIDTH, WIDTH, bias=True)
-        divided = g("Reshape", made, g.value([0, 4, HEADS, SIZE]))
-        return str(g("Transpose", divided, perm=[0, 2, 1, 3]))
-
-    q, k, v = map(heads, ("q", "k", "v"))
+    q, k, v = (g.apart(g.linear(y, one, WIDTH, WIDTH, bias=True), HEADS, 4) for one in "qkv")
     scores = g("Mul", g("MatMul", q, g("Transpose", k, perm=[0, 1, 3, 2])), g.value(0.3))
-    mixed = g("Transpose", g("MatMul", g("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
-    y = g("Reshape", mixed, g.value([0, 4, WIDTH]))
+    y = g.together(g("MatMul", g("Softmax", scores, axis=-1), v), 0, 4, WIDTH)
     x = g("Add", x, g.linear(y, "proj", WIDTH, WIDTH, bias=True))
     y = g.linear(g.layer_norm(x, "ln_2", 1e-6), "up", WIDTH, 32, bias=True)
     half = g("Mul", y, g.value(0.5))
@@ -169,93 +179,14 @@ MODELS: Mapping[str, Callable[[], Any]] = {
 }
 
 
-def computed(model: Any, values: Mapping[str, Any], given: Any) -> Any:
-    """Return a model's output as JAX computes it, node by node, to be differentiated.
+def one_device(network: ho.Network) -> Program:
+    return Program(workload_of(network, BATCH, shared_tensors=True), (), Hierarchy(()))
 
-    Parameters
-    ----------
-    values
-        The initializers.
-    """
-    import jax
-    import jax.numpy as jnp
 
-    made = dict(values) | {model.graph.input[0].name: given}
-
-    def norm(x: Any, scale: Any, shift: Any, over: tuple[int, ...], epsilon: float) -> Any:
-        centred = x - x.mean(over, keepdims=True)
-        spread = (centred**2).mean(over, keepdims=True)
-        return centred / jnp.sqrt(spread + epsilon) * scale + shift
-
-    def slice_(x: Any, starts: Any, ends: Any, axes: Any = (0,)) -> Any:
-        index = [slice(None)] * x.ndim
-        index[int(axes[0])] = slice(int(starts[0]), int(ends[0]))
-        return x[tuple(index)]
-
-    def conv(x: Any, w: Any, b: Any, a: dict[str, Any]) -> Any:
-        pads = a.get("pads", [0] * 4)
-        borders = [(pads[0], pads[2]), (pads[1], pads[3])]
-        y = jax.lax.conv_general_dilated(x, w, a.get("strides", [1, 1]), borders)
-        return y if b is None else y + b[:, None, None]
-
-    def max_pool(x: Any, a: dict[str, Any]) -> Any:
-        window, step = (1, 1, *a["kernel_shape"]), (1, 1, *a["strides"])
-        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, step, "VALID")
-
-    def reshape(x: Any, shape: Any) -> Any:
-        return x.reshape([x.shape[n] if size == 0 else int(size) for n, size in enumerate(shape)])
-
-    plain: dict[str, Callable[..., Any]] = {
-        "Add": jnp.add,
-        "Mul": jnp.multiply,
-        "Div": jnp.divide,
-        "Pow": jnp.power,
-        "MatMul": jnp.matmul,
-        "Tanh": jnp.tanh,
-        "Sqrt": jnp.sqrt,
-        "Neg": jnp.negative,
-        "Erf": jax.scipy.special.erf,
-        "Sigmoid": jax.nn.sigmoid,
-        "Relu": jax.nn.relu,
-        "Gather": lambda table, ids: table[ids],
-        "Reshape": reshape,
-        "Slice": slice_,
-        "Unsqueeze": lambda x, axes: jnp.expand_dims(x, tuple(axes)),
-        "Expand": lambda x, shape: jnp.broadcast_to(
-            x, np.broadcast_shapes(x.shape, tuple(map(int, shape)))
-        ),
-        "Flatten": lambda x: x.reshape(len(x), -1),
-        "GlobalAveragePool": lambda x: x.mean((2, 3), keepdims=True),
-    }
-    stated: dict[str, Callable[..., Any]] = {
-        "Gemm": lambda a, x, w, b: x @ w.T + b,
-        "Softmax": lambda a, x: jax.nn.softmax(x, a["axis"]),
-        "Transpose": lambda a, x: x.transpose(a["perm"]),
-        "Concat": lambda a, *xs: (
-            np.concatenate(xs)
-            if all(isinstance(x, np.ndarray) for x in xs)
-            else jnp.concatenate(xs, a["axis"])
-        ),
-        "Shape": lambda a, x: np.asarray(x.shape[: a.get("end")]),
-        "ReduceMean": lambda a, x, axes: x.mean(tuple(axes), keepdims=bool(a["keepdims"])),
-        "LayerNormalization": lambda a, x, s, b: norm(x, s, b, (-1,), a["epsilon"]),
-        "BatchNormalization": lambda a, x, s, b, *_: norm(
-            x, s[:, None, None], b[:, None, None], (0, 2, 3), a["epsilon"]
-        ),
-        "Conv": lambda a, x, w, b=None: conv(x, w, b, a),
-        "MaxPool": lambda a, x: max_pool(x, a),
-        "Split": lambda a, x, sizes: jnp.split(x, np.cumsum(sizes)[:-1], a["axis"]),
-    }
-    for node in model.graph.node:
-        inputs = [made[name] for name in node.input]
-        if node.op_type in plain:
-            result = plain[node.op_type](*inputs)
-        else:
-            given_keys = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-            result = stated[node.op_type](given_keys, *inputs)
-        results = result if len(node.output) > 1 else [result]
-        made |= dict(zip(node.output, results, strict=True))
-    return made[model.graph.output[0].name]
+def assert_computes_its_model(network: ho.Network, path: Path) -> None:
+    """Whether a network's output is that of the model that it is the import of."""
+    step = with_weights(path, None, network, one_device(network), seed=0)
+    assert step.difference < 1e-6
 
 
 def initialisers(model: Any) -> dict[str, Any]:

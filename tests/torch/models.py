@@ -47,7 +47,7 @@ def mlp() -> Network:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a LLaMA with two blocks."""
+    """Of a LLaMA, or a GPT, with two blocks."""
 
     width: int = WIDTH
     heads: int = HEADS
@@ -271,10 +271,10 @@ def cnn(*, bias: bool = False) -> Network:
     )
 
 
-IMPORTED = Sizes(width=512, heads=8, kv_heads=2, inner=1408, words=32000)
+IMPORTED_LLAMA = Sizes(width=512, heads=8, kv_heads=2, inner=1408, words=32000)
 """Those of tests/data/onnx/llama-gqa.onnx."""
 
-IMPORTED_NAMES = {
+IMPORTED_LLAMA_NAMES = {
     "norm_1": "input_layernorm",
     "linear_1": "self_attn.q_proj",
     "linear_2": "self_attn.k_proj",
@@ -294,5 +294,5 @@ def name_in_llama(name: str) -> str:
     """Return the module of an imported layer: that of ``block.1.linear_7`` in ``model.layers``."""
     block, _, own = name.rpartition(".")
     if not block.startswith("block"):
-        return IMPORTED_NAMES.get(name, name)
-    return f"{block.replace('block', 'model.layers')}.{IMPORTED_NAMES[own]}"
+        return IMPORTED_LLAMA_NAMES.get(name, name)
+    return f"{block.replace('block', 'model.layers')}.{IMPORTED_LLAMA_NAMES[own]}"

@@ -197,9 +197,9 @@ def test_an_imported_llama_moves_what_its_plan_counts() -> None:
     plan = of_degrees(network, 1, 2, batch=4)
     case = Case(
         torch_file(plan),
-        lambda: models.Llama(models.IMPORTED),
-        lambda: torch.randint(models.IMPORTED.words, (4, 64)),
-        models.IMPORTED.words,
+        lambda: models.Llama(models.IMPORTED_LLAMA),
+        lambda: torch.randint(models.IMPORTED_LLAMA.words, (4, 64)),
+        models.IMPORTED_LLAMA.words,
         models.name_in_llama,
     )
     assert says_all(plan)
@@ -215,8 +215,7 @@ def test_an_imported_gpt_computes_what_it_did() -> None:
     from hypar_opt.onnx import read_onnx
 
     network = read_onnx(EXPORTED / "gpt2.onnx")
-    even: dict[str, Any] = {"search": "joint", "constraints": {"even": True}}
-    plan = solved(network, 1, **{**even, "batch": 2})
+    plan = solved(network, 1, search="joint", constraints={"even": True}, batch=2)
     case = Case(
         torch_file(plan),
         lambda: models.Gpt(models.IMPORTED_GPT, positions=1024, bias=False),

@@ -7,18 +7,15 @@ from contextlib import suppress
 from dataclasses import replace
 from math import prod
 
-import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.states import of_rows
 from hypar_opt.errors import RefusedError
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import ALL_CHOICES
 from hypar_opt.workload.tensors import workload_of
-from tests.execution.drawn import drawn_network, random_row, run_as_one_device
+from tests.execution.drawn import charged, drawn_network, random_row, run_as_one_device
 from tests.execution.drawn_plans import graph
 from tests.slow import slow_after
 from tests.strategies.mixtures import mixture
@@ -56,7 +53,7 @@ def test_joined_all_to_alls_move_what_is_charged(part: int) -> None:
     for seed in range(PLANS_A_PART):
         network, program = drawn(rng, seed)
         moved, one_by_one = (by_level(own) for own in (program, replace(program, joined=False)))
-        assert moved == charged(program)
+        assert moved == charged(program, "joined")
         assert sum(moved) <= sum(one_by_one)
         # Channels that are tied to others may be in other parts than modelled.
         with suppress(RefusedError):
@@ -70,22 +67,3 @@ def by_level(program: Program) -> list[int]:
     for exchange in program.exchanges():
         moved[exchange.level] += 4 * exchange.elements
     return moved
-
-
-def charged(program: Program) -> list[int]:
-    workload = program.workload
-    cost = CommunicationCost("joined", sizes=program.hierarchy.sizes)
-    states = of_rows(program.rows, len(workload.nodes))
-    nodes, boundaries = np.arange(len(workload.nodes)), np.arange(len(workload.ends))
-    ends = ([block[:, own] for block in states] for own in workload.ends.T)
-    charges = zip(
-        cost.node(workload, nodes, states),
-        cost.edge(workload, boundaries, *ends),
-        strict=True,
-    )
-    return [
-        int(
-            np.broadcast_to(node, nodes.shape).sum() + np.broadcast_to(edge, boundaries.shape).sum()
-        )
-        for node, edge in charges
-    ]
