@@ -1,7 +1,8 @@
 """An infeasible problem as a model whose rows are named after its constraints.
 
 A solver's irreducible infeasible subsystem (IIS) of it says which constraints are in conflict:
-``fix[fc1=data,fc1]``, ``even[conv1]``, ``runnable[conv1]`` and ``memory``.
+``fix[fc1=data,fc1]``, ``even[conv1]``, ``runnable[conv1]`` and ``memory``, or between groups that
+of each part of H1, ``memory[H1.2]``.
 """
 
 from __future__ import annotations
@@ -75,15 +76,16 @@ def _shows(instance: Instance, table: CostTable, states: Sequence[tuple[int, ...
 
 
 def _within(program: ZeroOneProgram, table: CostTable) -> ZeroOneProgram:
-    """Add the capacity of a table as a row, of loads in excess of each node's lightest."""
-    assert table.load is not None
-    assert table.capacity is not None
-    loads = table.load.tolist()
-    weights = {
-        (node, state): load - min(row) for node, row in enumerate(loads)
-        for state, load in enumerate(row)
-    }  # fmt: skip
-    unit = math.gcd(*weights.values()) or 1
-    capacity = (table.capacity - sum(map(min, loads))) // unit
-    weights = {choice: weight // unit for choice, weight in weights.items()}
-    return program.with_constraint("memory", weights, "<=", capacity)
+    """Add each capacity of a table as a row, of loads in excess of each node's lightest."""
+    for number, (of_states, capacity) in enumerate(table.limits, 1):
+        loads = of_states.tolist()
+        weights = {
+            (node, state): load - min(row) for node, row in enumerate(loads)
+            for state, load in enumerate(row)
+        }  # fmt: skip
+        unit = math.gcd(*weights.values()) or 1
+        left = (capacity - sum(map(min, loads))) // unit
+        weights = {choice: weight // unit for choice, weight in weights.items()}
+        name = plain_name("memory", f"H1.{number}") if table.more_limits else "memory"
+        program = program.with_constraint(name, weights, "<=", left)
+    return program

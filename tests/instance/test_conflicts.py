@@ -21,6 +21,7 @@ from hypar_opt.solvers.model_names import fields_of
 from hypar_opt.workload.patterns import matching
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.cli.shell import Shell
+from tests.strategies.groups import nodes
 from tests.strategies.plans import every_plan
 
 pytestmark = pytest.mark.filterwarnings("ignore:PULP_CBC_CMD:DeprecationWarning")
@@ -114,6 +115,22 @@ def test_a_model_says_which_constraints_conflict(tmp_path: Path) -> None:
         tried += 1
         if tried == 3:
             return
+
+
+def test_the_memory_of_each_part_between_groups_is_a_row(tmp_path: Path) -> None:
+    """Also that of the second group, where only it holds too little."""
+    pulp, file = load_pulp(), tmp_path / "groups.mps"
+    described = nodes(2).description()
+    described["accelerator"][1]["dram_capacity"] = "1 kB"
+    array = ho.Array.model_validate(described)
+    asked: Any = {"array": array, "batch": 16, "share": 0.4, "fix": ["*@H1=data"]}
+    with pytest.raises(ho.HyparError, match="is infeasible, with rows named after"):
+        ho.write_model("lenet-c", file, memory="array", **asked)
+    text = file.read_text()
+    assert all(f" memory[H1.{part}]\n" in text for part in (1, 2))
+    _, live = pulp.LpProblem.fromMPS(file)
+    live.solve(pulp.PULP_CBC_CMD(msg=False))
+    assert live.sol_status == pulp.LpSolutionInfeasible
 
 
 def _without_others(text: str, kept: Sequence[Member], all_: Sequence[Member]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.errors import HyparError
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions, Status
+from hypar_opt.solvers.ilp.formulate import formulate
 from tests.commands import ended
 
 PROGRAMS = ("ilp", "cpsat")
@@ -61,6 +62,21 @@ def test_two_choices_take_a_column_a_layer_and_one_an_edge_that_interacts(
     load = np.tile(np.array([2, 3]), (5, 1))
     _, limited = solve(name, replace(table, load=load, capacity=12))
     assert (limited["rows"], limited["nonzeros"]) == (rows + 1, nonzeros + 5)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_second_capacity_has_names_of_files_and_carries_in_integers(name: str) -> None:
+    loads = np.random.default_rng(3).integers(10**6, 10**7, (2, LAYERS, 3))
+    limits = [(load, int(load.min(axis=1).sum() * 1.5)) for load in loads]
+    (load, capacity), *others = limits
+    table = replace(chain(3), load=load, capacity=capacity, more_limits=tuple(others))
+    assert solve(name, table)[0] > optimum(chain(3))
+    program = formulate(table)
+    carries = [column for column in program.costs if "carry" in column]
+    assert carries == ["carry_0", "carry_0_1"]
+    assert all(program.domain(column, program.binary)[2] for column in carries)
+    # A name of an LP file begins with a letter.
+    assert all(row.name[0].isalpha() for row in program.constraints)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

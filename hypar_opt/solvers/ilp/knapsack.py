@@ -32,24 +32,25 @@ def with_capacity(
     is the same.
     """
     for number, (load, capacity) in enumerate(table.limits):
-        name = f"{number}_" * (number > 0)
-        program = _with_limit(program, *_excess_loads(table, load, capacity), largest, name)
+        # Last: a name that begins with a digit is none of an LP file.
+        suffix = f"_{number}" * (number > 0)
+        program = _with_limit(program, *_excess_loads(table, load, capacity), largest, suffix)
     return program
 
 
 def _with_limit(
-    program: ZeroOneProgram, weights: list[list[int]], capacity: int, largest: int, prefix: str
+    program: ZeroOneProgram, weights: list[list[int]], capacity: int, largest: int, suffix: str
 ) -> ZeroOneProgram:
-    """Return a program with the constraints of one capacity; names begin with a prefix."""
+    """Return a program with the constraints of one capacity; names end with a suffix."""
     # Even the heaviest choices fit: no constraint, no rounding.
     if sum(map(max, weights)) <= capacity:
         return program
     carried: dict[str, int] = {}
     for digit in itertools.count():
-        name = f"{prefix}capacity_{digit}"
+        name = f"capacity_{digit}{suffix}"
         if capacity <= largest:
             return program.with_constraint(name, _terms(weights), "<=", capacity, carried)
-        carry = f"{prefix}carry_{digit}"
+        carry = f"carry_{digit}{suffix}"
         # sum(digits) + carry in - BASE * carry out <= this digit of the capacity.
         digits = [[weight % BASE for weight in row] for row in weights]
         carried[carry] = -BASE
