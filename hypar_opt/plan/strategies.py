@@ -79,7 +79,12 @@ def degrees(network: Network, sizes: Sequence[int]) -> tuple[int, ...]:
     """
     if not any(_is_attention(layer.splits) for layer in network.layers):
         return ()
-    return tuple(prod(sizes[outer:]) for outer in reversed(range(len(sizes) + 1)))
+    return tuple(reversed(_below(sizes)))
+
+
+def _below(sizes: Sequence[int]) -> list[int]:
+    """Return the accelerators that each level divides, and 1 below the last."""
+    return [prod(sizes[level:]) for level in range(len(sizes) + 1)]
 
 
 def strategy_pins(
@@ -99,13 +104,13 @@ def strategy_pins(
 
 def _pins(network: Network, sizes: Sequence[int], inner: Mapping[str, int]) -> Iterator[str]:
     """Yield the pins of strategies within each other, the outermost first."""
-    levels, within = len(sizes), prod(inner.values())
-    first = next(n for n in range(levels + 1) if prod(sizes[n:]) == within)
+    below, within = _below(sizes), prod(inner.values())
+    first = below.index(within)
     for level in range(first):
         yield f"*@H{level + 1}=data"
     for strategy, degree in inner.items():
         within //= degree
-        last = next(n for n in range(levels + 1) if prod(sizes[n:]) == within)
+        last = below.index(within)
         for name, word in STRATEGIES[strategy](network).items():
             # A pin's layer is a pattern, in which a name's own brackets have to be escaped.
             yield from (f"{glob.escape(name)}@H{level + 1}={word}" for level in range(first, last))

@@ -173,9 +173,8 @@ def calibrate(
         if row["seconds"] == "":
             raise RefusedError(f"step {row['id']!r} has no seconds to calibrate with")
     keys = _keys(fit, rows)
-    done = 0
-    halves = [rows[::2], rows[1::2]] if len(rows) >= max(4, 2 * len(keys)) else []
-    total = (len(keys) + 1) * _ROUNDS * (len(rows) * (1 + bool(halves))) + 2 * len(rows)
+    done, in_halves = 0, len(rows) >= max(4, 2 * len(keys))
+    total = (len(keys) + 1) * _ROUNDS * (len(rows) * (1 + in_halves)) + 2 * len(rows)
 
     def seconds(row: Row, constants: Mapping[str, float]) -> float:
         nonlocal done
@@ -189,14 +188,7 @@ def calibrate(
     start = _start(target, keys)
     before = [seconds(row, start) for row in rows]
     fitted = _fitted(rows, keys, start, seconds)
-    errors: list[float] = []
-    for own, others in zip(halves, reversed(halves), strict=True):
-        try:
-            of_others = _fitted(others, keys, start, seconds)
-        except RefusedError:  # a constant of which this half says nothing
-            errors = []
-            break
-        errors += [abs(seconds(row, of_others) / row["seconds"] - 1) for row in own]
+    held_out = _held_out(rows, keys, start, seconds) if in_halves else None
     after = [seconds(row, fitted) for row in rows]
     return Calibration(
         tuple(
@@ -205,19 +197,18 @@ def calibrate(
         ),
         array=_calibrated(target, _with(machine, fitted), fitted, Path(steps).name, len(rows)),
         constants=FrozenDict(fitted),
-        held_out=fmean(errors) if errors else None,
+        held_out=held_out,
     )
 
 
 def _start(array: Array, keys: Sequence[str]) -> dict[str, float]:
     """Return what a fit starts from: what the array says, if that is not zero."""
     fitted = _ACHIEVED if FACTOR in keys else keys
-    tables = {"": array.accelerator, "link": array.topology, "fabric": array.topology}
     found = {}
     for key in fitted:
         table, _, name = key.rpartition(".")
-        said = getattr(getattr(tables[table], table) if table else tables[table], name)
-        found[key] = float(said or CONSTANTS[key].start)
+        own = getattr(array.topology, table) if table else array.accelerator
+        found[key] = float(getattr(own, name) or CONSTANTS[key].start)
     return found
 
 
@@ -248,7 +239,7 @@ def _machine(array: Array) -> dict[str, Any]:
     # Measured steps train with Adam.
     own: dict[str, Any] = {"update": "44 B"}
     if "gemm" not in accelerator:
-        own |= {key: CONSTANTS[key].start for key in _ACHIEVED} | {"launch": "5 us"}
+        own |= {key: _said(key, CONSTANTS[key].start) for key in (*_ACHIEVED, "launch")}
     places = {key: topology[key] for key in PLACES if key in topology}
     return {**places, "accelerator": {**own, **rest}}
 
@@ -316,6 +307,23 @@ def _fitted(
             break
         logs, now = logs + step, after
     return constants(logs.tolist())
+
+
+def _held_out(
+    rows: Sequence[Row],
+    keys: Sequence[str],
+    start: Mapping[str, float],
+    seconds: Callable[[Row, Mapping[str, float]], float],
+) -> float | None:
+    """Return the mean error of each half of the steps with constants of the other, if these are."""
+    halves, errors = [rows[::2], rows[1::2]], list[float]()
+    for own, others in zip(halves, reversed(halves), strict=True):
+        try:
+            of_others = _fitted(others, keys, start, seconds)
+        except RefusedError:  # a constant of which this half says nothing
+            return None
+        errors += [abs(seconds(row, of_others) / row["seconds"] - 1) for row in own]
+    return fmean(errors)
 
 
 def _bounded(constant: _Constant, value: float) -> float:
