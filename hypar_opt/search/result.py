@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
@@ -28,6 +28,8 @@ Rows = list[tuple[int, ...]]
 """The choices of all nodes, ``(levels, nodes)``, H1 first."""
 
 
+Item = TypeVar("Item")
+
 _UNITS = 1000
 """Units of progress of each part of a whole."""
 
@@ -49,6 +51,15 @@ def part_of(progress: Progress, number: int, parts: int) -> Progress:
         progress(_UNITS * number + most, _UNITS * parts)
 
     return report
+
+
+def parts_of(progress: Progress, items: Sequence[Item]) -> Iterator[tuple[Item, Progress]]:
+    """Yield what is done one after the other, each with its part of the progress."""
+    for number, item in enumerate(items):
+        own = part_of(progress, number, len(items))
+        own(0, 1)
+        yield item, own
+    progress(len(items), len(items))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
 from hypar_opt.search.plan_file import repriced
-from hypar_opt.search.result import Progress, part_of, silent
+from hypar_opt.search.result import Progress, parts_of, silent
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import EXECUTED, turns
 from hypar_opt.studies.compared_plans import ComparedPlan, compared_plans, strategy_of
@@ -145,9 +145,10 @@ def compare(
     Comparison
         One row per plan and case, in the order above: ``joint`` is the optimum over all levels
         by the cost, ``time`` the plan of the least time in closed form, ``three`` the optimum of
-        three choices in the reading ``executed``; on an array of two groups ``equal`` and ``ratio``
-        split every layer, in equal parts and as the groups compute, and ``accpar`` has AccPar's
-        types, at the one ratio that is best for them. Infeasible and refused plans have a reason.
+        three choices in the reading ``executed``; on an array of groups ``equal`` and ``ratio``
+        split every layer, in equal parts and as the groups compute, and of two groups of as many
+        accelerators ``accpar`` has AccPar's types, at the one ratio that is best for them.
+        Infeasible and refused plans have a reason.
 
     Raises
     ------
@@ -174,18 +175,15 @@ def compare(
         _check_names(network, stated)
     rows: list[ComparisonRow] = []
     failures: list[HyparError] = []
-    for done, (network, stated) in enumerate(cases):
+    for (network, stated), case in parts_of(progress, cases):
         plans = compared_plans(network, stated)
-        case = part_of(progress, done, len(cases))
-        measured: dict[str, _Measured | HyparError] = {}
-        for number, (name, plan) in enumerate(plans.items()):
-            own = part_of(case, number, len(plans))
-            own(0, 1)
-            measured[name] = _measured(plan, network, run or {}, own)
+        measured = {
+            name: _measured(plan, network, run or {}, own)
+            for (name, plan), own in parts_of(case, [*plans.items()])
+        }
         # One infeasible plan is a row with a reason; a wrong input fails every row.
         failures += [answer for answer in measured.values() if isinstance(answer, HyparError)]
         rows += [_row(name, plan, network, stated, measured) for name, plan in plans.items()]
-    progress(len(cases), len(cases))
     if failures and len(failures) == len(rows):
         raise failures[0]
     return Comparison(tuple(rows))

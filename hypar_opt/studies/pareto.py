@@ -19,7 +19,7 @@ from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
 from hypar_opt.search.plan_file import repriced
-from hypar_opt.search.result import Progress, part_of, silent
+from hypar_opt.search.result import Progress, part_of, parts_of, silent
 from hypar_opt.search.ways_by_layer import least_memory
 from hypar_opt.studies import front_progress
 from hypar_opt.studies.memory import memory
@@ -237,13 +237,11 @@ def fronts_of(
     if problem.groups:  # bytes keep equal parts
         choices = on_all_sides(problem.choices)
         problem = problem.model_copy(update={"choices": choices, "share": None})
-    fronts = []
-    for done, objective in enumerate(objectives):
-        report = part_of(progress, done, len(objectives))
-        own = problem.model_copy(update={"cost": objective})
-        fronts.append(_front(network, own, solver, points, report))
-    progress(len(objectives), len(objectives))
-    return ParetoFronts(tuple(fronts), network, problem)
+    fronts = tuple(
+        _front(network, problem.model_copy(update={"cost": objective}), solver, points, report)
+        for objective, report in parts_of(progress, objectives)
+    )
+    return ParetoFronts(fronts, network, problem)
 
 
 def priced_by(problem: Problem) -> tuple[str, ...]:
@@ -271,7 +269,6 @@ def _front(
     least, limit = constraints.least_memory(), problem.constraints.memory
     breakpoints: list[tuple[Plan, int]] = []
     complete, reason = False, None
-    report(0, 1)
     while not complete:
         try:
             plan = _optimum(network, problem, limit, solver)
