@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hypar_opt.cli import inputs, options, output, request
+from hypar_opt.cli import options, output, request
 from hypar_opt.cli.groups import CostOptions, RunningOptions
 from hypar_opt.cli.options import several
 from hypar_opt.cli.signatures import takes_groups
@@ -98,10 +98,10 @@ def compare(
 
 def _arrays(names: str | None, sizes: tuple[int, ...] | None) -> list[Array]:
     """Return the arrays named, or the paper's array of each size."""
-    from hypar_opt.hardware.arrays import find_array
+    from hypar_opt.hardware.arrays import find_array, papers
 
     if names is None:
-        return [find_array(inputs.default_array(levels)) for levels in sizes or [None]]
+        return [find_array(papers(levels)) for levels in sizes or [None]]
     return [find_array(name) for name in names.split(",")]
 
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.network import Network
 
-# The paper's sixteen accelerators.
-DEFAULT_LEVELS = 4
-
 
 def is_plan(name: str) -> bool:
     """Return whether a name is that of a plan file: JSON starts with a brace, TOML cannot."""
@@ -102,13 +99,6 @@ def array_named(array: str | None) -> Array | None:
     from hypar_opt.hardware.arrays import find_array
 
     return None if array is None else find_array(array)
-
-
-def default_array(levels: int | None) -> str:
-    """Return the paper's array of 2^levels accelerators."""
-    from hypar_opt.hardware import arrays
-
-    return arrays.papers(DEFAULT_LEVELS if levels is None else levels)
 
 
 def dimensions(typed: Sequence[str] | None) -> dict[str, int]:

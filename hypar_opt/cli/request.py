@@ -94,10 +94,12 @@ def hierarchy(typed: str, levels: int | None = None, *, whole: bool) -> Hierarch
 
 def papers_array(typed: SizeOptions) -> str | None:
     """Return the paper's array of the levels that options state; None where it has none such."""
+    from hypar_opt.hardware import arrays
+
     if typed.hierarchy is None:
-        return inputs.default_array(typed.levels)
+        return arrays.papers(typed.levels)
     stated = hierarchy(typed.hierarchy, typed.levels, whole=typed.whole_levels)
-    return inputs.default_array(stated.levels) if stated.of_halves else None
+    return arrays.papers(stated.levels) if stated.of_halves else None
 
 
 def needed_array(typed: SizeOptions, what: str) -> str:

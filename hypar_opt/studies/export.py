@@ -36,7 +36,7 @@ def export(
     output
         Also write this file.
     approximate
-        Export a network that leaves out parts of its model, such as biases.
+        Export a network that leaves out parts of its model, such as a mask.
     **arguments
         The arguments of `hypar_opt.solve`, for a network.
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.workload.network import Network
 
-DEFAULT_LEVELS = 4
-"""Those of the paper's sixteen accelerators."""
-
 
 def is_network(source: Plan | str | Path | Network) -> bool:
     """Return whether a study starts from a network: neither a plan nor the path of one's file."""
@@ -60,6 +57,5 @@ def planned(
             raise HyparError(f"{name} is fixed by the plan; leave it out")
         return (source if isinstance(source, Plan) else read_plan(str(source))), array
     if array is None and needs_array and arguments.get("hierarchy") is None:
-        levels = arguments.get("levels")
-        array = arrays.papers(DEFAULT_LEVELS if levels is None else levels)
+        array = arrays.papers(arguments.get("levels"))
     return solve(source, array=array, **arguments), None

@@ -20,14 +20,15 @@ MAX_LEVELS = 6
 """Levels of the largest of the paper's arrays, which have 2 to 64 accelerators (Figure 11)."""
 
 
-def papers(levels: int) -> str:
-    """Return the name of the paper's H tree of 2^levels accelerators.
+def papers(levels: int | None) -> str:
+    """Return the name of the paper's H tree of 2^levels accelerators; of its sixteen for None.
 
     Raises
     ------
     HyparError
         If the paper has no array of that size.
     """
+    levels = 4 if levels is None else levels
     if not 1 <= levels <= MAX_LEVELS:
         raise HyparError(
             f"{argument('levels')} should be from 1 to {MAX_LEVELS} for the paper's arrays, got"

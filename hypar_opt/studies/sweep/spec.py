@@ -203,8 +203,7 @@ def _hierarchies(spec: SweepSpec, file: str) -> list[str]:
 def _arrays(spec: SweepSpec, folder: Path) -> tuple[Sequence[str], Callable[[str], str]]:
     """Return the arrays' names or paths, and the function that resolves one."""
     if spec.arrays is None:
-        # Four levels by default: the paper's sixteen accelerators.
-        papers = [arrays.papers(levels) for levels in spec.levels or (4,)]
+        papers = [arrays.papers(levels) for levels in spec.levels or (None,)]
         return papers, lambda name: as_json(arrays.load(name))
 
     def resolve(name: str) -> str:
