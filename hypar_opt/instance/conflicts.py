@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 MAX_MEMBERS = 64
 """Of more constraints none is left out: a check of all takes a while on a large network."""
 
+_SPLITS = ("even", "runnable")
+"""The constraints on what all splits have to be."""
+
 Member = tuple[str, str]
 """One constraint: ``("fix", "fc1=data")``, or ``even``, ``runnable`` or ``memory`` and ``""``."""
 
@@ -70,7 +73,7 @@ def conflict(problem: Problem, workload: Workload) -> tuple[Member, ...]:
 def members_of(constraints: Constraints) -> list[Member]:
     """Return the constraints one by one; a pin that is stated twice is one."""
     members = [("fix", pin) for pin in dict.fromkeys(constraints.fix)]
-    members += [(name, "") for name in ("even", "runnable") if getattr(constraints, name)]
+    members += [(name, "") for name in _SPLITS if getattr(constraints, name)]
     return members + ([("memory", "")] if constraints.memory is not None else [])
 
 
@@ -82,7 +85,7 @@ def in_words(member: Member) -> str:
 
 def only(constraints: Constraints, members: Sequence[Member]) -> Constraints:
     """Return some of the constraints, without the others."""
-    flags: Mapping[str, object] = {name: (name, "") in members for name in ("even", "runnable")}
+    flags: Mapping[str, object] = {name: (name, "") in members for name in _SPLITS}
     pins = tuple(pin for name, pin in members if name == "fix")
     memory = constraints.memory if ("memory", "") in members else None
     return constraints.model_copy(update={**flags, "fix": pins, "memory": memory})
@@ -91,13 +94,9 @@ def only(constraints: Constraints, members: Sequence[Member]) -> Constraints:
 def forbidden_by(
     problem: Problem, workload: Workload, states: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[Member, NDArray[np.bool_]]]:
-    """Yield each constraint but the memory, and the states that it forbids each node.
+    """Yield each constraint but the memory, and whether it forbids a state, ``(nodes, states)``.
 
     What splits have to be follows from pins too: a layer may be whole where none fits.
-
-    Returns
-    -------
-    (nodes, states) bool
     """
     members = members_of(problem.constraints)
     pins = [member for member in members if member[0] == "fix"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -22,6 +21,7 @@ from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, part_of, parts_of, silent
 from hypar_opt.search.ways_by_layer import least_memory
 from hypar_opt.studies import front_progress
+from hypar_opt.studies.front_progress import TIGHTER
 from hypar_opt.studies.memory import memory
 from hypar_opt.units import PREFIXES, format_bytes, format_cost
 from hypar_opt.workload.network import Network
@@ -29,8 +29,6 @@ from hypar_opt.workload.parallelism import on_all_sides
 
 OBJECTIVES = ("bytes", "time", "energy")
 _SYMBOLS = {"time": "seconds", "energy": "joules"}
-_TIGHTER = Fraction(15, 16)
-"""Of the memory of a point, what the next may take at most, where a front is of devices."""
 
 
 @dataclass(frozen=True)
@@ -307,10 +305,8 @@ def _device_front(
         constraints = problem.constraints.model_copy(update={"memory": limit})
         own = problem.model_copy(update={"constraints": constraints})
         most = entries[0].memory if entries else problem.device_memory or least
-        step = part_of(
-            report,
-            *front_progress.position(_TIGHTER, (most, limit or most, least), len(entries), points),
-        )
+        at = front_progress.position(most, limit or most, least, len(entries), points)
+        step = part_of(report, *at)
         step(0, 1)
         try:
             plan = solve_problem(network, own, solver=solver, search="joint", progress=step)
@@ -322,8 +318,8 @@ def _device_front(
         if entries and _seconds(point) <= _seconds(entries[-1]):
             del entries[-1]  # as fast with less memory
         entries.append(point)
-        limit = int(_TIGHTER * point.memory)
-    reason = Sentence(f"each point has at most {_TIGHTER} of the memory of the one before")
+        limit = int(TIGHTER * point.memory)
+    reason = Sentence(f"each point has at most {TIGHTER} of the memory of the one before")
     return ParetoFront(tuple(entries), problem.cost, complete=False, reason=reason)
 
 

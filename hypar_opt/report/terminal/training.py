@@ -51,6 +51,6 @@ def _shards(words: Words, network: Network) -> list[str]:
     counts = Counter(word or "none" for name, word in by_layer if name in weighty)
     sharded = [(word, count) for word, count in counts.most_common() if word != "none"]
     if len(counts) == 1 and sharded:
-        return [f"{sharded[0][0]} sharded"]
+        return [_UNIFORM["shard"].format(sharded[0][0])]
     total = counts.total()
     return [f"{word} sharded in {count} of {total} layers" for word, count in sharded]
