@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.simulation import simulate as simulate
     from hypar_opt.studies.sweep import sweep as sweep
     from hypar_opt.studies.validation import validate as validate
+    from hypar_opt.studies.verification import verify as verify
     from hypar_opt.studies.virtual_run import run as run
     from hypar_opt.workload.graph import layer_graph as layer_graph
     from hypar_opt.workload.network import Network as Network
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
 # Type checkers see the imports above; at run time `__getattr__` looks names up here.
 _HOME = {
     "Array": "hardware.array",
-    "Constraints": "plan.problem",
+    "Constraints": "plan.constraints",
     "HyparError": "errors",
     "Network": "workload.network",
     "Plan": "plan.plan",
@@ -103,6 +104,7 @@ _HOME = {
     "solve_many": "studies.many",
     "sweep": "studies.sweep",
     "validate": "studies.validation",
+    "verify": "studies.verification",
     "write_model": "pipeline",
     "write_plan": "plan.plan",
     "write_report": "report.page.write",
@@ -151,6 +153,7 @@ __all__ = [
     "solve_many",
     "sweep",
     "validate",
+    "verify",
     "write_model",
     "write_plan",
     "write_report",

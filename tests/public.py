@@ -72,6 +72,8 @@ def results(folder: Path) -> list[Any]:
         ho.best_plans(placed, 3),
         ho.regrets(placed),
         ho.certify(placed),
+        ho.verify(placed, certificate=ho.certify(placed)),
+        ho.verify("sfc", levels=1, solvers=["dp", "brute"]),
         ho.compare("sfc", "hmc-htree-2", batches=16),
         ho.simulate(placed, trace=True),
         ho.memory(placed, recompute="full"),

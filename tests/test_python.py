@@ -33,9 +33,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "calibrate": ho.calibrate,
     "reproduce": ho.reproduce,
     "report": ho.write_report,
+    "verify": ho.verify,
 }
 ELSEWHERE = {
-    "verify": "certify, check_certificate",
     "show": "a result shows itself",
     "import": "read_network",
     "list": "arrays, networks",
@@ -127,6 +127,41 @@ def test_a_page_is_that_of_the_shell(tmp_path: Path, shell: Shell) -> None:
     by_command = [line for line in theirs.splitlines() if "hypar-opt report" in line]
     missing = set(theirs.splitlines()) - set(ours.splitlines()) - set(by_command)
     assert len(missing) <= 1
+
+
+def test_a_verification_is_that_of_the_shell(tmp_path: Path, shell: Shell) -> None:
+    plan, path = ho.solve("lenet-c", levels=2), tmp_path / "plan.json"
+    proof = tmp_path / "proof.json"
+    plan.save(path)
+    proof.write_text(ho.certify(plan).to_json())
+    said = shell.document("verify", path, "--certificate", proof)["rows"]
+    assert ho.verify(path, certificate=proof).rows() == said
+    (own,) = ho.verify(plan, certificate=ho.certify(plan)).rows()
+    assert own == said[0] | {"plan": "Lenet-c"}
+    assert "optimal" not in ho.verify(plan).rows()[0]
+    asked: Any = {"levels": 2, "fix": ["fc1=data"], "search": "joint"}
+    compared = ho.verify("lenet-c", solvers=["dp", "cut", "data"], **asked)
+    compared.check()
+    typed = ("--levels", "2", "--fix", "fc1=data", "--search", "joint", "--solvers", "dp,cut,data")
+    rows = shell.document("verify", "lenet-c", *typed)["rows"]
+    assert [row | {"seconds": 0} for row in compared.rows()] == [
+        row | {"seconds": 0} for row in rows
+    ]
+    wrong = plan.model_copy(update={"cost": plan.cost.model_copy(update={"total": 1})})
+    for call, why in (
+        (lambda: ho.verify(wrong), "Lenet-c: "),
+        (lambda: ho.verify(plan, certificate=ho.certify(ho.solve("sfc"))), "certificate"),
+        (lambda: ho.verify(plan, batch=4), "batch is fixed by the plan; leave it out"),
+        (lambda: ho.verify("sfc", certificate=proof), "certificate goes with a plan file"),
+        (lambda: ho.verify(random=0), "random should be from 1 to 100,000, got 0"),
+        (lambda: ho.verify(), "verify takes a NETWORK, a PLAN, or random"),
+        (
+            lambda: ho.verify("sfc", solvers=["brute"], levels=9, search="joint").check(),
+            "all solvers refuse",
+        ),
+    ):
+        with pytest.raises(ho.HyparError, match=why):
+            call()
 
 
 def test_degrees_are_those_of_the_shell() -> None:

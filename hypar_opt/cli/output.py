@@ -134,12 +134,9 @@ def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json({"rows": rows})
         return
-    from hypar_opt.report.terminal.console import new_table
+    from hypar_opt.report.terminal.console import rows_table
 
-    columns = [
-        (name, _text if isinstance(value, int | float) else str) for name, value in rows[0].items()
-    ]
-    print_view(new_table(columns, (map(_text, row.values()) for row in rows)))
+    print_view(rows_table(rows))
 
 
 def warn(sentence: str) -> None:
@@ -188,14 +185,6 @@ def progress_bar(title: str) -> Iterator[Progress]:
 
 def _json(document: object) -> str:
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return "-" if value is None else str(value)
 
 
 def _write(text: str) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from hypar_opt.errors import HyparError, worded
+from hypar_opt.errors import HyparError, argument
 from hypar_opt.workload.network import Network
 
 MAX_NETWORKS = 100_000
 """Upper bound on the random networks of one run: hours of work, and a table in memory."""
 
-COUNT = worded("count", "--random")
+COUNT = argument("random")
 
 Described = dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -155,6 +155,22 @@ def new_table(
                 )
             )
     return table
+
+
+def rows_table(rows: Sequence[Mapping[str, Any]]) -> StackedTable:
+    """Return a table whose header is the keys of the rows."""
+    columns: list[Column] = [
+        (name, _text if isinstance(value, int | float) else str) for name, value in rows[0].items()
+    ]
+    return new_table(columns, (map(_text, row.values()) for row in rows))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "-" if value is None else str(value)
 
 
 def texts(*headings: str) -> list[Column]:

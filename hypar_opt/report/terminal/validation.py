@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hypar_opt.report.terminal.console import COUNT, SECONDS, Column, new_table
+from hypar_opt.report.terminal.console import COUNT, SECONDS, Column, new_table, rows_table
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
     from hypar_opt.studies.calibration import Calibration
     from hypar_opt.studies.validation import Validation
+    from hypar_opt.studies.verification import Verification
 
 _SHOWN = 40
 """Steps that the table lists; files have all."""
+
+
+def verification_view(result: Verification) -> RenderableType:
+    """Show the check of a plan, or a line for each solver and search."""
+    return rows_table(result.rows())
 
 
 def validation_view(result: Validation) -> RenderableType:

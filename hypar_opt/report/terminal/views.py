@@ -32,6 +32,7 @@ _VIEWS = {
     "StepResult": "step.step_view",
     "SweepResult": "tables.sweep_view",
     "Validation": "validation.validation_view",
+    "Verification": "validation.verification_view",
 }
 """The function that shows each class, imported when one is shown: most need much else."""
 
