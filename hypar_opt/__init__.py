@@ -49,10 +49,12 @@ if TYPE_CHECKING:
     from hypar_opt.studies.comparison import geometric_means as geometric_means
     from hypar_opt.studies.exploration import explore as explore
     from hypar_opt.studies.export import export as export
+    from hypar_opt.studies.installation import doctor as doctor
     from hypar_opt.studies.live_model import model as model
     from hypar_opt.studies.many import solve_many as solve_many
     from hypar_opt.studies.memory import memory as memory
     from hypar_opt.studies.pareto import pareto as pareto
+    from hypar_opt.studies.shown import show as show
     from hypar_opt.studies.simulation import simulate as simulate
     from hypar_opt.studies.sweep import sweep as sweep
     from hypar_opt.studies.validation import validate as validate
@@ -81,6 +83,7 @@ _HOME = {
     "certify": "proofs.certificate",
     "check_certificate": "proofs.certificate",
     "compare": "studies.comparison",
+    "doctor": "studies.installation",
     "explore": "studies.exploration",
     "export": "studies.export",
     "geometric_means": "studies.comparison",
@@ -98,6 +101,7 @@ _HOME = {
     "repriced": "search.plan_file",
     "reproduce": "paper",
     "run": "studies.virtual_run",
+    "show": "studies.shown",
     "simulate": "studies.simulation",
     "solve": "pipeline",
     "solve_all_batches": "studies.batches",
@@ -129,6 +133,7 @@ __all__ = [
     "certify",
     "check_certificate",
     "compare",
+    "doctor",
     "explore",
     "export",
     "geometric_means",
@@ -147,6 +152,7 @@ __all__ = [
     "repriced",
     "reproduce",
     "run",
+    "show",
     "simulate",
     "solve",
     "solve_all_batches",

@@ -74,6 +74,7 @@ def results(folder: Path) -> list[Any]:
         ho.certify(placed),
         ho.verify(placed, certificate=ho.certify(placed)),
         ho.verify("sfc", levels=1, solvers=["dp", "brute"]),
+        ho.doctor(["numpy"]),
         ho.compare("sfc", "hmc-htree-2", batches=16),
         ho.simulate(placed, trace=True),
         ho.memory(placed, recompute="full"),

@@ -67,6 +67,7 @@ def needed(name: str, folder: Path) -> dict[str, Any]:
         if name in ("simulate", "write_report")
         else plan(),
         "rows": (),
+        "source": "sfc",
         "spec": sweep_file(folder),
         "output": folder / "table.csv",
         "to": "json",
@@ -106,7 +107,12 @@ def test_a_value_of_an_odd_type_is_refused_in_a_line(
     own = [p for p in parameters.values() if p.kind != p.VAR_KEYWORD]
     given = {p.name: right[p.name] for p in own if p.default is p.empty}
     # Those of the package, and all figures, take seconds.
-    quick: dict[str, Any] = {"validate": {"file": right["steps"]}, "reproduce": {"figures": "fig9"}}
+    quick: dict[str, Any] = {
+        "validate": {"file": right["steps"]},
+        "reproduce": {"figures": "fig9"},
+        "doctor": {"parts": ["numpy"]},
+        "verify": {"plan": "sfc", "solvers": ["dp", "cut"], "levels": 1},
+    }
     given |= quick.get(name, {})
     assert not is_refused_in_a_line(function, **given)
     for argument in arguments_of(function):

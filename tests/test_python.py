@@ -12,11 +12,13 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.commands import SUMMARIES, _imported
 from hypar_opt.hardware.arrays import find_array
+from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import OwnArguments, ProblemArguments
 from hypar_opt.plan.training import Training
 from hypar_opt.search.solver_settings import SolveArguments, SourceArguments
 from hypar_opt.studies.simulation import SimulateArguments
 from tests.cli.shell import Shell
+from tests.onnx.graph_writer import EXPORTED
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "solve": ho.solve,
@@ -34,13 +36,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "reproduce": ho.reproduce,
     "report": ho.write_report,
     "verify": ho.verify,
+    "show": ho.show,
+    "import": ho.read_network,
+    "doctor": ho.doctor,
 }
-ELSEWHERE = {
-    "show": "a result shows itself",
-    "import": "read_network",
-    "list": "arrays, networks",
-    "doctor": "about this installation",
-}
+ELSEWHERE = {"list": "arrays, networks"}
 RENAMED = {
     "source": "plan",
     "solver_option": "parameters",
@@ -50,6 +50,9 @@ RENAMED = {
     "model_file": "model",
     "output_file": "output",
     "table": "output",
+    "import dim": "dims",
+    "show source": "source",
+    "import model": "path",
     # Of lists, in the plural; options of steps are those of all plans.
     "report page_file": "output",
     "compare array": "arrays",
@@ -68,6 +71,13 @@ OF_A_SHELL = {
         "folder",
         "formats",
         "every_row",
+        "import output_file",
+        # What is shown of a thing, and as what; solving again is a call of `solve`.
+        *(
+            f"show {name}"
+            for name in ("batch", "unfolded", "roofline", "layouts", "schema", "toml")
+        ),
+        *("show rerun", "show plan_options"),
         "context",
     ),
 }
@@ -162,6 +172,32 @@ def test_a_verification_is_that_of_the_shell(tmp_path: Path, shell: Shell) -> No
     ):
         with pytest.raises(ho.HyparError, match=why):
             call()
+
+
+def test_what_is_shown_is_that_of_the_shell(tmp_path: Path, shell: Shell) -> None:
+    path, model = tmp_path / "plan.json", EXPORTED / "gpt2.onnx"
+    ho.solve("lenet-c", levels=2).save(path)
+    shell("import", model, "--loss", "squared-error", "-o", tmp_path / "model.toml")
+    assert ho.read_network(model, loss="squared-error") == ho.show(tmp_path / "model.toml")
+    speed = {"topology.link.bandwidth": "1 TB/s"}
+    array: Any = ho.show("hmc-torus-4", settings=speed)
+    typed = "topology.link.bandwidth=1 TB/s"
+    assert array.name == shell.document("show", "hmc-torus-4", "--set", typed)["name"]
+    executed: Any = ho.show(path, reading="executed")
+    said = shell.document("show", path, "--reading", "executed")
+    assert executed.cost.total == said["cost"]["total"]
+    assert ho.show("gpt2", tokens=128) == find_network("gpt2", 128)
+    for call, why in (
+        (lambda: ho.show(path, tokens=8), r"tokens takes a network, and '.*' is a plan file"),
+        (lambda: ho.show("h100-8", tokens=8), "tokens takes a network, and 'h100-8' is an array"),
+        (lambda: ho.show("sfc", reading="text"), "reading takes a plan file, and 'sfc' is a n"),
+        (lambda: ho.show("sfcc"), "unknown network or array 'sfcc': did you mean sfc"),
+        (lambda: ho.read_network(tmp_path / "model.toml", untie=True), "goes with an ONNX model"),
+        (lambda: ho.doctor(["numpi"]), "unknown part 'numpi': did you mean numpy?"),
+    ):
+        with pytest.raises(ho.HyparError, match=why):
+            call()
+    assert ho.doctor(["numpy", "dp"]).document() == shell.document("doctor", "numpy", "dp")
 
 
 def test_degrees_are_those_of_the_shell() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hypar_opt.cli import completion, inputs, options, output
+from hypar_opt.cli import completion, options, output
 from hypar_opt.errors import HyparError
 
 EPILOG = (
@@ -40,9 +40,10 @@ def export(
     from hypar_opt.documents.files import write_whole
     from hypar_opt.execution.formats import FORMATS
     from hypar_opt.search.plan_file import read_plan
+    from hypar_opt.studies.shown import is_plan_file
 
     written = FORMATS[to]()
-    if not inputs.is_plan(plan):
+    if not is_plan_file(plan):
         raise HyparError(f"{plan!r} is not a plan file; solve {plan} --output plan.json writes one")
     with output.outputs_checked(output_file):
         described = read_plan(plan)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hypar_opt.cli.groups import ProblemOptions, SolvingOptions
@@ -16,40 +15,6 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.network import Network
-
-
-def is_plan(name: str) -> bool:
-    """Return whether a name is that of a plan file: JSON starts with a brace, TOML cannot."""
-    from hypar_opt import models
-    from hypar_opt.documents.document import exists, is_standard_input, read_text
-
-    if is_standard_input(name):
-        return read_text(name).lstrip().startswith("{")
-    path = Path(name)
-    if models.zoo_name(name) in models.names() or not exists(path) or path.is_dir():
-        return False
-    if path.suffix == ".onnx":
-        return False  # binary
-    if path.suffix == ".json":
-        return True  # even if damaged: reading it as a plan says where
-    return path.is_file() and read_text(path).lstrip().startswith("{")
-
-
-def is_array(name: str) -> bool:
-    """Return whether a name is that of an array: a preset, or a file with an array's keys."""
-    from hypar_opt import models
-    from hypar_opt.documents.document import exists, is_standard_input, kind_of, read_text
-    from hypar_opt.hardware import arrays
-
-    if is_standard_input(name):
-        return kind_of(read_text(name)) == "array"
-    path = Path(name)
-    if models.zoo_name(name) in models.names() or path.suffix == ".onnx":
-        return False
-    if name.lower() in arrays.names():
-        return True
-    # If it is not a document, reading it as a network says what is wrong.
-    return exists(path) and path.is_file() and kind_of(read_text(path)) == "array"
 
 
 def read_plan(context: typer.Context, file: str, reading: str | None, *free: str) -> Plan:
@@ -74,8 +39,9 @@ def plan_or_network(
     A plan fixes its options, except for those named ``free``.
     """
     from hypar_opt.models import find_network
+    from hypar_opt.studies.shown import is_plan_file
 
-    if is_plan(name):
+    if is_plan_file(name):
         plan = read_plan(context, name, problem.reading, *free)
         return plan, plan.network.description
     return None, find_network(name, problem.tokens)

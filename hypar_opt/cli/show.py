@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hypar_opt.cli import completion, inputs, options, output, request
+from hypar_opt.cli import completion, options, output, request
 from hypar_opt.cli.plan_view import print_plan
-from hypar_opt.errors import CheckFailedError, HyparError, UnknownNameError
+from hypar_opt.errors import CheckFailedError, HyparError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.network import Network
 
@@ -61,10 +62,6 @@ SCHEMA = typer.Option(
 )
 TOML = typer.Option("--toml", help="Print the file of an array or network, as a template to edit.")
 
-_OF_PLANS = ("--rerun", "--reading", "--layouts")
-_NOT_OF_PLANS = ("--unfolded", "--tokens", "--set", "--roofline")
-_OF_ARRAYS = {"--set", "--roofline"}
-
 
 def show(
     source: Annotated[str | None, SOURCE] = None,
@@ -83,10 +80,10 @@ def show(
     as_json: options.JSON = False,
 ) -> None:
     flags = {
-        "--batch": batch is not None,
         "--tokens": tokens is not None,
         "--set": bool(settings),
         "--reading": reading is not None,
+        "--batch": batch is not None,
         "--rerun": rerun,
         "--unfolded": unfolded,
         "--roofline": roofline,
@@ -101,29 +98,82 @@ def show(
         return
     if plan_options and not rerun:
         raise HyparError("--plan-options goes with --rerun")
+    # Other readings have other optima: nothing would be compared.
+    if rerun and reading is not None:
+        raise HyparError("--rerun solves in the plan's reading; leave --reading out")
     if source is None:
         raise HyparError("show takes a NETWORK, a PLAN or an ARRAY, or --schema")
-    if picture is None:
-        _refuse(typed, ("--unfolded", "--roofline"), "goes with --picture")
+    for option in ("--unfolded", "--roofline"):
+        if picture is None and option in typed:
+            raise HyparError(f"{option} goes with --picture")
     if toml:
         _print_file(source, json=picture is not None or as_json, others=typed)
-    elif inputs.is_plan(source):
-        _refuse(typed, _NOT_OF_PLANS, f"takes no plan, and {source!r} is one")
-        with output.outputs_checked(picture=picture):
-            plan = _plan(source, batch, reading, rerun=rerun, plan_options=plan_options)
-        output.draw(picture, lambda pictures: pictures.plan_dots(plan, layouts=layouts))
-        print_plan(plan, layouts=layouts, as_json=as_json)
-    elif inputs.is_array(source):
-        others = flags.keys() - _OF_ARRAYS
-        _refuse(typed, others, f"does not go with an array, and {source!r} is one")
-        _show_array(source, settings, picture, roofline=roofline, as_json=as_json)
+        return
+    with output.outputs_checked(picture=picture):
+        found = _found(source, tokens, request.key_values(settings), reading, typed)
+        if rerun:
+            found = _rerun(found, source, plan_options=plan_options)
+    parts = {"layouts": layouts, "unfolded": unfolded, "roofline": roofline}
+    _print(found, picture, batch, **parts, json=as_json)
+
+
+def _found(
+    source: str,
+    tokens: int | None,
+    settings: Mapping[str, Any],
+    reading: str | None,
+    typed: Sequence[str],
+) -> Network | Array | Plan:
+    """Return what a name stands for; what is shown of another kind of thing is refused."""
+    from hypar_opt.studies import shown
+
+    found = shown.show(source, tokens=tokens, settings=settings, reading=reading)
+    kind = shown.kind_of(found)
+    if kind == shown.PLAN and "--batch" in typed:
+        raise HyparError("--batch is fixed by the plan; leave it out")
+    takes = {
+        **dict.fromkeys(("--batch", "--unfolded"), shown.NETWORK),
+        **dict.fromkeys(("--rerun", "--layouts"), shown.PLAN),
+        "--roofline": shown.ARRAY,
+    }
+    for option, own in takes.items():
+        if option in typed:
+            shown.refuse(option, source, kind, (own,))
+    return found
+
+
+def _print(
+    found: Network | Array | Plan,
+    picture: Path | None,
+    batch: int | None,
+    *,
+    layouts: bool,
+    unfolded: bool,
+    roofline: bool,
+    json: bool,
+) -> None:
+    from hypar_opt.hardware.array import Array
+    from hypar_opt.plan.arguments import problem_of
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.report.terminal import array, network
+
+    if isinstance(found, Plan):
+        output.draw(picture, lambda pictures: pictures.plan_dots(found, layouts=layouts))
+        print_plan(found, layouts=layouts, as_json=json)
+    elif isinstance(found, Array):
+        output.draw(
+            picture,
+            lambda pictures: (pictures.array_roofline if roofline else pictures.topology)(found),
+        )
+        output.print_result(found, lambda: array.described(found), as_json=json, folds=True)
     else:
-        with output.outputs_checked(picture=picture):
-            network = _network(source, tokens, settings)
-            _refuse(typed, _OF_PLANS, f"takes a plan file, and {source!r} is a network")
-            _refuse(typed, ["--roofline"], f"takes an array, and {source!r} is a network")
-        output.draw(picture, lambda pictures: pictures.network_graph(network, unfolded=unfolded))
-        _show_network(network, batch, as_json=as_json)
+        output.draw(picture, lambda pictures: pictures.network_graph(found, unfolded=unfolded))
+        # Part of a problem, so that the batch is checked as everywhere else.
+        size = problem_of(batch=1 if batch is None else batch).batch
+        if json:
+            output.print_json(network.described(found, size))
+        else:
+            output.print_view(network.network_view(found, size))
 
 
 def _print_schema(command: str | None) -> None:
@@ -137,65 +187,25 @@ def _print_schema(command: str | None) -> None:
     output.print_json(schemas.json_schema(command))
 
 
-def _refuse(typed: Sequence[str], options: Iterable[str], why: str) -> None:
-    """Refuse the first of some options that was typed."""
-    for option in options:
-        if option in typed:
-            raise HyparError(f"{option} {why}")
-
-
 def _print_file(source: str, *, json: bool, others: Sequence[str]) -> None:
     """Print an array's or a network's file, once it has been read; no other option goes with it."""
     from hypar_opt import models
     from hypar_opt.hardware import arrays
+    from hypar_opt.studies.shown import is_array_named, is_plan_file
 
     if json or others:
         which = "--json and --picture" if json else "other options"
         raise HyparError(f"--toml prints only the file: leave {which} out")
-    if inputs.is_plan(source):
+    if is_plan_file(source):
         raise HyparError(f"--toml takes an array or a network, and {source!r} is a plan")
-    if inputs.is_array(source):
+    if is_array_named(source):
         arrays.find_array(source)
         output.print_text(arrays.file_text(source))
     else:
         output.print_text(models.file_text(source))
 
 
-def _show_array(
-    name: str, settings: list[str] | None, picture: Path | None, *, roofline: bool, as_json: bool
-) -> None:
-    from hypar_opt.hardware.arrays import find_array
-    from hypar_opt.plan.settings import changed
-    from hypar_opt.report.terminal.array import described
-
-    with output.outputs_checked(picture=picture):
-        array = find_array(name)
-        array = changed(None, array, request.key_values(settings)).array or array
-    output.draw(
-        picture,
-        lambda pictures: pictures.array_roofline(array) if roofline else pictures.topology(array),
-    )
-    output.print_result(array, lambda: described(array), as_json=as_json, folds=True)
-
-
-def _plan(
-    file: str, batch: int | None, reading: str | None, *, rerun: bool, plan_options: bool
-) -> Plan:
-    """Read a plan, and price it by a reading or solve its problem again."""
-    from hypar_opt.search.plan_file import read_plan, repriced
-
-    plan = read_plan(file)  # first, since a file that is not a plan is the larger mistake
-    if batch is not None:
-        raise HyparError("--batch is fixed by the plan; leave it out")
-    if not rerun:
-        return repriced(plan, reading=reading)
-    # Other readings have other optima: nothing would be compared.
-    if reading is not None:
-        raise HyparError("--rerun solves in the plan's reading; leave --reading out")
-    return _rerun(plan, file, plan_options=plan_options)
-
-
-def _rerun(plan: Plan, file: str, *, plan_options: bool) -> Plan:
+def _rerun(plan: Any, file: str, *, plan_options: bool) -> Plan:
     from hypar_opt.studies import advice, simulation
 
     with output.progress_bar("levels") as progress:
@@ -208,28 +218,3 @@ def _rerun(plan: Plan, file: str, *, plan_options: bool) -> Plan:
     if again.solver.versions != plan.solver.versions:
         output.warn(f"{file} was made by other versions; the answer is the same")
     return again
-
-
-def _network(name: str, tokens: int | None, settings: list[str] | None) -> Network:
-    from hypar_opt import models
-    from hypar_opt.hardware import arrays
-    from hypar_opt.plan.settings import changed
-
-    try:
-        network = models.find_network(name, tokens)
-        return changed(network, None, request.key_values(settings)).network or network
-    except UnknownNameError:
-        known = [*models.names(), *arrays.names()]
-        raise UnknownNameError("network or array", name, known) from None
-
-
-def _show_network(network: Network, batch: int | None, *, as_json: bool) -> None:
-    from hypar_opt.plan.arguments import problem_of
-    from hypar_opt.report.terminal.network import described, network_view
-
-    # Part of a problem, so that the batch is checked as everywhere else.
-    problem = problem_of(batch=1 if batch is None else batch)
-    if as_json:
-        output.print_json(described(network, problem.batch))
-    else:
-        output.print_view(network_view(network, problem.batch))

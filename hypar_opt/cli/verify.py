@@ -49,8 +49,9 @@ def verify(
     from hypar_opt.documents.document import validate
     from hypar_opt.plan.plan import SolverSettings
     from hypar_opt.studies import verification
+    from hypar_opt.studies.shown import is_plan_file
 
-    if source is not None and inputs.is_plan(source):  # whatever its name, or standard input
+    if source is not None and is_plan_file(source):  # whatever its name, or standard input
         # Checking a plan needs neither, and would hide a mistake.
         validate(SolverSettings, {"time_limit": time_limit, "seed": seed})
         inputs.refuse_what_a_plan_fixes(context, "search")

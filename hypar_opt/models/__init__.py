@@ -10,9 +10,10 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from hypar_opt.checked import checked
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, argument
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from hypar_opt.workload.network import Network
@@ -141,8 +142,20 @@ def file_text(network: str) -> str:
 
 
 @checked
-def read_network(path: str | Path) -> Network:
-    """Read a network file, or by its suffix an ONNX model.
+def read_network(
+    path: str | Path,
+    *,
+    dims: Mapping[str, int] | None = None,
+    loss: str | None = None,
+    untie: bool = False,
+) -> Network:
+    """Read a network file, or by its suffix an ONNX model, as ``hypar-opt import`` does.
+
+    Parameters
+    ----------
+    dims, loss, untie
+        Of a model alone: the sizes of its dynamic dimensions, its loss, and whether layers get
+        weights of their own, as `hypar_opt.onnx.read_model` says.
 
     Raises
     ------
@@ -158,5 +171,8 @@ def read_network(path: str | Path) -> Network:
         # Imported late: a few networks are models, and reading one needs an extra.
         from hypar_opt.onnx import read_onnx
 
-        return read_onnx(path)
+        return read_onnx(path, dims, loss=loss, untie=untie)
+    for name, stated in {"dims": dims, "loss": loss, "untie": untie}.items():
+        if stated:
+            raise HyparError(f"{argument(name)} goes with an ONNX model")
     return validate(Network, parse_toml(read_text(path), file=file), file=file)

@@ -120,7 +120,13 @@ def _printable(text: str) -> str:
     return "".join(letter for letter in text if letter.isprintable())[:80].strip()
 
 
-def read_onnx(path: str | Path, dims: Mapping[str, int] | None = None) -> Network:
+def read_onnx(
+    path: str | Path,
+    dims: Mapping[str, int] | None = None,
+    *,
+    loss: str | None = None,
+    untie: bool = False,
+) -> Network:
     """Read a model as a network; see `read_model`.
 
     Raises
@@ -128,4 +134,4 @@ def read_onnx(path: str | Path, dims: Mapping[str, int] | None = None) -> Networ
     InputError
         Names the file and says what is wrong with it.
     """
-    return imported_model(path, dims).network
+    return imported_model(path, dims, loss=loss, untie=untie).network

@@ -7,7 +7,7 @@ import shutil
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module, metadata
 from typing import Any, Literal
@@ -15,7 +15,9 @@ from typing import Any, Literal
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from hypar_opt.errors import HyparError, UnknownNameError, printable
+from hypar_opt.checked import checked
+from hypar_opt.errors import CheckFailedError, HyparError, UnknownNameError, printable
+from hypar_opt.results import Results
 from hypar_opt.version import __version__
 
 Status = Literal["ok", "not installed", "broken"]
@@ -56,13 +58,56 @@ class Check:
     note: str = ""
 
 
-def checks(names: Sequence[str] = ()) -> list[Check]:
+@dataclass(frozen=True, repr=False)
+class Installation(Results[Check]):
+    """What is installed.
+
+    Parameters
+    ----------
+    asked
+        Whether parts were asked for, each of which has to be there.
+    """
+
+    asked: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Installation of {PACKAGE} {__version__}: {len(self)} parts>"
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is broken; of parts that were asked for, all are there, too."""
+        return self._wrong is None
+
+    @property
+    def _wrong(self) -> Check | None:
+        wrong = ("broken", "not installed") if self.asked else ("broken",)
+        return next((one for one in self if one.status in wrong), None)
+
+    def document(self) -> dict[str, Any]:
+        """Return the checks as plain data."""
+        return {"version": __version__, "sound": self.sound, "checks": self.rows()}
+
+    def check(self) -> None:
+        """Raise if it is not sound.
+
+        Raises
+        ------
+        CheckFailedError
+            Naming the first part that is broken or missing.
+        """
+        if self._wrong is not None:
+            wrong = self._wrong
+            raise CheckFailedError(f"{wrong.name}: {wrong.status}; {wrong.note}")
+
+
+@checked
+def doctor(parts: Sequence[str] = ()) -> Installation:
     """Check what is installed: each part by importing it, each solver by solving a problem.
 
     Parameters
     ----------
-    names
-        The parts to check; all by default.
+    parts
+        The parts to check, as ``jax``, ``plot`` or ``cpsat``; all by default.
 
     Raises
     ------
@@ -70,15 +115,11 @@ def checks(names: Sequence[str] = ()) -> list[Check]:
         If there is no such part.
     """
     listed = dict(_all_checks())
-    for name in names:
+    for name in parts:
         if name not in listed:
             raise UnknownNameError("part", name, list(listed))
-    return [listed[name]() for name in listed if not names or name in names]
-
-
-def is_sound(found: Sequence[Check], *, asked: bool) -> bool:
-    """Return whether nothing is broken; of parts that were asked for, all are there, too."""
-    return not any(one.status == "broken" or (asked and one.status != "ok") for one in found)
+    found = (listed[name]() for name in listed if not parts or name in parts)
+    return Installation(tuple(found), asked=bool(parts))
 
 
 def summary() -> str:
@@ -86,11 +127,6 @@ def summary() -> str:
     extras = [name for name, own in _extras().items() if all(map(_version, own))]
     python = f"Python {platform.python_version()}"
     return f"{PACKAGE} {__version__} ({python}; extras: {', '.join(extras) or 'none'})"
-
-
-def document(found: Sequence[Check], *, sound: bool) -> dict[str, Any]:
-    """Return the checks as plain data."""
-    return {"version": __version__, "sound": sound, "checks": [asdict(one) for one in found]}
 
 
 def _all_checks() -> Iterator[tuple[str, Callable[[], Check]]]:

@@ -26,9 +26,10 @@ def test_an_extra_may_be_missing_unless_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.setattr(installation, "_version", lambda package: None)
-    found = installation.checks(["plot"])
+    found = installation.doctor(["plot"])
     assert [one.status for one in found] == ["not installed"]
-    assert installation.is_sound(found, asked=False)
+    assert not found.sound
+    assert installation.Installation(found.entries).sound
     status, out, err = shell("doctor", "plot")
     assert (status, err) == (
         1,
@@ -36,12 +37,12 @@ def test_an_extra_may_be_missing_unless_it_is_asked_for(
     )
     assert "not installed" in out
     # What is always needed may not.
-    assert [one.status for one in installation.checks(["numpy"])] == ["broken"]
+    assert [one.status for one in installation.doctor(["numpy"])] == ["broken"]
 
 
 def test_what_does_not_work_is_broken(monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
     monkeypatch.setattr(installation, "_version", lambda package: "1.0")
-    (old,) = installation.checks(["numpy"])
+    (old,) = installation.doctor(["numpy"])
     assert (old.status, old.version) == ("broken", "1.0")
     assert "needs numpy" in old.note
     monkeypatch.undo()
@@ -50,7 +51,7 @@ def test_what_does_not_work_is_broken(monkeypatch: pytest.MonkeyPatch, shell: Sh
         raise RuntimeError("no\nlibrary")
 
     monkeypatch.setattr(installation, "import_module", fail)
-    (broken,) = installation.checks(["numpy"])
+    (broken,) = installation.doctor(["numpy"])
     assert broken.note == "import numpy: RuntimeError: no\\nlibrary"
     assert shell("doctor", "numpy")[0] == 1
     assert "unknown part 'numpi': did you mean numpy?" in shell.refused("doctor", "numpi")

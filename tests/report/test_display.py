@@ -23,6 +23,7 @@ from hypar_opt.report.plan_grid import Stored, is_short_chain, plan_grid
 from hypar_opt.report.terminal.notebook import html_of
 from hypar_opt.results import Displayed, Results
 from hypar_opt.studies.alternatives import Alternative, BestPlans
+from hypar_opt.studies.installation import Check, Installation
 from hypar_opt.studies.pareto import ParetoFront
 from hypar_opt.studies.sweep import SweepResult, sweep
 from tests.public import STEPS, subclasses
@@ -163,6 +164,8 @@ def results() -> list[Any]:
         fitted,
         find_array("h100-8x8").model_copy(update={"name": HOSTILE}),
         ho.certify(plan()),
+        ho.verify(own),
+        Installation((Check(HOSTILE, "extra", "broken"),)),
         plan(),
         ho.solve("lenet-c", levels=0),
         ho.solve("lenet-c", array="hmc-htree-4", cost="time"),

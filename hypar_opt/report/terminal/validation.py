@@ -12,6 +12,7 @@ from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
     from hypar_opt.studies.calibration import Calibration
+    from hypar_opt.studies.installation import Installation
     from hypar_opt.studies.validation import Validation
     from hypar_opt.studies.verification import Verification
 
@@ -22,6 +23,11 @@ _SHOWN = 40
 def verification_view(result: Verification) -> RenderableType:
     """Show the check of a plan, or a line for each solver and search."""
     return rows_table(result.rows())
+
+
+def installation_view(result: Installation) -> RenderableType:
+    """Show a line for each part."""
+    return rows_table([{"part": row.pop("name"), **row} for row in result.rows()])
 
 
 def validation_view(result: Validation) -> RenderableType:

@@ -22,6 +22,7 @@ _VIEWS = {
     "Comparison": "tables.comparison_view",
     "DeviceMemory": "memory.memory_view",
     "Exploration": "exploration.exploration_view",
+    "Installation": "validation.installation_view",
     "ManyPlans": "tables.many_view",
     "Network": "network.network_view",
     "ParetoFront": "tables.front_view",

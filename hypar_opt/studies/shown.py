@@ -1,0 +1,125 @@
+"""What a name stands for: a network, an array, or the plan of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hypar_opt import models
+from hypar_opt.checked import checked
+from hypar_opt.documents import document
+from hypar_opt.documents.document import exists, is_standard_input, read_text
+from hypar_opt.errors import HyparError, UnknownNameError, argument
+from hypar_opt.hardware import arrays
+from hypar_opt.hardware.array import Array
+from hypar_opt.plan.plan import Plan
+from hypar_opt.plan.settings import changed
+from hypar_opt.search.plan_file import read_plan, repriced
+from hypar_opt.workload.network import Network
+
+NETWORK, ARRAY, PLAN = "a network", "an array", "a plan file"
+
+_TAKES = {"tokens": (NETWORK,), "settings": (NETWORK, ARRAY), "reading": (PLAN,)}
+
+
+@checked
+def show(
+    source: str | Path,
+    *,
+    tokens: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    reading: str | None = None,
+) -> Network | Array | Plan:
+    """Return what a name or a file stands for, which a notebook or `rich.print` shows in full.
+
+    Parameters
+    ----------
+    source
+        A network of the zoo or the file of one, a preset of an array or the file of one, or a plan
+        file.
+    tokens
+        The length of a network's sequences, in place of its own.
+    settings
+        Other values of keys of a network or an array, as ``{"topology.link.bandwidth": "1 TB/s"}``.
+    reading
+        Of a plan: price its choices by another reading.
+
+    Raises
+    ------
+    HyparError
+        If there is nothing of that name, or it does not have what is stated.
+
+    Examples
+    --------
+    >>> import hypar_opt as ho
+    >>> ho.show("lenet-c").name, ho.show("h100-8").name
+    ('Lenet-c', 'h100-8')
+    """
+    name = str(source)
+    settings = settings or {}
+    if is_plan_file(name):
+        _refuse(name, PLAN, tokens=tokens, settings=settings)
+        return repriced(read_plan(name), reading=reading)
+    if is_array_named(name):
+        _refuse(name, ARRAY, tokens=tokens, reading=reading)
+        array = arrays.find_array(name)
+        return changed(None, array, settings).array or array
+    try:
+        network = models.find_network(name, tokens)
+        network = changed(network, None, settings).network or network
+    except UnknownNameError:
+        known = [*models.names(), *arrays.names()]
+        raise UnknownNameError("network or array", name, known) from None
+    _refuse(name, NETWORK, reading=reading)
+    return network
+
+
+def kind_of(found: Network | Array | Plan) -> str:
+    """Return what `show` found, in words."""
+    return {Network: NETWORK, Array: ARRAY, Plan: PLAN}[type(found)]
+
+
+def refuse(option: str, name: str, kind: str, takes: Sequence[str]) -> None:
+    """Refuse an option that takes other kinds of things.
+
+    Raises
+    ------
+    HyparError
+        If the kind is not one of those.
+    """
+    if kind not in takes:
+        raise HyparError(f"{option} takes {' or '.join(takes)}, and {name!r} is {kind}")
+
+
+def _refuse(name: str, kind: str, **stated: Any) -> None:
+    for option, value in stated.items():
+        if value:
+            refuse(argument(option), name, kind, _TAKES[option])
+
+
+def is_plan_file(name: str) -> bool:
+    """Return whether a name is that of a plan file: JSON starts with a brace, TOML cannot."""
+    if is_standard_input(name):
+        return read_text(name).lstrip().startswith("{")
+    path = Path(name)
+    if models.zoo_name(name) in models.names() or not exists(path) or path.is_dir():
+        return False
+    if path.suffix == ".onnx":
+        return False  # binary
+    if path.suffix == ".json":
+        return True  # even if damaged: reading it as a plan says where
+    return path.is_file() and read_text(path).lstrip().startswith("{")
+
+
+def is_array_named(name: str) -> bool:
+    """Return whether a name is that of an array: a preset, or a file with an array's keys."""
+    if is_standard_input(name):
+        return document.kind_of(read_text(name)) == "array"
+    path = Path(name)
+    if models.zoo_name(name) in models.names() or path.suffix == ".onnx":
+        return False
+    if name.lower() in arrays.names():
+        return True
+    # If it is not a document, reading it as a network says what is wrong.
+    return exists(path) and path.is_file() and document.kind_of(read_text(path)) == "array"
