@@ -77,8 +77,8 @@ def test_an_array_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("call", "complaint"),
     [
-        (["h100-8x8", "--batch", "2"], "--batch does not go with an array, and 'h100-8x8' is one"),
-        (["h100-8x8", "--rerun"], "--rerun does not go with an array"),
+        (["h100-8x8", "--batch", "2"], "--batch takes a network, and 'h100-8x8' is an array"),
+        (["h100-8x8", "--rerun"], "--rerun takes a plan file, and 'h100-8x8' is an array"),
         (["h100-8x8", "--toml", "--json"], "leave --json and --picture out"),
         (["h100-8x8", "--schema"], "unknown command with --json 'h100-8x8'"),
         (["h100-8x9"], "did you mean h100-8x8?"),
