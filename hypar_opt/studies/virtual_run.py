@@ -234,7 +234,9 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
     if instance.problem.element_bytes != ELEMENT_BYTES:
         notes[0] += f"; the plan's elements have {instance.problem.element_bytes} bytes"
     if step.unused:
-        notes.append(f"{int(step.unused):,} bytes of errors that no weights need are not moved")
+        again = any(f is not None for f in sharded.program.workload.repeats.again.values())
+        what = "errors, and of what is computed again," if again else "errors"
+        notes.append(f"{int(step.unused):,} bytes of {what} that no weights need are not moved")
     return {
         "exchanges": step.exchanges,
         "bias_bytes": by_level(step.bias_bytes.items(), sharded.levels),

@@ -6,15 +6,20 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.workload.operators.elementwise import Mul
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hypar_opt.workload.tensors import Workload
 
 
 def needed_again(
-    workload: Workload, again: Mapping[int, int | None], *, fused: bool
+    workload: Workload,
+    again: Mapping[int, int | None],
+    *,
+    fused: bool,
+    trained: Sequence[bool] | None = None,
 ) -> FrozenDict[int, int | None]:
     """Return those of the nodes that run again whose results a backward pass reads.
 
@@ -27,6 +32,8 @@ def needed_again(
         The nodes whose forward pass runs twice, as `Repeats.again`.
     fused
         Whether attention is one kernel, which writes no scores.
+    trained
+        The nodes that have a backward pass; by default all.
 
     Source: PyTorch, ``torch.utils.checkpoint.set_checkpoint_early_stop``; a compiler that drops
     what nobody reads does the same.
@@ -37,14 +44,31 @@ def needed_again(
     needed: dict[int, int | None] = {}
     for node in reversed(range(workload.shared, len(workload.nodes))):
         saves = workload.nodes[node].operator.saves(fused=fused)
-        of_its_own = saves.output or saves.before_activation or bool(saves.own)
+        passes_back = trained is None or trained[node]
+        of_its_own = passes_back and (saves.output or saves.before_activation or bool(saves.own))
         if node in again and (again[node] is None or of_its_own):
             needed[node] = again[node]
-        if not (saves.inputs or node in needed):
-            continue
         for source in writers[node]:
+            if node not in needed and not reads_back(workload, node, source, trained):
+                continue
             # A tensor that several layers read is a node of its own, behind that of its writer.
             for writer in (source, *writers[source]) if source < workload.shared else (source,):
                 if writer in again and again[writer] == again.get(node):
                     needed[writer] = again[writer]
     return FrozenDict(sorted(needed.items()))
+
+
+def reads_back(
+    workload: Workload, node: int, source: int, trained: Sequence[bool] | None = None
+) -> bool:
+    """Return whether a node's own backward pass reads what it has of another.
+
+    The error of a factor is a product with the other one.
+    """
+    operator = workload.nodes[node].operator
+    if not operator.saves(fused=True).inputs:
+        return False
+    if trained is None or not isinstance(operator, Mul):
+        return trained is None or trained[node]
+    edges = workload.boundaries
+    return any(trained[e.source] for e in edges if e.target == node and e.source != source)

@@ -7,9 +7,10 @@ import math
 import textwrap
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import HyparError, argument
+from hypar_opt.errors import HyparError
 from hypar_opt.execution.docstrings import docstring
 from hypar_opt.execution.jax import texts
+from hypar_opt.execution.jax.run_again import loss_lines
 from hypar_opt.execution.jax.steps import Lines
 from hypar_opt.execution.jax.values import names, quoted
 from hypar_opt.execution.jax.weights import (
@@ -64,11 +65,7 @@ def module_text(
     """
     operations, count = texts.operations(), sharded.program.workload.repeats.micro_batches
     lines = Lines(sharded, frozenset(operations), alone=alone)
-    body: list[str] = ["total = jnp.zeros(())"]
-    for position in range(len(sharded.network.layers)):
-        body += ["", *lines.layer(position), *lines.stored(position)]
-    body += ["", *lines.ends(), "return total"]
-    loss = textwrap.indent("\n".join(body), "    ")
+    loss = textwrap.indent("\n".join(loss_lines(lines)), "    ")
     loss = "\n".join(part.rstrip() for part in loss.splitlines())
     called = _called(loss, operations)
     parts = {
@@ -83,13 +80,19 @@ def module_text(
         "DTYPE = ...": f"DTYPE = {_TYPES.get(element_bytes, _SINGLE)[1]}",
     }
     repeats = sharded.program.workload.repeats
-    gathers = "weights" in repeats.sharded.values() and not alone
     if not alone and repeats != ONCE:
-        # Weights are used by what follows the operations, which they call.
-        called = _called(f"{loss}\n    apart", operations) if gathers else called
+        gathers = "weights" in repeats.sharded.values()
+        again = any(first is not None for first in repeats.again.values())
+        if gathers or again:
+            # What follows the operations calls one of them.
+            called = _called(f"{loss}\n    apart", operations)
+            more = texts.sharded() * gathers, texts.again() * again
+            called = "\n\n\n".join((called.rstrip(), *(text.rstrip() for text in more if text), ""))
         parts |= _trained(sharded) | {"# The operations\n": called}
-    if "partial(" not in called and not gathers:
+    if "partial(" not in called:
         parts["from functools import partial\n"] = ""
+    if "@dataclass" not in called:
+        parts["from dataclasses import dataclass\n"] = ""
     said = {"How the model was read": remarks, "Not kept of the model": not_kept}
     header = _header(sharded, title, said, element_bytes)
     program = texts.filled(texts.program(), parts)
@@ -107,14 +110,9 @@ def _trained(sharded: ShardedNetwork) -> dict[str, str]:
     Raises
     ------
     HyparError
-        If its layers run again with their exchanges, or weights do not divide into equal shards.
+        If weights do not divide into equal shards.
     """
     repeats, weights = sharded.program.workload.repeats, weights_of(sharded)
-    if any(first is not None for first in repeats.again.values()):
-        raise HyparError(
-            f"{argument('recompute', 'full')} has no program in JAX: XLA for the processor merges"
-            " exchanges that are computed again with the first"
-        )
     for name, own in weights.items():
         if own.shard == "none":
             continue
@@ -132,8 +130,6 @@ def _trained(sharded: ShardedNetwork) -> dict[str, str]:
         "PARTS = ...": f"PARTS = {{\n{rows}}}" if rows else "PARTS: dict = {}",
     }
     step = texts.filled(texts.trained(), constants)
-    if "weights" in repeats.sharded.values():
-        step = f"{texts.sharded()}\n\n{step}"
     return {
         _STEP: step,
         "out_specs=(P(), specs[0])": "out_specs=results(function, specs[0])",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.util import find_spec
@@ -28,6 +28,7 @@ from hypar_opt.plan.costs import json_number
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.repeated_step import exchanges_of_step
+from hypar_opt.workload.early_stop import needed_again, reads_back
 from hypar_opt.workload.layer_tensors import Extent
 
 if TYPE_CHECKING:
@@ -250,12 +251,11 @@ def traffic(
     program = sharded.program
     planned: defaultdict[tuple[int, str], Fraction] = defaultdict(Fraction)
     unused = Fraction()
-    trained = _trained(program)
+    needed = _Needed(program)
     for one in exchanges_of_step(program):
-        if _needed(program, one, trained):
-            planned[one.level, str(one.kind)] += one.elements * ELEMENT_BYTES
-        else:
-            unused += one.elements * ELEMENT_BYTES
+        moves = needed.share(one) * one.elements * ELEMENT_BYTES
+        planned[one.level, str(one.kind)] += moves
+        unused += one.elements * ELEMENT_BYTES - moves
     compiled: Counter[tuple[int, str]] = Counter()
     for each in moved:
         compiled[each.level, each.kind] += each.bytes
@@ -281,28 +281,55 @@ def _bytes_of_biases(sharded: ShardedNetwork) -> Counter[int]:
     return moved
 
 
-def _trained(program: Program) -> list[bool]:
-    """Return whether each node has weights, or reads anything that depends on weights."""
-    workload = program.workload
-    trained = [bool(weights) for weights in workload.weights]
-    for writer, reader in sorted(workload.boundary_between, key=lambda ends: ends[1]):
-        trained[reader] |= trained[writer]
-    for shared, writer in workload.tensor_writers.items():
-        trained[shared] |= trained[writer]
-    return trained
+class _Needed:
+    """The exchanges that any weights' gradient depends on."""
 
+    def __init__(self, program: Program) -> None:
+        self._workload = workload = program.workload
+        trained = [bool(weights) for weights in workload.weights]
+        for writer, reader in sorted(workload.boundary_between, key=lambda ends: ends[1]):
+            trained[reader] |= trained[writer]
+        for shared, writer in workload.tensor_writers.items():
+            trained[shared] |= trained[writer]
+        # Whether each node has weights, or reads anything that depends on weights.
+        self._trained = trained
+        again = workload.repeats.again
+        self._together = {node for node, first in again.items() if first is not None}
+        self._again = needed_again(workload, again, fused=False, trained=trained)
 
-def _needed(program: Program, one: Exchange, trained: Sequence[bool]) -> bool:
-    """Return whether any weights' gradient depends on an exchange."""
-    if one.phase is not Phase.BACKWARD:
-        return True
-    edges = program.workload.boundaries
-    if one.boundary is not None:
-        edge = edges[one.boundary]
-        reader = program.workload.nodes[edge.target].operator
-        return trained[edge.source] and edge.input not in reader.without_error
-    if one.weights or one.kind is StepKind.ALL_REDUCE:  # for the error that it passes on
-        return any(
-            trained[edge.source] for edge in edges if edge.target == one.node and not edge.weights
-        )
-    return trained[one.node]
+    def share(self, one: Exchange) -> Fraction:
+        """Return how much of what a step repeats of an exchange is needed: all, half or none.
+
+        Half of what moves forward where its layer runs again, and no backward pass reads what comes
+        of it.
+        """
+        if one.phase is Phase.FORWARD and not one.weights and one.node in self._together:
+            return Fraction(1 + self._is_needed_again(one), 2)
+        return Fraction(one.phase is not Phase.BACKWARD or self._is_needed_back(one))
+
+    def _is_needed_again(self, one: Exchange) -> bool:
+        node, workload = one.node, self._workload
+        if node in self._again:
+            return True
+        # For the backward pass of the layer itself, if that reads its inputs.
+        if node >= workload.shared and one.boundary is not None:
+            source = workload.boundaries[one.boundary].source
+            return reads_back(workload, node, source, self._trained)
+        statistics = one.kind is StepKind.ALL_REDUCE and self._trained[node]
+        return statistics and workload.nodes[node].operator.saves(fused=False).inputs
+
+    def _is_needed_back(self, one: Exchange) -> bool:
+        edges, trained = self._workload.boundaries, self._trained
+        if one.boundary is not None:
+            edge = edges[one.boundary]
+            reader = self._workload.nodes[edge.target].operator
+            return trained[edge.source] and edge.input not in reader.without_error
+        if one.weights or one.kind is StepKind.ALL_REDUCE:  # for the error that it passes on
+            if one.weights and one.node in self._again:
+                return True
+            return any(
+                trained[edge.source]
+                for edge in edges
+                if edge.target == one.node and not edge.weights
+            )
+        return trained[one.node]

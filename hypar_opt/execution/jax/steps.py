@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 _WORDS = {BATCH: "BATCH", CHANNEL: "CHANNEL", SHUFFLED: "CHANNEL", TOKEN: "TOKEN"}
 _RESERVED = frozenset(
-    ("inputs", "jax", "jnp", "lax", "loss", "math", "partial", "targets", "total", "used", "whole")
+    (
+        *("again", "inputs", "jax", "jnp", "lax", "loss", "math", "own", "part_of", "partial"),
+        *("targets", "total", "used", "whole"),
+    )
 )
 
 
@@ -74,7 +77,8 @@ class Lines(Values):
         if not reads and position in self.inputs:
             reads.append(f"inputs[{quoted(self.inputs[position])}]")  # ids of its own
         lines += self._computed(position, layer, reads)
-        return [lines[0], *map(_wrapped, lines[1:])]
+        width = _WIDTH - 4 * self.runs_again(position)
+        return [lines[0], *(_wrapped(line, width) for line in lines[1:])]
 
     def ends(self) -> Iterator[str]:
         """Yield the lines that add up the loss."""
@@ -100,8 +104,10 @@ class Lines(Values):
         if source == NETWORK_INPUT:
             key = self.inputs[position]
             value = f"inputs[{quoted(key)}]"
-            repeated = self._repeated(position, key, ())
-            yield f"{name} = {self.apart(value) if repeated else value}"
+            value = self.apart(value) if self._repeated(position, key, ()) else value
+            if self.network.layers[position].shuffles:
+                value = f"by_group({value}, {self._of_group(position)})"
+            yield f"{name} = {value}"
             return
         boundary = self.program.workload.boundary_between[source + self.shared, node]
         start = self.program.workload.boundaries[boundary].source
@@ -216,15 +222,15 @@ class Lines(Values):
         yield f"{variable} = {unwrapped(value)}"
 
 
-def _wrapped(line: str) -> str:
+def _wrapped(line: str, width: int) -> str:
     """Return an assignment, broken into three lines if it is too long, or one per argument."""
-    if len(line) <= _WIDTH:
+    if len(line) <= width:
         return line
     variable, _, value = line.partition(" = ")
     parsed = ast.parse(value, mode="eval").body
     function = ast.unparse(parsed.func) if isinstance(parsed, ast.Call) else ""
     inside = value[len(function) + 1 : -1] if function else value
-    if isinstance(parsed, ast.Call) and len(inside) > _WIDTH - 4:
+    if isinstance(parsed, ast.Call) and len(inside) > width - 4:
         arguments = [(parsed_one, "") for parsed_one in parsed.args]
         arguments += [(one.value, f"{one.arg}=") for one in parsed.keywords]
         segments = (f"{name}{ast.get_source_segment(value, one)}" for one, name in arguments)

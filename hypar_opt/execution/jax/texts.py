@@ -31,6 +31,11 @@ def sharded() -> str:
     return _template("sharded.py.txt")
 
 
+def again() -> str:
+    """Return the text that runs layers again in the backward pass."""
+    return _template("again.py.txt")
+
+
 def main(*, biases: bool) -> str:
     """Return the text of what a module does when it is run.
 

@@ -50,6 +50,14 @@ class Values:
             raise HyparError(f"layer {layer.name!r}: {layer.kind!r} has no program in JAX")
         return KINDS[layer.kind](self, position, layer, *reads)
 
+    def runs_again(self, position: int) -> bool:
+        """Return whether the backward pass runs a layer again with others, exchanges included."""
+        return self.repeats.again.get(position + self.shared) is not None and not self.alone
+
+    def number(self) -> str:
+        """Return a number that no other call of `apart` has."""
+        return str(next(self._numbers))
+
     def gathers(self, position: int) -> bool:
         """Return whether a layer's weights are gathered for each use."""
         node = position + self.shared
@@ -57,7 +65,7 @@ class Values:
 
     def _applied(self, function: str, position: int, read: str, more: str = "") -> str:
         """Return the call of a function of what a layer reads, its weights, and other arguments."""
-        if not self.gathers(position):
+        if not self.gathers(position) or self.runs_again(position):
             return f"{function}({read}, {self._weights(position)}{more})"
         # The second number is that of the backward pass.
         number, _ = next(self._numbers), next(self._numbers)
@@ -70,7 +78,7 @@ class Values:
         """Return a layer's weights; of shared weights, the slice that it uses."""
         kept = self._kept_weights(position)
         if self.gathers(position):
-            kept = f"whole({kept}, {next(self._numbers)})"
+            kept = f"whole({kept}, {self.number()})"
         return self._slice(position, kept)
 
     def bias(self, position: int) -> str:
@@ -105,7 +113,7 @@ class Values:
         """Return a value tagged with a unique number, so that XLA does not merge it with equals."""
         if self.alone or value.startswith("apart("):
             return value
-        return f"apart({value}, {next(self._numbers)})"
+        return f"apart({value}, {self.number()})"
 
     def _fc(self, position: int, layer: Operator, read: str) -> str:
         del layer
@@ -146,7 +154,7 @@ class Values:
         weights = self._weights(position)
         if read is None and self.repeats.micro_batches > 1 and not self.alone:
             # Else XLA would compute what no image decides once for all micro-batches.
-            weights = f'apart({weights}, {next(self._numbers)} + inputs["turn"])'
+            weights = f'apart({weights}, {self.number()} + inputs["turn"])'
         if read is not None:
             return f"embedding({read}, {weights}, {rows.shape}, {split})"
         tokens = split_by(self.program.written[node], TOKEN)
@@ -171,7 +179,8 @@ class Values:
         if layer.rotary is not None:
             more += f", rotary={layer.rotary.of_head(sizes['e'])}"
         more += f", scale={layer.scale!r}" if layer.scale else ""
-        if position + self.shared in self.repeats.again and not self.alone:
+        again = position + self.shared in self.repeats.again
+        if again and not (self.alone or self.runs_again(position)):
             return f"jax.checkpoint(lambda *x: attention(x, {more}))({', '.join(reads)})"
         return f"attention(({inputs}), {more})"
 

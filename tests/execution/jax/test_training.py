@@ -13,7 +13,7 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.export import jax_module
 from hypar_opt.execution.jax.collectives import collectives
 from hypar_opt.execution.shardings import shardings
-from hypar_opt.workload.parallelism import SHARDED
+from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from tests.execution.drawn_plans import random_program
 from tests.execution.jax.steps import results
 from tests.execution.small_networks import chain, cnn, gpt
@@ -21,13 +21,16 @@ from tests.execution.virtual.test_training import by_layer, trained
 from tests.slow import slow_after
 
 NETWORKS = {"chain": chain(), "GPT": gpt(tied=False), "tied GPT": gpt(tied=True), "CNN": cnn()}
+NETWORKS |= {"two blocks": gpt(tied=False, blocks=2)}
 CASES = [
     ("chain", 3, "none", "weights"),
-    ("tied GPT", 2, "selective", "weights"),
-    ("chain", 2, "none", "gradients"),
+    ("tied GPT", 2, "full", "weights"),
+    ("chain", 2, "full", "gradients"),
     ("tied GPT", 2, "by layer", "by layer"),
+    ("two blocks", 2, "by layer", "by layer"),
+    ("tied GPT", 2, "selective", "weights"),
     ("chain", 1, "none", "state"),
-    *product(NETWORKS, (1, 2), ("none", "selective"), SHARDED),
+    *product(NETWORKS, (1, 2), RECOMPUTED, SHARDED),
 ]
 
 
@@ -39,7 +42,9 @@ def test_steps_that_train_move_what_is_modelled(part: int) -> None:
         network = NETWORKS[name]
         if "by layer" in way:
             shard = by_layer(rng, network)[1]
-            way = [way[0], {"decoder.0": "selective", "*": "none"}, shard]
+            again = {"decoder.0": "selective", "*": "none"}
+            again |= {"decoder.1": "full"} if name == "two blocks" else {}
+            way = [way[0], again, shard]
         program = random_program(rng, network, rng.choice([(2,), (2, 2), (2, 2, 2)]))
         programs.append((network, trained(network, program, tuple(way))))  # type: ignore[arg-type]
     for case, found in zip(CASES[part:], results(programs), strict=False):
@@ -89,8 +94,9 @@ def test_an_export_says_how_it_trains_or_why_it_cannot() -> None:
     text = jax_module(plan_of(micro_batches=2, shard="weights"), approximate=True)
     assert 'MICRO_BATCHES = 2\nSHARDED = {\n    "token": "weights",' in text
     assert "MICRO_BATCHES" not in jax_module(plan_of(), approximate=True)
-    with pytest.raises(HyparError, match="recompute='full' has no program in JAX: XLA"):
-        jax_module(plan_of(recompute="full"), approximate=True)
+    text = jax_module(plan_of(recompute="full"), approximate=True)
+    assert "def from_decoder_0_norm1(w, inputs, embedded):" in text
+    assert "add2, = again(from_decoder_0_norm1, " in text
     named = shardings(plan_of(micro_batches=2, recompute="full"))
     assert named["training"] == {"micro_batches": 2, "recompute": "full"}
     assert "training" not in shardings(plan_of())
