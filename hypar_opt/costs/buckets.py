@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hypar_opt.costs.joined_levels import joined
+from hypar_opt.workload.repeats import COLLECTIVES
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.joined_levels import Places
+    from hypar_opt.costs.joined_levels import Places, Reductions
     from hypar_opt.costs.states import Indices
     from hypar_opt.costs.table import Integers
     from hypar_opt.workload.tensors import Workload
@@ -72,7 +73,8 @@ class LatencyShares:
     Parameters
     ----------
     ends : (kinds, 2, nodes)
-        Where a node's share begins and ends, in parts of a latency of 1 / `LATENCY`.
+        Where a node's share begins and ends, in parts of a latency of 1 / `LATENCY`. Of a plan's
+        own reductions there are as many kinds as `COLLECTIVES`.
     kinds
         The number in ``ends`` of reductions over a set of levels, whose bit 2^h is that of level
         h; 0 for those not named.
@@ -98,6 +100,22 @@ class LatencyShares:
                 ends[kind][:, list(bucket)] = np.array([*pairwise(rounded)]).T
         return cls(ends, kinds)
 
+    @classmethod
+    def of_plan(
+        cls, together: Mapping[tuple[Any, ...], Sequence[int]], elements: Sequence[int]
+    ) -> LatencyShares:
+        """Share out the latencies of a plan's reductions, in proportion to elements.
+
+        Parameters
+        ----------
+        together
+            The nodes that are reduced together, by keys that end with a number in `COLLECTIVES`.
+        """
+        buckets: list[list[Sequence[int]]] = [[] for _ in COLLECTIVES]
+        for key, nodes in together.items():
+            buckets[key[-1]].append(nodes)
+        return cls(np.array([cls.of(own, [elements]).ends[0] for own in buckets]), {})
+
     @property
     def marks(self) -> list[bytes]:
         """What tells nodes apart: their shares."""
@@ -105,10 +123,11 @@ class LatencyShares:
 
     def among(
         self,
-        workload: Workload,
         nodes: Indices,
         moved: Sequence[Integers],
         shape: tuple[int, ...],
+        reduced: Reductions,
+        micro_batches: int,
     ) -> Share:
         """Return what shares out a latency among nodes and their states.
 
@@ -118,8 +137,12 @@ class LatencyShares:
             What the nodes reduce over each level.
         shape
             Of the nodes and their states.
+        reduced
+            What reduces them.
         """
-        begins, ends = self.ends[0][:, nodes]
+        own = self.ends[0 if self.kinds or len(self.ends) == 1 else reduced.number]
+        begins, ends = own[:, nodes]
+        halves = reduced.below[nodes]
         if self.kinds:
             levels, _ = joined(moved, shape)
             numbers = np.zeros(1 << len(moved), np.intp)
@@ -127,24 +150,20 @@ class LatencyShares:
                 if joins < len(numbers):  # else of levels that the states have not reached
                     numbers[joins] = kind
             begins, ends = (self.ends[numbers[levels], side, nodes] for side in range(2))
-        count = workload.repeats.micro_batches
-        halves, apart = (
-            own[nodes] for own in (workload.halves, workload.repeats.in_halves(len(workload.nodes)))
-        )
 
         def share(latency: int, messages: Integers, here: Places | None = None) -> Integers:
-            begin, end, all_of, in_halves = begins, ends, halves, apart
+            begin, end, all_of = begins, ends, halves
             if here is not None:
-                begin, end, all_of, in_halves = (
-                    np.broadcast_to(own, shape)[here] for own in (begins, ends, halves, apart)
+                begin, end, all_of = (
+                    np.broadcast_to(own, shape)[here] for own in (begins, ends, halves)
                 )
             # Of factors that are no larger than the latency.
             whole, rest = divmod(latency, LATENCY)
             part: Integers = whole * (end - begin) + rest * end // LATENCY - rest * begin // LATENCY
-            if not apart.any():
+            if not reduced.apart:
                 return messages * part
             # Gradients are reduce-scattered in buckets, weights all-gathered layer by layer.
-            together = messages // all_of * (count * part + (all_of - count) * latency)
-            return np.where(in_halves, together, messages * part)
+            together: Integers = micro_batches * part + (all_of - micro_batches) * latency
+            return messages // all_of * together
 
         return share

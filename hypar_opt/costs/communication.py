@@ -171,9 +171,14 @@ class CommunicationCost(CostModel):
         """Return each node's charges: Table 1."""
         parts = self._parts(levels_of(states))
         reduced = []
+        each = [workload.repeats.like(level) for level in range(len(parts))]
+        of_levels = {
+            level: reductions_of(workload, self.reading, self.phases, level)
+            for level in sorted({0, *each})
+        }
         # A tensor has a copy per part at each level above whose axis it lacks (`W * 2^d` for data
         # parallelism).
-        for lacks, quarters, repeated in reductions_of(workload, self.reading, self.phases):
+        for number, (lacks, _, repeated) in enumerate(of_levels[0]):
             lacked = [lacks[block, nodes] for block in states]
             replicas: Integers | int = 1
             if states and repeated.any():
@@ -183,12 +188,18 @@ class CommunicationCost(CostModel):
                 # The level at which a tensor is reduced divides its elements, whatever their axes.
                 axes = np.where(lacks, 0, split_sizes(workload))[:, nodes]
                 uneven = stretches_of(axes, states, self.hierarchy)
-            reduced.append((quarters[nodes], copies_of(lacked, parts), replicas, uneven))
+            quarters = {level: own[number][1][nodes] for level, own in of_levels.items()}
+            reduced.append((quarters, copies_of(lacked, parts), replicas, uneven))
 
         def charge(block: int) -> Integers:
             scales = self._scales(workload, states, block)
             moved: Integers = 0 * scales
-            for amounts, copies, replicas, uneven in reduced:
+            first = levels_of(states[:block])
+            here = each[first : first + len(states[block])]
+            for quarters, copies, replicas, uneven in reduced:
+                amounts = quarters[here[0]]
+                if here[-1] != here[0]:
+                    amounts = np.stack([quarters[level] for level in here])
                 amount = amounts.astype(scales.dtype, copy=False) * replicas * copies[block].added
                 moved = moved + scales * stretched(amount, uneven)
             return moved
@@ -304,6 +315,8 @@ class CommunicationCost(CostModel):
         sizes = self._parts(levels)
         if len(workload.choices) > 2 or len(set(self.level_weights)) > 1 or len(set(sizes)) > 1:
             return None
+        if len(workload.repeats.begins) > 1:
+            return None  # nor do they where levels split other things of the weights
         if self._row.joins_levels or workload.reads_whole or workload.lacks_every_axis:
             # A tensor's charge depends on the level and not on the layer's own count alone.
             return None

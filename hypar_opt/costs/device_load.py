@@ -18,8 +18,6 @@ from hypar_opt.plan.constraints import OPTIMIZERS
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING
 from hypar_opt.workload.operators.base import elements
-from hypar_opt.workload.parallelism import SHARDED
-from hypar_opt.workload.repeats import IN_HALVES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,7 +75,8 @@ class DeviceLoad:
     ----------
     terms
         The bytes of a tensor of each node before any split, ``(nodes,)``, and which choices split
-        none of its axes, so that each part has all: ``(choices, nodes)``.
+        none of its axes, so that each part has all: ``(choices, nodes)``, or at each level
+        ``(levels, choices, nodes)``.
     """
 
     terms: Sequence[tuple[Integers, NDArray[np.bool_]]]
@@ -95,13 +94,14 @@ class DeviceLoad:
     def at(self, parts: Sequence[int]) -> Integers:
         """Return the bytes of each node, ``(nodes,)``, where choices split into so many parts.
 
-        At levels that have not chosen each part has a copy.
+        At levels that have not chosen each part has a copy. No more than that, where levels
+        differ.
         """
         split = np.array(parts, object)[:, None]
         undecided = self.hierarchy.accelerators // prod(parts)
         return added_up(
             [
-                sizes * np.where(lacks, split, 1).prod(axis=0) * undecided
+                sizes * np.where(_at_any(lacks), split, 1).prod(axis=0) * undecided
                 for sizes, lacks in self.terms
             ]
         ).astype(object)
@@ -110,7 +110,7 @@ class DeviceLoad:
     def marks(self) -> list[Hashable]:
         """What tells nodes apart."""
         columns = [
-            [*zip(sizes.tolist(), map(tuple, lacks.T.tolist()), strict=True)]
+            [*zip(sizes.tolist(), map(bytes, np.moveaxis(lacks, -1, 0).copy()), strict=True)]
             for sizes, lacks in self.terms
         ]
         return list(zip(*columns, strict=True))
@@ -137,14 +137,12 @@ def device_load(
     layouts, nodes = workload.layouts, len(workload.nodes)
     terms = []
     whole = layouts.weight < FIRST_SPLIT
+    levels = np.arange(hierarchy.levels)[:, None, None]
     apart = whole & ~_splits(workload.choices_of_nodes, REPLICATING)
-    split = np.zeros(nodes, np.intp)
-    for node, word in workload.repeats.sharded.items():
-        split[node] = SHARDED.index(word)
-    # ZeRO's stages in their order: state, gradients, weights.
-    for stage, each in zip((3, 2, 1), weight_bytes, strict=True):
+    for word, each in zip(("weights", "gradients", "state"), weight_bytes, strict=True):
         sizes = [each * own for own in workload.stored]
-        terms.append((sizes, np.where(split >= stage, apart, whole)))
+        first = workload.repeats.first_levels(nodes, word)
+        terms.append((sizes, np.where(levels >= first, apart, whole)))
     of_node: dict[int, list[SavedTensor]] = {}
     saved = saved_tensors(network, workload, workload.repeats.again, fused=fused)
     for tensors in saved.kept.values():
@@ -186,14 +184,10 @@ def held_while_running(
     Weights and gradients are gathered where they are sharded, if there are replicas of them; and a
     loss has its values in single precision.
     """
-    repeats, layouts = workload.repeats, workload.layouts
-    split = [repeats.shard(node) for node in range(len(workload.nodes))]
-    times = [
-        (own == "weights") + (own in IN_HALVES and bool(weight_bytes.gradient)) for own in split
-    ]
+    layouts, count = workload.layouts, len(workload.nodes)
     weights = [
-        0 if node.operator.reads_ids else often * weight_bytes.weight * own
-        for node, often, own in zip(workload.nodes, times, workload.weights, strict=True)
+        0 if node.operator.reads_ids else weight_bytes.weight * own
+        for node, own in zip(workload.nodes, workload.weights, strict=True)
     ]
     singles = [node.operator.saves(fused=True).singles for node in workload.nodes]
     copied = element_bytes >= SINGLE
@@ -201,11 +195,16 @@ def held_while_running(
         SINGLE * (own - (own > 0 and copied)) * prod(node.pooled)
         for own, node in zip(singles, workload.nodes, strict=True)
     ]
-    dtype = exact_dtype(hierarchy.accelerators * (sum(weights) + sum(logits)))
+    dtype = exact_dtype(hierarchy.accelerators * (2 * sum(weights) + sum(logits)))
     whole, apart = layouts.weight < FIRST_SPLIT, _splits(workload.choices_of_nodes, REPLICATING)
     copied_weights = copies(whole, nodes, states, hierarchy)
-    replicas = copies(apart, nodes, states, hierarchy)
-    gathered = np.where(replicas > 1, np.array(weights, dtype)[nodes] * copied_weights, 0)
+    gathered: Integers = np.zeros(1, dtype)
+    for word in ("weights", "gradients")[: 1 + bool(weight_bytes.gradient)]:
+        first = workload.repeats.first_levels(count, word)
+        below = apart & (np.arange(hierarchy.levels)[:, None, None] >= first)
+        replicas = copies(below, nodes, states, hierarchy)
+        own = np.where(replicas > 1, np.array(weights, dtype)[nodes] * copied_weights, 0)
+        gathered = gathered + own
     of_loss = np.array(logits, dtype)[nodes] * copies(layouts.output == 0, nodes, states, hierarchy)
     held: Integers = gathered + of_loss
     return held
@@ -234,6 +233,14 @@ def _splits(
         for choices in choices_of_nodes
     ]
     return np.array(columns, bool).T
+
+
+def _at_any(lacks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which choices split none of a tensor's axes at any level."""
+    if lacks.ndim == 2:
+        return lacks
+    at_all: NDArray[np.bool_] = np.logical_and.reduce(lacks, axis=0)
+    return at_all
 
 
 def at_price(held: Integers, price: Fraction) -> Integers:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import combinations
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -173,13 +173,12 @@ class GroupTime(TimeCost):
         """
         if self.latencies is None:
             return self
-        together: defaultdict[object, list[int]] = defaultdict(list)
+        together: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
         for key, nodes in self.reductions(workload, rows).items():
             for node in nodes:
                 choice = workload.choices[rows[0][node]]
-                together[key, choice if choice in SIDES else None].append(node)
-        shares = LatencyShares.of([*together.values()], [workload.stored])
-        return replace(self, latencies=shares)
+                together[choice if choice in SIDES else None, *key].append(node)
+        return replace(self, latencies=LatencyShares.of_plan(together, workload.stored))
 
     def _longest(
         self,

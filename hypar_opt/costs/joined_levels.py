@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hypar_opt.costs.readings import READINGS, Phase
 from hypar_opt.costs.states import added_up
 from hypar_opt.sharding.repetitions import exchanges_of
+from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.communication import CommunicationCost
     from hypar_opt.costs.physical import Rings
+    from hypar_opt.costs.states import Indices
     from hypar_opt.costs.table import Integers
     from hypar_opt.workload.tensors import Workload
 
@@ -107,28 +109,61 @@ def _parted(charge: Integers, parts: Sequence[Fraction]) -> Iterator[Integers]:
         begun = done
 
 
-def messages_of(
-    cost: CommunicationCost, workload: Workload, phase: Phase
-) -> tuple[Integers, Integers]:
-    """Return the messages of each node's reductions in a pass at the topmost level and below it.
+class Reductions(NamedTuple):
+    """The reductions of nodes in a pass that join some levels.
+
+    Parameters
+    ----------
+    joins : (levels, nodes)
+        Whether a node's reduction joins a level; None for all.
+    topmost, below : (nodes,)
+        The messages at the topmost of these levels, and at those below it.
+    number
+        Of gradients: the number of what is split at these levels, in `COLLECTIVES`.
+    """
+
+    joins: NDArray[np.bool_] | None
+    topmost: Integers
+    below: Integers
+    number: int = len(COLLECTIVES) - 1
+
+    @property
+    def apart(self) -> bool:
+        """Whether gradients are reduce-scattered, and what was is all-gathered by itself."""
+        return COLLECTIVES[self.number][0] in IN_HALVES
+
+    def of(self, moved: Sequence[Integers], nodes: Indices) -> Sequence[Integers]:
+        """Return what nodes move over the levels that are joined, and nothing over the others."""
+        if self.joins is None:
+            return moved
+        joins = zip(moved, self.joins, strict=False)
+        return [row * own[nodes] for row, own in joins]
+
+
+def reductions_in(
+    cost: CommunicationCost, workload: Workload, phase: Phase, levels: int
+) -> Iterator[Reductions]:
+    """Yield the reductions of a pass: gradients', of all levels that split the same of weights.
 
     An all-reduce between pairs is recursive halving and doubling, which crosses each level
     twice, and the topmost once. A reduce-scatter or an all-gather crosses each once.
 
-    Returns
-    -------
-    (nodes,), (nodes,)
-
     Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005; docs/decisions/0007-arrays-and-time.md.
     """
-    # Only `executed` splits an all-reduce of partial sums over two passes; gradients, and the
-    # sums of norms, are all-reduced in every reading.
-    scattered = READINGS[cost.reading].gathered_error and phase is not Phase.GRADIENT
-    own = workload.nodes
-    each = np.array([1 if scattered and not any(node.statistics) else 2 for node in own], np.int64)
-    times = (
-        np.ones(len(own), np.int64) if phase is Phase.GRADIENT else exchanges_of(workload, phase)
-    )
-    in_halves = workload.repeats.in_halves(len(own)) & (phase is Phase.GRADIENT)
-    halves = workload.halves
-    return np.where(in_halves, halves, times), np.where(in_halves, halves, times * each)
+    count = len(workload.nodes)
+    once = np.ones(count, np.int64)
+    if phase is not Phase.GRADIENT:
+        # Only `executed` splits an all-reduce of partial sums over two passes; the sums of norms
+        # are all-reduced in every reading.
+        scattered = READINGS[cost.reading].gathered_error
+        each = [1 if scattered and not any(node.statistics) else 2 for node in workload.nodes]
+        times = exchanges_of(workload, phase)
+        yield Reductions(None, times, times * np.array(each, np.int64))
+        return
+    for number, words in enumerate(COLLECTIVES):
+        own = (workload.repeats.splits(count, level, *words) for level in range(levels))
+        joins = np.array([*own], bool).reshape(levels, count)
+        if joins.any() or not levels:
+            halves = workload.halves_where(words[0])
+            topmost = halves if words[0] in IN_HALVES else once
+            yield Reductions(None if joins.all() else joins, topmost, halves, number)

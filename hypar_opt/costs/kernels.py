@@ -18,7 +18,6 @@ from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.repetitions import passes_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.base import elements
-from hypar_opt.workload.parallelism import SHARDED
 from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
@@ -161,9 +160,9 @@ class KernelWork(Work):
         lacks = workload.layouts.weight < FIRST_SPLIT
         words = self._amounts(workload, stored, lacks, nodes, states)
         if repeats.sharded:
-            shared_out = repeats.splits(len(stored), *SHARDED[1:])[nodes]
-            shares = words // copies(lacks, nodes, states, self.hierarchy)
-            words = np.where(shared_out, shares, words)
+            first = repeats.first_levels(len(stored), "state")
+            levels = np.arange(self.hierarchy.levels)[:, None, None]
+            words = words // copies(lacks & (levels >= first), nodes, states, self.hierarchy)
         each = (self.accelerator.update or Fraction()) * per_second / self._dram_bandwidth
         return rounded_half_even(words, each)
 

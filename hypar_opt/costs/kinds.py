@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,6 +48,13 @@ def kinds_of_boundaries(workload: Workload) -> Kinds:
     return numbered(column.tobytes() for column in np.ascontiguousarray(columns.T))
 
 
+def _shards(workload: Workload) -> Iterator[Hashable]:
+    """Yield what is split of each node's weights, and how many layers use them."""
+    for node in range(len(workload.nodes)):
+        own = workload.repeats.sharded.get(node)
+        yield own and (own, len(workload.weight_users.get(node, (node,))))
+
+
 @lru_cache(maxsize=16)
 def kinds_of_nodes(workload: Workload) -> Kinds:
     """Return the kinds of nodes: those of one compute, reduce and keep the same."""
@@ -65,8 +72,7 @@ def kinds_of_nodes(workload: Workload) -> Kinds:
             np.isin(np.arange(len(nodes)), list(workload.readers)),
             workload.repeats.forward_exchanges(len(nodes)),
             *workload.repeats.passes(len(nodes)),
-            workload.halves,
-            numbered(workload.repeats.shard(node) for node in range(len(nodes))).numbers,
+            numbered(_shards(workload)).numbers,
             *layouts.inputs,
             layouts.weight,
             layouts.output,

@@ -67,9 +67,15 @@ def conversions_of(
 
 @lru_cache(maxsize=64)
 def reductions_of(
-    workload: Workload, reading: str, phases: tuple[Phase, ...]
+    workload: Workload, reading: str, phases: tuple[Phase, ...], level: int = 0
 ) -> list[tuple[NDArray[np.bool_], Integers, NDArray[np.bool_]]]:
     """Return the reductions of tensors that lack a choice's axis.
+
+    Parameters
+    ----------
+    level
+        That they cross. What a step repeats is the same at levels that are alike
+        (`hypar_opt.workload.repeats.Repeats.like`).
 
     Returns
     -------
@@ -84,7 +90,7 @@ def reductions_of(
     outputs = workload.outputs if row.before_pool else workload.pooled
     behind = backward * workload.repeats.micro_batches
     times = [forward * own for own in exchanges_of(workload, Phase.FORWARD).tolist()]
-    halves = [gradient * own for own in workload.halves.tolist()]
+    halves = [gradient * own for own in workload.halves(level).tolist()]
     output_quarters = [row.partial_sum * own + row.gathered_error * behind for own in times]
     statistics = [
         node.statistics[0] * own + node.statistics[1] * behind

@@ -193,12 +193,19 @@ def copies(lacks: NDArray[np.bool_], nodes: Indices, states: States, parts: Hier
 
     Parameters
     ----------
-    lacks : (choices, nodes)
-        Whether the tensor lacks the axis that a choice splits.
+    lacks : (choices, nodes) or (levels, choices, nodes)
+        Whether the tensor lacks the axis that a choice splits, at any level or at each.
     """
     if not states:
         return _ONE
-    found = copies_of([lacks[block, nodes] for block in states], parts.sizes)
+    if lacks.ndim > 2:
+        lacked = []
+        for number, block in enumerate(states):
+            levels = levels_of(states[:number]) + np.arange(len(block))
+            lacked.append(lacks[levels.reshape(-1, *[1] * (block.ndim - 1)), block, nodes])
+    else:
+        lacked = [lacks[block, nodes] for block in states]
+    found = copies_of(lacked, parts.sizes)
     below: Integers = found[-1].below[0]
     return below
 

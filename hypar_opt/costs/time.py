@@ -14,7 +14,7 @@ import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares, buckets_of
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.joined_levels import by_stage, joined, messages_of
+from hypar_opt.costs.joined_levels import by_stage, joined, reductions_in
 from hypar_opt.costs.kernels import work_of
 from hypar_opt.costs.longest_parts import sizes_at_ends, split_sizes, uneven_boundaries
 from hypar_opt.costs.on_array import ArrayCost, Rates
@@ -128,7 +128,7 @@ class TimeCost(ArrayCost):
         shares = LatencyShares.of(buckets, weights or [workload.stored], kinds)
         return replace(self, latencies=shares)
 
-    def reductions(self, workload: Workload, rows: Rows) -> dict[tuple[int, int, bool], list[int]]:
+    def reductions(self, workload: Workload, rows: Rows) -> dict[tuple[int, int, int], list[int]]:
         """Return the nodes of each all-reduce of a plan's gradients, by bucket and levels.
 
         Parameters
@@ -138,17 +138,20 @@ class TimeCost(ArrayCost):
         Returns
         -------
         dict
-            By the number of a bucket, the set of levels, whose bit 2^h is that of level h, and
-            whether gradients are scattered in every micro-batch.
+            By the number of a bucket, the set of levels, whose bit 2^h is that of level h, and the
+            number of what these split, in `COLLECTIVES`.
         """
         nodes = np.arange(len(workload.nodes))
-        levels = self.reduced_over(workload, nodes, of_rows(rows, len(nodes))).tolist()
-        scattered = workload.repeats.in_halves(len(nodes)).tolist()
-        together: defaultdict[tuple[int, int, bool], list[int]] = defaultdict(list)
-        for number, bucket in enumerate(buckets_of(workload, self.bucket_elements)):
-            for node in bucket:
-                if levels[node]:
-                    together[number, levels[node], scattered[node]].append(node)
+        states, gradient = of_rows(rows, len(nodes)), self.communication.of(Phase.GRADIENT)
+        moved = gradient.node(workload, nodes, states)
+        together: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
+        buckets = buckets_of(workload, self.bucket_elements)
+        for own in reductions_in(gradient, workload, Phase.GRADIENT, len(moved)):
+            levels = joined(own.of(moved, nodes), shape_of(nodes, states))[0].tolist()
+            for number, bucket in enumerate(buckets):
+                for node in bucket:
+                    if levels[node]:
+                        together[number, levels[node], own.number].append(node)
         return together
 
     def reduced_over(self, workload: Workload, nodes: Indices, states: States) -> Indices:
@@ -165,8 +168,7 @@ class TimeCost(ArrayCost):
         """Return the cost as this plan's own all-reduces share their latencies: what it takes."""
         if self.latencies is None:
             return self
-        together = self.reductions(workload, rows).values()
-        shares = LatencyShares.of([*together], [workload.stored])
+        shares = LatencyShares.of_plan(self.reductions(workload, rows), workload.stored)
         return replace(self, latencies=shares)
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
@@ -237,19 +239,20 @@ class TimeCost(ArrayCost):
         levels, shape = levels_of(states), shape_of(nodes, states)
         rows = self.uncharged(levels)
         for phase in self.communication.phases:
-            moved = self.communication.of(phase).node(workload, nodes, states)
-            topmost, below = (
-                own[nodes] for own in messages_of(self.communication, workload, phase)
-            )
-            share = None
-            if self.latencies is not None and phase is Phase.GRADIENT:
-                share = self.latencies.among(workload, nodes, moved, shape)
-            if self.rings is None:
-                charged = self._between_pairs(moved, topmost, below, share)
-            else:
-                steps = np.broadcast_to(below, shape)
-                charged = self._around_rings(self.rings, moved, steps, share)
-            rows = [row + charge for row, charge in zip(rows, charged, strict=True)]
+            every = self.communication.of(phase).node(workload, nodes, states)
+            for own in reductions_in(self.communication, workload, phase, levels):
+                moved, share = own.of(every, nodes), None
+                if self.latencies is not None and phase is Phase.GRADIENT:
+                    count = workload.repeats.micro_batches
+                    share = self.latencies.among(nodes, moved, shape, own, count)
+                if self.rings is None:
+                    charged = self._between_pairs(
+                        moved, own.topmost[nodes], own.below[nodes], share
+                    )
+                else:
+                    steps = np.broadcast_to(own.below[nodes], shape)
+                    charged = self._around_rings(self.rings, moved, steps, share)
+                rows = [row + charge for row, charge in zip(rows, charged, strict=True)]
         return rows
 
     def _between_pairs(

@@ -59,6 +59,8 @@ def torch_file(plan: Plan) -> str:
         raise HyparError(
             f"{argument('shard')}: a file for PyTorch shards all layers alike; state one word"
         )
+    if plan.training.by_level:
+        raise HyparError(f"{argument('shard')}: a file for PyTorch shards all levels alike")
     return program_text(flow, plan.training, title=title)
 
 

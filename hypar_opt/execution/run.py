@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.repeated_step import exchanges_of_step
+from hypar_opt.workload.parallelism import SHARDED
 from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
@@ -201,23 +203,27 @@ def _difference_of_gradients(
     """Return the largest difference of gradients, and of weights that were updated in shards."""
     gradients = {position: blocks[0] for position, blocks in one.gradients.items()}
 
-    def apart(wholes: Mapping[int, Array], own: Mapping[int, Blocks]) -> float:
+    program = division.program
+
+    def apart(wholes: Mapping[int, Array], own: Mapping[int, Blocks], *words: str) -> float:
         def pairs(position: int) -> Iterator[tuple[Array, Array]]:
             for device, block in enumerate(own[position]):
                 part = wholes[position][np.ix_(*division.stored(position, device))]
                 node = division.weight_node(position)
                 if part.shape != block.shape and node is not None:
-                    steps = division.program.gradient_steps(node)
+                    shard = partial(program.workload.repeats.shard, node)
+                    every = program.gradient_steps(node)
+                    steps = [step for step in every if shard(step.level) in words]
                     part = record.fabric.chunk(part.reshape(-1), steps, device)
                 yield part, block
 
         return largest_difference(wholes, pairs)
 
-    difference = apart(gradients, record.gradients)
+    difference = apart(gradients, record.gradients, *SHARDED[1:])
     difference = max(difference, _difference_of_biases(division, record, one))
     if record.weights:
         updated = {n: data.weights[n] - gradient for n, gradient in gradients.items()}
-        difference = max(difference, apart(updated, record.weights))
+        difference = max(difference, apart(updated, record.weights, "weights"))
     return difference
 
 

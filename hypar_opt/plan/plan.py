@@ -141,6 +141,7 @@ class Plan(Displayed, ProblemFields):
         "hypar-opt/plan/5",
         "hypar-opt/plan/6",
         "hypar-opt/plan/7",
+        "hypar-opt/plan/8",
     ] = Field(default=SCHEMA, alias="schema")
     network: NetworkRecord
     layers: tuple[str, ...]

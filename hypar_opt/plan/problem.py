@@ -320,7 +320,7 @@ class ProblemFields(Document):
     @model_validator(mode="after")
     def _trains(self) -> Self:
         other = "inference" if self.inference else "unequal groups" if self.groups else None
-        self.training.check(self.batch, other)
+        self.training.check(self.batch, self.levels, other)
         return self
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
 WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
-NEWEST = "hypar-opt/plan/7"
+NEWEST = "hypar-opt/plan/8"
 
 
 def _has_more_parts(problem: ProblemFields) -> bool:
@@ -27,7 +27,8 @@ def _has_more_parts(problem: ProblemFields) -> bool:
 
 STATED_SINCE: Mapping[str, tuple[str, Callable[[ProblemFields], bool]]] = MappingProxyType(
     {
-        NEWEST: ("share: of three groups or more", _has_more_parts),
+        NEWEST: ("training: shards from a level down", lambda own: own.training.by_level),
+        "hypar-opt/plan/7": ("share: of three groups or more", _has_more_parts),
         "hypar-opt/plan/6": ("training: words by layer", lambda own: own.training.by_layer),
         "hypar-opt/plan/5": ("choices: tokens", lambda own: "tokens" in own.choices),
         "hypar-opt/plan/4": ("share:", lambda own: own.is_shared_out),

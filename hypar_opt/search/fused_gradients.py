@@ -101,7 +101,7 @@ def _of_least_time(search: SearchRequest, solve: Search, cost: TimeCost, best: _
         if instance.constraints.allow(rows):
             baseline = replace(best.found, assignments=rows, tensors=None, priced=None)
             best = min(best, _Priced.of(search, baseline), key=attrgetter("total"))
-    if known in (None, best.total):
+    if known in (None, best.total) or len(workload.repeats.begins) > 1:
         return best
     try:
         latencies = SharedLatencies.of(instance, cost, search.deadline)

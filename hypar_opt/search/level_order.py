@@ -88,7 +88,7 @@ def levels_alike(problem: Problem) -> bool:
     weigh = zip(
         problem.hierarchy.sizes, problem.level_weights or (1,) * problem.levels, strict=True
     )
-    same = problem.cost == "bytes" and len(set(weigh)) <= 1
+    same = problem.cost == "bytes" and len(set(weigh)) <= 1 and not problem.training.by_level
     return same and all(pin.level is None for pin in pins)
 
 

@@ -34,7 +34,7 @@ def exchanges_of_step(program: Program, phases: Sequence[Phase] = TRAINING) -> I
 def _of_gradient(program: Program, all_reduce: Exchange) -> Iterator[Exchange]:
     """Yield what an all-reduce of a gradient is, given what data parallelism shards."""
     repeats, node = program.workload.repeats, all_reduce.node
-    shard = repeats.shard(node)
+    shard = repeats.shard(node, all_reduce.level)
     if shard == "none":
         yield all_reduce
         return

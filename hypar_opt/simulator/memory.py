@@ -6,6 +6,7 @@ Source: docs/decisions/0029-memory-of-a-device.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.device_memory import DeviceMemory, LayerMemory, Moment
 from hypar_opt.workload.layer_tensors import Boundary, Extent, Shape
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING, Axes
-from hypar_opt.workload.repeats import IN_HALVES
+from hypar_opt.workload.shards import Shards
 
 if TYPE_CHECKING:
     from hypar_opt.costs.saved_tensors import SavedTensor
@@ -142,20 +143,25 @@ class _Count:
             elements = each * prod(map(_up, extent[1:], parts))
         return self.problem.element_bytes * elements
 
-    def _parts(self, node: int) -> dict[str, int]:
-        """Return into how many parts a node's choices split each axis."""
+    def _parts(self, node: int, first: int = 0) -> dict[str, int]:
+        """Return into how many parts a node's choices from a level on split each axis."""
         parts: dict[str, int] = {}
         choices = self._workload.choices_of_nodes[node]
-        for row, size in zip(self.program.rows, self.program.hierarchy.sizes, strict=True):
+        levels = zip(self.program.rows, self.program.hierarchy.sizes, strict=True)
+        for row, size in islice(levels, first, None):
             choice = choices[row[node]]
             axis = choice.axis if choice else BATCH
             parts[axis] = parts.get(axis, 1) * size
         return parts
 
-    def _replicas(self, node: int) -> int:
-        """Return the replicas of a node's weights between which its state may be sharded."""
-        parts = self._parts(node)
-        return prod(parts.get(axis, 1) for axis in REPLICATING)
+    def _shards(self, node: int) -> list[int]:
+        """Return into how many shards a node's weights, gradient and state are split."""
+        firsts = self.repeats.sharded.get(node, Shards())
+        shards = []
+        for first in reversed(firsts):
+            parts = {} if first is None else self._parts(node, first)
+            shards.append(prod(parts.get(axis, 1) for axis in REPLICATING))
+        return shards
 
     def _elements(self, node: int, axes: Axes) -> int:
         """Return the elements of a tensor with some of a node's axes; 0 for none."""
@@ -175,22 +181,19 @@ class _Count:
             if not stored:
                 continue
             own = self._elements(node, self._workload.nodes[node].operator.contraction.weight)
-            replicas = self._replicas(node)
             layer = min(users[node]) if node in users else node
-            shard = self.repeats.shard(node)
-            sharded = (shard == "weights", shard in IN_HALVES, shard != "none")
-            for n, (size, split) in enumerate(zip(each, sharded, strict=True)):
-                held[layer][n] += size * (_up(own, replicas) if split else own)
+            for n, (size, shards) in enumerate(zip(each, self._shards(node), strict=True)):
+                held[layer][n] += size * _up(own, shards)
         return {node: (own[0], own[1], own[2]) for node, own in held.items()}
 
     def while_running(self, node: int, each: WeightBytes) -> tuple[int, int]:
         """Return the bytes of a layer's gathered weights and gradients, and of its loss."""
-        layer, shard = self._workload.nodes[node], self.repeats.shard(node)
+        layer = self._workload.nodes[node]
         gathered = 0
-        if self._replicas(node) > 1 and not layer.operator.reads_ids:
+        if not layer.operator.reads_ids:
             own = self._elements(node, layer.operator.contraction.weight)
-            training = bool(each.gradient) and shard in IN_HALVES
-            gathered = own * each.weight * ((shard == "weights") + training)
+            weights, gradient, _ = self._shards(node)
+            gathered = own * each.weight * ((weights > 1) + (bool(each.gradient) and gradient > 1))
         if self.problem.inference:
             return gathered, 0
         # Single precision needs no copy.

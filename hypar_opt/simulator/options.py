@@ -13,6 +13,7 @@ from hypar_opt.simulator.streams import OVERLAPS
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from hypar_opt.workload.patterns import Words, all_words, parsed_words
 from hypar_opt.workload.recomputation import repeats_of
+from hypar_opt.workload.shards import fault_in_levels, shards_of
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
@@ -53,7 +54,8 @@ class RunOptions(Frozen):
         What data parallelism splits between its parts: ``none``; the optimizer's ``state`` (ZeRO-1,
         as many bytes); ``gradients``, too (ZeRO-2: reduce-scattered in every micro-batch); or
         ``weights``, too (ZeRO-3, FSDP: all-gathered before a layer's forward and backward passes).
-        A word, or words by layer.
+        From a level down, as ``weights@H4-H6``, it is whole in each part of the levels above;
+        ``state+weights@H4-H6`` splits the state there, too. A word, or words by layer.
     early_stop
         Whether a block that runs again stops at the last tensor that a backward pass reads, as in
         PyTorch from 2.1 on; else all of it runs, as in Megatron-LM.
@@ -93,8 +95,21 @@ class RunOptions(Frozen):
             words = parsed_words(getattr(self, name), name)
             vars(self)[name] = words
             for word in all_words(words):
-                if word not in known:
+                if name == "shard" and not {*word}.isdisjoint("@+"):
+                    _check_shards(word)
+                elif word not in known:
                     raise UnknownNameError(name, word, list(known))
+
+    def check_levels(self, levels: int) -> None:
+        """Check that shards are of so many levels.
+
+        Raises
+        ------
+        HyparError
+            If one is not.
+        """
+        if fault := fault_in_levels(all_words(self.shard), levels):
+            raise HyparError(f"{argument('shard')} {fault}")
 
     @property
     def of_training(self) -> dict[str, int | Words]:
@@ -110,3 +125,10 @@ class RunOptions(Frozen):
     def on(self, array: Array) -> tuple[str, str]:
         """Return the collective and the overlap: an array's own where the options name none."""
         return self.collective or array.collective, self.overlap or array.overlap or "none"
+
+
+def _check_shards(word: str) -> None:
+    try:
+        shards_of(word)
+    except ValueError as error:
+        raise HyparError(f"{argument('shard')} should be {error}, got {word!r}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -21,7 +21,7 @@ from hypar_opt.simulator.tasks import (
     OfParts,
     Task,
 )
-from hypar_opt.workload.repeats import IN_HALVES, ONCE
+from hypar_opt.workload.repeats import COLLECTIVES, IN_HALVES, ONCE
 
 if TYPE_CHECKING:
     from hypar_opt.costs.physical import Pairs
@@ -99,32 +99,43 @@ class Schedule:
             for moved in self.exchanges.conversions.get((phase, boundary), ())
         ]
 
-    def gradients(self, nodes: Sequence[int], layer: str) -> list[list[ExchangeTask]]:
-        """Return the exchanges of a bucket's gradients: of those reduced alike together.
+    def gradients(self, nodes: Sequence[int], layer: str) -> Iterator[list[list[ExchangeTask]]]:
+        """Yield the exchanges of a bucket's gradients: of those reduced alike together.
 
-        A layer that is all in one part of H1 is reduced by itself, there alone.
+        A layer that is all in one part of H1 is reduced by itself, there alone. What is scattered
+        in each micro-batch comes before what its shards are all-reduced over.
         """
-        together: defaultdict[_Alike, list[Sequence[LevelBytes]]] = defaultdict(list)
-        for node in nodes:
-            key = Phase.GRADIENT, ExchangeKind.GRADIENTS, node
-            if steps := self.exchanges.reductions.get(key, ()):
-                scattered = self.repeats.shard(node) in IN_HALVES
-                # In one of several parts of H1 others send nothing.
-                levels = tuple((step.level, step.silent) for step in steps)
-                together[scattered, levels].append(steps)
-        return [
-            self._reduction(
-                *(_added(alike), layer, Phase.GRADIENT, ExchangeKind.GRADIENTS), scattered=scattered
-            )
-            for (scattered, _), alike in together.items()
-        ]
+        for words in COLLECTIVES:
+            together: defaultdict[_Alike, list[Sequence[LevelBytes]]] = defaultdict(list)
+            for node in nodes:
+                if steps := self._gradient(node, *words):
+                    # In one of several parts of H1 others send nothing.
+                    together[tuple((step.level, step.silent) for step in steps)].append(steps)
+            yield [
+                self._reduction(
+                    *(_added(alike), layer, Phase.GRADIENT, ExchangeKind.GRADIENTS),
+                    scattered=words[0] in IN_HALVES,
+                )
+                for alike in together.values()
+            ]
+
+    def _gradient(self, node: int, *words: str) -> list[LevelBytes]:
+        """Return the steps of a gradient's reduction at levels that split one of some words."""
+        key = Phase.GRADIENT, ExchangeKind.GRADIENTS, node
+        steps = self.exchanges.reductions.get(key, ())
+        return [step for step in steps if self.repeats.shard(node, step.level) in words]
 
     def gathered_weights(
-        self, node: int, layer: str, phase: Phase, *, once: bool = False
+        self, node: int, word: str, layer: str, phase: Phase, *, once: bool = False
     ) -> list[ExchangeTask]:
-        """Return the all-gather of a node's weights: half of its gradient's all-reduce."""
-        steps = self.exchanges.reductions.get((Phase.GRADIENT, ExchangeKind.GRADIENTS, node), ())
-        kind = ExchangeKind.WEIGHTS
+        """Return the all-gather of a node's weights: half of its gradient's all-reduce.
+
+        Parameters
+        ----------
+        word
+            What is split at the levels that it crosses.
+        """
+        steps, kind = self._gradient(node, word), ExchangeKind.WEIGHTS
         return self._reduction(steps, layer, phase, kind, once=once) if steps else []
 
     def reduction(
@@ -228,9 +239,8 @@ def _added(steps: Sequence[Sequence[LevelBytes]]) -> list[LevelBytes]:
     ]
 
 
-_Alike = tuple[bool, tuple[tuple[int, tuple[int, ...]], ...]]
-"""Whether gradients are scattered in every micro-batch, the levels that they are reduced over, and
-the parts of H1 that send nothing there."""
+_Alike = tuple[tuple[int, tuple[int, ...]], ...]
+"""The levels that gradients are reduced over, and the parts of H1 that send nothing there."""
 
 
 class _Step:
@@ -284,16 +294,14 @@ class _Step:
         seconds = self._schedule.updates[node] if self._schedule.updates else 0.0
         if seconds:
             self.streams.add(ComputeTask(name, phase, seconds, once=True), self._gradients[node])
-        if self._schedule.repeats.shard(node) == "gradients":
-            gathered = self._schedule.gathered_weights(node, name, phase, once=True)
-            self._in_order(gathered, self._gradients[node])
+        gathered = self._schedule.gathered_weights(node, "gradients", name, phase, once=True)
+        self._in_order(gathered, self._gradients[node])
 
     def _gather_weights(self, layer: int, phase: Phase) -> None:
         """All-gather the weights that a layer uses, where data parallelism splits them."""
         node = self._weights_of.get(layer, layer)
-        if self._schedule.repeats.shard(node) == "weights":
-            gathered = self._schedule.gathered_weights(node, self._name(layer), phase)
-            self._in_order(gathered, ())
+        gathered = self._schedule.gathered_weights(node, "weights", self._name(layer), phase)
+        self._in_order(gathered, ())
 
     def _forward_again(self, layer: int, operands: Dependencies) -> Dependencies:
         """Run a layer's forward pass again; its exchanges, too, if they are."""
@@ -338,8 +346,9 @@ class _Step:
             bucket = self._bucket_of.get(node, (node,))
             if node == bucket[-1]:
                 computed = tuple(sorted({n for one in bucket for n in self._gradients[one]}))
-                for exchanges in self._schedule.gradients(bucket, self._name(layer)):
-                    self._in_order(exchanges, computed)
+                for alike in self._schedule.gradients(bucket, self._name(layer)):
+                    ended = [self._in_order(exchanges, computed) for exchanges in alike]
+                    computed += sum(ended, ())
 
     def _compute(self, layer: int, phase: Phase, operands: Dependencies) -> Dependencies:
         seconds = self._schedule.seconds[phase][layer]

@@ -76,6 +76,7 @@ def memory(
     optimizer = stated.pop("optimizer", None)
     train: dict[str, Any] = {**plan.training.stated, **stated}
     options = RunOptions(**train, exact_shares=exact_shares)
+    options.check_levels(plan.levels)
     target = None if plan.array is None else plan.array.description
     if array is not None:
         target = fitting(plan, find_array(array))

@@ -113,6 +113,7 @@ def simulate(
         )
     target = fitting(plan, target)
     options = RunOptions(**{**plan.training.stated, **run})
+    options.check_levels(plan.levels)
     workload, rows = micro_batch(plan, options.micro_batches).workload, None
     if workload.shared:
         rows = rows_of_plan(plan, workload)

@@ -11,6 +11,7 @@ from hypar_opt.errors import HyparError, argument
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.patterns import EVERY, Words, matching, words_by_layer
 from hypar_opt.workload.repeats import Repeats
+from hypar_opt.workload.shards import Shards, shards_of
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
@@ -129,7 +130,7 @@ def recomputed(
     return FrozenDict(sorted(again.items()))
 
 
-def _sharded(workload: Workload, layers: Sequence[str | None]) -> FrozenDict[int, str]:
+def _sharded(workload: Workload, layers: Sequence[str | None]) -> FrozenDict[int, Shards]:
     """Return what nodes' weights split, as `Repeats.sharded`: those of several layers all alike."""
     of_node = dict(enumerate(layers, workload.shared))
     for node, users in workload.weight_users.items():
@@ -140,6 +141,5 @@ def _sharded(workload: Workload, layers: Sequence[str | None]) -> FrozenDict[int
                 f"{argument('shard')}: {names} share weights, and are sharded differently"
             )
         of_node |= dict.fromkeys((node, *users), next(iter(words), None))
-    return FrozenDict(
-        (node, word) for node, word in sorted(of_node.items()) if word and word != "none"
-    )
+    shards = ((node, shards_of(word or "none")) for node, word in sorted(of_node.items()))
+    return FrozenDict((node, own) for node, own in shards if own != Shards())

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.workload.parallelism import SHARDED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from hypar_opt.workload.shards import Shards
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,11 @@ class Repeats:
     micro_batches
         The equal parts of the batch that pass one after the other; the tensors are those of one.
     sharded
-        What data parallelism splits of each node's weights between its parts, of `SHARDED`, where
-        that is not ``none``: the optimizer's ``state`` (ZeRO-1, as many bytes); ``gradients``, too
-        (ZeRO-2: reduce-scattered in every micro-batch, and new weights all-gathered); or
-        ``weights``, too (ZeRO-3, FSDP: all-gathered before each layer's forward and backward
-        passes).
+        What data parallelism splits of each node's weights between its parts, where that is
+        anything: the optimizer's state (ZeRO-1, as many bytes); gradients, too (ZeRO-2:
+        reduce-scattered in every micro-batch, and new weights all-gathered); or weights, too
+        (ZeRO-3, FSDP: all-gathered before each layer's forward and backward passes). From some
+        level down: within a node, say, and whole in each node.
     again
         The nodes whose forward pass the backward pass runs again, each with the first layer of what
         is run again with it, exchanges included; None for a node that computes again by itself.
@@ -37,14 +41,15 @@ class Repeats:
     """
 
     micro_batches: int = 1
-    sharded: Mapping[int, str] = FrozenDict()
+    sharded: Mapping[int, Shards] = FrozenDict()
     again: Mapping[int, int | None] = FrozenDict()
 
     def most(self, users: Sequence[int]) -> int:
         """Return an upper bound on how often a step repeats anything that it does once."""
         if self == ONCE:
             return 1
-        return max(2 * self.micro_batches, int(self.halves(users).max(initial=0)))
+        halves = [int(self.halves(users, level).max(initial=0)) for level in self.begins]
+        return max(2 * self.micro_batches, *halves)
 
     def passes(self, nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how often each node's forward and backward passes compute."""
@@ -59,37 +64,70 @@ class Repeats:
         times[[node for node, first in self.again.items() if first is not None]] *= 2
         return times
 
-    def shard(self, node: int) -> str:
-        """Return what is split of a node's weights."""
-        return self.sharded.get(node, "none")
+    @cached_property
+    def begins(self) -> tuple[int, ...]:
+        """The levels, the topmost first, from which on other things are split than above."""
+        firsts = {first for own in self.sharded.values() for first in own if first is not None}
+        return tuple(sorted({0, *firsts}))
 
-    def splits(self, nodes: int, *words: str) -> NDArray[np.bool_]:
-        """Return of which nodes one of some words is split."""
+    def like(self, level: int) -> int:
+        """Return the topmost of the levels that split as one does, and as all between them do."""
+        return max(first for first in self.begins if first <= level)
+
+    def shard(self, node: int, level: int) -> str:
+        """Return what is split of a node's weights at a level, of `SHARDED`."""
+        return self.sharded[node].at(level) if node in self.sharded else SHARDED[0]
+
+    def splits(self, nodes: int, level: int, *words: str) -> NDArray[np.bool_]:
+        """Return of which nodes one of some words is split at a level."""
         split = np.zeros(nodes, bool)
-        split[[node for node, word in self.sharded.items() if word in words]] = True
+        split[[node for node, own in self.sharded.items() if own.at(level) in words]] = True
+        if SHARDED[0] in words:
+            split |= ~self.splits(nodes, level, *SHARDED[1:])
         return split
 
-    def in_halves(self, nodes: int) -> NDArray[np.bool_]:
-        """Return whether gradients are reduce-scattered, and what was is all-gathered by itself."""
-        return self.splits(nodes, *IN_HALVES)
+    def first_levels(self, nodes: int, word: str) -> NDArray[np.int64]:
+        """Return from which level on each node splits what a word of `SHARDED` names.
 
-    def halves(self, users: Sequence[int]) -> NDArray[np.int64]:
+        A level below all others where it does at none.
+        """
+        found = np.full(nodes, np.iinfo(np.int64).max)
+        for node, own in self.sharded.items():
+            first = own[SHARDED.index(word) - 1]
+            if first is not None:
+                found[node] = first
+        return found
+
+    def halves(self, users: Sequence[int], level: int) -> NDArray[np.int64]:
         """Return the reduce-scatters and all-gathers of each node's gradients and weights.
 
-        An all-reduce is one of each. Of weights that several layers use each gathers its own.
+        Across a level, of two parts or more between which the node has copies. An all-reduce is one
+        of each. Of weights that several layers use each gathers its own.
 
         Parameters
         ----------
         users
             The layers that use each node's weights.
         """
-        own, nodes = np.array(users, np.int64), len(users)
-        once = 1 + np.where(self.in_halves(nodes), self.micro_batches, 1)
-        whole = self.splits(nodes, "weights")
-        return np.where(whole, self.micro_batches * (1 + 2 * own), once).astype(np.int64)
+        halves = np.zeros(len(users), np.int64)
+        for words in COLLECTIVES:
+            here = self.splits(len(users), level, *words)
+            halves[here] = self.halves_where(users, words[0])[here]
+        return halves
+
+    def halves_where(self, users: Sequence[int], word: str) -> NDArray[np.int64]:
+        """Return them at levels at which a word of `SHARDED` is split."""
+        own = np.array(users, np.int64)
+        if word == "weights":
+            return self.micro_batches * (1 + 2 * own)
+        return np.full_like(own, 1 + (self.micro_batches if word in IN_HALVES else 1))
 
 
 IN_HALVES = ("gradients", "weights")
 """What is split where gradients are reduce-scattered in each micro-batch."""
+
+COLLECTIVES = (("weights",), ("gradients",), ("none", "state"))
+"""What is split at the levels that one reduction of a gradient joins, in the order of a step: those
+of each micro-batch first, then the all-reduce of a step."""
 
 ONCE = Repeats()

@@ -190,10 +190,16 @@ class Workload:
         """Elements of each node's output after pooling (F, and E)."""
         return tuple(0 if n < self.shared else _count(x.pooled) for n, x in enumerate(self.nodes))
 
-    @derived
-    def halves(self) -> NDArray[np.int64]:
-        """The reduce-scatters and all-gathers of each node's gradients and weights in a step."""
-        return self.repeats.halves(self._users)
+    def halves(self, level: int) -> NDArray[np.int64]:
+        """Return a step's reduce-scatters and all-gathers of each node's gradients and weights.
+
+        Across a level, from 0 for H1.
+        """
+        return self.repeats.halves(self._users, level)
+
+    def halves_where(self, word: str) -> NDArray[np.int64]:
+        """Return the same of levels at which a word of `SHARDED` is split."""
+        return self.repeats.halves_where(self._users, word)
 
     @derived
     def most_repeats(self) -> int:

@@ -36,7 +36,8 @@ def test_gradients_share_latencies_as_in_the_search(seed: int) -> None:
             ([(choice,) for choice in chosen], list(filter(None, itertools.chain(*of_levels)))),
         ):
             shares = LatencyShares.of(together, [workload.stored])
-            ours = buckets.shares_of_latency(graph, elements, states)
+            sharing = [{"none": [0]}] * len(graph.nodes)
+            ours = buckets.shares_of_latency(graph, elements, states, sharing)
             for n in reduced:
                 begin, end = shares.ends[0, :, n].tolist()
-                assert ours[n] == (Fraction(begin, LATENCY), Fraction(end, LATENCY))
+                assert ours[n]["none"] == (Fraction(begin, LATENCY), Fraction(end, LATENCY))

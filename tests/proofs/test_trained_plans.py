@@ -12,6 +12,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import CheckFailedError, HyparError
+from hypar_opt.hardware.arrays import find_array
 from hypar_opt.proofs.certificate import check_certificate, check_price
 from hypar_opt.proofs.reference.exchanges import shares_tensors
 from hypar_opt.proofs.reference.nodes import nodes_of
@@ -23,6 +24,7 @@ from tests.execution import small_networks
 from tests.execution.virtual.test_training import by_layer
 from tests.slow import slow_after
 from tests.strategies.arrays import random_array
+from tests.strategies.ways_of_training import words_in
 from tests.strategies.written_plans import with_collective
 
 WAYS = [*product((1, 2, 3), RECOMPUTED, SHARDED)]
@@ -45,8 +47,9 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
     names = ("micro_batches", "recompute", "shard")
     cost = rng.choice(["time", "time", "bytes"])
     way: Any = WAYS[seed % len(WAYS)]
-    if seed % 5 < 2:
-        way = way[0], *by_layer(rng, network)
+    if seed % 5 < 3:
+        words = words_in(find_array(array).levels) if seed % 5 else SHARDED
+        way = way[0], *by_layer(rng, network, words)
     return network, {
         "array": array,
         "batch": 12,
@@ -84,8 +87,9 @@ def test_a_step_is_counted_as_it_runs() -> None:
     assert [steps.exchanged[step, norm] for step in both] == [4, 2]
     assert [steps.computed[step, head] for step in both] == [2, 2]
     # Of the table that the embedding and the head use each gathers its own, forward and backward.
-    assert (steps.scattered[tied], steps.gathered[tied]) == (2, 8)
-    assert (steps.scattered[norm], steps.gathered[norm]) == (2, 4)
+    for level in range(3):
+        assert (steps.scattered[tied, level], steps.gathered[tied, level]) == (2, 8)
+        assert (steps.scattered[norm, level], steps.gathered[norm, level]) == (2, 4)
 
 
 @pytest.mark.parametrize("shard", SHARDED)

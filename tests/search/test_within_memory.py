@@ -16,11 +16,13 @@ from hypar_opt.costs.device_load import WeightBytes, device_load
 from hypar_opt.costs.states import of_rows
 from hypar_opt.errors import InfeasibleError, RefusedError
 from hypar_opt.hardware import arrays
+from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.pipeline import search_again
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.proofs.certificate import check_price
+from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.studies.alternatives import best_plans
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
@@ -29,7 +31,7 @@ from tests.execution.small_networks import gpt
 from tests.slow import slow_after
 from tests.strategies.arrays import random_array
 from tests.strategies.problems import random_network
-from tests.strategies.ways_of_training import counted, ways_by_layer
+from tests.strategies.ways_of_training import counted, ways_by_layer, words_in
 from tests.strategies.written_plans import choosing, with_collective
 
 GPT = ho.gpt(layers=2, hidden=64, heads=8, tokens=32, vocabulary=128)
@@ -100,6 +102,38 @@ def test_what_states_hold_is_what_a_device_holds_where_everything_divides(
         nodes = of_rows(rows_of_plan(plan, workload), len(workload.nodes))
         total = sum(load.of(np.arange(len(workload.nodes)), nodes).tolist())
         assert Fraction(total, plan.accelerators) == held.total - held.moment.total
+
+
+@pytest.mark.parametrize("array", ["h100-8", "tpu-v4-8"])
+def test_what_is_split_from_a_level_down_is_charged_and_held_as_simulated(array: str) -> None:
+    """Whatever is split from whichever level on; the proofs' own derivation says the same."""
+    levels = find_array(array).levels
+    for number, word in enumerate(words_in(levels)):
+        rng = Random(number)
+        training = {"micro_batches": rng.choice([1, 2]), "shard": word}
+        plan = ho.solve(
+            GPT,
+            batch=16,
+            array=array,
+            bucket=rng.choice([0, 10**5]),
+            training=training,
+            solver="data" if number % 3 else "model",
+            constraints={"optimizer": "adam"},
+        )
+        step, taken = ho.simulate(plan), Fraction(plan.cost.total) / per_second(plan)
+        rounded = Fraction(40 * len(plan.layers), per_second(plan))
+        assert abs(step.closed_form - taken) <= rounded, word
+        assert price_of(plan) == Fraction(plan.cost.total), word
+        workload = Instance.of_plan(plan).workload
+        load = device_load(
+            *(plan.network.description, workload, plan.hierarchy, plan.element_bytes),
+            WeightBytes.of(plan.element_bytes, "adam"),
+            fused=True,
+        )
+        nodes = of_rows(rows_of_plan(plan, workload), len(workload.nodes))
+        total = sum(load.of(np.arange(len(workload.nodes)), nodes).tolist())
+        held = ho.memory(plan)
+        assert Fraction(total, plan.accelerators) == held.total - held.moment.total, word
 
 
 @pytest.mark.parametrize("seed", slow_after(4, [2, 3, 8, 14, *range(500)]))

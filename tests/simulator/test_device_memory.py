@@ -125,7 +125,15 @@ def test_all_values_of_korthikantis_figure_1(
 
 @pytest.mark.parametrize(
     ("shard", "gigabytes"),
-    [("none", 120.0), ("state", 31.4), ("gradients", 16.6), ("weights", 1.9)],
+    [
+        ("none", 120.0),
+        ("state", 31.4),
+        ("gradients", 16.6),
+        ("weights", 1.9),
+        # Eight nodes of eight devices: everything over eight, or the state over 64.
+        ("weights@H4-H6", 15.0),
+        ("state+weights@H4-H6", 5.2),
+    ],
 )
 def test_zero_shards_what_rajbhandari_says(shard: str, gigabytes: float) -> None:
     """Rajbhandari et al., SC20, figure 1: 7.5e9 parameters, 64 devices, 2 + 2 + 12 bytes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import compress, product
+from itertools import combinations_with_replacement, compress, product
 
 import hypar_opt as ho
 from hypar_opt.costs.shared_nodes import Rows
@@ -15,6 +15,13 @@ from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.training import Training
 from hypar_opt.simulator.memory import counted_memory
 from hypar_opt.workload.parallelism import SHARDED
+from hypar_opt.workload.shards import Shards
+
+
+def words_in(levels: int) -> list[str]:
+    """Everything that weights can split: the state, gradients and weights, each from a level on."""
+    begins = combinations_with_replacement(range(levels + 1), 3)
+    return [Shards(*own).word(levels) for own in begins]
 
 
 def ways_by_layer(

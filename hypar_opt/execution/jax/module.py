@@ -81,7 +81,7 @@ def module_text(
     }
     repeats = sharded.program.workload.repeats
     if not alone and repeats != ONCE:
-        gathers = "weights" in repeats.sharded.values()
+        gathers = any(own.weights == 0 for own in repeats.sharded.values())
         again = any(first is not None for first in repeats.again.values())
         if gathers or again:
             # What follows the operations calls one of them.
@@ -113,6 +113,8 @@ def _trained(sharded: ShardedNetwork) -> dict[str, str]:
         If weights do not divide into equal shards.
     """
     repeats, weights = sharded.program.workload.repeats, weights_of(sharded)
+    if len(repeats.begins) > 1:
+        raise HyparError("shards from a level down have no program in JAX yet")
     for name, own in weights.items():
         if own.shard == "none":
             continue

@@ -61,7 +61,7 @@ class Values:
     def gathers(self, position: int) -> bool:
         """Return whether a layer's weights are gathered for each use."""
         node = position + self.shared
-        return self.repeats.shard(node) == "weights" and not self.alone
+        return self.repeats.shard(node, 0) == "weights" and not self.alone
 
     def _applied(self, function: str, position: int, read: str, more: str = "") -> str:
         """Return the call of a function of what a layer reads, its weights, and other arguments."""

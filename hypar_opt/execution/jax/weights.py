@@ -146,7 +146,7 @@ def weights_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
         split = [ends[_ENDS[axis]] if axis in _ENDS else () for axis in axes]
         tensor = StoredTensor(tuple(dims.values()), tuple(split))
         reduced = tuple(sorted(step.level for step in sharded.program.gradient_steps(node)))
-        shard = sharded.program.workload.repeats.shard(node)
+        shard = sharded.program.workload.repeats.shard(node, 0)
         stored[layer.name] = StoredWeights(tensor, reduced, layer.fan_in(sizes), shard)
     return stored
 

@@ -74,7 +74,7 @@ class TrainingStep:
         )
         biases = TrainedWeights(
             *(division, record.bias_fabric, division.biases(self.data.biases)),
-            *(program.bias_steps, lambda _: "none"),
+            *(program.bias_steps, lambda *_: "none"),
         )
         outputs: list[dict[int, tuple[Layouts, Blocks]]] = []
         for number in range(count):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.execution.virtual.fabric import Blocks, Fabric, Source
 from hypar_opt.sharding.passes import Phase
+from hypar_opt.workload.parallelism import SHARDED
 from hypar_opt.workload.repeats import IN_HALVES
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ class TrainedWeights:
     steps
         Returns the all-reduces of the gradient of a node's.
     shard
-        Returns what devices that have the same of a node share out, one of `SHARDED`.
+        Returns what devices that have the same of a node share out between the parts of a level,
+        one of `SHARDED`.
 
     Source: S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
     Models", SC20, section 5.
@@ -40,7 +42,7 @@ class TrainedWeights:
         fabric: Fabric,
         blocks: Mapping[int, Blocks],
         steps: Callable[[int], tuple[Step, ...]],
-        shard: Callable[[int], str],
+        shard: Callable[[int, int], str],
     ) -> None:
         self._division, self._fabric = division, fabric
         self._steps, self._shard = steps, shard
@@ -49,11 +51,15 @@ class TrainedWeights:
         self._gradients: dict[int, Blocks] = {}
         for node, own in self._blocks.items():
             if self.sharded(node):
-                self._blocks[node] = self._shards(node, own)
+                self._blocks[node] = self._chunks(own, self._over(node, "weights"))
 
     def sharded(self, node: int) -> bool:
         """Whether devices keep shards of a node's weights, and gather them for each pass."""
-        return self._shard(node) == "weights"
+        return bool(self._over(node, "weights"))
+
+    def _over(self, node: int, *words: str) -> tuple[Step, ...]:
+        """Return the steps of a node's all-reduce at levels that split one of some words."""
+        return tuple(step for step in self._steps(node) if self._shard(node, step.level) in words)
 
     def used(self, node: int, by: int, phase: Phase) -> Blocks:
         """Return each device's part of a node's weights, for a pass of a layer's node.
@@ -63,7 +69,8 @@ class TrainedWeights:
         if not self.sharded(node):
             return self._blocks[node]
         copies = [shard.copy() for shard in self._blocks[node]]
-        return self._gathered(node, copies, Source(phase, by, None, weights=True))
+        whose = Source(phase, by, None, weights=True)
+        return self._gathered(node, copies, self._over(node, "weights"), whose)
 
     def zeros(self, node: int) -> Blocks:
         """Return zeros of the shapes of the devices' parts."""
@@ -71,8 +78,8 @@ class TrainedWeights:
 
     def add(self, node: int, gradients: Blocks) -> None:
         """Add a micro-batch's gradients: reduced right away where they are sharded."""
-        if self._shard(node) in IN_HALVES:
-            gradients = self._scattered(node, gradients)
+        if steps := self._over(node, *IN_HALVES):
+            gradients = self._scattered(node, gradients, steps)
         if node in self._gradients:
             pairs = zip(self._gradients[node], gradients, strict=True)
             gradients = [before + own for before, own in pairs]
@@ -81,10 +88,12 @@ class TrainedWeights:
     def reduced(self) -> dict[int, Blocks]:
         """Return the reduced gradients that devices keep, by layer: parts, or shards of them."""
         for node, own in self._gradients.items():
-            shard = self._shard(node)
-            if shard not in IN_HALVES:
-                reduce = self._all_reduced if shard == "none" else self._scattered
-                self._gradients[node] = reduce(node, own)
+            # The shards of what is split below are those that are reduced.
+            shards = self._scattered(node, own, self._over(node, "state"))
+            steps, whose = self._over(node, "none"), Source(Phase.GRADIENT, node, None)
+            reduced = self._fabric.all_reduce(_flat(shards), steps, whose)
+            is_whole = not self._over(node, *SHARDED[1:])
+            self._gradients[node] = self._shaped(node, reduced) if is_whole else reduced
         return self._by_layer(self._gradients)
 
     def updated(self, reduced: Mapping[int, Blocks]) -> dict[int, Blocks]:
@@ -99,27 +108,25 @@ class TrainedWeights:
         """
         weights = {}
         for node, blocks in self._blocks.items():
-            shard = self._shard(node)
-            kept = blocks if shard in ("none", "weights") else self._shards(node, blocks)
+            updated = self._over(node, "state", "gradients")
+            kept = self._chunks(blocks, updated) if updated else blocks
             new = [w - g for w, g in zip(kept, reduced[self._layer(node)], strict=True)]
             whose = Source(Phase.GRADIENT, node, None, weights=True)
-            weights[node] = new if kept is blocks else self._gathered(node, new, whose)
+            if updated:
+                new = self._fabric.all_gather(new, updated, whose)
+            weights[node] = new if self.sharded(node) else self._shaped(node, new)
         return self._by_layer(weights)
 
-    def _all_reduced(self, node: int, gradients: Blocks) -> Blocks:
-        steps, whose = self._steps(node), Source(Phase.GRADIENT, node, None)
-        reduced = self._fabric.all_reduce(_flat(gradients), steps, whose)
-        return self._shaped(node, reduced)
-
-    def _scattered(self, node: int, gradients: Blocks) -> Blocks:
+    def _scattered(self, node: int, gradients: Blocks, steps: Sequence[Step]) -> Blocks:
         whose = Source(Phase.GRADIENT, node, None)
-        return self._fabric.reduce_scatter(_flat(gradients), self._steps(node), whose)
+        return self._fabric.reduce_scatter(_flat(gradients), steps, whose)
 
-    def _gathered(self, node: int, shards: Blocks, whose: Source) -> Blocks:
-        return self._shaped(node, self._fabric.all_gather(shards, self._steps(node), whose))
+    def _gathered(self, node: int, shards: Blocks, steps: Sequence[Step], whose: Source) -> Blocks:
+        return self._shaped(node, self._fabric.all_gather(shards, steps, whose))
 
-    def _shards(self, node: int, blocks: Blocks) -> Blocks:
-        steps, flat = self._steps(node), _flat(blocks)
+    def _chunks(self, blocks: Blocks, steps: Sequence[Step]) -> Blocks:
+        """Return each device's own chunk of its block over the levels of some steps."""
+        flat = _flat(blocks)
         return [self._fabric.chunk(own, steps, device).copy() for device, own in enumerate(flat)]
 
     def _shaped(self, node: int, blocks: Blocks) -> Blocks:

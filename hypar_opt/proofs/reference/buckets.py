@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from hypar_opt.proofs.reference.nodes import PlanGraph, State
 
@@ -22,9 +22,14 @@ Share = tuple[Fraction, Fraction]
 
 
 def shares_of_latency(
-    graph: PlanGraph, most: int, chosen: Sequence[State] = (), apart: Collection[int] = ()
-) -> list[Share | None]:
+    graph: PlanGraph,
+    most: int,
+    chosen: Sequence[State],
+    sharing: Sequence[Mapping[str, Collection[int]]],
+) -> list[dict[str, Share]]:
     """Return the share that each node's gradient is charged of the latency of its bucket.
+
+    One for each of its reductions, by a name.
 
     Buckets take whole gradients as the backward pass completes them, those of shared weights with
     those of their first user, and are full with ``most`` elements. Shares are as the elements.
@@ -34,8 +39,9 @@ def shares_of_latency(
     chosen
         The nodes' states, if only gradients that are reduced over the same levels share; else all
         of a bucket do, which is no more for any plan.
-    apart
-        The nodes whose gradients are scattered micro-batch by micro-batch, apart from others.
+    sharing
+        The levels of each node's reductions. What is scattered micro-batch by micro-batch is apart
+        from what is all-reduced.
 
     Source: S. Li et al., VLDB 13(12), 2020, section 3.2.3; docs/simulator.md.
     """
@@ -43,7 +49,7 @@ def shares_of_latency(
     with_first = {min(users): n for n in range(graph.shared) if (users := graph.users(n))}
     layers = reversed(range(graph.shared, len(stored)))
     complete = (node for layer in layers for node in (layer, with_first.get(layer)))
-    together: defaultdict[object, list[int]] = defaultdict(list)
+    together: defaultdict[tuple[int, str | None, object], list[int]] = defaultdict(list)
     elements, number = most, 0
     for node in complete:
         if node is None or not stored[node]:
@@ -53,14 +59,18 @@ def shares_of_latency(
             number, elements = number + 1, stored[node]
         state = enumerate(chosen[node] if chosen else ())
         copying = graph.nodes[node].copied_by[0]
-        reduced = tuple(level for level, choice in state if choice in copying)
+        reduced = {level for level, choice in state if choice in copying}
         top = graph.nodes[node].own.get(chosen[node][0]) if chosen and chosen[node] else None
         side = top.output if top and top.output in SIDES else None
-        together[number, reduced, bool(chosen) and node in apart, side].append(node)
-    shares: list[Share | None] = [None] * len(graph.nodes)
-    for nodes in together.values():
+        if not chosen:
+            together[number, None, ()].append(node)
+            continue
+        for name, levels in sharing[node].items():
+            together[number, name, (frozenset(reduced.intersection(levels)), side)].append(node)
+    shares: list[dict[str, Share]] = [{} for _ in graph.nodes]
+    for (_, own, _), nodes in together.items():
         ends = [0, *accumulate(stored[node] for node in nodes)]
         rounded = (Fraction(UNITS * end // ends[-1], UNITS) for end in ends)
         for node, share in zip(nodes, pairwise(rounded), strict=True):
-            shares[node] = share
+            shares[node] |= dict.fromkeys(sharing[node] if own is None else [own], share)
     return shares

@@ -74,7 +74,13 @@ class ExchangeCharges(ABC):
         self.resolution = 1
         kinds: dict[object, int] = {}
         passes = map(self.exchanges.passes, range(len(self.exchanges.graph.nodes)))
-        nodes = zip(self.exchanges.graph.nodes, self.exchanges.reductions, passes, strict=True)
+        shared_out = self.exchanges.repetitions.sharded
+        nodes = (
+            (*own, tuple(shared_out.get(n, ())))
+            for n, own in enumerate(
+                zip(self.exchanges.graph.nodes, self.exchanges.reductions, passes, strict=True)
+            )
+        )
         self._first_alike = [kinds.setdefault(kind, n) for n, kind in enumerate(nodes)]
         self._node_charge, self._edge_charge = cache(self._charge_node), cache(self._charge_edge)
         self._pairs, self._whole = cache(self._charge_pairs), cache(self._find_whole)

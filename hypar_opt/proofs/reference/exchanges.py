@@ -31,6 +31,8 @@ from hypar_opt.proofs.reference.readings import READINGS, ReadingFactors
 from hypar_opt.proofs.reference.repetitions import Pass, StepCounts, repetitions_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
 
@@ -58,6 +60,8 @@ class Reduction(NamedTuple):
     """Its share of its bucket's latency; None for one of its own."""
     repeating: frozenset[int] = frozenset()
     """The choices whose parts each repeat it, at whichever level."""
+    levels: frozenset[int] | None = None
+    """Those at which it takes place; None for all."""
 
 
 class Reduced(NamedTuple):
@@ -92,20 +96,23 @@ class Exchanges:
         longest
             Whether as if every part were as long as the longest, of a state of all levels.
         """
-        passes: dict[Pass, Reduced] = {}
+        passes: dict[tuple[Pass, frozenset[int] | None], Reduced] = {}
         splits = self.graph.nodes[node].own.items() if longest else ()
         levels_here = [*zip(state, self.hierarchy.sizes, strict=False)]
-        for step, choices, copying, amount, _, latency, repeating in self.reductions[node]:
+        for own in self.reductions[node]:
+            step, choices, copying, amount, _, latency, repeating, joins = own
             amount *= prod(parts for choice, parts in levels_here if choice in repeating)
             axes = ((n, split.size) for n, split in splits if n not in copying)
             uneven = longest_parts(axes, state, self.hierarchy)
             for level, (choice, parts) in enumerate(levels_here):
-                if choice in choices:
-                    if step not in passes:
-                        # One reduction joins all levels of a pass, whichever their choices.
-                        own = (r.often for r in self.reductions[node] if r.step is step)
-                        passes[step] = Reduced({}, max(own), latency)
-                    levels = passes[step].levels
+                if choice in choices and (joins is None or level in joins):
+                    if (step, joins) not in passes:
+                        # One reduction joins all levels of a pass, whichever their choices; of
+                        # gradients those that share out the same.
+                        alike = (r for r in self.reductions[node] if r.step is step)
+                        often = max(r.often for r in alike if r.levels == joins)
+                        passes[step, joins] = Reduced({}, often, latency)
+                    levels = passes[step, joins].levels
                     moved = of_longest(amount * (parts - 1), uneven)
                     levels[level] = levels.get(level, 0) + moved
                 amount *= parts if choice in copying else 1
@@ -144,7 +151,7 @@ def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
     for position, node in enumerate(graph.nodes):
         # No layer reads the error of the network's input; AccPar charges it by convention.
         is_fed = position in fed or reading.of_network_input
-        own = (repetitions, position)
+        own = repetitions, position, repetitions.sharing(position, plan.levels)
         charged = _reductions(reading, node, shares[position], *own, is_fed=is_fed)
         kept = (r for r in charged if r.step in passes and r.quarters and r.choices)
         reductions.append(tuple(kept))
@@ -183,20 +190,21 @@ def shares_tensors(plan: Plan) -> bool:
 
 def _shares_of_latency(
     plan: Plan, graph: PlanGraph, chosen: Sequence[State], repetitions: StepCounts
-) -> list[Share | None]:
+) -> list[dict[str, Share]]:
     most = plan.array.description.bucket_elements(plan.element_bytes) if plan.array else 1
     if most == 1:
-        return [None] * len(graph.nodes)
-    apart = [node for node in range(len(graph.nodes)) if repetitions.in_halves(node)]
-    return shares_of_latency(graph, most, chosen, apart)
+        return [{} for _ in graph.nodes]
+    sharing = [repetitions.sharing(node, plan.levels) for node in range(len(graph.nodes))]
+    return shares_of_latency(graph, most, chosen, sharing)
 
 
 def _reductions(
     reading: ReadingFactors,
     node: PlanNode,
-    latency: Share | None,
+    latency: Mapping[str, Share],
     repetitions: StepCounts,
     position: int,
+    sharing: Mapping[str, Sequence[int]],
     *,
     is_fed: bool,
 ) -> Iterator[Reduction]:
@@ -210,10 +218,14 @@ def _reductions(
     weights, inputs, outputs = node.copied_by
     partial = frozenset(c for c, split in node.own.items() if split.output == "partial")
     sums = frozenset(c for c, split in node.own.items() if split.shares_statistics)
-    halves = repetitions.scattered[position], repetitions.gathered[position]
-    gradient = reading.gradient // 2 * node.stored * sum(halves)
-    apart = Often(0, *halves) if repetitions.in_halves(position) else Often(1)
-    yield Reduction(Pass.GRADIENT, weights, weights, gradient, apart, latency)
+    for word, levels in sharing.items():
+        halves = tuple(
+            counts[position, levels[0]] for counts in (repetitions.scattered, repetitions.gathered)
+        )
+        gradient = reading.gradient // 2 * node.stored * sum(halves)
+        apart = Often(1) if word == "none" else Often(0, *halves)
+        of = gradient, apart, latency.get(word)
+        yield Reduction(Pass.GRADIENT, weights, weights, *of, levels=frozenset(levels))
     ahead, behind = (
         repetitions.exchanged[step, position] for step in (Pass.FORWARD, Pass.BACKWARD)
     )

@@ -193,7 +193,10 @@ class Time(ArrayCharges):
         ]
         if accelerator.gemm is not None:
             # Where its state is sharded, each weight is updated once, not in each copy.
-            count = copies[0] if node not in repeated.sharded else 1
+            words = repeated.sharded.get(node, ["none"] * self.plan.levels)
+            levels = enumerate(zip(state, words, strict=True))
+            whole = (n for n, own in levels if own[0] in layer.copied[0] and own[1] == "none")
+            count = self.hierarchy.parts(whole)
             kept = of_longest(layer.stored * count, uneven[0])
             return self._by_kernels(layer, state, accessed, kept, passes)
         computing = macs / rate

@@ -6,10 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from itertools import product
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.reference.nodes import PlanGraph
@@ -33,17 +34,18 @@ class StepCounts:
         What a node reads and reduces, by pass and node: a tensor with several readers is converted
         in its writer's passes.
     scattered, gathered
-        The reduce-scatters of each node's gradient, and the all-gathers of its weights; the two
-        halves of an all-reduce.
+        The reduce-scatters of each node's gradient, and the all-gathers of its weights, at each
+        level, by both; the two halves of an all-reduce.
     sharded
-        What data parallelism's parts share out of each node's weights; nothing where that is none.
+        What data parallelism's parts share out of each node's weights at each level; nothing where
+        that is none at any.
     """
 
     computed: Counter[tuple[Pass, int]]
     exchanged: Counter[tuple[Pass, int]]
-    scattered: Counter[int]
-    gathered: Counter[int]
-    sharded: Mapping[int, str]
+    scattered: Counter[tuple[int, int]]
+    gathered: Counter[tuple[int, int]]
+    sharded: Mapping[int, Sequence[str]]
 
     @property
     def any(self) -> bool:
@@ -51,9 +53,16 @@ class StepCounts:
         counts = *self.computed.values(), *self.exchanged.values()
         return bool(self.sharded) or any(count > 1 for count in counts)
 
-    def in_halves(self, node: int) -> bool:
-        """Whether a gradient is never all-reduced, but scattered and weights gathered apart."""
-        return self.sharded.get(node) in ("gradients", "weights")
+    def sharing(self, node: int, levels: int) -> dict[str, list[int]]:
+        """Return the levels of each reduction of a node's gradient, by what they share out.
+
+        At levels of gradients or weights it is never all-reduced, but scattered, and weights are
+        gathered apart; at all others there is one all-reduce, whose shards may be of the state.
+        """
+        found: dict[str, list[int]] = {}
+        for level, word in enumerate(self.sharded.get(node, ["none"] * levels)):
+            found.setdefault("none" if word == "state" else word, []).append(level)
+        return found
 
 
 def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
@@ -66,8 +75,12 @@ def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
     layers = range(graph.shared, len(graph.nodes))
     weights_of = {user: node for node in range(graph.shared) for user in graph.users(node)}
     tensor = {edge.source: edge.target for edge in graph.edges if edge.target < graph.shared}
-    own = _words(plan, plan.training.shard)
-    sharded = {graph.shared + n: word for n, word in enumerate(own) if word != "none"}
+    own, levels = _words(plan, plan.training.shard), range(plan.levels)
+    sharded = {
+        graph.shared + n: _by_level(word, plan.levels)
+        for n, word in enumerate(own)
+        if word != "none"
+    }
     for user, node in weights_of.items():  # one of them may say it for all
         if user in sharded:
             sharded[node] = sharded[user]
@@ -83,8 +96,8 @@ def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
 
     def gather(layer: int) -> None:
         node = weights_of.get(layer, layer)
-        if sharded.get(node) == "weights":
-            steps.gathered[node] += count
+        for level, word in enumerate(sharded.get(node, ())):
+            steps.gathered[node, level] += count if word == "weights" else 0
 
     # One of the micro-batches, each of which does the same.
     for layer in layers:
@@ -96,10 +109,21 @@ def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
             run(Pass.FORWARD, layer, exchanges=layer in with_exchanges)
         run(Pass.BACKWARD, layer)
         run(Pass.GRADIENT, layer, exchanges=False)
-    for node in range(len(graph.nodes)):
-        steps.scattered[node] += count if steps.in_halves(node) else 1
-        steps.gathered[node] += 0 if sharded.get(node) == "weights" else 1
+    for node, level in product(range(len(graph.nodes)), levels):
+        word = sharded[node][level] if node in sharded else "none"
+        steps.scattered[node, level] += count if word in ("gradients", "weights") else 1
+        steps.gathered[node, level] += 0 if word == "weights" else 1
     return steps
+
+
+def _by_level(word: str, levels: int) -> list[str]:
+    """Return what a word says of each level: ``state+weights@H4-H6`` of six."""
+    found = ["none"] * levels
+    for part in word.split("+"):
+        what, _, where = part.partition("@")
+        first = int(where.partition("-")[0][1:]) if where else 1
+        found[first - 1 :] = [what] * (levels + 1 - first)
+    return found
 
 
 def _computed_again(plan: Plan, graph: PlanGraph) -> tuple[set[int], set[int]]:

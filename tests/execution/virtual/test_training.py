@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from fractions import Fraction
 from itertools import product
@@ -26,6 +27,7 @@ from tests.commands import command
 from tests.execution import small_networks
 from tests.execution.drawn import drawn_network, drawn_programs, random_row, run_as_one_device
 from tests.slow import slow_after
+from tests.strategies.ways_of_training import words_in
 
 WAYS = [*product((1, 2, 3), RECOMPUTED, SHARDED)]
 HIERARCHIES = ((2,), (2, 2), (3,), (2, 3))
@@ -47,10 +49,12 @@ def trained(network: ho.Network, program: Program, way: Way) -> Program:
     return Program(workload, program.rows, program.hierarchy)
 
 
-def by_layer(rng: random.Random, network: ho.Network) -> tuple[Words, Words]:
+def by_layer(
+    rng: random.Random, network: ho.Network, words: Sequence[str] = SHARDED
+) -> tuple[Words, Words]:
     """What is recomputed and sharded of each layer; of weights that layers share all alike."""
     names = [layer.name for layer in network.layers]
-    shard = {name: rng.choice(SHARDED) for name in names}
+    shard = {name: rng.choice(words) for name in names}
     tied = {layer.name: getattr(layer, "tied", None) for layer in network.layers}
     shard |= {name: shard[owner] for name, owner in tied.items() if owner}
     inside = {names[n] for block in segments(network) for n in block}
@@ -68,8 +72,9 @@ def test_any_plan_trains_in_any_way_as_the_whole_batch_does_on_one_device(seed: 
     way: Way = WAYS[seed % len(WAYS)]
     network = drawn_network(seed)
     (program,) = drawn_programs(network, seed, 1, HIERARCHIES, uneven=seed % 2 == 1)
-    if seed % 5 < 2:
-        way = way[0], *by_layer(random.Random(seed), network)
+    if seed % 5 < 3:
+        words = words_in(program.hierarchy.levels) if seed % 5 else SHARDED
+        way = way[0], *by_layer(random.Random(seed), network, words)
     with suppress(RefusedError):  # parts of other sizes than those modelled
         run_as_one_device(network, trained(network, program, way), seed)
 
@@ -116,6 +121,26 @@ def test_data_parallelism_moves_what_zero_says(micro_batches: int, shard: str) -
             },
         }[shard]
     )
+
+
+def test_within_a_node_weights_are_split_and_between_nodes_their_shards_reduced() -> None:
+    """Gathers stay inside; across H1 each device sends and receives its shard's gradient, once."""
+    network, count = NETWORKS["chain"], 3
+    nodes = len(workload_of(network, 12, CHOICES, shared_tensors=True).nodes)
+    moved: dict[str, Counter[tuple[int, str]]] = {}
+    for word in ("none", "weights@H2", "state+weights@H2", "weights"):
+        program = program_of(network, (count, "none", word), [[0] * nodes] * 2, 2, 2)
+        moved[word] = Counter()
+        for row in run_program(network, program, element_bytes=Fraction(1)).exchanges:
+            moved[word][row.level, row.kind] += int(row.counted)
+    half = sum(program.workload.stored)  # across H1, of a shard of a half each; across H2 twice
+    inside = {(2, "reduce-scatter"): count * 2 * half, (2, "all-gather"): 2 * count * 2 * half}
+    assert moved["none"] == {(1, "all-reduce"): 2 * half, (2, "all-reduce"): 2 * 2 * half}
+    assert moved["weights@H2"] == {(1, "all-reduce"): 2 * half, **inside}
+    between = {(1, "reduce-scatter"): half, (1, "all-gather"): half}
+    assert moved["state+weights@H2"] == {**between, **inside}
+    outside = {(1, "reduce-scatter"): count * half, (1, "all-gather"): 2 * count * half}
+    assert moved["weights"] == {**outside, **inside}
 
 
 def test_sharded_weights_are_gone_between_passes(monkeypatch: pytest.MonkeyPatch) -> None:

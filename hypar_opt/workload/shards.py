@@ -1,0 +1,103 @@
+"""What data parallelism splits of a layer's weights, and from which level down."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from hypar_opt.workload.parallelism import SHARDED
+
+
+class Shards(NamedTuple):
+    """The topmost level, 0 for H1, from which each is split; None at no level.
+
+    What is split at a level is split at all levels below it, and with weights their gradients and
+    state are, with gradients the state.
+
+        >>> shards_of("state+weights@H4-H6")
+        Shards(state=0, gradients=3, weights=3)
+        >>> shards_of("state+weights@H4-H6").at(2)
+        'state'
+    """
+
+    state: int | None = None
+    gradients: int | None = None
+    weights: int | None = None
+
+    def at(self, level: int) -> str:
+        """Return the last of `SHARDED` that is split at a level."""
+        begins = zip(SHARDED[1:], self, strict=True)
+        return max(
+            (word for word, first in begins if first is not None and first <= level),
+            key=SHARDED.index,
+            default=SHARDED[0],
+        )
+
+    def word(self, levels: int) -> str:
+        """Return the word of which these are the shards in so many levels."""
+        begins = zip(self, SHARDED[1:], strict=True)
+        # Where gradients are split from the same level on, the state goes without saying.
+        words = {first: word for first, word in begins if first is not None and first < levels}
+        return "+".join(word + _where(first, levels) for first, word in words.items()) or SHARDED[0]
+
+    @property
+    def by_level(self) -> bool:
+        """Whether levels differ."""
+        return not {*self} <= {0, None}
+
+
+def _where(first: int, levels: int) -> str:
+    last = f"-H{levels}" if first + 1 < levels else ""
+    return f"@H{first + 1}{last}" if first else ""
+
+
+_STAGE = re.compile(rf"({'|'.join(SHARDED[1:])})(?:@H([1-9]\d{{0,2}})(?:-H([1-9]\d{{0,2}}))?)?")
+
+
+def shards_of(word: str) -> Shards:
+    """Return what a word says: ``none``, or what is split, and from which level down.
+
+    Raises
+    ------
+    ValueError
+        Saying what it should be.
+    """
+    return _parsed(word)[0]
+
+
+@lru_cache(maxsize=1024)
+def _parsed(word: str) -> tuple[Shards, int | None]:
+    """Return what a word says, and the last level that it names."""
+    if word == SHARDED[0]:
+        return Shards(), None
+    found = [_STAGE.fullmatch(part) for part in word.split("+")]
+    stages = [(SHARDED.index(own[1]), int(own[2] or 1) - 1) for own in found if own]
+    if len(stages) < len(found):
+        raise ValueError(
+            f"{', '.join(SHARDED[:-1])} or {SHARDED[-1]}, or that from a level down, as"
+            " weights@H2-H3"
+        )
+    if any(one >= other or above >= below for (one, above), (other, below) in pairwise(stages)):
+        raise ValueError(
+            "state, gradients, weights in this order, each from a lower level down, as"
+            " state+weights@H2-H3"
+        )
+    last = {int(own[3] or own[2]) for own in found if own and own[2]}
+    if len(last) > 1 or any(below >= end for _, below in stages for end in last):
+        raise ValueError("levels down to one last level, as gradients@H2-H4+weights@H3-H4")
+    # Weights are split with their gradients, and these with their state.
+    begins = [next((first for stage, first in stages if stage >= n), None) for n in (1, 2, 3)]
+    return Shards(*begins), next(iter(last), None)
+
+
+def fault_in_levels(words: Iterable[str], levels: int) -> str | None:
+    """Return what is wrong with a word that does not name levels down to the last of so many."""
+    for word in words:
+        last = _parsed(word)[1]
+        if last not in (None, levels):
+            down = f"down to H{levels}, the last" if levels else "none: there is one accelerator"
+            return f"should name levels {down}, got {word!r}"
+    return None

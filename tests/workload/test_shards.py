@@ -1,0 +1,53 @@
+"""What data parallelism splits of weights, and from which level down, as a word."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+
+import pytest
+
+from hypar_opt.workload.parallelism import SHARDED
+from hypar_opt.workload.shards import Shards, fault_in_levels, shards_of
+
+
+@pytest.mark.parametrize("levels", range(5))
+def test_every_choice_of_levels_has_one_word(levels: int) -> None:
+    """The state from one level on, gradients from one no higher, weights from one no higher."""
+    words = set()
+    for begins in combinations_with_replacement(range(levels + 1), 3):
+        word = Shards(*begins).word(levels)
+        words.add(word)
+        assert fault_in_levels([word], levels) is None
+        for level in range(levels):
+            split = [first <= level for first in begins]
+            assert Shards(*begins).at(level) == shards_of(word).at(level) == SHARDED[sum(split)]
+    assert len(words) == (levels + 1) * (levels + 2) * (levels + 3) // 6
+
+
+def test_words_of_all_levels_are_as_before() -> None:
+    assert [shards_of(word).word(6) for word in SHARDED] == [*SHARDED]
+    assert shards_of("weights@H1-H6") == shards_of("weights")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("wights", "none, state, gradients or weights, or that from a level down"),
+        ("weights@4", "none, state, gradients or weights, or that from a level down"),
+        ("none@H2", "none, state, gradients or weights, or that from a level down"),
+        ("weights+state@H2-H3", "state, gradients, weights in this order"),
+        ("state@H3+weights@H2-H3", "state, gradients, weights in this order"),
+        ("weights@H3-H2", "levels down to one last level"),
+        ("state@H2-H4+weights@H3-H5", "levels down to one last level"),
+    ],
+)
+def test_another_word_is_refused_with_what_it_should_be(word: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        shards_of(word)
+
+
+def test_a_word_names_levels_down_to_the_last() -> None:
+    for words, levels in ((["weights@H2-H3"], 4), (["state", "weights@H2"], 3)):
+        said = f"should name levels down to H{levels}, the last, got {words[-1]!r}"
+        assert fault_in_levels(words, levels) == said
+    assert str(fault_in_levels(["weights@H1"], 0)).startswith("should name levels none")
