@@ -171,14 +171,10 @@ class CommunicationCost(CostModel):
         """Return each node's charges: Table 1."""
         parts = self._parts(levels_of(states))
         reduced = []
-        each = [workload.repeats.like(level) for level in range(len(parts))]
-        of_levels = {
-            level: reductions_of(workload, self.reading, self.phases, level)
-            for level in sorted({0, *each})
-        }
+        every = reductions_of(workload, self.reading, self.phases, len(parts))
         # A tensor has a copy per part at each level above whose axis it lacks (`W * 2^d` for data
         # parallelism).
-        for number, (lacks, _, repeated) in enumerate(of_levels[0]):
+        for lacks, quarters, repeated in every:
             lacked = [lacks[block, nodes] for block in states]
             replicas: Integers | int = 1
             if states and repeated.any():
@@ -188,18 +184,16 @@ class CommunicationCost(CostModel):
                 # The level at which a tensor is reduced divides its elements, whatever their axes.
                 axes = np.where(lacks, 0, split_sizes(workload))[:, nodes]
                 uneven = stretches_of(axes, states, self.hierarchy)
-            quarters = {level: own[number][1][nodes] for level, own in of_levels.items()}
-            reduced.append((quarters, copies_of(lacked, parts), replicas, uneven))
+            reduced.append((quarters[:, nodes], copies_of(lacked, parts), replicas, uneven))
 
         def charge(block: int) -> Integers:
             scales = self._scales(workload, states, block)
             moved: Integers = 0 * scales
             first = levels_of(states[:block])
-            here = each[first : first + len(states[block])]
             for quarters, copies, replicas, uneven in reduced:
-                amounts = quarters[here[0]]
-                if here[-1] != here[0]:
-                    amounts = np.stack([quarters[level] for level in here])
+                amounts = quarters
+                if len(quarters) > 1:
+                    amounts = quarters[first : first + len(states[block])]
                 amount = amounts.astype(scales.dtype, copy=False) * replicas * copies[block].added
                 moved = moved + scales * stretched(amount, uneven)
             return moved
@@ -328,7 +322,7 @@ class CommunicationCost(CostModel):
         dtype = exact_dtype(6 * bound + int(weights.sum()) * bound * parts**levels)
         charges: Integers = np.zeros((2, len(workload.nodes)), dtype)
         for lacks, quarters, _ in reductions_of(workload, self.reading, self.phases):
-            charges += reduction * quarters.astype(dtype, copy=False) * lacks
+            charges += reduction * quarters[0].astype(dtype, copy=False) * lacks
         conversions: Any = self._conversions(workload, parts).astype(dtype, copy=False)
         pairs = scale * conversions.reshape(-1, 4).T
         stored = charges.max(axis=0)[workload.ends[weights, 0]]

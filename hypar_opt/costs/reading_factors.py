@@ -67,22 +67,21 @@ def conversions_of(
 
 @lru_cache(maxsize=64)
 def reductions_of(
-    workload: Workload, reading: str, phases: tuple[Phase, ...], level: int = 0
+    workload: Workload, reading: str, phases: tuple[Phase, ...], levels: int = 1
 ) -> list[tuple[NDArray[np.bool_], Integers, NDArray[np.bool_]]]:
     """Return the reductions of tensors that lack a choice's axis.
 
     Parameters
     ----------
-    level
-        That they cross. What a step repeats is the same at levels that are alike
-        (`hypar_opt.workload.repeats.Repeats.like`).
+    levels
+        The topmost ones, which may split other things of weights than those below.
 
     Returns
     -------
     list of (lacks, quarters, repeated)
-        For each tensor that is: ``(choices, layers)``; quarters of an element by layer, int64 or
-        Python's integers; and which choices repeat it in each part, at any level: ``(choices,
-        layers)``.
+        For each tensor that is: ``(choices, layers)``; quarters of an element, int64 or Python's
+        integers, by level and layer, of one level where all move as much; and which choices repeat
+        it in each part, at any level: ``(choices, layers)``.
     """
     row = READINGS[reading]
     forward, backward, gradient = (phase in phases for phase in Phase)
@@ -90,7 +89,11 @@ def reductions_of(
     outputs = workload.outputs if row.before_pool else workload.pooled
     behind = backward * workload.repeats.micro_batches
     times = [forward * own for own in exchanges_of(workload, Phase.FORWARD).tolist()]
-    halves = [gradient * own for own in workload.halves(level).tolist()]
+    alike = workload.repeats.begins[-1] == 0 or not levels
+    halves = [
+        [gradient * own for own in workload.repeats.halves(workload.users, level).tolist()]
+        for level in range(1 if alike else levels)
+    ]
     output_quarters = [row.partial_sum * own + row.gathered_error * behind for own in times]
     statistics = [
         node.statistics[0] * own + node.statistics[1] * behind
@@ -103,30 +106,35 @@ def reductions_of(
     reduced = [
         (
             layouts.weight < FIRST_SPLIT,
-            [row.gradient * own * x // 2 for own, x in zip(halves, workload.stored, strict=True)],
+            [
+                [row.gradient * own * x // 2 for own, x in zip(each, workload.stored, strict=True)]
+                for each in halves
+            ],
         ),
         (
             (layouts.output < FIRST_SPLIT) & ~whole,
-            [own * size for own, size in zip(output_quarters, outputs, strict=True)],
+            [[own * size for own, size in zip(output_quarters, outputs, strict=True)]],
         ),
         *(
             (
                 (read < FIRST_SPLIT) & ~whole,
                 [
-                    errors * size if row.first_input_error or layer in workload.readers else 0
-                    for layer, size in enumerate(sizes)
+                    [
+                        errors * size if row.first_input_error or layer in workload.readers else 0
+                        for layer, size in enumerate(sizes)
+                    ]
                 ],
             )
             for read, sizes in zip(layouts.inputs, workload.operand_sizes, strict=True)
         ),
         # Each part sums over its own channels; a split of images needs no reduction.
-        (np.isin(layouts.inputs[0], channels), [row.gradient * size for size in statistics]),
+        (np.isin(layouts.inputs[0], channels), [[row.gradient * size for size in statistics]]),
     ]
     nowhere = np.zeros_like(whole)
     # Replicas sum over the same channels, each for itself.
     repeated = [*[nowhere] * (len(reduced) - 1), whole & (np.array(statistics, object) > 0)]
     return [
-        (lacks, np.array(quarters, exact_dtype(max(quarters))), each)
+        (lacks, np.array(quarters, exact_dtype(max(map(max, quarters)))), each)
         for (lacks, quarters), each in zip(reduced, repeated, strict=True)
-        if lacks.any() and any(quarters)
+        if lacks.any() and any(map(any, quarters))
     ]

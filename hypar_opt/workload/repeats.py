@@ -70,10 +70,6 @@ class Repeats:
         firsts = {first for own in self.sharded.values() for first in own if first is not None}
         return tuple(sorted({0, *firsts}))
 
-    def like(self, level: int) -> int:
-        """Return the topmost of the levels that split as one does, and as all between them do."""
-        return max(first for first in self.begins if first <= level)
-
     def shard(self, node: int, level: int) -> str:
         """Return what is split of a node's weights at a level, of `SHARDED`."""
         return self.sharded[node].at(level) if node in self.sharded else SHARDED[0]

@@ -190,24 +190,14 @@ class Workload:
         """Elements of each node's output after pooling (F, and E)."""
         return tuple(0 if n < self.shared else _count(x.pooled) for n, x in enumerate(self.nodes))
 
-    def halves(self, level: int) -> NDArray[np.int64]:
-        """Return a step's reduce-scatters and all-gathers of each node's gradients and weights.
-
-        Across a level, from 0 for H1.
-        """
-        return self.repeats.halves(self._users, level)
-
-    def halves_where(self, word: str) -> NDArray[np.int64]:
-        """Return the same of levels at which a word of `SHARDED` is split."""
-        return self.repeats.halves_where(self._users, word)
-
     @derived
     def most_repeats(self) -> int:
         """An upper bound on how often a step repeats anything that it does once."""
-        return self.repeats.most(self._users)
+        return self.repeats.most(self.users)
 
     @property
-    def _users(self) -> list[int]:
+    def users(self) -> list[int]:
+        """How many layers use each node's weights."""
         return [len(self.weight_users.get(node, (node,))) for node in range(len(self.nodes))]
 
     @derived
