@@ -21,6 +21,7 @@ from hypar_opt.execution.jax.weights import (
     weights_of,
 )
 from hypar_opt.version import __version__
+from hypar_opt.workload.parallelism import SHARDED
 from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def module_text(
     }
     repeats = sharded.program.workload.repeats
     if not alone and repeats != ONCE:
-        gathers = any(own.weights == 0 for own in repeats.sharded.values())
+        gathers = any(own.over("weights") for own in weights_of(sharded).values())
         again = any(first is not None for first in repeats.again.values())
         if gathers or again:
             # What follows the operations calls one of them.
@@ -113,19 +114,15 @@ def _trained(sharded: ShardedNetwork) -> dict[str, str]:
         If weights do not divide into equal shards.
     """
     repeats, weights = sharded.program.workload.repeats, weights_of(sharded)
-    if len(repeats.begins) > 1:
-        raise HyparError("shards from a level down have no program in JAX yet")
     for name, own in weights.items():
-        if own.shard == "none":
-            continue
-        size, parts = math.prod(own.part), sharded.hierarchy.parts(own.reduced)
+        size, parts = math.prod(own.part), sharded.hierarchy.parts(own.scattered)
         if size % parts:
             raise HyparError(
                 f"layer {name!r}: its {size:,} weights do not divide into {parts} equal shards,"
                 " which a program in JAX needs"
             )
     rows = "".join(f"    {quoted(name)}: {own.part},\n" for name, own in weights.items())
-    shared = "".join(f'    {quoted(name)}: "{own.shard}",\n' for name, own in weights.items())
+    shared = "".join(f"    {quoted(name)}: {_words(own.shard)},\n" for name, own in weights.items())
     constants = {
         "MICRO_BATCHES = ...": f"MICRO_BATCHES = {repeats.micro_batches}",
         "SHARDED = ...": f"SHARDED = {{\n{shared}}}" if shared else "SHARDED: dict = {}",
@@ -136,6 +133,13 @@ def _trained(sharded: ShardedNetwork) -> dict[str, str]:
         _STEP: step,
         "out_specs=(P(), specs[0])": "out_specs=results(function, specs[0])",
     }
+
+
+def _words(shard: Sequence[str]) -> str:
+    """Return what is shared out across each level, or the word of all."""
+    if len({*shard}) > 1:
+        return f"({', '.join(map(quoted, shard))})"
+    return quoted(shard[0] if shard else SHARDED[0])
 
 
 def _header(
@@ -191,8 +195,9 @@ def _weights_table(sharded: ShardedNetwork, *, alone: bool) -> str:
     rows = {}
     for name, weights in trained_of(sharded).items():
         stored = _array(weights.tensor)
-        if weights.shard == "weights" and not alone:
-            size = math.prod(weights.part) // sharded.hierarchy.parts(weights.reduced)
+        levels = weights.over("weights")
+        if levels and not alone:
+            size = math.prod(weights.part) // sharded.hierarchy.parts(levels)
             stored = [f"({size * sharded.hierarchy.accelerators},)", "P(LEVELS)"]
         rows[name] = [*stored, names(weights.reduced), str(weights.summed)]
     return _table(rows)

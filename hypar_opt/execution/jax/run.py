@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.util import find_spec
@@ -126,18 +126,19 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
     loss, gradients, *updated = compiled(*placed)
     every = trained_of(sharded)
 
-    def original(name: str, array: Array, *, parts: bool) -> Array:
+    def original(name: str, array: Array, levels: Sequence[int]) -> Array:
         """Return weights, or their gradient, in the network's order, from the devices' shards."""
         own = every[name]
-        return own.tensor.original(own.joined(array, sharded.hierarchy) if parts else array)
+        whole = own.joined(array, sharded.hierarchy, levels) if levels else array
+        return own.tensor.original(whole)
 
     found = {
-        name: original(name, np.asarray(own), parts=every[name].shard != "none")
+        name: original(name, np.asarray(own), every[name].scattered)
         for name, own in gradients.items()
     }
     apart = 0.0
     for name, one in every.items() if updated else ():
-        new = original(name, np.asarray(updated[0][name]), parts=one.shard == "weights")
+        new = original(name, np.asarray(updated[0][name]), one.over("weights"))
         expected = data.weights[name] - module.RATE * found[name]
         apart = max(apart, float(np.abs(new - expected).max() / np.abs(expected).max()))
     try:
@@ -228,7 +229,7 @@ def _stored(sharded: ShardedNetwork, data: Data, *, shards: bool = False) -> lis
     own, count = {}, sharded.program.workload.repeats.micro_batches
     for name, one in trained_of(sharded).items():
         own[name] = one.tensor.stored(data.weights[name])
-        if shards and one.shard == "weights":
+        if shards and one.over("weights"):
             own[name] = one.shards(own[name], sharded.hierarchy)
     ends = targets_of(sharded).items()
     return [

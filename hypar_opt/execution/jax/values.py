@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
-from hypar_opt.execution.jax.weights import bias_of, split_ends
+from hypar_opt.execution.jax.weights import bias_of, split_ends, weights_of
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, TOKEN
 from hypar_opt.workload.operators.maps import LogitMap
 
@@ -60,8 +61,13 @@ class Values:
 
     def gathers(self, position: int) -> bool:
         """Return whether a layer's weights are gathered for each use."""
-        node = position + self.shared
-        return self.repeats.shard(node, 0) == "weights" and not self.alone
+        return self.network.layers[self.sharded.owner(position)].name in self._gathered
+
+    @cached_property
+    def _gathered(self) -> frozenset[str]:
+        """The layers of whose weights devices keep shards."""
+        stored = {} if self.alone else weights_of(self.sharded)
+        return frozenset(name for name, own in stored.items() if own.over("weights"))
 
     def _applied(self, function: str, position: int, read: str, more: str = "") -> str:
         """Return the call of a function of what a layer reads, its weights, and other arguments."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +37,23 @@ class StoredWeights:
         The number of values that each output sums, by which random values are scaled; 0 for
         scale and shift, None for a bias.
     shard
-        What devices that have the same of them share out, one of `SHARDED`.
+        What devices that have the same of them share out across each of these levels, of `SHARDED`.
     """
 
     tensor: StoredTensor
     reduced: tuple[int, ...]
     summed: int | None
-    shard: str
+    shard: tuple[str, ...]
+
+    def over(self, *words: str) -> tuple[int, ...]:
+        """Return the levels across which one of some words is shared out."""
+        each = zip(self.reduced, self.shard, strict=True)
+        return tuple(level for level, word in each if word in words)
+
+    @property
+    def scattered(self) -> tuple[int, ...]:
+        """The levels across which the gradient is scattered, the first over the largest shards."""
+        return self.over("weights") + self.over("gradients") + self.over("state")
 
     @property
     def part(self) -> tuple[int, ...]:
@@ -53,30 +63,32 @@ class StoredWeights:
 
     def shards(self, stored: NDArray[Any], hierarchy: Hierarchy) -> NDArray[Any]:
         """Return the shards of a stored array's parts, one device after the other, in one row."""
-        rows = []
-        for place, number in self._places(hierarchy):
+        rows, levels = [], self.over("weights")
+        for place, number in self._places(hierarchy, levels):
             part = stored[_index(place)].reshape(-1)
-            rows.append(np.split(part, hierarchy.parts(self.reduced))[number])
+            rows.append(np.split(part, hierarchy.parts(levels))[number])
         return np.concatenate(rows)
 
-    def joined(self, shards: NDArray[Any], hierarchy: Hierarchy) -> NDArray[Any]:
-        """Return the stored array whose parts have these shards: the inverse of `shards`."""
+    def joined(
+        self, shards: NDArray[Any], hierarchy: Hierarchy, levels: Sequence[int]
+    ) -> NDArray[Any]:
+        """Return the stored array whose parts have shards over some levels, in such a row."""
         stored = np.empty(self.tensor.shape, shards.dtype)
         parts: dict[Place, dict[int, NDArray[Any]]] = {}
         rows = np.split(shards, hierarchy.accelerators)
-        for row, (place, number) in zip(rows, self._places(hierarchy), strict=True):
+        for row, (place, number) in zip(rows, self._places(hierarchy, levels), strict=True):
             parts.setdefault(place, {})[number] = row
         for place, own in parts.items():
             row = np.concatenate([own[number] for number in sorted(own)])
             stored[_index(place)] = row.reshape(stored[_index(place)].shape)
         return stored
 
-    def _places(self, hierarchy: Hierarchy) -> Iterator[tuple[Place, int]]:
+    def _places(self, hierarchy: Hierarchy, levels: Sequence[int]) -> Iterator[tuple[Place, int]]:
         """Yield where each device's part is in the stored array, and the number of its shard."""
         axes = [None if axis is None else int(axis[1:]) - 1 for axis in self.tensor.mesh_axes]
         for digits in np.ndindex(*hierarchy.sizes):
             number = 0
-            for level in self.reduced:
+            for level in levels:
                 number = number * hierarchy.sizes[level] + digits[level]
             yield tuple(None if axis is None else digits[axis] for axis in axes), number
 
@@ -146,7 +158,8 @@ def weights_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
         split = [ends[_ENDS[axis]] if axis in _ENDS else () for axis in axes]
         tensor = StoredTensor(tuple(dims.values()), tuple(split))
         reduced = tuple(sorted(step.level for step in sharded.program.gradient_steps(node)))
-        shard = sharded.program.workload.repeats.shard(node, 0)
+        repeats = sharded.program.workload.repeats
+        shard = tuple(repeats.shard(node, level) for level in reduced)
         stored[layer.name] = StoredWeights(tensor, reduced, layer.fan_in(sizes), shard)
     return stored
 
@@ -163,7 +176,9 @@ def biases_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
             split = split_by(program.bias_layouts(node), CHANNEL)
             tensor = StoredTensor((sharded.written(position),), (split,))
             reduced = tuple(sorted(step.level for step in program.bias_steps(node)))
-            stored[bias_of(layer.name)] = StoredWeights(tensor, reduced, None, "none")
+            stored[bias_of(layer.name)] = StoredWeights(
+                tensor, reduced, None, ("none",) * len(reduced)
+            )
     return stored
 
 

@@ -36,6 +36,7 @@ from hypar_opt.workload.operators.base import padded
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import Repeats
+from hypar_opt.workload.shards import Shards
 from hypar_opt.workload.tensors import Workload, workload_of
 
 ROOT = Path(__file__).parents[3]
@@ -241,10 +242,11 @@ def main() -> None:
             network = Network.model_validate(case["network"])
             choices = tuple(case["choices"])
             workload = workload_of(network, case["batch"], choices, shared_tensors=True)
-            count, shard, again = case["training"]
+            count, split, again = case["training"]
+            shard = ((node, Shards(*own)) for node, own in split)
             workload = repeated(
                 workload,
-                Repeats(count, FrozenDict(map(tuple, shard)), FrozenDict(map(tuple, again))),
+                Repeats(count, FrozenDict(shard), FrozenDict(map(tuple, again))),
             )
             hierarchy = Hierarchy(tuple(case["sizes"]))
             program = Program(workload, case["rows"], hierarchy, joined=case["joined"])

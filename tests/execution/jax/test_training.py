@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -13,12 +14,14 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.export import jax_module
 from hypar_opt.execution.jax.collectives import collectives
 from hypar_opt.execution.shardings import shardings
+from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from tests.execution.drawn_plans import random_program
 from tests.execution.jax.steps import results
 from tests.execution.small_networks import chain, cnn, gpt
 from tests.execution.virtual.test_training import by_layer, trained
 from tests.slow import slow_after
+from tests.strategies.ways_of_training import words_in
 
 NETWORKS = {"chain": chain(), "GPT": gpt(tied=False), "tied GPT": gpt(tied=True), "CNN": cnn()}
 NETWORKS |= {"two blocks": gpt(tied=False, blocks=2)}
@@ -47,7 +50,24 @@ def test_steps_that_train_move_what_is_modelled(part: int) -> None:
             way = [way[0], again, shard]
         program = random_program(rng, network, rng.choice([(2,), (2, 2), (2, 2, 2)]))
         programs.append((network, trained(network, program, tuple(way))))  # type: ignore[arg-type]
-    for case, found in zip(CASES[part:], results(programs), strict=False):
+    _agree(programs, CASES[part:])
+
+
+@pytest.mark.parametrize("seed", slow_after(1, range(12)))
+def test_what_is_split_from_a_level_down_moves_what_is_modelled(seed: int) -> None:
+    """Inside a node, say: each layer in its own way, on two or three levels."""
+    rng = random.Random(seed)
+    programs = []
+    for name in ("chain", rng.choice(["tied GPT", "two blocks", "CNN"])):
+        network, sizes = NETWORKS[name], rng.choice([(2, 2), (2, 2, 2)])
+        shard = by_layer(rng, network, words_in(len(sizes)))[1]
+        way = rng.randint(1, 2), rng.choice(RECOMPUTED), shard
+        programs.append((network, trained(network, random_program(rng, network, sizes), way)))
+    _agree(programs, [seed, seed])
+
+
+def _agree(programs: list[tuple[ho.Network, Program]], cases: Sequence[object]) -> None:
+    for case, found in zip(cases, results(programs), strict=False):
         if "refused" in found:
             assert "equal shards" in found["refused"], case
             continue
