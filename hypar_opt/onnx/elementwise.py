@@ -188,6 +188,7 @@ def _one_norm(a: PendingNorm | None, b: PendingNorm | None) -> PendingNorm | Non
         a.scale or b.scale,
         a.shift or b.shift,
         a.epsilon or b.epsilon,
+        a.node or b.node,
     )
 
 
@@ -227,7 +228,7 @@ def _with_constant(state: ImportState, node: OnnxNode, features: Features, name:
         norm = bare.norm or PendingNorm()
         if norm.scale or norm.shift:
             bare, norm = state.settle(bare, node), PendingNorm()
-        return bare._replace(norm=replace(norm, scale=name))
+        return bare._replace(norm=replace(norm, scale=name, node=node))
     if node.op in _SHIFTS and is_learned:
         return _shifted(state, node, bare, name)
     if node.op in _SHIFTS and _is_table(state, features, constant, held):
@@ -246,7 +247,7 @@ def _shifted(state: ImportState, node: OnnxNode, features: Features, name: str) 
     if norm is None or norm.shift:
         features, norm = state.settle(features, node), PendingNorm()
         state.note(node, "a shift of each channel is counted with a scale")
-    return features._replace(norm=replace(norm, shift=name))
+    return features._replace(norm=replace(norm, shift=name, node=node))
 
 
 def _is_table(

@@ -37,6 +37,8 @@ class PendingNorm:
         The names of the constants that scale and shift each channel.
     epsilon
         The number that is added to a statistic, as text; ``?`` where it is unknown.
+    node
+        The last node that scales or shifts.
     """
 
     over: frozenset[str] = frozenset()
@@ -44,6 +46,7 @@ class PendingNorm:
     scale: str = ""
     shift: str = ""
     epsilon: str = ""
+    node: OnnxNode | None = field(default=None, compare=False)
 
 
 class Features(NamedTuple):

@@ -204,7 +204,8 @@ class ImportState:
             name, vectors=vectors, added=0 if norm.scale else self.layer(source).channels
         )
         sizes = self.layer(source).sizes
-        layer = Layer("norm", keys, [source], sizes, node, weights, is_nameless=True)
+        own = norm.node or node
+        layer = Layer("norm", keys, [source], sizes, own, weights, is_nameless=True)
         return Features(self.emit_once(layer).source, ordered.dims, only=features.only)
 
     def _settle_pool(self, features: Features, node: OnnxNode) -> Features:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from hypar_opt.onnx.functions import inlined, line_of
 from hypar_opt.onnx.table import HOPELESS, OPERATORS
 from hypar_opt.onnx.weightless import (
     MAX_STRUCTURE,
+    SCOPES,
     BrokenError,
     TooLargeError,
     weightless,
@@ -36,6 +38,8 @@ MAX_NAMES = 2**18
 MAX_DIMENSION = 2**31 - 1
 
 MAX_RANK = 16
+
+_QUOTED = re.compile(r"'([^']*)'")
 
 BATCH = 7
 """Stands for a batch that the model leaves open while axes are followed.
@@ -71,6 +75,15 @@ class OnnxNode(NamedTuple):
     def input(self, index: int) -> str:
         """Return an input's name, empty where it is omitted."""
         return self.inputs[index] if index < len(self.inputs) else ""
+
+    @property
+    def scopes(self) -> list[str]:
+        """The names of the modules that it is in, from the model's own, and its own name.
+
+        torch.onnx writes them; other exporters do not.
+        """
+        found = [one.value for one in self.proto.metadata_props if one.key == SCOPES]
+        return _QUOTED.findall(found[0]) if found and isinstance(found[0], str) else []
 
     @property
     def word(self) -> str:

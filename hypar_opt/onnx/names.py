@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from hypar_opt.onnx.features import Layer
+from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.table import OPERATORS
 
 # Suffixes of weights' names: conv1_1_w_0, fc.weight, dense/kernel:0, W, onnx::MatMul_123.
@@ -19,7 +20,8 @@ _BIAS = re.compile(r"[._/](?:bias|beta|b)(?:[._]\d+)?(?::\d+)?$")
 _COUNTED = re.compile(r"onnx::.*|(?:r|n|val|node|tensor|t|op|Op)?_?\d*|.*::\w+_\d+")
 # Prefixes and suffixes that exporters add to a module's name.
 _DECORATION = re.compile(r"^/+|^node_|/(?:Conv|Gemm|MatMul|Gather|Add|Mul|Concat)(?:_\d+)?$")
-_ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]+")
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_./-]+")
+_DOTS = re.compile(r"\.\.+")
 # Layers that stand for several nodes or none, so that the known node does not name them.
 _NAMELESS = frozenset({"flatten", "global_pool", "shuffle"})
 
@@ -40,12 +42,12 @@ def proposals(layers: Sequence[Layer]) -> list[str]:
         fits = shared[weight] == 1 or ("tied" in layer.keys and weight in tables)
         own = [name for name in _biases(layer) if biases[name] == 1]
         names.append(_name(layer, weight if fits else "", own))
-    # Drop a first component that all names share, such as gpu_0/.
-    firsts = {name.partition(".")[0] for name in names if name}
-    while len(firsts) == 1 and all("." in name for name in names if name):
-        names = [name.partition(".")[2] for name in names]
-        firsts = {name.partition(".")[0] for name in names if name}
-    return names
+    # Drop a first component that all names share, such as gpu_0/; modules' names have dots.
+    while len({name.partition("/")[0] for name in names if name}) == 1 and all(
+        "/" in name for name in names if name
+    ):
+        names = [name.partition("/")[2] for name in names]
+    return [_DOTS.sub(".", name.replace("/", ".")) for name in names]
 
 
 def _biases(layer: Layer) -> list[str]:
@@ -57,9 +59,21 @@ def _name(layer: Layer, weight: str, biases: Sequence[str]) -> str:
     node = layer.node
     candidates = [_WEIGHTS.sub("", weight)]
     candidates += [_BIAS.sub("", name) for name in biases if _BIAS.search(name)]
-    if node is not None and layer.kind not in _NAMELESS and not layer.is_nameless:
-        candidates += [node.name, *node.outputs[:1]]
+    if node is not None and layer.kind not in _NAMELESS:
+        candidates.append(_module(layer, node))
+        if not layer.is_nameless:
+            candidates += [node.name, *node.outputs[:1]]
     return next(filter(None, map(_legal, candidates)), "")
+
+
+def _module(layer: Layer, node: OnnxNode) -> str:
+    """Return the name of the module that a node is in, for what learns nothing with its own."""
+    *modules, own = node.scopes or [""]
+    module = modules[-1] if modules else ""
+    if layer.weights.regions or not module:
+        return module
+    own = re.sub(r"_\d+$", "", own)
+    return "" if layer.is_nameless else f"{module}.{own}"
 
 
 def _legal(text: str) -> str:
@@ -67,9 +81,7 @@ def _legal(text: str) -> str:
     # A node named after its operator, such as MatMul_36, counts as unnamed.
     if _COUNTED.fullmatch(text) or text.rstrip("0123456789").rstrip("_") in OPERATORS:
         return ""
-    name = _ILLEGAL.sub("_", text.replace("/", ".").replace(":", ".")).strip("._-")
-    while ".." in name:
-        name = name.replace("..", ".")
+    name = _ILLEGAL.sub("_", text.replace(":", ".")).strip("._-/")
     return "" if name == "input" or name.isdecimal() else name[:80]
 
 

@@ -32,8 +32,17 @@ _MESSAGES: dict[str, dict[int, str]] = {
 }
 """The fields of each kind of message that may hold weights, by number, and their kind."""
 
-_TEXTS = {"model": {6, 14}, "graph": {10, 16}, "node": {6, 9}, "function": {8, 14}, "tensor": {12}}
-"""Fields of documentation, and of a node's origin in an exporter."""
+_TEXTS = {"model": {6, 14}, "graph": {10, 16}, "node": {6}, "function": {8, 14}, "tensor": {12}}
+"""Fields of documentation, and of an exporter's own."""
+
+_ORIGIN = 9
+"""The field of what an exporter writes of a node's origin, long but for the names of modules."""
+
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""The key under which torch.onnx writes the names of the modules that a node is in."""
+
+_SCOPES = b"\n" + bytes([len(SCOPES)]) + SCOPES.encode()
+"""How an entry begins that has them."""
 
 _RAW_DATA = 9
 _VALUES = {4, 5, 6, 7, _RAW_DATA, 10, 11}
@@ -102,6 +111,8 @@ class _Reader:
                 out.append(field.head)
             elif field.number in texts:
                 self._pass(field.length)
+            elif kind == "node" and field.number == _ORIGIN:
+                out.append(self._modules(field))
             elif kind == "tensor" and field.number in _VALUES:
                 out.append(self._tensor_values(field))
             elif self._holds_weights(kind, field):
@@ -111,6 +122,17 @@ class _Reader:
                 self._count(field.length)
                 out.append(field.head + self._take(field.length))
         return b"".join(out)
+
+    def _modules(self, field: _Field) -> bytes:
+        """Return an entry of a node's origin if it names the modules that the node is in."""
+        assert field.length is not None
+        begins = self._take(min(field.length, len(_SCOPES)))
+        rest = field.length - len(begins)
+        if begins != _SCOPES or field.length > _SMALL:
+            self._pass(rest)
+            return b""
+        self._count(field.length)
+        return field.head + begins + self._take(rest)
 
     def _tensor_values(self, field: _Field) -> bytes:
         assert field.length is not None
