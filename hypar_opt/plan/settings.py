@@ -15,9 +15,12 @@ from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.problem import ArrayRecord
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.sequence_length import with_tokens
 
 _FIXED = frozenset({"name", "schema", "source"})
 """Keys that say what a file is: another value would not describe another machine or network."""
+
+_TOKENS = "input.tokens"
 
 _LISTED = 8
 """Keys that a message about an ambiguous one lists."""
@@ -115,6 +118,13 @@ def changed(
             located[path] = at
     except HyparError as error:
         raise InputError(error.message, file=where) from None
+    if _TOKENS in located and network is not None:
+        # Tables of positions follow the sequences.
+        tokens = settings[list(settings)[list(located).index(_TOKENS)]]
+        try:
+            contents["network"] = with_tokens(network, tokens).description()
+        except HyparError as error:
+            raise InputError(error.message, file=where) from None
     for value, at in zip(settings.values(), located.values(), strict=True):
         _set(contents, at, value)
     said = list(zip(located.items(), settings.values(), strict=True))

@@ -89,6 +89,22 @@ def test_every_key_of_every_preset_can_be_set_to_what_it_is(name: str) -> None:
         assert same.array.model_copy(update={"name": array.name}) == array
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama-7b", "t5-base"])
+def test_tokens_are_those_of_the_option(name: str, shell: Shell) -> None:
+    """Tables of positions follow the length of the sequences."""
+    call = ("show", name, "--batch", "2")
+    by_key = shell.document(*call, "--set", "input.tokens=256")
+    by_option = shell.document(*call, "--tokens", "256")
+    for one in (by_key, by_option):
+        del one["name"], one["digest"]
+    assert by_key == by_option
+
+
+def test_more_tokens_than_positions_are_refused(shell: Shell) -> None:
+    said = shell.refused("solve", "gpt2", "--set", "input.tokens=4096")
+    assert "should be at most 1,024, the learned positions of layer 'position'" in said
+
+
 def test_settings_of_a_network_and_of_what_a_file_leaves_out() -> None:
     network, array = ho.load("llama-7b"), find_array(ARRAY)
     settings = {"tokens": 8192, "repeat": 2, "bucket": "50 MB", "overlap": "gradient"}
