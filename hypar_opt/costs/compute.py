@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +28,7 @@ from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -232,14 +232,31 @@ class Work:
         phases
             The passes of a step, which repeats them as the workload says.
         """
-        if workload.repeats != ONCE:
-            once = repeated(workload, ONCE)
-            alike = Work.charges(self, once, nodes, states, per_second, phases[:1])
-            return added_up([passes_of(workload, phase)[nodes] * alike for phase in phases])
-        times: Integers = np.maximum(
-            *self.loading_and_computing(workload, nodes, states, per_second, phases)
+        return added_up(
+            [
+                times * reduce(np.maximum, linear)
+                for times, linear in self.each_pass(workload, nodes, states, per_second, phases)
+            ]
         )
-        return times
+
+    def each_pass(
+        self,
+        workload: Workload,
+        nodes: Indices,
+        states: States,
+        per_second: int,
+        phases: Sequence[Phase],
+    ) -> Iterator[tuple[Integers | int, Sequence[Integers]]]:
+        """Yield the times of which `charges` adds up the longest, and how often a step takes it.
+
+        Each is linear in what an accelerator has, which the longest of several is not.
+        """
+        if workload.repeats == ONCE:
+            yield 1, self.loading_and_computing(workload, nodes, states, per_second, phases)
+            return
+        once = repeated(workload, ONCE)
+        alike = self.loading_and_computing(once, nodes, states, per_second, phases[:1])
+        yield added_up([passes_of(workload, phase)[nodes] for phase in phases]), alike
 
     def loading_and_computing(
         self,
@@ -249,26 +266,22 @@ class Work:
         per_second: int,
         phases: Sequence[Phase],
     ) -> tuple[Integers, Integers]:
-        """Return the two times of which `charges`, of a step that repeats nothing, is the longer.
-
-        Each is linear in what an accelerator has, which the longer of both is not.
-        """
+        """Return the two times of passes that are all alike, of which the longer counts."""
         per_second *= len(phases)
         words = added_up(self._words(workload, nodes, states))
         loading = rounded_half_even(words, self.element_bytes * per_second / self._dram_bandwidth)
         each = _seconds_of_macs(workload, self.accelerator)
-        return loading, self._longer(0 * loading, each, workload, nodes, states, per_second)
+        return loading, self._computing(each, workload, nodes, states, per_second)
 
-    def _longer(
+    def _computing(
         self,
-        loading: Integers,
         each: Sequence[Fraction],
         workload: Workload,
         nodes: Indices,
         states: States,
         per_second: int,
     ) -> Integers:
-        """Return the longer of a time of loading and that of a pass's multiply-accumulates.
+        """Return the time of nodes' multiply-accumulates in a pass.
 
         Parameters
         ----------
@@ -276,14 +289,12 @@ class Work:
             The seconds of one of them on one accelerator, by node.
         """
         operations = self._operations(workload, nodes, states)
-        # The longer of the two, rounded, is the longer of the two as rounded.
-        longer = loading
+        times: Integers = np.zeros(1, np.int64)
         for seconds in dict.fromkeys(each):
             rate = seconds * per_second / self.hierarchy.accelerators
-            computing = rounded_half_even(operations, rate)
             alike = np.array([own == seconds for own in each], bool)[nodes]
-            longer = np.where(alike, np.maximum(longer, computing), longer)
-        return longer
+            times = np.where(alike, rounded_half_even(operations, rate), times)
+        return times
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of a pass of all layers together."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from itertools import combinations
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial, reduce
+from itertools import combinations, cycle
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -20,16 +20,18 @@ from hypar_opt.costs.sides import (
     Parts,
     Share,
     SideBytes,
-    SideWork,
     between_groups,
     check_reading,
+    side_work,
 )
-from hypar_opt.costs.states import levels_of
+from hypar_opt.costs.states import added_up, levels_of, shape_of
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from fractions import Fraction
+
+    from numpy.typing import NDArray
 
     from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.shared_nodes import Rows
@@ -46,13 +48,24 @@ _EXACT = 1 - 2**-48
 """What is left of a sum of products in floating point that is surely no more than the sum."""
 
 
+_LEAST = 16
+"""How many corners of a linear bound its least one counts as, where one of several is taken."""
+
+_KEPT_BYTES = 2**24
+"""The most bytes of charges at all corners that are kept of one question."""
+
+Known = dict[Hashable, list[list["Integers"]]]
+"""Charges by corner and level, of the same nodes or boundaries in the same states."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class GroupTime(TimeCost):
     """Seconds of one training step on groups of accelerators, whose shares divide what H1 splits.
 
-    Below H1 each part exchanges over its own links. With the corners of a simplex of shares a
-    charge is a lower bound for all shares in it: what a part takes is linear in the shares, or no
-    less than a linear function, and the longest of several is least where some of them cross.
+    Below H1 each part exchanges over its own links. With the corners of a simplex of shares each
+    charge is a linear function of the shares in it, at one corner, which is no more than what is
+    taken: what a part takes is linear in the shares, or no less than a linear function. So what a
+    plan takes anywhere in the simplex is no less than the least of its sums at the corners.
 
     Parameters
     ----------
@@ -64,6 +77,10 @@ class GroupTime(TimeCost):
         The numbers of each part's accelerators.
     shares
         Each part's share of what H1 splits: one tuple, or those at the corners of a simplex.
+    corner
+        The number of the corner at which the bound is charged.
+    known
+        What is charged at all corners, which those of one simplex share.
 
     Source: docs/decisions/0025-unequal-groups.md.
     """
@@ -72,6 +89,8 @@ class GroupTime(TimeCost):
     links: tuple[tuple[BisectionLink, ...], ...]
     members: tuple[range, ...]
     shares: tuple[Parts, ...]
+    corner: int = 0
+    known: Known = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of_groups(cls, problem: Problem, workload: Workload) -> Self:
@@ -104,67 +123,164 @@ class GroupTime(TimeCost):
         )
         return cost.in_buckets(workload).in_parts(None, workload)
 
-    def between(self, *shares: Parts) -> Self:
-        """Return the cost at some shares, or the least in the simplex between several."""
-        return replace(self, shares=shares)
+    def at(self, shares: Parts) -> Self:
+        """Return the cost at some shares."""
+        return replace(self, shares=(shares,))
 
-    @property
-    def _each(self) -> list[list[Share]]:
-        """Every part's share, at each corner."""
-        least = tuple(map(min, zip(*self.shares, strict=True))) if len(self.shares) > 1 else ()
-        return [Share.each(parts, least) for parts in self.shares]
+    def between(self, *shares: Parts) -> list[Self]:
+        """Return the linear bound on the cost between some shares, at each of them."""
+        known: Known = {}
+        corners = range(len(shares))
+        return [replace(self, shares=shares, corner=corner, known=known) for corner in corners]
 
     @cached_property
-    def _sides(self) -> dict[Phase, list[list[TimeCost]]]:
-        """What each part takes in a pass, at each corner."""
+    def _each(self) -> list[Share]:
+        """Every part's share at the first corner, then at the next."""
+        least = tuple(map(min, zip(*self.shares, strict=True))) if len(self.shares) > 1 else ()
+        return [share for parts in self.shares for share in Share.each(parts, least)]
 
-        def side(phase: Phase, share: Share) -> TimeCost:
-            received = SideBytes.among(self.communication.of(phase), share)
-            return TimeCost(
-                communication=replace(received, longest=True),
-                rings=self.rings and replace(self.rings, among=self.members[share.side]),
+    @cached_property
+    def _sides(self) -> list[TimeCost]:
+        """What an exchange takes in each part."""
+        return [
+            TimeCost(
+                communication=self.communication,
+                rings=self.rings and replace(self.rings, among=members),
                 per_unit=self.per_unit,
                 largest=self.largest,
                 crossing=self.crossing,
-                splits=self.links[share.side],
+                splits=links,
                 work=None,
                 bucket_elements=self.bucket_elements,
                 latencies=self.latencies,
             )
+            for links, members in zip(self.links, self.members, strict=True)
+        ]
 
+    @cached_property
+    def _received(self) -> dict[Phase, SideBytes]:
+        """What parts receive in each pass."""
+        own, first = self.communication, self._each[0]
         return {
-            phase: [[side(phase, share) for share in shares] for shares in self._each]
-            for phase in self.communication.phases
+            phase: replace(SideBytes.among(own.of(phase), first), longest=True)
+            for phase in own.phases
         }
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each layer's charges: its reductions and, at the last level, its compute."""
-        levels = levels_of(states)
+        key = "nodes", self.latencies, self.work is None
+        charge = partial(self._nodes, workload, nodes, states)
+        return self._at_corner(key, (nodes, *states), charge)
+
+    def _nodes(self, workload: Workload, nodes: Indices, states: States) -> list[list[Integers]]:
+        levels, shape = levels_of(states), shape_of(nodes, states)
         runs = self.rings.runs(levels) if self.rings else None
-        rows = self._longest(levels, lambda side: side.node(workload, nodes, states), runs)
-        if self.work is not None and levels == self.work.hierarchy.levels > 0:
-            asked = (workload, nodes, states, self.per_unit, self.communication.phases)
-            # A pass takes the longer of two times, which is not linear: each is bounded by itself.
-            corners = [
-                [
-                    charges
-                    for work, share in zip(self.of_parts, shares, strict=True)
-                    for charges in SideWork.among(work, share).loading_and_computing(*asked)
-                ]
-                for shares in self._each
+        corners = [self.uncharged(levels) for _ in self.shares]
+        for phase, received in self._received.items():
+            moved = received.nodes_of_each(self._each, workload, nodes, states)
+            charged = [
+                side.reduced(phase, own, workload, nodes, shape)
+                for side, own in zip(cycle(self._sides), moved, strict=False)
             ]
-            rows[-1] = rows[-1] + longer(corners).astype(rows[-1].dtype)
-        return rows
+            self._add_longest(corners, charged, runs)
+        if self.work is not None and levels:
+            # H1 already says how much of a layer each part computes at least.
+            at_h1 = self._worked(workload, nodes, [states[0][:1]])
+            each = at_h1
+            if levels == self.work.hierarchy.levels:
+                each = self._worked(workload, nodes, states)
+            for rows, first, every in zip(corners, at_h1, each, strict=True):
+                rows[0] = rows[0] + first.astype(rows[0].dtype)
+                rows[-1] = rows[-1] + (every - first).astype(rows[-1].dtype)
+        return corners
+
+    def _worked(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
+        """Return the time of all passes at each corner, as if levels that are not given split all.
+
+        A pass takes the longest of its times, which is not linear: each is a function by itself.
+        """
+        asked = workload, nodes, states, self.per_unit, self.communication.phases
+        works = [
+            side_work(work, share).each_pass(*asked)
+            for work, share in zip(cycle(self.of_parts), self._each, strict=False)
+        ]
+        charged = []
+        for parts in zip(*works, strict=True):
+            times = [[*linear] for _, linear in parts]
+            count = len(self.members)
+            of_corners = [times[first : first + count] for first in range(0, len(times), count)]
+            (often, _), *_ = parts
+            functions = [[time for linear in own for time in linear] for own in of_corners]
+            charged.append([often * own for own in longer(functions)])
+        return [added_up(own) for own in zip(*charged, strict=True)]
 
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:
         """Return each boundary's charges: its exchanges, always between pairs."""
-        return self._longest(
-            levels_of(targets),
-            lambda side: side.edge(workload, boundaries, sources, targets),
-            of_weights=False,
-        )
+        asked = (boundaries, *sources, *targets)
+        charge = partial(self._edges, workload, boundaries, sources, targets)
+        return self._at_corner(("boundaries",), asked, charge)
+
+    def _edges(
+        self, workload: Workload, boundaries: Indices, sources: States, targets: States
+    ) -> list[list[Integers]]:
+        corners = [self.uncharged(levels_of(targets)) for _ in self.shares]
+        ends = workload, boundaries, sources, targets
+        for phase, received in self._received.items():
+            if phase is Phase.GRADIENT:  # no boundary's tensor moves in it
+                continue
+            moved = received.edges_of_each(self._each, *ends)
+            charged = [
+                side.conversions(received, own, *ends)
+                for side, own in zip(cycle(self._sides), moved, strict=False)
+            ]
+            self._add_longest(corners, charged)
+        return corners
+
+    def _add_longest(
+        self,
+        corners: list[list[Integers]],
+        charged: Sequence[list[Integers]],
+        runs: Sequence[tuple[int, ...]] | None = None,
+    ) -> None:
+        """Add the slowest part's charges of a pass, at each level, to those at each corner.
+
+        Parameters
+        ----------
+        charged
+            By part, corner after corner, and level.
+        runs
+            The levels that an exchange may join; unless given each by itself.
+        """
+        parts = len(self.members)
+        for run in runs or [(level,) for level in range(len(corners[0]))]:
+            alone = [[side[level] for level in run] for side in charged]
+            of_run = [alone[first : first + parts] for first in range(0, len(alone), parts)]
+            for rows, longest in zip(corners, longest_of_run(of_run), strict=True):
+                for level, charge in zip(run, longest, strict=False):
+                    rows[level] = rows[level] + charge
+
+    def _at_corner(
+        self,
+        of: tuple[Hashable, ...],
+        asked: Sequence[Indices],
+        charge: Callable[[], list[list[Integers]]],
+    ) -> list[Integers]:
+        """Return what is charged at the corner; what others are is kept until they ask for it."""
+        if len(self.shares) == 1:
+            return charge()[0]
+        arrays = tuple((own.shape, own.tobytes()) for own in asked)
+        key = (*of, self.per_unit, self.crossing, arrays)
+        if key not in self.known:
+            corners = charge()
+            if sum(row.nbytes for rows in corners for row in rows) > _KEPT_BYTES:
+                return corners[self.corner]
+            self.known[key] = corners
+        corners = self.known[key]
+        if self.corner == len(self.shares) - 1:
+            del self.known[key]
+        return corners[self.corner]
 
     def of_plan(self, workload: Workload, rows: Rows) -> Self:
         """Return the cost as this plan's own all-reduces share their latencies: what it takes.
@@ -180,34 +296,6 @@ class GroupTime(TimeCost):
                 together[choice if choice in SIDES else None, *key].append(node)
         return replace(self, latencies=LatencyShares.of_plan(together, workload.stored))
 
-    def _longest(
-        self,
-        levels: int,
-        charges: Callable[[TimeCost], Sequence[Integers]],
-        runs: Sequence[tuple[int, ...]] | None = None,
-        *,
-        of_weights: bool = True,
-    ) -> list[Integers]:
-        """Return the sum over passes of the slowest part's charges at each level.
-
-        Parameters
-        ----------
-        runs
-            The levels that an exchange may join; unless given each by itself.
-        of_weights
-            Whether the pass of gradients charges anything: no boundary's tensor moves in it.
-        """
-        rows = self.uncharged(levels)
-        for phase, corners in self._sides.items():
-            if phase is Phase.GRADIENT and not of_weights:
-                continue
-            by_side = [[charges(side) for side in sides] for sides in corners]
-            for run in runs or [(level,) for level in range(levels)]:
-                alone = [[[of[level] for level in run] for of in sides] for sides in by_side]
-                for level, charge in zip(run, longest_of_run(alone), strict=False):
-                    rows[level] = rows[level] + charge
-        return rows
-
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return which levels are charged alike: H1, between the groups, as no other."""
         return super().symmetries(workload, levels).told_apart(between_groups(levels))
@@ -217,7 +305,7 @@ class GroupTime(TimeCost):
         return len(self.members) * super().upper_bound(workload)
 
 
-def longest_of_run(corners: Sequence[Sequence[Sequence[Integers]]]) -> list[Integers]:
+def longest_of_run(corners: Sequence[Sequence[Sequence[Integers]]]) -> list[list[Integers]]:
     """Return what an exchange over several levels charges each: where it takes longest.
 
     Parameters
@@ -225,58 +313,101 @@ def longest_of_run(corners: Sequence[Sequence[Sequence[Integers]]]) -> list[Inte
     corners
         The charges of the levels, of the parts, at each corner; between several their sum is
         charged to the first.
+
+    Returns
+    -------
+    list
+        At each corner the charges of the levels.
     """
     sums = [[sum(levels[1:], levels[0]) for levels in parts] for parts in corners]
     if len(corners) > 1 or len(corners[0][0]) == 1:
-        return [longer(sums)]
+        return [[charges] for charges in longer(sums)]
     (first, *others), (longest, *totals) = corners[0], sums[0]
     rows = [*first]
     for own, total in zip(others, totals, strict=True):
         slower = total > longest
         rows = [np.where(slower, after, row) for after, row in zip(own, rows, strict=True)]
         longest = np.maximum(total, longest)
-    return rows
+    return [rows]
 
 
-def longer(corners: Sequence[Sequence[Integers]]) -> Integers:
-    """Return the longest of several charges, or the least that it can be between some shares.
+def longer(corners: Sequence[Sequence[Integers]]) -> list[Integers]:
+    """Return the longest of several charges; or a linear function that it is no less than.
 
     Parameters
     ----------
     corners
         The charges at each corner of a simplex, of functions that are at least linear in between.
-        Whatever their weights, the longest is at least their mean, and this at least its least
-        corner. Those weights are tried with which the corners of two or three functions are equal.
+        Whatever their weights, the longest is at least their mean. Those weights are tried with
+        which the corners of two or three functions are equal.
+
+    Returns
+    -------
+    list
+        At each corner the function's, that of which the least corner is highest.
     """
-    longest = [reduce(np.maximum, charges) for charges in corners]
     if len(corners) == 1:
-        return longest[0]
-    functions: list[Sequence[Integers]] = list(zip(*corners, strict=True))
-    least = reduce(np.maximum, [reduce(np.minimum, charges) for charges in functions])
+        return [reduce(np.maximum, corners[0])]
+    # Parts of a group mostly take as long as each other.
+    functions: list[Sequence[Integers]] = []
+    for function in zip(*corners, strict=True):
+        if not any(all(map(np.array_equal, function, own)) for own in functions):
+            functions.append(function)
+    best = _Best(functions[0])
+    for charges in functions[1:]:
+        best.or_else(charges)
     ends = [[own.astype(np.float64) for own in charges] for charges in functions]
     for two in combinations(ends, 2):
         for first, then in combinations(range(len(corners)), 2):
             (before, after), (other, another) = ((own[first], own[then]) for own in two)
-            least = np.maximum(least, _mean(two, [other - another, after - before], least.dtype))
+            best.or_mean(two, [other - another, after - before])
     for three in combinations(ends, 3) if len(corners) > 2 else ():
         for first, *others in combinations(range(len(corners)), 3):
             (a, b, c), (d, e, f) = ([own[first] - own[n] for own in three] for n in others)
-            weights = [b * f - c * e, c * d - a * f, a * e - b * d]
-            least = np.maximum(least, _mean(three, weights, least.dtype))
-    bound: Integers = np.maximum(least - _ROUNDED, 0)
-    return bound
+            best.or_mean(three, [b * f - c * e, c * d - a * f, a * e - b * d])
+    return [np.maximum(own - _ROUNDED, 0) for own in best.corners]
 
 
-def _mean(
-    functions: Sequence[Sequence[Integers]], weights: Sequence[Integers], dtype: np.dtype
-) -> Integers:
-    """Return the least corner of a mean of functions; 0 where weights are of both signs."""
-    total = sum(weights)
-    usable = reduce(np.logical_and, [own * total >= 0 for own in weights]) & (total != 0)
-    parts = [np.divide(own, total, out=np.zeros(np.shape(usable)), where=usable) for own in weights]
-    means = [
-        sum(part * charges for part, charges in zip(parts, at_corner, strict=True))
-        for at_corner in zip(*functions, strict=True)
-    ]
-    least: Integers = np.floor(reduce(np.minimum, means) * _EXACT).astype(np.int64)
-    return least.astype(dtype, copy=False)
+class _Best:
+    """The corners of the linear function that is high at its least corner, entry by entry.
+
+    Of functions about as high there one that is high at others: near a corner at which functions
+    cross, not their mean.
+    """
+
+    def __init__(self, corners: Sequence[Integers]) -> None:
+        self.corners = list(corners)
+        self._height = _height(corners)
+
+    def or_else(self, corners: Sequence[Integers]) -> None:
+        """Take another function where it is higher."""
+        height = _height(corners)
+        higher = height > self._height
+        if higher.any():
+            self.corners = [
+                np.where(higher, other, own)
+                for other, own in zip(corners, self.corners, strict=True)
+            ]
+            self._height = np.maximum(self._height, height)
+
+    def or_mean(self, functions: Sequence[Sequence[Integers]], weights: Sequence[Integers]) -> None:
+        """Take the mean of functions where its least corner is higher, and no weight negative."""
+        total = sum(weights)
+        usable = reduce(np.logical_and, [own * total >= 0 for own in weights]) & (total != 0)
+        if not usable.any():
+            return
+        parts = [
+            np.divide(own, total, out=np.zeros(np.shape(usable)), where=usable) for own in weights
+        ]
+        means = [
+            sum(part * charges for part, charges in zip(parts, at_corner, strict=True))
+            for at_corner in zip(*functions, strict=True)
+        ]
+        dtype = self.corners[0].dtype
+        self.or_else([np.floor(own * _EXACT).astype(np.int64).astype(dtype) for own in means])
+
+
+def _height(corners: Sequence[Integers]) -> NDArray[np.float64]:
+    each = [own.astype(np.float64) for own in corners]
+    height: NDArray[np.float64] = _LEAST * reduce(np.minimum, each) + reduce(np.add, each)
+    return height

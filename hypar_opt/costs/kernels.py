@@ -21,7 +21,7 @@ from hypar_opt.workload.operators.base import elements
 from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hypar_opt.costs.compute import Sizes
     from hypar_opt.costs.states import Indices, States
@@ -72,7 +72,9 @@ class KernelWork(Work):
         """Return the seconds of each layer's passes, without the update of weights."""
         nodes = np.arange(len(workload.nodes))
         return {
-            phase: _in_seconds(self._charge(workload, nodes, states, _RESOLUTION, phase), nodes)
+            phase: _in_seconds(
+                np.maximum(*self._of_phase(workload, nodes, states, _RESOLUTION, phase)), nodes
+            )
             for phase in phases
         }
 
@@ -90,22 +92,19 @@ class KernelWork(Work):
         charges = self._update(workload, nodes, states, _RESOLUTION, repeats)
         return _in_seconds(charges, nodes)
 
-    def charges(
+    def each_pass(
         self,
         workload: Workload,
         nodes: Indices,
         states: States,
         per_second: int,
         phases: Sequence[Phase],
-    ) -> Integers:
-        charged = [
-            passes_of(workload, phase)[nodes]
-            * self._charge(workload, nodes, states, per_second, phase)
-            for phase in phases
-        ]
+    ) -> Iterator[tuple[Integers | int, Sequence[Integers]]]:
+        for phase in phases:
+            linear = self._of_phase(workload, nodes, states, per_second, phase)
+            yield passes_of(workload, phase)[nodes], linear
         if Phase.GRADIENT in phases:
-            charged.append(self._update(workload, nodes, states, per_second, workload.repeats))
-        return added_up(charged)
+            yield 1, [self._update(workload, nodes, states, per_second, workload.repeats)]
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of a pass of all layers together."""
@@ -121,10 +120,13 @@ class KernelWork(Work):
         seconds: Fraction = (loading + computing) * self._stretched_bound(workload) + launching
         return workload.most_repeats * seconds
 
-    def _charge(
+    def _of_phase(
         self, workload: Workload, nodes: Indices, states: States, per_second: int, phase: Phase
-    ) -> Integers:
-        """Return the time of one pass of nodes, without the update of weights."""
+    ) -> tuple[Integers, Integers]:
+        """Return the times of one pass of nodes as products load and as they compute.
+
+        The longer of the two counts. The update of weights is none of them.
+        """
         own, accelerators = _of_pass(workload, self.accelerator, phase), self.hierarchy.accelerators
         whole = workload.layouts.whole
         dtype = exact_dtype(
@@ -140,11 +142,12 @@ class KernelWork(Work):
         )
         per_word = self.element_bytes * per_second / self._dram_bandwidth
         loading = rounded_half_even(of_products, per_word)
-        longer = self._longer(loading, own.seconds, workload, nodes, states, per_second)
+        computing = self._computing(own.seconds, workload, nodes, states, per_second)
         launching = rounded_half_even(
             own.launches[nodes], (self.accelerator.launch or Fraction()) * per_second
         )
-        return added_up([longer, rounded_half_even(others, per_word / 4), launching])
+        rest = rounded_half_even(others, per_word / 4), launching
+        return added_up([loading, *rest]), added_up([computing, *rest])
 
     def _update(
         self,

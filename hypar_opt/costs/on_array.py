@@ -87,17 +87,32 @@ class ArrayCost(CostModel):
     ) -> list[Integers]:
         """Return each boundary's charges: its exchanges, always between pairs."""
         rows = self.uncharged(levels_of(targets))
+        ends = boundaries, sources, targets
         for exchanges in self.charged_apart:
-            moved = exchanges.edge(workload, boundaries, sources, targets)
-            times: Integers | int = 1
-            if workload.repeats != ONCE:
-                times = exchanges_of(workload, exchanges.phases[0])[workload.ends[boundaries, 1]]
-            ends = boundaries, sources, targets
-            sent = messages_of(workload, exchanges.reading, *ends, exchanges.hierarchy)
-            for level, (row, each) in enumerate(zip(moved, sent, strict=True)):
-                messages = times * each * self.rounds(level)
-                rows[level] = rows[level] + self.charge(row, self.rates(level), messages)
+            moved = exchanges.edge(workload, *ends)
+            charged = self.conversions(exchanges, moved, workload, *ends)
+            rows = [row + own for row, own in zip(rows, charged, strict=True)]
         return rows
+
+    def conversions(
+        self,
+        exchanges: CommunicationCost,
+        moved: Sequence[Integers],
+        workload: Workload,
+        boundaries: Indices,
+        sources: States,
+        targets: States,
+    ) -> list[Integers]:
+        """Return what is charged of what one part of a step moves between nodes."""
+        times: Integers | int = 1
+        if workload.repeats != ONCE:
+            times = exchanges_of(workload, exchanges.phases[0])[workload.ends[boundaries, 1]]
+        ends = boundaries, sources, targets
+        sent = messages_of(workload, exchanges.reading, *ends, exchanges.hierarchy)
+        return [
+            self.charge(row, self.rates(level), times * each * self.rounds(level))
+            for level, (row, each) in enumerate(zip(moved, sent, strict=True))
+        ]
 
     def rounds(self, level: int) -> int:
         """Return the rounds of an exchange between a level's parts: each sends to each other."""

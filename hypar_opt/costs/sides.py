@@ -29,13 +29,16 @@ import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import Work
+from hypar_opt.costs.kernels import KernelWork
 from hypar_opt.costs.reading_factors import conversions_of
 from hypar_opt.costs.readings import READINGS, Phase
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, WHOLE
+from hypar_opt.sharding.repetitions import exchanges_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -167,71 +170,103 @@ class SideBytes(_OfGroup, CommunicationCost):
     """
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
-        """Return each node's charges: what it reduces, and gathers again, in one pass."""
-        rows = [row for block in states for row in block]
-        charged: list[Integers] = [np.zeros(1, np.int64)] * len(rows)
-        share, count = self.share, len(self.share.parts)
-        own = share.of_nodes(workload, nodes, states) if rows else 0
-        for lacks, elements, received, repeated in self._reductions(workload):
-            lacked = [lacks[row, nodes] for row in rows]
-            before: Integers = elements[nodes]
-            for row, parts in zip(rows[1:], self._parts(len(rows))[1:], strict=True):
-                before = before * np.where(repeated[row, nodes], parts, 1)
-            in_each = lacked[0] | repeated[rows[0], nodes] if rows else False
-            for level, (here, parts) in enumerate(zip(lacked, self._parts(len(rows)), strict=True)):
-                moved = before * (self._scale(level) * (parts - 1)) * here
-                if level:
-                    moved = np.where(in_each, count * moved, share.scaled(moved, own))
-                    before = before * np.where(here, parts, 1)
-                elif received is not None:
-                    moved = share.scaled(moved // (parts - 1), received)
-                charged[level] = charged[level] + moved
+        (charged,) = self.nodes_of_each([self.share], workload, nodes, states)
         return charged
 
+    def nodes_of_each(
+        self, shares: Sequence[Share], workload: Workload, nodes: Indices, states: States
+    ) -> list[list[Integers]]:
+        """Return nodes' charges with each of some shares: what a pass reduces and gathers again."""
+        rows = [row for block in states for row in block]
+        charged: list[list[Integers]] = [[np.zeros(1, np.int64)] * len(rows) for _ in shares]
+        if not rows:
+            return charged
+        count, parts = len(self.share.parts), self._parts(len(rows))
+        each = [share.of_nodes(workload, nodes, states) for share in shares]
+        for lacks, elements, whole, repeated in self._reductions(workload, len(rows)):
+            lacked = [lacks[row, nodes] for row in rows]
+            before: Integers = np.ones(1, elements.dtype)
+            for row, own in zip(rows[1:], parts[1:], strict=True):
+                before = before * np.where(repeated[row, nodes], own, 1)
+            in_each = lacked[0] | repeated[rows[0], nodes]
+            for level, (here, own) in enumerate(zip(lacked, parts, strict=True)):
+                if here.any():
+                    moved = elements[level % len(elements), nodes] * before
+                    moved = moved * (self._scale(level) * (own - 1)) * here
+                    for share, of_nodes, levels in zip(shares, each, charged, strict=True):
+                        added = moved
+                        if level:
+                            added = np.where(in_each, count * moved, share.scaled(moved, of_nodes))
+                        elif not whole:
+                            added = share.scaled(moved // (own - 1), self._received(share))
+                        levels[level] = levels[level] + added
+                if level:
+                    before = before * np.where(here, own, 1)
+        return charged
+
+    def _received(self, share: Share) -> int:
+        """Return the share of what a part sends to one other that it receives, as a half."""
+        others = len(share.parts) - 1
+        if self.phases == (Phase.BACKWARD,) and not self._waits:
+            return (others + 1) * share.whole - share.own
+        return others * share.own
+
     def _reductions(
-        self, workload: Workload
-    ) -> Iterator[tuple[NDArray[np.bool_], Integers, int | None, NDArray[np.bool_]]]:
+        self, workload: Workload, levels: int
+    ) -> Iterator[tuple[NDArray[np.bool_], Integers, bool, NDArray[np.bool_]]]:
         """Yield what a pass reduces: which choices, ``(choices, nodes)``, quarters, and how.
 
-        The third is the share of what a part sends to one other that the part receives of a
-        reduce-scatter or an all-gather; None for an all-reduce. The last are the choices that
-        repeat it in each part.
+        Quarters are by level and node, of one level where all move as much.
+
+        The third is whether it is an all-reduce, of which all parts receive as much, and not half
+        of one. The last are the choices that repeat it in each part.
         """
         (phase,) = self.phases
         factors, layouts, share = READINGS["executed"], workload.layouts, self.share
         nodes = workload.nodes
 
-        def quarters(factor: int, sizes: Sequence[int]) -> Integers:
+        def quarters(factor: int, sizes: Sequence[int], *often: NDArray[np.int64]) -> Integers:
             # Of a tensor whole, and copied by every accelerator.
             largest = 8 * factor * max(sizes, default=0) * math.prod(self.sizes)
-            dtype = exact_dtype(
-                2 * len(share.parts) * max(largest * self._scale(0), share.whole**2)
-            )
-            return factor * np.array(sizes, dtype)
+            largest *= workload.most_repeats * self._scale(0)
+            dtype = exact_dtype(2 * len(share.parts) * max(largest, share.whole**2))
+            times: Integers = np.array(often, dtype)
+            return factor * np.array(sizes, dtype) * times
 
         nowhere = np.zeros_like(layouts.whole)
         if phase is Phase.GRADIENT:
             weights = layouts.weight < FIRST_SPLIT
-            yield weights, quarters(factors.gradient, workload.stored), None, nowhere
+            every = range(1 if workload.repeats.begins[-1] == 0 else levels)
+            halves = [workload.repeats.halves(workload.users, level) for level in every]
+            moved = quarters(factors.gradient, workload.stored, *halves)
+            yield weights, moved // 2, True, nowhere
             return
+        often = exchanges_of(workload, phase)
         forward = phase is Phase.FORWARD
         partial_sums = (layouts.output < FIRST_SPLIT) & ~layouts.whole
         factor = factors.partial_sum if forward else factors.gathered_error
-        others = len(share.parts) - 1
-        received = others * share.own
-        if not forward and not self._waits:
-            received = (others + 1) * share.whole - share.own
-        yield partial_sums, quarters(factor, workload.outputs), received, nowhere
+        yield partial_sums, quarters(factor, workload.outputs, often), False, nowhere
         if any(any(node.statistics) for node in nodes):
             channels = [n for n, name in enumerate(layouts.names) if name in (CHANNEL, SHUFFLED)]
             split = np.isin(layouts.inputs[0], channels)
             sums = [node.statistics[0 if forward else 1] for node in nodes]
-            yield split, quarters(factors.gradient, sums), None, layouts.whole
+            yield split, quarters(factors.gradient, sums, often), True, layouts.whole
 
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:
-        """Return each boundary's charges in one pass; those of weights are 0."""
+        (charged,) = self.edges_of_each([self.share], workload, boundaries, sources, targets)
+        return charged
+
+    def edges_of_each(
+        self,
+        shares: Sequence[Share],
+        workload: Workload,
+        boundaries: Indices,
+        sources: States,
+        targets: States,
+    ) -> list[list[Integers]]:
+        """Return boundaries' charges in one pass with each of some shares; of weights 0."""
         layouts, operand = workload.layouts, workload.operand[boundaries]
         source, target = workload.ends[boundaries, 0], workload.ends[boundaries, 1]
         made = [row for block in sources for row in block]
@@ -239,10 +274,18 @@ class SideBytes(_OfGroup, CommunicationCost):
         levels, parts = range(len(made)), self._parts(len(made))
         moving = ~workload.is_weight_boundary[boundaries]
         sizes: Integers = self._boundary_sizes(workload)[boundaries] * moving
+        if workload.repeats != ONCE:
+            sizes = sizes * exchanges_of(workload, self.phases[0])[target].astype(sizes.dtype)
         read = [layouts.inputs[operand, row, target] for row in needed]
         whole = [row == 0 for row in read] if workload.reads_whole else []
         kept = [layouts.whole[row, source] & here for row, here in zip(made, whole, strict=False)]
-        charged: list[Integers] = []
+        charged: list[list[Integers]] = [[] for _ in shares]
+        if not made:
+            return charged
+        written = layouts.output[made[0], source]
+        # Until it is gathered, a tensor is split as it was written.
+        split = np.where(whole[0], written, read[0]) if whole else read[0]
+        each = [share.of_layouts(layouts.names)[split] for share in shares]
         for level in levels:
             amount: Integers = sizes
             if level:
@@ -254,24 +297,19 @@ class SideBytes(_OfGroup, CommunicationCost):
                 gathered = whole[other] if other < level else kept[other]
                 repeated = np.where(whole[level], gathered, kept[other])
                 amount = amount * np.where(repeated, parts[other], 1) if other != level else amount
-            if not level:
-                written = layouts.output[made[0], source]
-                charged.append(self._between_parts(workload, amount, written, read[0]))
-                continue
-            of_layouts = self.share.of_layouts(layouts.names)
-            own = of_layouts[read[0]]
-            if not whole:
-                charged.append(self.share.scaled(amount, own))
-                continue
-            # Until it is gathered, the tensor is split as it was written.
-            own = np.where(whole[0], of_layouts[layouts.output[made[0], source]], own)
-            copied = np.where(whole[level], whole[0], kept[0])
-            count = len(self.share.parts)
-            charged.append(np.where(copied, count * amount, self.share.scaled(amount, own)))
+            copied = np.where(whole[level], whole[0], kept[0]) if level and whole else None
+            for share, own, rows in zip(shares, each, charged, strict=True):
+                if not level:
+                    rows.append(self._between_parts(workload, share, amount, written, read[0]))
+                    continue
+                scaled = share.scaled(amount, own)
+                if copied is not None:
+                    scaled = np.where(copied, len(share.parts) * amount, scaled)
+                rows.append(scaled)
         return charged
 
     def _between_parts(
-        self, workload: Workload, amount: Integers, written: Indices, read: Indices
+        self, workload: Workload, share: Share, amount: Integers, written: Indices, read: Indices
     ) -> Integers:
         """Return what the part receives at H1 of tensors of so many elements' charges.
 
@@ -279,9 +317,9 @@ class SideBytes(_OfGroup, CommunicationCost):
         """
         if self.phases == (Phase.GRADIENT,):
             return 0 * amount
-        asked = workload.layouts.names, self.share, self.phases == (Phase.BACKWARD,), self._waits
+        asked = workload.layouts.names, share, self.phases == (Phase.BACKWARD,), self._waits
         received = _between_layouts(*asked)[written, read]
-        return _scaled(4 * len(self.share.parts) * amount, received, self.share.whole**2)
+        return _scaled(4 * len(share.parts) * amount, received, share.whole**2)
 
     @property
     def _waits(self) -> bool:
@@ -291,6 +329,7 @@ class SideBytes(_OfGroup, CommunicationCost):
     def _boundary_sizes(self, workload: Workload) -> Integers:
         sizes, share = workload.boundary_sizes, self.share
         largest = 64 * max(sizes, default=0) * math.prod(self.sizes) * self._scale(0)
+        largest *= workload.most_repeats
         # A rest times what is received: both are parts of the square of the shares' sum.
         return np.array(sizes, exact_dtype(2 * len(share.parts) * max(largest, share.whole**4)))
 
@@ -354,7 +393,7 @@ def between_groups(levels: int) -> list[bool]:
 
 
 @dataclass(frozen=True)
-class SideWork(_OfGroup, Work):
+class _WorkOfSide(_OfGroup):
     """The seconds of each layer's pass on an accelerator of one part."""
 
     def _amounts(
@@ -365,5 +404,21 @@ class SideWork(_OfGroup, Work):
         nodes: Indices,
         states: States,
     ) -> Integers:
-        every = super()._amounts(workload, sizes, lacks, nodes, states)
+        every = super()._amounts(workload, sizes, lacks, nodes, states)  # type: ignore[misc]
         return self.share.of_amounts(every, lacks, workload, nodes, states)
+
+
+@dataclass(frozen=True)
+class _SideWork(_WorkOfSide, Work):
+    """That of an accelerator which achieves a part of its peak in all layers."""
+
+
+@dataclass(frozen=True)
+class _SideKernelWork(_WorkOfSide, KernelWork):
+    """That of an accelerator which runs kernels."""
+
+
+def side_work(work: Work, share: Share) -> Work:
+    """Return the work of an accelerator of one part."""
+    kind = _SideKernelWork if isinstance(work, KernelWork) else _SideWork
+    return kind.among(work, share)

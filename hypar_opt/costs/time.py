@@ -236,23 +236,41 @@ class TimeCost(ArrayCost):
 
     def _reductions(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return the charges of each layer's reductions."""
-        levels, shape = levels_of(states), shape_of(nodes, states)
-        rows = self.uncharged(levels)
+        rows = self.uncharged(levels_of(states))
+        shape = shape_of(nodes, states)
         for phase in self.communication.phases:
-            every = self.communication.of(phase).node(workload, nodes, states)
-            for own in reductions_in(self.communication, workload, phase, levels):
-                moved, share = own.of(every, nodes), None
-                if self.latencies is not None and phase is Phase.GRADIENT:
-                    count = workload.repeats.micro_batches
-                    share = self.latencies.among(nodes, moved, shape, own, count)
-                if self.rings is None:
-                    charged = self._between_pairs(
-                        moved, own.topmost[nodes], own.below[nodes], share
-                    )
-                else:
-                    steps = np.broadcast_to(own.below[nodes], shape)
-                    charged = self._around_rings(self.rings, moved, steps, share)
-                rows = [row + charge for row, charge in zip(rows, charged, strict=True)]
+            moved = self.communication.of(phase).node(workload, nodes, states)
+            charged = self.reduced(phase, moved, workload, nodes, shape)
+            rows = [row + charge for row, charge in zip(rows, charged, strict=True)]
+        return rows
+
+    def reduced(
+        self,
+        phase: Phase,
+        moved: Sequence[Integers],
+        workload: Workload,
+        nodes: Indices,
+        shape: tuple[int, ...],
+    ) -> list[Integers]:
+        """Return what is charged of what a pass moves to reduce nodes' tensors.
+
+        Parameters
+        ----------
+        shape
+            Of the nodes and their states.
+        """
+        rows = self.uncharged(len(moved))
+        for own in reductions_in(self.communication, workload, phase, len(moved)):
+            joins, share = own.of(moved, nodes), None
+            if self.latencies is not None and phase is Phase.GRADIENT:
+                count = workload.repeats.micro_batches
+                share = self.latencies.among(nodes, joins, shape, own, count)
+            if self.rings is None:
+                charged = self._between_pairs(joins, own.topmost[nodes], own.below[nodes], share)
+            else:
+                steps = np.broadcast_to(own.below[nodes], shape)
+                charged = self._around_rings(self.rings, joins, steps, share)
+            rows = [row + charge for row, charge in zip(rows, charged, strict=True)]
         return rows
 
     def _between_pairs(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from heapq import heapify, heappop, heappush
-from itertools import combinations, count, pairwise
+from heapq import heappop, heappush
+from itertools import combinations, count, permutations
 from math import gcd
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hypar_opt.costs.group_time import GroupTime
 from hypar_opt.errors import InfeasibleError
@@ -17,6 +19,7 @@ from hypar_opt.plan.problem import SHARES, shares_of_parts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.instance.instance import Instance
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem, ProblemFields
@@ -33,11 +36,11 @@ Simplex = tuple[Shares, ...]
 GAP = Fraction(1, 1000)
 """The search ends when no shares can be better than the best known by more than this part."""
 
+_SAME = 1e-9
+"""What rounding leaves of a weight of 0."""
+
 LEAST = "least of all shares"
 """The name of its bound among the statistics of a plan."""
-
-_INTERVALS = 8
-"""Of two groups' shares at first: they are halved where better shares may be."""
 
 
 def compute_share(problem: ProblemFields) -> float | tuple[float, ...]:
@@ -137,6 +140,8 @@ class _ShareSearch:
         assert isinstance(cost, GroupTime)
         self._cost, self._step = cost, step_of(self._problem)
         self._number = count()
+        self._improved: set[Rows] = set()
+        """The plans whose shares were improved."""
         self._tried: dict[Shares, Fraction] = {}
         """Bounds at shares searched by themselves, as where constraints depend on them."""
         self._charged: Fraction | None = None
@@ -148,47 +153,61 @@ class _ShareSearch:
         start = self._problem.group_shares
         assert start is not None
         self._try(start)
-        entries = []
-        for simplex in _first_simplices(len(start), self._step):
-            if self._search.deadline.passed():
-                return self._found(start), None
-            entries.append(self._bounded(simplex))
-        heapify(entries)
+        # Bounds on the shares in simplices; those of a half at first of the whole. Most charges
+        # have corners where groups compute in equal time, and at the best shares known.
+        entries = [
+            (Fraction(), next(self._number), simplex, False)
+            for simplex in _between(start, self._best[1] if self._best else start)
+        ]
         while entries and not self._search.deadline.passed():
-            bound, _, simplex = entries[0]
-            if bound >= (_NEVER if self._charged is None else self._charged * (1 - GAP)):
+            bound, _, simplex, own = entries[0]
+            if bound >= self._limit:
                 break
-            halves = _halved(simplex, self._step)
-            if not halves and not self._problem.bounds_shares:
+            halves = _halved(simplex, self._step) if own else []
+            if own and not halves and not self._problem.bounds_shares:
                 break  # there are no shares between them
             heappop(entries)
+            if not own:
+                bound = max(bound, self._bound(simplex))
+                heappush(entries, (bound, next(self._number), simplex, True))
+                continue
             for shares in () if halves else simplex:
                 if min(shares):
                     self._try(shares)
             for half in halves:
-                heappush(entries, self._bounded(half))
+                heappush(entries, (bound, next(self._number), half, False))
         known = [bound for bound, *_ in entries[:1]] + [*self._tried.values()]
         least = [] if self._best is None else [self._best[0]]
         return self._found(start), min([*known, *least], default=None)
 
+    @property
+    def _limit(self) -> Fraction:
+        """The bound from which no shares are better by more than `GAP`."""
+        return _NEVER if self._charged is None else self._charged * (1 - GAP)
+
     def _found(self, start: Shares) -> float | tuple[float, ...]:
         return as_stated(start if self._best is None else self._best[1])
 
-    def _bounded(self, simplex: Simplex) -> tuple[Fraction, int, Simplex]:
-        """Bound the shares between some from below, and price the choices in their middle."""
+    def _bound(self, simplex: Simplex) -> Fraction:
+        """Bound the shares between some from below, and keep good ones with the plans of the bound.
+
+        Each charge is linear between them, and so the least of all plans at one of the corners.
+        """
         corners = list(map(self._of_parts, simplex))
-        instance = self._search.instance.with_cost(self._cost.between(*corners))
+        instance, middle = self._search.instance, _middle(simplex, self._step)
         if self._problem.bounds_shares:
             instance = instance.with_shares_between(corners)
-        found = self._solved(instance)
-        if found is None:
-            return _NEVER, next(self._number), simplex
-        middle = _middle(simplex, self._step)
+        bounds = []
+        for cost in self._cost.between(*corners):
+            found = self._solved(instance.with_cost(cost))
+            if found is None:
+                return _NEVER
+            bounds.append(found.bound or Fraction())
+            if not self._problem.bounds_shares:
+                self._improve(middle, found)
         if self._problem.bounds_shares:
             self._try(middle)
-        else:
-            self._keep(middle, found)
-        return found.bound or Fraction(), next(self._number), simplex
+        return min(bounds)
 
     def _of_parts(self, shares: Shares) -> tuple[int, ...]:
         """Return the share of each part of H1."""
@@ -209,37 +228,65 @@ class _ShareSearch:
         instance = self._search.instance
         if self._problem.bounds_shares:
             instance = instance.with_share(as_stated(shares))
-        found = self._solved(instance.with_cost(self._cost.between(self._of_parts(shares))))
+        found = self._solved(instance.with_cost(self._cost.at(self._of_parts(shares))))
         if found is None:
             self._tried[shares] = _NEVER
             return
         self._tried[shares] = found.bound or Fraction()
-        self._keep(shares, found)
+        if self._problem.bounds_shares:
+            self._keep(shares, found)
+        else:
+            self._improve(shares, found)
 
-    def _keep(self, shares: Shares, found: SearchResult) -> None:
-        """Keep shares if a plan is the best known with them."""
-        cost = self._cost.between(self._of_parts(shares))
+    def _improve(self, shares: Shares, found: SearchResult) -> None:
+        """Keep the best shares for a plan near some: one group's share grows, another's shrinks."""
+        if found.assignments in self._improved:
+            return
+        self._improved.add(found.assignments)
+        least, move = self._keep(shares, found), SHARES // 4
+        while move >= max(self._step, SHARES // 2000):
+            for own, other in permutations(range(len(shares)), 2):
+                moved = [*shares]
+                moved[own], moved[other] = shares[own] + move, shares[other] - move
+                if moved[other] > 0 and (taken := self._keep(tuple(moved), found)) < least:
+                    least, shares = taken, tuple(moved)
+                    break
+            else:
+                move = move // 2 // self._step * self._step
+
+    def _keep(self, shares: Shares, found: SearchResult) -> Fraction:
+        """Keep shares if a plan is the best known with them; return what it takes."""
+        cost = self._cost.at(self._of_parts(shares))
         instance = self._search.instance.with_cost(cost)
         total, charged = _priced(instance, found)
         if self._charged is None or charged < self._charged:
             self._charged = charged
         if self._best is None or total < self._best[0]:
             self._best = total, shares
+        return total
 
 
 _NEVER = Fraction(2**62)
 """The bound on shares of which no plan is feasible."""
 
 
-def _first_simplices(groups: int, step: int) -> Iterator[Simplex]:
-    """Yield simplices that together are all shares."""
-    if groups > 2:
-        yield tuple(tuple(SHARES * (n == own) for n in range(groups)) for own in range(groups))
+def _between(*points: Shares) -> list[Simplex]:
+    """Return simplices of all shares with corners at some of them."""
+    count = len(points[0])
+    simplices = [tuple(tuple(SHARES * (n == own) for n in range(count)) for own in range(count))]
+    for point in points:
+        simplices = [part for simplex in simplices for part in _around(simplex, point)]
+    return simplices
+
+
+def _around(simplex: Simplex, point: Shares) -> Iterator[Simplex]:
+    """Yield the parts of a simplex around a point in it; all of it if the point is not."""
+    weights = np.linalg.solve(np.array(simplex, float).T, np.array(point, float))
+    if weights.min() < -_SAME:
+        yield simplex
         return
-    steps = SHARES // step
-    ends = [step * (steps * number // _INTERVALS) for number in range(_INTERVALS + 1)]
-    for first, last in pairwise(sorted({*ends})):
-        yield (first, SHARES - first), (last, SHARES - last)
+    for corner in np.flatnonzero(weights > _SAME).tolist():
+        yield tuple(point if n == corner else end for n, end in enumerate(simplex))
 
 
 def _halved(simplex: Simplex, step: int) -> list[Simplex]:

@@ -13,7 +13,7 @@ from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.kernels import KernelWork, work_of
 from hypar_opt.costs.physical import Pairs, Rings
-from hypar_opt.costs.sides import Share, SideWork, check_reading
+from hypar_opt.costs.sides import Share, check_reading, side_work
 from hypar_opt.costs.states import copies, of_rows
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware import arrays
@@ -171,7 +171,7 @@ def _seconds(
         ]
         if array.groups:
             each = Share.each(plan.part_shares)
-            works = [SideWork.among(*own) for own in zip(works, each, strict=True)]
+            works = list(map(side_work, works, each))
         computed = [work.passes(workload, states, phases) for work in works]
         seconds = {phase: [list(map(float, own[phase])) for own in computed] for phase in phases}
         return {
