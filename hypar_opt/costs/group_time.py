@@ -13,7 +13,7 @@ import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import Work
+from hypar_opt.costs.kernels import work_of
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.readings import Phase
 from hypar_opt.costs.sides import (
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.base import Symmetries
+    from hypar_opt.costs.compute import Work
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
@@ -103,7 +104,7 @@ class GroupTime(TimeCost):
         """
         array, placement = array_of(problem)
         works = {
-            group.name: Work(group, problem.hierarchy, problem.element_bytes, longest=True)
+            group.name: work_of(group, problem.hierarchy, problem.element_bytes, longest=True)
             for group in array.groups
         }
         network, (between, *below) = array.interconnect, placement

@@ -54,6 +54,10 @@ MOST_PARTS = 8
 """The most parts of H1 between groups of accelerators."""
 
 
+_ALIKE = {"gemm": "there in all groups or in none", "attention": "the same in all groups"}
+"""What groups have in common."""
+
+
 def _topology(value: object) -> Topology:
     """Return the topology of the kind that a table names, which may be a third party's."""
     if isinstance(value, Topology):
@@ -155,8 +159,11 @@ class Array(Displayed, Document):
                 f"accelerator: groups should be at most {MOST_PARTS} equal parts together, got"
                 f" {parts} of {each:,} in {together}"
             )
-        if any(group.gemm is not None for group in self.groups):
-            raise rule("gemm: is not supported with groups of accelerators")
+        for key in ("gemm", "attention"):
+            own = [getattr(group, key) for group in self.groups]
+            alike = {value is None if key == "gemm" else value or "fused" for value in own}
+            if len(alike) > 1:
+                raise rule(f"accelerator, {key}: should be {_ALIKE[key]}, got {together}")
         return self
 
     @property

@@ -63,7 +63,7 @@ class Schedule:
     buckets: Sequence[Sequence[int]]
     overlap: str
     repeats: Repeats = ONCE
-    updates: Sequence[float] = ()
+    updates: Sequence[float | OfParts] = ()
 
     def tasks(self) -> tuple[Task, ...]:
         """Return the tasks, forward and then backward through the layers.
@@ -243,6 +243,12 @@ _Alike = tuple[tuple[int, tuple[int, ...]], ...]
 """The levels that gradients are reduced over, and the parts of H1 that send nothing there."""
 
 
+def _task(layer: str, phase: Phase, seconds: float | OfParts) -> ComputeTask:
+    if isinstance(seconds, tuple):
+        return ComputeTask(layer, phase, max(seconds), of_parts=seconds)
+    return ComputeTask(layer, phase, seconds)
+
+
 class _Step:
     """The tasks scheduled so far, and those after which each tensor is complete."""
 
@@ -292,8 +298,9 @@ class _Step:
         users = self._workload.weight_users.get(node, (node,))
         name, phase = self._name(min(users)), Phase.GRADIENT
         seconds = self._schedule.updates[node] if self._schedule.updates else 0.0
-        if seconds:
-            self.streams.add(ComputeTask(name, phase, seconds, once=True), self._gradients[node])
+        task = _task(name, phase, seconds)
+        if task.seconds:
+            self.streams.add(replace(task, once=True), self._gradients[node])
         gathered = self._schedule.gathered_weights(node, "gradients", name, phase, once=True)
         self._in_order(gathered, self._gradients[node])
 
@@ -352,10 +359,7 @@ class _Step:
 
     def _compute(self, layer: int, phase: Phase, operands: Dependencies) -> Dependencies:
         seconds = self._schedule.seconds[phase][layer]
-        of_parts = seconds if isinstance(seconds, tuple) else None
-        longest = max(seconds) if isinstance(seconds, tuple) else seconds
-        task = ComputeTask(self._name(layer), phase, longest, of_parts=of_parts)
-        return self.streams.add(task, operands)
+        return self.streams.add(_task(self._name(layer), phase, seconds), operands)
 
     def _conversion(
         self, boundary: int, layer: int, phase: Phase, operands: Dependencies

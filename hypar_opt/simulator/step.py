@@ -32,6 +32,7 @@ from hypar_opt.simulator.schedule import Schedule
 from hypar_opt.workload.early_stop import needed_again
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.compute import Work
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
@@ -92,16 +93,14 @@ def repeats_on(plan: Plan, workload: Workload, array: Array, options: RunOptions
 
 def launching(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> float:
     """Return the seconds in which the host launches all kernels of a micro-batch."""
-    host = array.groups or array.accelerator.host
-    if not isinstance(host, Fraction):
-        return 0.0
     fused, phases = array.accelerator.fuses_attention, len(phases_of(plan))
     again = repeats_on(plan, workload, array, options).again
     kernels = 0
     for number, node in enumerate(workload.nodes):
         passes = [own.launches for own in node.operator.kernels(fused=fused)[:phases]]
         kernels += sum(passes) + (passes[0] if number in again else 0)
-    return float(kernels * host)
+    hosts = (accelerator.host or 0 for accelerator in array.groups or [array.accelerator])
+    return float(kernels * max(hosts))
 
 
 def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
@@ -162,22 +161,9 @@ def _seconds(
     phases = phases_of(plan)
     nodes, states = np.arange(len(workload.nodes)), of_rows(rows, len(workload.nodes))
     if options.profile is None:
-        works = [
-            work_of(
-                *(accelerator, plan.hierarchy, plan.element_bytes, options.input_sizes),
-                longest=_longest(array, options),
-            )
-            for accelerator in array.groups_of_parts or [array.accelerator]
-        ]
-        if array.groups:
-            each = Share.each(plan.part_shares)
-            works = list(map(side_work, works, each))
+        works = _works(plan, array, options)
         computed = [work.passes(workload, states, phases) for work in works]
-        seconds = {phase: [list(map(float, own[phase])) for own in computed] for phase in phases}
-        return {
-            phase: list(zip(*own, strict=True)) if array.groups else own[0]
-            for phase, own in seconds.items()
-        }
+        return {phase: _of_parts([own[phase] for own in computed]) for phase in phases}
     names = [layer.name for layer in workload.layers]
     measured = options.profile.seconds(names, workload.batch, [phase.value for phase in phases])
     # Nodes that layers share compute nothing.
@@ -193,6 +179,24 @@ def _seconds(
     }
 
 
+def _works(plan: Plan, array: Array, options: RunOptions) -> list[Work]:
+    """Return the work of an accelerator, or of one of each part of H1 between groups."""
+    works = [
+        work_of(
+            *(accelerator, plan.hierarchy, plan.element_bytes, options.input_sizes),
+            longest=_longest(array, options),
+        )
+        for accelerator in array.groups_of_parts or [array.accelerator]
+    ]
+    return list(map(side_work, works, Share.each(plan.part_shares))) if array.groups else works
+
+
+def _of_parts(seconds: Sequence[Sequence[Fraction]]) -> list[float] | list[OfParts]:
+    """Return seconds by node: of the parts of H1, if there is more than one."""
+    each = [list(map(float, own)) for own in seconds]
+    return each[0] if len(each) == 1 else list(zip(*each, strict=True))
+
+
 def _longest(array: Array, options: RunOptions) -> bool:
     """Return whether layers and exchanges take as long as those of the longest part."""
     return not arrays.is_papers(array) and not options.exact_shares
@@ -205,14 +209,12 @@ def _updates(
     options: RunOptions,
     rows: Rows,
     repeats: Repeats,
-) -> list[float]:
+) -> Sequence[float | OfParts]:
     """Return the seconds in which each node's weights are updated, where an array counts them."""
-    if array.groups or plan.inference or options.profile is not None:
+    if plan.inference or options.profile is not None:
         return []
-    work = work_of(
-        *(array.accelerator, plan.hierarchy, plan.element_bytes), longest=_longest(array, options)
-    )
-    if not isinstance(work, KernelWork):
-        return []
-    states = of_rows(rows, len(workload.nodes))
-    return list(map(float, work.updates(workload, states, repeats)))
+    works, states = _works(plan, array, options), of_rows(rows, len(workload.nodes))
+    updates = [
+        work.updates(workload, states, repeats) for work in works if isinstance(work, KernelWork)
+    ]
+    return _of_parts(updates) if updates else []

@@ -13,13 +13,12 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.costs.group_memory import memory_of_parts
 from hypar_opt.costs.group_time import GroupTime
-from hypar_opt.errors import HyparError, InfeasibleError, RefusedError
+from hypar_opt.errors import HyparError, InfeasibleError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, price_plans, total_cost
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.problem import SHARES, shares_of_parts
 from hypar_opt.proofs.certificate import check_price
-from hypar_opt.proofs.reference import tables
 from hypar_opt.search.joint import joint
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.shares import GAP, LEAST
@@ -85,7 +84,7 @@ def test_the_search_finds_the_least_of_all_plans_at_shares_and_bounds_those_betw
 ) -> None:
     rng = Random(seed)
     counts = [*GROUPS][seed % len(GROUPS)]
-    more = {"collective": rng.choice(["pairwise", "ring"])}
+    more = {"collective": rng.choice(["pairwise", "ring"]), "kernels": rng.random() < 0.5}
     instance = instance_of(rng, counts, **more)
     cost = instance.cost
     assert isinstance(cost, GroupTime)
@@ -165,6 +164,7 @@ def test_a_plan_is_simulated_as_it_is_priced_and_priced_alike_a_second_time(seed
         [*GROUPS][seed % len(GROUPS)],
         collective=rng.choice(["pairwise", "ring", "hierarchical"]),
         bucket=rng.choice(["1 B", "200 B", "1 MB"]),
+        kernels=seed % 2 == 1,
         energy={"mac": "4 pJ", "dram": "640 pJ", "remote": "1920 pJ", "hop": "10 pJ"},
     )
     wanted: dict[str, Any] = {
@@ -211,39 +211,17 @@ def test_an_optimum_at_its_shares_is_proved(counts: tuple[int, ...]) -> None:
         check_price(other)
 
 
-@pytest.mark.parametrize("collective", ["pairwise", "ring"])
-def test_a_proof_of_more_pairs_of_states_than_are_charged_in_time_is_refused_by_its_size(
-    monkeypatch: pytest.MonkeyPatch, collective: str
+@pytest.mark.parametrize("kernels", [False, True])
+def test_levels_one_after_the_other_are_proved_and_h1_knows_what_parts_compute(
+    kernels: bool,
 ) -> None:
-    array = of_counts((2, 2), collective=collective)
-    plan = ho.solve("lenet-c", array=array, cost="time", batch=48)
-    # Data, model or output parallelism at both levels; or all in one of two groups, at H1 alone.
-    states = 3 * 3 + 2 * 3
-    # Less where a layer may not be whole.
-    pairs = pairs_of(plan)
-    assert 0 < pairs <= 3 * states**2
-    monkeypatch.setattr(tables, "MAX_PAIRS_BY_PART", pairs)
+    asked: dict[str, Any] = {"array": of_counts((4, 2), kernels=kernels), "batch": 4800}
+    joint_plan = ho.solve("lenet-c", **asked)
+    plan = ho.solve("lenet-c", search="levelwise", share=joint_plan.share, **asked)
     ho.check_certificate(plan, ho.certify(plan))
-    monkeypatch.setattr(tables, "MAX_PAIRS_BY_PART", pairs - 1)
-    with pytest.raises(RefusedError, match=rf"charges {pairs} pairs of states") as refused:
-        ho.certify(plan)
-    check_price(plan)
-    # What it proposes is not refused.
-    by_level = "search='levelwise'" in str(refused.value)
-    assert by_level == (collective == "pairwise")
-    if by_level:
-        levelwise = ho.solve("lenet-c", array=array, cost="time", batch=48, search="levelwise")
-        ho.check_certificate(levelwise, ho.certify(levelwise))
-    fewer = ho.solve("lenet-c", array=array, cost="time", batch=48, choices=PAPERS_CHOICES)
-    ho.check_certificate(fewer, ho.certify(fewer))
-
-
-def pairs_of(plan: ho.Plan) -> int:
-    """The pairs of states of lenet's chain of layers, as each may be in them."""
-    allowed = tables.allowed_states(plan)
-    assert allowed is not None
-    counts, ends = allowed
-    return sum(counts[source] * counts[target] for source, target in ends.tolist())
+    # All in one part would exchange least, and compute three times as long.
+    assert plan["conv2"]["H1"] == "data"
+    assert plan.cost.total < 1.3 * joint_plan.cost.total
 
 
 @pytest.mark.parametrize("seed", slow_after(4, range(24)))

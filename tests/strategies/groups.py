@@ -77,7 +77,10 @@ GROUPS: dict[tuple[int, ...], tuple[int, int]] = {
 }
 
 
-def of_counts(counts: tuple[int, ...], **more: Any) -> Array:
+KERNELS = {"elementwise": 0.5, "flash": 0.25, "launch": "20 ns", "host": "1 ns", "update": "20 B"}
+
+
+def of_counts(counts: tuple[int, ...], *, kernels: bool = False, **more: Any) -> Array:
     """Groups of any counts, each faster than the one before, on nodes that need not be theirs."""
     number, each = GROUPS[counts]
     topology = nodes(each).description()["topology"] | {"nodes": number}
@@ -85,6 +88,9 @@ def of_counts(counts: tuple[int, ...], **more: Any) -> Array:
     description = described(rates, topology, "1 TB/s") | more
     for group, count in zip(description["accelerator"], counts, strict=True):
         group["count"] = count
+        if kernels:
+            group |= {"gemm": 1 / (2 + count), **KERNELS}
+            del group["utilisation"]
     return Array.model_validate(description)
 
 

@@ -6,6 +6,7 @@ Shares are exact fractions here, and each state and pair of states is charged by
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import cache
@@ -15,12 +16,13 @@ import numpy as np
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.charges import Bytes
-from hypar_opt.proofs.reference.nodes import of_longest
-from hypar_opt.proofs.reference.physical import Time
+from hypar_opt.proofs.reference.physical import LayerWork, Time
 from hypar_opt.proofs.reference.repetitions import Pass
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from hypar_opt.costs.table import Integers
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 Amounts = list[dict[int, int]]
 """Of each part of H1, by level, as if all parts had as much."""
+
+ChargeOfLevel = Callable[[int, Sequence[tuple[int, Sequence[int]]]], int]
+"""Returns a level's charge of passes: how often each moves a tensor, and its amounts by part."""
 
 
 def _half_up(amount: Fraction) -> int:
@@ -118,7 +123,7 @@ class Groups:
         amount = one.quarters * self._scale
         amount *= math.prod(own for choice, own in levels[1:] if choice in one.repeating)
         if top in one.choices:
-            if one.often.all_reduces:
+            if one.often.all_reduces or one.step is Pass.GRADIENT:
                 yield 0, amount * (size - 1)
             elif one.often.gathers and not self._waits:
                 yield 0, _half_up(amount * (size - self.of_layout("", part)))
@@ -137,52 +142,78 @@ class Groups:
         edge: EdgeConversion,
         sources: Sequence[State],
         targets: Sequence[State],
-        charge: Callable[[Sequence[Amounts]], int],
+        charge: ChargeOfLevel,
     ) -> Integers:
-        """Return the charge of what is moved for each pair of states: ``(sources, targets)``."""
-        charges = [
-            [charge(self._converted(edge, source, target)) for target in targets]
-            for source in sources
-        ]
-        return np.array(charges, object).reshape(len(sources), len(targets))
+        """Return the charge of what is moved for each pair of states: ``(sources, targets)``.
 
-    def _converted(self, edge: EdgeConversion, source: State, target: State) -> list[Amounts]:
-        """Return what each pass moves of a tensor, part by part, given the states of its ends."""
-        written = [edge.written[choice] for choice in source]
-        read = [edge.read[choice] for choice in target]
+        Pairs that make the same choices at a level and at H1, and move as many copies there, are
+        charged as much for that level: one of them is charged, for all.
+        """
+        charges: Integers = np.zeros((len(sources), len(targets)), object)
+        levels = len(sources[0]) if len(sources) else 0
+        made, needed = (
+            np.array(states, np.intp).reshape(len(states), levels).T
+            for states in (sources, targets)
+        )
+        for level in range(levels):
+            copies = self._copies(edge, made, needed, level)
+            alike = np.zeros(copies.shape, np.int64)
+            ends = made[0][:, None], needed[0], made[level][:, None], needed[level], copies
+            for own in ends:
+                _, numbers = np.unique(own, return_inverse=True)
+                alike = alike * (1 + numbers.max()) + numbers.reshape(own.shape)
+            _, first, which = np.unique(alike, return_index=True, return_inverse=True)
+            of_kinds = []
+            for source, target in zip(*np.unravel_index(first, alike.shape), strict=True):
+                asked = sources[source], targets[target], level, int(copies[source, target])
+                of_kinds.append(charge(level, self._converted(edge, *asked)))
+            charges += np.array(of_kinds, object)[which.reshape(alike.shape)]
+        return charges
+
+    def _converted(
+        self, edge: EdgeConversion, source: State, target: State, level: int, copies: int
+    ) -> list[tuple[int, list[int]]]:
+        """Return how often each pass moves a tensor at a level, and its amounts, part by part."""
+        written, read = (
+            [layouts[choice] for choice in state]
+            for layouts, state in ((edge.written, source), (edge.read, target))
+        )
+        size, every = self._sizes[level], range(self.count)
         passes = []
-        for number, (step, _) in enumerate(edge.passes):
+        for number, (step, times) in enumerate(edge.passes):
             if step is Pass.GRADIENT:
                 continue
-            parts: Amounts = []
-            for part in range(self.count):
-                amounts = {}
-                for level, size in enumerate(self._sizes[: len(source)]):
-                    copies = self._copies(written, read, level)
-                    if not level:
-                        has = self._between(written[0], read[0], part, step)
-                        amount = 4 * edge.tensor.elements * copies * self._scale * self.count
-                        amounts[0] = _half_up(amount * has)
-                        continue
-                    moved = self._moved(edge, size)[source[level]][target[level]][number]
-                    amounts[level] = self._below(
-                        moved * copies * self._scale, written, read, level, part
-                    )
-                parts.append(amounts)
-            passes.append(parts)
+            if level:
+                moved = self._moved(edge, size)[source[level]][target[level]][number]
+                moved *= copies * self._scale
+                amounts = [self._below(moved, written, read, level, part) for part in every]
+            else:
+                whole = 4 * edge.tensor.elements * times * copies * self._scale * self.count
+                has = (self._between(written[0], read[0], part, step) for part in every)
+                amounts = [_half_up(whole * own) for own in has]
+            passes.append((times, amounts))
         return passes
 
-    def _copies(self, written: Sequence[str], read: Sequence[str], level: int) -> int:
-        """Return the copies of a tensor, below H1, that are moved at a level.
+    def _copies(
+        self,
+        edge: EdgeConversion,
+        sources: NDArray[np.intp],
+        targets: NDArray[np.intp],
+        level: int,
+    ) -> Integers:
+        """Return the copies of a tensor, below H1, that are moved at a level, for pairs of states.
 
         What is read whole is gathered after all else, from the topmost level down.
         """
-        copies = 1
-        for other in range(1, len(written)):
-            kept = written[other] == read[other] == "whole"
-            gathered = read[other] == "whole" and read[level] == "whole" and other < level
-            if other != level and (kept or gathered):
-                copies *= self._sizes[other]
+        stored = (np.array(edge.written) == "whole")[sources][:, :, None]
+        wanted = (np.array(edge.read) == "whole")[targets][:, None]
+        copies: Integers = np.ones((sources.shape[1], targets.shape[1]), object)
+        for other in range(1, len(sources)):
+            repeated = stored[other] & wanted[other]
+            if other < level:
+                repeated = repeated | (wanted[other] & wanted[level])
+            if other != level:
+                copies = copies * np.where(repeated, self._sizes[other], 1)
         return copies
 
     def _below(
@@ -227,22 +258,23 @@ class BytesOfGroups(Bytes):
 
     def _charge_node(self, node: int, state: State) -> int:
         reduced = self._groups.reduced(self.exchanges, node, state)
-        return self._mean([each.amounts for each in reduced])
+        totals: Counter[int] = Counter()
+        for each in reduced:
+            for amounts in each.amounts:
+                totals.update(amounts)
+        return sum(map(self._twice_the_mean, totals.values()))
 
     def _charge_edge(
         self, conversion: EdgeConversion, sources: tuple[State, ...], targets: tuple[State, ...]
     ) -> Integers:
-        return self._groups.of_pairs(conversion, sources, targets, self._mean)
+        return self._groups.of_pairs(conversion, sources, targets, self._of_level)
 
-    def _mean(self, passes: Sequence[Amounts]) -> int:
-        """Return twice the mean over parts of each level's amounts, rounded half up."""
-        totals: dict[int, int] = {}
-        for parts in passes:
-            for amounts in parts:
-                for level, amount in amounts.items():
-                    totals[level] = totals.get(level, 0) + amount
-        count = self._groups.count
-        return sum(_half_up(Fraction(2 * total, count)) for total in totals.values())
+    def _of_level(self, level: int, passes: Sequence[tuple[int, Sequence[int]]]) -> int:  # noqa: ARG002
+        return self._twice_the_mean(sum(sum(amounts) for _, amounts in passes))
+
+    def _twice_the_mean(self, total: int) -> int:
+        """Return twice the mean over parts of a level's amounts, rounded half up."""
+        return _half_up(Fraction(2 * total, self._groups.count))
 
 
 class TimeOfGroups(Time):
@@ -310,40 +342,40 @@ class TimeOfGroups(Time):
     ) -> Integers:
         return self._groups.of_pairs(conversion, sources, targets, self._slowest)
 
-    def _slowest(self, passes: Sequence[Amounts]) -> int:
-        """Return what the slowest part takes of each pass and level, between pairs."""
+    def _slowest(self, level: int, passes: Sequence[tuple[int, Sequence[int]]]) -> int:
+        """Return what the slowest part takes of each pass at a level, between pairs."""
+        rounds = self.hierarchy.sizes[level] - 1
         return sum(
             max(
-                self._rates(level, part).charge(amounts[level], self.hierarchy.sizes[level] - 1)
-                for part, amounts in enumerate(parts)
+                self._rates(level, part).charge(amount, times * rounds)
+                for part, amount in enumerate(amounts)
             )
-            for parts in passes
-            for level in parts[0]
+            for times, amounts in passes
         )
 
     def _local(self, node: int, state: State) -> int:
-        """Return the time of a layer's passes in the slowest part."""
-        if len(state) < self.plan.levels:
+        """Return the time of a layer's passes in the slowest part.
+
+        Until all levels are known H1 says what it is at least.
+        """
+        if not state:
             return 0
-        layer = self.exchanges.graph.nodes[node]
-        layout = self._groups.layout_at_h1(layer, state)
-        copies = layer.copies(state, self.hierarchy)
-        uneven = [self._uneven(layer, state, copied) for copied in layer.copied]
-        accessed = [
-            of_longest(size * count, longer)
-            for size, count, longer in zip(layer.tensors, copies, uneven, strict=True)
-        ]
-        every = self._of_work(layer, state, self._macs(layer))
-        slowest = 0
+        if len(state) < self.plan.levels:
+            state = state[:1]
+        layer, passes = self.exchanges.graph.nodes[node], self.exchanges.passes(node)[: self.passes]
+        every, layout = self._work(node, state), self._groups.layout_at_h1(layer, state)
+        copied = [state[0] in choices for choices in layer.copied]
+        by_part = []
         for part, accelerator in enumerate(self._groups.accelerators):
             has = self._groups.of_layout(layout, part)
-            words = sum(
-                amount if state[0] in copied else _half_up(amount * has)
-                for amount, copied in zip(accessed, layer.copied, strict=True)
-            )
-            macs = every if layout == "whole" else _half_up(every * has)
-            rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
-            loading = words * self.plan.element_bytes / accelerator.dram_bandwidth
-            seconds = max(macs / rate, loading) / self.plan.accelerators
-            slowest = max(slowest, round(seconds * self.passes * self.parts))
-        return slowest
+
+            def own(amount: int, whole: bool, has: Fraction = has) -> int:
+                return amount if whole else _half_up(amount * has)
+
+            words = [own(*each) for each in zip(every.accessed, copied, strict=True)]
+            kept = own(every.kept * every.sharing, copied[0]) // every.sharing
+            macs, inner = (own(each, layout == "whole") for each in (every.macs, every.inner))
+            work = LayerWork(words, kept, macs, inner)
+            by_part.append(self._seconds_of(accelerator, layer, work, passes))
+        # All parts wait for the slowest in each pass.
+        return sum(map(max, zip(*by_part, strict=True)))

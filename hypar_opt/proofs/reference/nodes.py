@@ -289,7 +289,7 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
 
 def _kernels(described: Operator, plan: Plan) -> tuple[PassKernels, ...]:
     """Return the kernels of each pass, where the plan's array has them."""
-    if plan.array is None or plan.groups or plan.array.description.accelerator.gemm is None:
+    if plan.array is None or plan.array.description.accelerator.gemm is None:
         return ()
     fused = plan.array.description.accelerator.attention != "unfused"
     return described.kernels(fused=fused)

@@ -17,6 +17,7 @@ from hypar_opt.proofs.reference.nodes import longest_parts, of_longest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.reference.buckets import Share
@@ -63,6 +64,28 @@ class Rate(NamedTuple):
         latency = nearest(1, self.per_message)
         begin, end = (math.floor(latency * each) for each in share)
         return nearest(amount, self.per_amount) + messages * (end - begin) + alone * latency
+
+
+class LayerWork(NamedTuple):
+    """What a layer's passes work on in all accelerators together.
+
+    Parameters
+    ----------
+    accessed
+        The words of weights, operands and output.
+    kept
+        The weights that are updated.
+    macs, inner
+        The multiply-accumulates of a pass, and the elements of the inner tensor.
+    sharing
+        The copies of weights that each update a share of them.
+    """
+
+    accessed: Sequence[int]
+    kept: int
+    macs: int
+    inner: int
+    sharing: int = 1
 
 
 class ArrayCharges(ExchangeCharges):
@@ -180,53 +203,55 @@ class Time(ArrayCharges):
         """Return the time of a layer's passes on an accelerator: compute, or DRAM if slower."""
         if len(state) < self.plan.levels:
             return 0  # the final shards, on which the DRAM's time depends, are not known
-        accelerator, layer = self.array.accelerator, self.exchanges.graph.nodes[node]
-        passes, repeated = self.exchanges.passes(node)[: self.passes], self.exchanges.repetitions
-        rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
-        macs = self._of_work(layer, state, self._macs(layer))
+        layer, passes = self.exchanges.graph.nodes[node], self.exchanges.passes(node)[: self.passes]
+        work = self._work(node, state)
+        return sum(self._seconds_of(self.array.accelerator, layer, work, passes))
+
+    def _work(self, node: int, state: State) -> LayerWork:
+        """Return what a layer's passes work on in the whole array, copies and all."""
+        layer = self.exchanges.graph.nodes[node]
         copies = layer.copies(state, self.hierarchy)
         uneven = [self._uneven(layer, state, copied) for copied in layer.copied]
-        # The words of the whole array, copies and all; every pass accesses each once.
         accessed = [
             of_longest(size * count, longer)
             for size, count, longer in zip(layer.tensors, copies, uneven, strict=True)
         ]
-        if accelerator.gemm is not None:
-            # Where its state is sharded, each weight is updated once, not in each copy.
-            words = repeated.sharded.get(node, ["none"] * self.plan.levels)
-            levels = enumerate(zip(state, words, strict=True))
-            whole = (n for n, own in levels if own[0] in layer.copied[0] and own[1] == "none")
-            count = self.hierarchy.parts(whole)
-            kept = of_longest(layer.stored * count, uneven[0])
-            return self._by_kernels(layer, state, accessed, kept, passes)
-        computing = macs / rate
-        loading = sum(accessed) * self.plan.element_bytes / accelerator.dram_bandwidth
-        # Both are of the whole array's work, so that both divide by its accelerators.
-        seconds = max(computing, loading) / self.plan.accelerators
-        if not repeated.any:
-            return round(seconds * self.passes * self.parts)
-        return sum(passes) * round(seconds * self.parts)
+        # Where its state is sharded, each weight is updated once, not in each copy.
+        words = self.exchanges.repetitions.sharded.get(node, ["none"] * self.plan.levels)
+        levels = enumerate(zip(state, words, strict=False))
+        whole = (n for n, own in levels if own[0] in layer.copied[0] and own[1] == "none")
+        count = self.hierarchy.parts(whole)
+        kept, sharing = of_longest(layer.stored * count, uneven[0]), copies[0] // count
+        macs, inner = (self._of_work(layer, state, n) for n in (self._macs(layer), layer.inner))
+        return LayerWork(accessed, kept, macs, inner, sharing)
 
-    def _by_kernels(
-        self,
-        layer: PlanNode,
-        state: State,
-        accessed: Sequence[int],
-        kept: int,
-        passes: Sequence[int],
-    ) -> int:
-        """Return the time of a layer's passes, one kernel after the other.
+    def _seconds_of(
+        self, accelerator: Accelerator, layer: PlanNode, work: LayerWork, passes: Sequence[int]
+    ) -> list[int]:
+        """Return the charges of a layer's passes, of accelerators of one kind.
 
         Parameters
         ----------
-        accessed
-            The words of weights, operands and output, in the whole array.
-        kept
-            The weights that are updated.
+        work
+            Of the whole array, as if it had these accelerators alone.
         passes
             How often each pass runs.
         """
-        accelerator, count = self.array.accelerator, self.plan.accelerators
+        if accelerator.gemm is not None:
+            return self._by_kernels(accelerator, layer, work, passes)
+        rate = accelerator.macs_per_second(layer.kernel_rows, layer.output_rows)
+        loading = sum(work.accessed) * self.plan.element_bytes / accelerator.dram_bandwidth
+        # Both are of the whole array's work, so that both divide by its accelerators.
+        seconds = max(work.macs / rate, loading) / self.plan.accelerators
+        if not self.exchanges.repetitions.any:
+            return [round(seconds * self.passes * self.parts)]
+        return [often * round(seconds * self.parts) for often in passes]
+
+    def _by_kernels(
+        self, accelerator: Accelerator, layer: PlanNode, work: LayerWork, passes: Sequence[int]
+    ) -> list[int]:
+        """Return the time of each of a layer's passes, one kernel after the other; of an update."""
+        count, (accessed, kept, macs, inner, _) = self.plan.accelerators, work
         part = {
             key: Fraction(str(getattr(accelerator, key) or 1))
             for key in ("gemm", "elementwise", "flash")
@@ -237,8 +262,7 @@ class Time(ArrayCharges):
         per_byte = 1 / (accelerator.dram_bandwidth * part["elementwise"] * count)
         per_word = self.plan.element_bytes * per_byte
         both, output = sum(accessed[1:]), accessed[-1]
-        macs, inner = (self._of_work(layer, state, own) for own in (layer.macs, layer.inner))
-        total = 0
+        times = []
         for own, often in zip(layer.kernels, passes, strict=False):
             read = (accessed[0] + both) * bool(own.products) + own.scores * inner
             operations = 2 * own.products * macs
@@ -246,10 +270,10 @@ class Time(ArrayCharges):
             others = Fraction(own.each * both + own.output * output + own.inner * inner, 4)
             once += round(others * per_word * self.parts)
             once += round(own.launches * (accelerator.launch or Fraction()) * self.parts)
-            total += often * once
+            times.append(often * once)
         if not self.plan.inference:
-            total += round(kept * (accelerator.update or Fraction()) * per_byte * self.parts)
-        return total
+            times.append(round(kept * (accelerator.update or Fraction()) * per_byte * self.parts))
+        return times
 
     def _of_work(self, layer: PlanNode, state: State, amount: int) -> int:
         """Return an amount of a layer's work in all accelerators together.

@@ -17,7 +17,7 @@ from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, State, nodes_o
 from hypar_opt.proofs.reference.own_cost import OwnCost
 from hypar_opt.proofs.reference.physical import Energy, Time
 from hypar_opt.proofs.reference.restrictions import Restrictions
-from hypar_opt.workload.parallelism import PAPERS_CHOICES
+from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,8 +66,10 @@ class PlanProblem:
 
     @cached_property
     def states(self) -> list[State]:
-        """The states of a layer over all levels."""
-        return states(self.plan.levels, len(self.plan.choices))
+        """The states of a layer over all levels; none is in one part of a level below H1."""
+        every = states(self.plan.levels, len(self.plan.choices))
+        sides = {n for n, choice in enumerate(self.plan.choices) if choice in SIDES}
+        return [state for state in every if sides.isdisjoint(state[1:])]
 
 
 def price_of(plan: Plan) -> Fraction:

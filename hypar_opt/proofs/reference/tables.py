@@ -13,6 +13,7 @@ from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.proofs.reference.charges import Bytes
 from hypar_opt.proofs.reference.rows import PlanProblem, nodes_states, states
+from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 MAX_PAIRS = 2**20
 MAX_ENTRIES = 2**27
 """The largest numbers of pairs of states, and of entries in a table: 1 GiB of int64."""
-MAX_PAIRS_BY_PART = 2**18
-"""The most pairs of states that are charged one by one, part by part: about a minute."""
 
 
 def tables_of(plan: Plan) -> list[CostTable]:
@@ -82,7 +81,6 @@ def _columns(problem: PlanProblem) -> list[list[int]]:
         allowed = [
             [n for n in numbers if load(node, problem.states[n]) is not None] for node in nodes
         ]
-    _check_pairs(problem, allowed)
     return allowed
 
 
@@ -190,29 +188,15 @@ def _states_table(problem: PlanProblem) -> CostTable:
 
 
 def _check_states(problem: PlanProblem) -> None:
-    graph, levels, choices = problem.graph, problem.plan.levels, len(problem.plan.choices)
-    pairs, layers = choices ** (2 * levels), len(graph.nodes)
+    graph, levels, every = problem.graph, problem.plan.levels, problem.plan.choices
+    below = len(every) - len(set(every) & set(SIDES))
+    pairs, layers = (len(every) * below ** (levels - 1)) ** 2, len(graph.nodes)
     if pairs > MAX_PAIRS or max(layers, len(graph.edges)) * pairs > MAX_ENTRIES:
+        counted = f"{below}^{2 * levels}" if below == len(every) else f"{pairs:,}"
         raise RefusedError(
-            f"a proof over all levels needs {choices}^{2 * levels} pairs of states a boundary,"
-            f" more than memory allows for {layers - graph.shared} layers"
+            f"a proof over all levels needs {counted} pairs of states a boundary, more than memory"
+            f" allows for {layers - graph.shared} layers"
         )
-
-
-def _check_pairs(problem: PlanProblem, allowed: Sequence[Sequence[int]]) -> None:
-    """Refuse more pairs of states than are charged in time, given the states of each node."""
-    edges = problem.graph.edges
-    pairs = sum(len(allowed[edge.source]) * len(allowed[edge.target]) for edge in edges)
-    if not problem.has_parts or pairs <= MAX_PAIRS_BY_PART:
-        return
-    smaller = "fewer layers, levels or choices"
-    states = ((node, problem.states[n]) for node, own in enumerate(allowed) for n in own)
-    if not any(problem.charges.joins_levels(node, state) for node, state in states):
-        smaller += f", or each level of one with {argument('search', 'levelwise')}"
-    raise RefusedError(
-        f"a proof over all levels of groups of accelerators charges {pairs:,} pairs of states, more"
-        f" than {MAX_PAIRS_BY_PART:,}; prove a plan of {smaller}, or price it again with verify"
-    )
 
 
 def _table(
