@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, reduce
-from itertools import combinations, cycle
+from functools import cached_property, partial
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.kernels import work_of
+from hypar_opt.costs.linear_bounds import longer, longest_of_run
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.readings import Phase
+from hypar_opt.costs.side_work import side_work
 from hypar_opt.costs.sides import (
     Parts,
     Share,
     SideBytes,
     between_groups,
     check_reading,
-    side_work,
 )
 from hypar_opt.costs.states import added_up, levels_of, shape_of
 from hypar_opt.costs.time import TimeCost
@@ -30,8 +29,6 @@ from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from fractions import Fraction
-
-    from numpy.typing import NDArray
 
     from hypar_opt.costs.base import Symmetries
     from hypar_opt.costs.compute import Work
@@ -41,16 +38,6 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
-
-_ROUNDED = 2
-"""No charge of shares in between is less than its chord by more, for rounding."""
-
-_EXACT = 1 - 2**-48
-"""What is left of a sum of products in floating point that is surely no more than the sum."""
-
-
-_LEAST = 16
-"""How many corners of a linear bound its least one counts as, where one of several is taken."""
 
 _KEPT_BYTES = 2**24
 """The most bytes of charges at all corners that are kept of one question."""
@@ -304,111 +291,3 @@ class GroupTime(TimeCost):
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of any plan: a part may have all of everything."""
         return len(self.members) * super().upper_bound(workload)
-
-
-def longest_of_run(corners: Sequence[Sequence[Sequence[Integers]]]) -> list[list[Integers]]:
-    """Return what an exchange over several levels charges each: where it takes longest.
-
-    Parameters
-    ----------
-    corners
-        The charges of the levels, of the parts, at each corner; between several their sum is
-        charged to the first.
-
-    Returns
-    -------
-    list
-        At each corner the charges of the levels.
-    """
-    sums = [[sum(levels[1:], levels[0]) for levels in parts] for parts in corners]
-    if len(corners) > 1 or len(corners[0][0]) == 1:
-        return [[charges] for charges in longer(sums)]
-    (first, *others), (longest, *totals) = corners[0], sums[0]
-    rows = [*first]
-    for own, total in zip(others, totals, strict=True):
-        slower = total > longest
-        rows = [np.where(slower, after, row) for after, row in zip(own, rows, strict=True)]
-        longest = np.maximum(total, longest)
-    return [rows]
-
-
-def longer(corners: Sequence[Sequence[Integers]]) -> list[Integers]:
-    """Return the longest of several charges; or a linear function that it is no less than.
-
-    Parameters
-    ----------
-    corners
-        The charges at each corner of a simplex, of functions that are at least linear in between.
-        Whatever their weights, the longest is at least their mean. Those weights are tried with
-        which the corners of two or three functions are equal.
-
-    Returns
-    -------
-    list
-        At each corner the function's, that of which the least corner is highest.
-    """
-    if len(corners) == 1:
-        return [reduce(np.maximum, corners[0])]
-    # Parts of a group mostly take as long as each other.
-    functions: list[Sequence[Integers]] = []
-    for function in zip(*corners, strict=True):
-        if not any(all(map(np.array_equal, function, own)) for own in functions):
-            functions.append(function)
-    best = _Best(functions[0])
-    for charges in functions[1:]:
-        best.or_else(charges)
-    ends = [[own.astype(np.float64) for own in charges] for charges in functions]
-    for two in combinations(ends, 2):
-        for first, then in combinations(range(len(corners)), 2):
-            (before, after), (other, another) = ((own[first], own[then]) for own in two)
-            best.or_mean(two, [other - another, after - before])
-    for three in combinations(ends, 3) if len(corners) > 2 else ():
-        for first, *others in combinations(range(len(corners)), 3):
-            (a, b, c), (d, e, f) = ([own[first] - own[n] for own in three] for n in others)
-            best.or_mean(three, [b * f - c * e, c * d - a * f, a * e - b * d])
-    return [np.maximum(own - _ROUNDED, 0) for own in best.corners]
-
-
-class _Best:
-    """The corners of the linear function that is high at its least corner, entry by entry.
-
-    Of functions about as high there one that is high at others: near a corner at which functions
-    cross, not their mean.
-    """
-
-    def __init__(self, corners: Sequence[Integers]) -> None:
-        self.corners = list(corners)
-        self._height = _height(corners)
-
-    def or_else(self, corners: Sequence[Integers]) -> None:
-        """Take another function where it is higher."""
-        height = _height(corners)
-        higher = height > self._height
-        if higher.any():
-            self.corners = [
-                np.where(higher, other, own)
-                for other, own in zip(corners, self.corners, strict=True)
-            ]
-            self._height = np.maximum(self._height, height)
-
-    def or_mean(self, functions: Sequence[Sequence[Integers]], weights: Sequence[Integers]) -> None:
-        """Take the mean of functions where its least corner is higher, and no weight negative."""
-        total = sum(weights)
-        usable = reduce(np.logical_and, [own * total >= 0 for own in weights]) & (total != 0)
-        if not usable.any():
-            return
-        parts = [
-            np.divide(own, total, out=np.zeros(np.shape(usable)), where=usable) for own in weights
-        ]
-        means = [
-            sum(part * charges for part, charges in zip(parts, at_corner, strict=True))
-            for at_corner in zip(*functions, strict=True)
-        ]
-        dtype = self.corners[0].dtype
-        self.or_else([np.floor(own * _EXACT).astype(np.int64).astype(dtype) for own in means])
-
-
-def _height(corners: Sequence[Integers]) -> NDArray[np.float64]:
-    each = [own.astype(np.float64) for own in corners]
-    height: NDArray[np.float64] = _LEAST * reduce(np.minimum, each) + reduce(np.add, each)
-    return height

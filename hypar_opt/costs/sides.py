@@ -28,8 +28,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.compute import Work
-from hypar_opt.costs.kernels import KernelWork
 from hypar_opt.costs.reading_factors import conversions_of
 from hypar_opt.costs.readings import READINGS, Phase
 from hypar_opt.costs.table import Integers, exact_dtype
@@ -43,6 +41,7 @@ from hypar_opt.workload.repeats import ONCE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hypar_opt.costs.compute import Work
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
@@ -144,8 +143,8 @@ def _scaled(amounts: Integers, share: Integers | int, of: int) -> Integers:
 
 
 @dataclass(frozen=True)
-class _OfGroup:
-    """What one part has.
+class OfPart:
+    """What one part has: of exchanges, or of work.
 
     Parameters
     ----------
@@ -163,7 +162,7 @@ class _OfGroup:
 
 
 @dataclass(frozen=True)
-class SideBytes(_OfGroup, CommunicationCost):
+class SideBytes(OfPart, CommunicationCost):
     """The bytes that one part receives in a pass, as if all parts received as much.
 
     With ``longest`` those that it waits for: its rounds last as long as their longest message.
@@ -390,35 +389,3 @@ def check_reading(problem: Problem) -> Problem:
 def between_groups(levels: int) -> list[bool]:
     """Return of each level whether it lies between the groups: H1 alone does."""
     return [not level for level in range(levels)]
-
-
-@dataclass(frozen=True)
-class _WorkOfSide(_OfGroup):
-    """The seconds of each layer's pass on an accelerator of one part."""
-
-    def _amounts(
-        self,
-        workload: Workload,
-        sizes: Integers,
-        lacks: NDArray[np.bool_],
-        nodes: Indices,
-        states: States,
-    ) -> Integers:
-        every = super()._amounts(workload, sizes, lacks, nodes, states)  # type: ignore[misc]
-        return self.share.of_amounts(every, lacks, workload, nodes, states)
-
-
-@dataclass(frozen=True)
-class _SideWork(_WorkOfSide, Work):
-    """That of an accelerator which achieves a part of its peak in all layers."""
-
-
-@dataclass(frozen=True)
-class _SideKernelWork(_WorkOfSide, KernelWork):
-    """That of an accelerator which runs kernels."""
-
-
-def side_work(work: Work, share: Share) -> Work:
-    """Return the work of an accelerator of one part."""
-    kind = _SideKernelWork if isinstance(work, KernelWork) else _SideWork
-    return kind.among(work, share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
 
@@ -140,3 +141,24 @@ class AcceleratorGroup(Accelerator):
     name: Name
     count: Size
     """How many there are, numbered one after the other, those of the first group from 0."""
+
+
+def check_alike(groups: Sequence[AcceleratorGroup], together: str) -> None:
+    """Check that groups run kernels all or none, and attention in one way.
+
+    Parameters
+    ----------
+    together
+        The groups as text.
+
+    Raises
+    ------
+    ValueError
+        Naming the key, as a validator does.
+    """
+    for key, wanted, values in (
+        ("gemm", "there in all groups or in none", {group.gemm is None for group in groups}),
+        ("attention", "the same in all groups", {group.saves_scores for group in groups}),
+    ):
+        if len(values) > 1:
+            raise rule(f"accelerator, {key}: should be {wanted}, got {together}")

@@ -38,7 +38,7 @@ from hypar_opt.documents.document import (
 )
 from hypar_opt.documents.parsing import parse_toml
 from hypar_opt.errors import HyparError, InputError
-from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup
+from hypar_opt.hardware.accelerator import Accelerator, AcceleratorGroup, check_alike
 from hypar_opt.hardware.energy import EnergyConstants
 from hypar_opt.hardware.folded import MAX_LISTED
 from hypar_opt.hardware.interconnect import Interconnect
@@ -52,10 +52,6 @@ SCHEMA: Literal["hypar-opt/array/1"] = "hypar-opt/array/1"
 
 MOST_PARTS = 8
 """The most parts of H1 between groups of accelerators."""
-
-
-_ALIKE = {"gemm": "there in all groups or in none", "attention": "the same in all groups"}
-"""What groups have in common."""
 
 
 def _topology(value: object) -> Topology:
@@ -159,11 +155,7 @@ class Array(Displayed, Document):
                 f"accelerator: groups should be at most {MOST_PARTS} equal parts together, got"
                 f" {parts} of {each:,} in {together}"
             )
-        for key in ("gemm", "attention"):
-            own = [getattr(group, key) for group in self.groups]
-            alike = {value is None if key == "gemm" else value or "fused" for value in own}
-            if len(alike) > 1:
-                raise rule(f"accelerator, {key}: should be {_ALIKE[key]}, got {together}")
+        check_alike(self.groups, together)
         return self
 
     @property

@@ -13,7 +13,8 @@ from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.kernels import KernelWork, work_of
 from hypar_opt.costs.physical import Pairs, Rings
-from hypar_opt.costs.sides import Share, check_reading, side_work
+from hypar_opt.costs.side_work import side_work
+from hypar_opt.costs.sides import Share, check_reading
 from hypar_opt.costs.states import copies, of_rows
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware import arrays

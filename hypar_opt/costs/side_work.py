@@ -1,0 +1,51 @@
+"""The work of one part of H1 between groups of accelerators, given its share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hypar_opt.costs.compute import Work
+from hypar_opt.costs.kernels import KernelWork
+from hypar_opt.costs.sides import OfPart
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hypar_opt.costs.sides import Share
+    from hypar_opt.costs.states import Indices, States
+    from hypar_opt.costs.table import Integers
+    from hypar_opt.workload.tensors import Workload
+
+
+@dataclass(frozen=True)
+class _WorkOfSide(OfPart):
+    """The seconds of each layer's pass on an accelerator of one part."""
+
+    def _amounts(
+        self,
+        workload: Workload,
+        sizes: Integers,
+        lacks: NDArray[np.bool_],
+        nodes: Indices,
+        states: States,
+    ) -> Integers:
+        every = super()._amounts(workload, sizes, lacks, nodes, states)  # type: ignore[misc]
+        return self.share.of_amounts(every, lacks, workload, nodes, states)
+
+
+@dataclass(frozen=True)
+class _SideWork(_WorkOfSide, Work):
+    """That of an accelerator which achieves a part of its peak in all layers."""
+
+
+@dataclass(frozen=True)
+class _SideKernelWork(_WorkOfSide, KernelWork):
+    """That of an accelerator which runs kernels."""
+
+
+def side_work(work: Work, share: Share) -> Work:
+    """Return the work of an accelerator of one part."""
+    kind = _SideKernelWork if isinstance(work, KernelWork) else _SideWork
+    return kind.among(work, share)
