@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from hypar_opt.cli import options, request
-from hypar_opt.cli.groups import ProblemOptions
+from hypar_opt.cli.groups import ProblemOptions, TrainingOptions
 from hypar_opt.cli.signatures import takes_groups
 
 EPILOG = (
@@ -24,6 +24,7 @@ MODEL_FILE = options.result_option(
 def model(
     network: options.NETWORK,
     problem: ProblemOptions,
+    training: TrainingOptions,
     *,
     model_file: Annotated[Path, MODEL_FILE],
 ) -> None:
@@ -31,5 +32,6 @@ def model(
 
     arguments = request.problem_arguments(problem)
     arguments["tokens"] = problem.tokens
+    arguments["training"] = request.stated(training)
     size = write_model(network, model_file, **arguments)
     print(f"{model_file}: {size.columns:,} columns, {size.rows:,} rows")

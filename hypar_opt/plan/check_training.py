@@ -37,4 +37,6 @@ def check_memory_is_free(problem: Problem, what: str) -> None:
     """
     if problem.device_memory is not None and problem.constraints.memory is not None:
         memory = argument("constraints.memory")
-        raise RefusedError(f"{what} is not supported with {memory}, which is of a whole step")
+        raise RefusedError(
+            f"{what} is of plans of any memory: leave {memory} out, and state how layers train"
+        )

@@ -17,7 +17,7 @@ from hypar_opt.simulator.memory import counted_memory
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.costs.shared_nodes import Rows, Tensors
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.plan.training import Training
     from hypar_opt.search.result import Search, SearchRequest, SearchResult
@@ -86,21 +86,44 @@ class WayOfTraining:
     @property
     def capacity(self) -> int:
         """The bytes of a device that tensors may take."""
-        return (self.instance.problem.device_memory or 0) - int(self._accelerator.reserve or 0)
+        return capacity_of(self.instance)
 
     def counted(self, found: SearchResult) -> Counted:
         """Return a plan with what it takes and holds."""
-        instance, problem = self.instance, self.instance.problem
+        instance = self.instance
         asked = found.assignments, found.priced
         total = total_cost(instance, *asked)
-        nodes = nodes_of(instance.workload, instance.cost, *asked, rule=instance.rule)
-        layers, moment = counted_memory(
-            *(problem, instance.network, instance.workload, nodes),
-            instance.workload.repeats,
-            self._accelerator,
+        return Counted(
+            found, total / self.cost.per_unit, bytes_held(instance, *asked), self.capacity
         )
-        held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
-        return Counted(found, total / self.cost.per_unit, held + moment.total, self.capacity)
+
+
+def capacity_of(instance: Instance) -> int:
+    """Return the bytes of a device that a problem's tensors may take."""
+    problem = instance.problem
+    assert problem.array is not None
+    reserve = int(problem.array.description.accelerator.reserve or 0)
+    return (problem.device_memory or 0) - reserve
+
+
+def bytes_held(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> int:
+    """Return what a device holds at most, counted tensor by tensor, the reserve aside.
+
+    Parameters
+    ----------
+    rows : (levels, layers)
+    tensors
+        The layouts of shared tensors; by default the cheapest.
+    """
+    problem, workload = instance.problem, instance.workload
+    assert problem.array is not None
+    nodes = nodes_of(workload, instance.cost, rows, tensors, rule=instance.rule)
+    accelerator = problem.array.description.accelerator
+    layers, moment = counted_memory(
+        *(problem, instance.network, workload, nodes), workload.repeats, accelerator
+    )
+    held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
+    return held + moment.total
 
 
 def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:

@@ -14,7 +14,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.costs.device_load import WeightBytes, device_load
 from hypar_opt.costs.states import of_rows
-from hypar_opt.errors import InfeasibleError, RefusedError
+from hypar_opt.errors import InfeasibleError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
@@ -23,7 +23,6 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.proofs.reference.rows import price_of
-from hypar_opt.studies.alternatives import best_plans
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from tests.commands import command
@@ -237,12 +236,6 @@ def test_a_plan_file_says_how_it_trains_and_is_searched_again(
     assert ho.memory(read).total == ho.memory(llama).total
     again = search_again(read)
     assert (again.training, again.cost.total) == (llama.training, llama.cost.total)
-
-
-def test_what_knows_no_repeated_passes_refuses_by_name(llama: ho.Plan) -> None:
-    for asked in (ho.regrets, lambda plan: best_plans(plan, 2)):
-        with pytest.raises(RefusedError, match="micro_batches 8, shard state"):
-            asked(llama)
 
 
 def test_the_chosen_plan_of_llama_7b_is_priced_again_and_runs_in_small(llama: ho.Plan) -> None:

@@ -18,7 +18,7 @@ from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, 
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pins import Pin
 from hypar_opt.plan.arguments import ProblemArguments
-from hypar_opt.plan.check_training import check_memory_is_free, check_trains_at_once
+from hypar_opt.plan.check_training import check_memory_is_free
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan, words_of
 from hypar_opt.results import Results
@@ -34,6 +34,7 @@ from hypar_opt.search.prefix_costs import (
 from hypar_opt.search.result import Progress, SearchRequest, silent
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.search.solver_settings import SolveArguments, options_of
+from hypar_opt.search.way_of_training import bytes_held, capacity_of
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.studies.alternatives.k_best import in_order_of_cost
@@ -42,12 +43,16 @@ from hypar_opt.studies.sources import planned
 from hypar_opt.units import format_cost
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.workload.network import Network
 
 MAX_STEPS = 2**26
 """Upper bound on the work of listing the best plans, in steps of about 50 ns."""
 CHAIN_STEPS, PAIR_STEPS, PLAN_STEPS = 4, 64, 64
 """Steps per state and level of a chain, per pair of states on a graph, per plan and layer."""
+
+MAX_COUNTED = 4096
+"""The most plans of a list whose memory is counted."""
 
 REGRETS = worded("regrets", "--regret")
 
@@ -115,7 +120,6 @@ def regrets(
     options = options_of(plan, parameters=parameters)
     deadline = deadline or Deadline.after(options.time_limit)
     check_memory_is_free(plan.problem, argument("regret", True))
-    check_trains_at_once(plan.problem, argument("regret", True))
     instance = Instance.of_plan(plan)
     check_is_sum(instance.cost)
     words = _words_of_reading(plan, instance)
@@ -165,6 +169,8 @@ def _joint_regrets(
         return None
     costs_of_plans = (cost for layer in least for level in layer for cost in level)
     optimum = min(cost for cost in costs_of_plans if cost is not None)
+    if instance.problem.device_memory is not None:
+        _check_nothing_is_left_out(plan, Fraction(optimum, instance.cost.resolution))
     check_bound(plan, Fraction(optimum, instance.cost.resolution))
     total = Fraction(plan.cost.total)
     extras: dict[tuple[int, str, str], int | float | None] = {}
@@ -178,6 +184,21 @@ def _joint_regrets(
                     extra = Fraction(cost, instance.cost.resolution) - total
                     extras[level, layer, choice] = json_number(extra)
     return extras
+
+
+def _check_nothing_is_left_out(plan: Plan, optimum: Fraction) -> None:
+    """Refuse regrets of a plan that is the best of those that fit, where a better one does not.
+
+    Raises
+    ------
+    RefusedError
+    """
+    bound = plan.solver.bound
+    if bound is not None and optimum < Fraction(bound):
+        raise RefusedError(
+            f"{argument('regret', True)} is of plans of any memory, the best of which does not fit"
+            f" an accelerator; {argument('best')} lists those that do"
+        )
 
 
 def _solved_again(
@@ -284,8 +305,6 @@ def best_plans(
     deadline = deadline or Deadline.after(plan.solver.options.time_limit)
     instance = Instance.of_plan(plan)
     problem, workload, cost = instance.problem, instance.workload, instance.cost
-    check_memory_is_free(problem, "a list of the best plans")
-    check_trains_at_once(problem, "a list of the best plans")
     check_is_sum(cost)
     if instance.constraints.couple_layers:
         # A memory limit is a sum over layers, so the state alone does not give a completion's cost.
@@ -293,13 +312,27 @@ def best_plans(
         raise RefusedError(f"the best plans take no {memory}: they are found layer by layer")
     interchangeable = levels_permute(problem) and all(neighbours_alike(problem))
     completion = _completion(number, instance, deadline)
+    limited = _is_within_device(plan, instance)
     in_order = in_order_of_cost(
-        completion, workload.shared, number, interchangeable=interchangeable
+        completion,
+        workload.shared,
+        MAX_STEPS if limited else number,
+        interchangeable=interchangeable,
     )
-    alternatives = []
-    for total, columns in islice(in_order, min(number, MAX_STEPS)):  # more are refused
+    alternatives: list[Alternative] = []
+    for counted, (total, columns) in enumerate(islice(in_order, MAX_STEPS)):  # more are refused
+        if len(alternatives) == number:
+            break
         deadline.check()
         rows = list(zip(*(completion.states[column] for column in columns), strict=True))
+        if limited and not _fits(instance, rows):
+            if counted == MAX_COUNTED:
+                raise RefusedError(
+                    f"of the {MAX_COUNTED:,} best plans that train alike {len(alternatives):,} fit"
+                    f" the memory of an accelerator: ask for as many, or for more"
+                    f" {argument('micro_batches')}"
+                )
+            continue
         # Multinomial: all orders of the levels, divided by swaps of levels of equal choices.
         repeats = prod(map(factorial, Counter(rows).values()))
         alternatives.append(
@@ -311,6 +344,17 @@ def best_plans(
         )
     check_bound(plan, alternatives[0].total)
     return BestPlans(tuple(alternatives), plan)
+
+
+def _is_within_device(plan: Plan, instance: Instance) -> bool:
+    """Whether a list is of plans that fit an accelerator's memory, as the plan does."""
+    if instance.problem.device_memory is None:
+        return False
+    return _fits(instance, plan.assignments())
+
+
+def _fits(instance: Instance, rows: Rows) -> bool:
+    return bytes_held(instance, rows) <= capacity_of(instance)
 
 
 def _completion(number: int, instance: Instance, deadline: Deadline) -> Completion:

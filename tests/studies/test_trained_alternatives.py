@@ -1,0 +1,118 @@
+"""Best plans, regrets and models of steps that train in parts, against every plan."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.errors import HyparError, RefusedError
+from hypar_opt.pipeline import write_model
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.plan import words_of
+from hypar_opt.proofs.certificate import certify, check_certificate
+from hypar_opt.studies.alternatives import best_plans
+from hypar_opt.studies.simulation import per_second
+from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+from tests.search.test_within_memory import drawn
+from tests.slow import slow_after
+from tests.strategies.ways_of_training import counted
+from tests.strategies.written_plans import every_rows
+
+
+def trained(seed: int) -> tuple[Random, ho.Network, dict[str, Any]]:
+    """A small problem whose step trains in parts."""
+    rng = Random(seed)
+    network, asked = drawn(seed)
+    counts = [n for n in range(1, asked["batch"] + 1) if asked["batch"] % n == 0]
+    training = {
+        "micro_batches": rng.choice(counts),
+        "recompute": rng.choice(RECOMPUTED),
+        "shard": rng.choice(SHARDED),
+    }
+    return rng, network, {**asked, "bucket": 0, "training": training}
+
+
+@pytest.mark.parametrize("seed", slow_after(12, range(300)))
+def test_best_plans_are_those_that_train_alike_and_fit(seed: int) -> None:
+    rng, network, asked = trained(seed)
+    problem = problem_of(network, **asked)
+    every = [*counted(problem, network, problem.training)]
+    limit = rng.choice(sorted(held for _, held in every))
+    fitting = sorted(seconds for seconds, held in every if held <= limit)
+    plan = ho.solve(network, **{**asked, "constraints": {"runnable": False, "memory": limit}})
+    found = [
+        Fraction(one.total) / per_second(plan)
+        for one in best_plans(plan, len(fitting))
+        for _ in range(one.count)
+    ]
+    assert found == pytest.approx(fitting)
+
+
+@pytest.mark.parametrize("seed", slow_after(8, range(300)))
+def test_a_regret_is_of_the_best_plan_that_trains_alike(seed: int) -> None:
+    _, network, asked = trained(seed)
+    problem = problem_of(network, **asked)
+    plan = ho.solve(network, **asked)
+    every = [*every_rows(len(network.layers), problem.levels, len(problem.choices))]
+    costs: dict[tuple[int, int, str], Fraction] = {}
+    taken = counted(problem, network, problem.training, only=every)
+    for rows, (seconds, _) in zip(every, taken, strict=True):
+        for level, row in enumerate(words_of(rows, plan.words), 1):
+            for layer, word in enumerate(row):
+                key = level, layer, word
+                costs[key] = min(costs.get(key, seconds), seconds)
+    for regret in ho.regrets(plan):
+        least = costs[regret.level, plan.layers.index(regret.layer), regret.choice]
+        assert regret.extra is not None
+        found = Fraction(regret.extra + plan.cost.total) / per_second(plan)
+        assert found == pytest.approx(least)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_the_optimum_of_a_model_trains_as_it_is_stated(tmp_path: Path, seed: int) -> None:
+    _, network, asked = trained(seed)
+    assert write_model(network, tmp_path / "model.lp", **asked).columns > 0
+    by_model = ho.solve(network, **asked, search="joint", solver="ilp")
+    assert by_model.cost.total == ho.solve(network, **asked, search="joint").cost.total
+    limited = {**asked, "constraints": {"memory": "1GB", "runnable": False}}
+    with pytest.raises(RefusedError, match=r"of any memory: leave constraints\.memory out, and"):
+        write_model(network, tmp_path / "model.lp", **limited)
+
+
+def test_where_the_best_that_trains_alike_does_not_fit_there_are_no_regrets() -> None:
+    for seed in range(40):
+        _, network, asked = trained(seed)
+        problem = problem_of(network, **asked)
+        every = sorted(counted(problem, network, problem.training))
+        small = min(every, key=lambda own: own[1])
+        if small[0] > every[0][0] and small[1] < every[0][1]:
+            break
+    array = asked["array"].description()
+    array["accelerator"] = {**array["accelerator"], "dram_capacity": f"{small[1]} B"}
+    plan = ho.solve(network, **{**asked, "array": ho.Array.model_validate(array)})
+    assert ho.memory(plan).total == small[1]
+    with pytest.raises(RefusedError, match="the best of which does not fit"):
+        ho.regrets(plan)
+
+
+def test_a_certificate_is_of_plans_that_train_alike_in_any_memory() -> None:
+    found = set()
+    for seed in range(16):
+        rng, network, asked = trained(seed)
+        problem = problem_of(network, **asked)
+        every = sorted(counted(problem, network, problem.training))
+        limit = rng.choice(every)[1]
+        plan = ho.solve(network, **{**asked, "constraints": {"runnable": False, "memory": limit}})
+        if Fraction(plan.cost.total) / per_second(plan) == every[0][0]:
+            check_certificate(plan, certify(plan))
+            found.add("proved")
+        else:
+            with pytest.raises(HyparError, match="of plans that train alike, in any memory"):
+                certify(plan)
+            found.add("a gap")
+    assert found == {"proved", "a gap"}
