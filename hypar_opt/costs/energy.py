@@ -16,9 +16,9 @@ from hypar_opt.costs.joined_levels import by_stage, joined
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
 from hypar_opt.costs.states import added_up, copies_of, levels_of, shape_of
-from hypar_opt.errors import argument
+from hypar_opt.costs.table import exact_dtype
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.plan.check_training import check_trains_at_once
+from hypar_opt.sharding.repetitions import passes_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.joined_levels import Levels, Places
@@ -36,10 +36,11 @@ WORD_BYTES = 4
 class EnergyCost(ArrayCost):
     """Joules of one training step, over all accelerators.
 
-    Each pass touches each local tensor once, which makes W * 2^d + A * 2^o + F * 2^m words of
-    a layer after d data, m model and o output choices between halves. Each choice multiplies one
-    of these terms by the parts of its level, and so adds words: a charge of the level. The words
-    before any choice, and the multiply-accumulates, are charged with the first level.
+    Each pass, as often as a step repeats it, touches each local tensor once, which makes W * 2^d +
+    A * 2^o + F * 2^m words of a layer after d data, m model and o output choices between halves.
+    Each choice multiplies one of these terms by the parts of its level, and so adds words: a charge
+    of the level. The words before any choice, and the multiply-accumulates, are charged with the
+    first level.
 
     Parameters
     ----------
@@ -68,8 +69,6 @@ class EnergyCost(ArrayCost):
         HyparError
             If the problem has no array, or options that contradict one, or the array no energies.
         """
-        # Operations and local words are those of one micro-batch, once.
-        check_trains_at_once(problem, argument("cost", "energy"))
         array, placement = array_of(problem)
         if problem.is_shared_out:
             from hypar_opt.costs.group_bytes import GroupBytes
@@ -139,9 +138,9 @@ class EnergyCost(ArrayCost):
         self, workload: Workload, nodes: Indices, states: States, rows: list[Integers]
     ) -> None:
         """Add what choices add to local words: a copy of each tensor that lacks their axis."""
-        hierarchy = Hierarchy(self.communication.sizes)
+        hierarchy, times = Hierarchy(self.communication.sizes), self._passes(workload)
         for sizes, lacks in local_tensors(workload, hierarchy):
-            elements = sizes[nodes]
+            elements = (times * sizes)[nodes]
             lacked = [lacks[block, nodes] for block in states]
             added = (
                 level
@@ -170,24 +169,28 @@ class EnergyCost(ArrayCost):
         word = energy.remote + energy.hop * hops
         return word / (WORD_BYTES * self.communication.resolution)
 
+    def _passes(self, workload: Workload) -> Integers:
+        """Return how often a step passes through each node."""
+        times = added_up([passes_of(workload, phase) for phase in self.communication.phases])
+        most = workload.elements * math.prod(self.communication.sizes) * int(times.max(initial=1))
+        return times.astype(exact_dtype(most))
+
     @property
     def _of_element(self) -> Fraction:
-        """Return the joules of accessing an element in the DRAM once in every pass."""
-        words = Fraction(self.communication.element_bytes, WORD_BYTES)
-        return words * len(self.communication.phases) * self.array.energies.dram
+        """Return the joules of accessing an element in the DRAM."""
+        return Fraction(self.communication.element_bytes, WORD_BYTES) * self.array.energies.dram
 
     def _touched(self, elements: Integers) -> Integers:
-        """Return the charge of elements that every pass reads or writes once."""
+        """Return the charge of elements that are read or written."""
         return rounded(elements, self._of_element * self.per_unit)
 
     def _before_any_choice(self, workload: Workload) -> Integers:
         """Return each layer's charge before any choice."""
-        energy = self.array.energies
-        macs = np.array(layer_macs(workload, self.array.accelerator), object)
-        joules_per_mac = (energy.mac + energy.sram) * len(self.communication.phases)
+        energy, times = self.array.energies, self._passes(workload)
+        macs = times * np.array(layer_macs(workload, self.array.accelerator), object)
         tensors = local_tensors(workload, Hierarchy(self.communication.sizes))
-        words = added_up([elements for elements, _ in tensors])
-        return rounded(macs, joules_per_mac * self.per_unit) + self._touched(words)
+        words = added_up([times * elements for elements, _ in tensors])
+        return rounded(macs, (energy.mac + energy.sram) * self.per_unit) + self._touched(words)
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the joules of any plan under any placement."""
@@ -197,8 +200,8 @@ class EnergyCost(ArrayCost):
         moved = (
             sum(self.communication.upper_bound(workload, level) for level in levels) * highest_rate
         )
-        energy, phases = self.array.energies, len(self.communication.phases)
+        energy, passes = self.array.energies, int(self._passes(workload).max(initial=1))
         macs = sum(layer_macs(workload, self.array.accelerator))
         # No tensor has more copies than there are accelerators.
         touched = workload.elements * math.prod(self.communication.sizes) * self._of_element
-        return moved + touched + macs * phases * (energy.mac + energy.sram)
+        return moved + passes * (touched + macs * (energy.mac + energy.sram))

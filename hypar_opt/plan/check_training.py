@@ -1,30 +1,13 @@
-"""Refusals of what does not know repeated passes, or the memory of a device."""
+"""Refusals of what does not know the memory of a device."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import RefusedError, argument
 
 if TYPE_CHECKING:
-    from hypar_opt.plan.problem import Problem, ProblemFields
-
-
-def check_trains_at_once(problem: ProblemFields, what: str) -> None:
-    """Refuse what only knows steps that repeat nothing and share nothing out.
-
-    Raises
-    ------
-    RefusedError
-        If a step repeats or shares out anything.
-    """
-    if own := problem.training.unlike_defaults:
-        stated = ", ".join(
-            f"{argument(name)} {'by layer' if isinstance(value, Mapping) else value}"
-            for name, value in own.items()
-        )
-        raise RefusedError(f"{what} is not supported for a plan that trains by {stated}")
+    from hypar_opt.plan.problem import Problem
 
 
 def check_memory_is_free(problem: Problem, what: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from operator import mul
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +28,7 @@ from hypar_opt.simulator.result import (
 from hypar_opt.simulator.rounds import by_level
 from hypar_opt.simulator.run import Measurements, run
 from hypar_opt.simulator.spans import trace_of
-from hypar_opt.simulator.step import launching, phases_of, program
+from hypar_opt.simulator.step import launching, phases_of, program, repeats_on
 from hypar_opt.simulator.tasks import ExchangeTask, Task, of_one_micro_batch
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.device_memory import DeviceMemory
+    from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
 
 _AS_THE_ARRAY = RunOptions()
@@ -81,8 +83,9 @@ def simulate_step(
     launched = options.micro_batches * launching(plan, workload, array, options)
     stalls = max(0.0, launched - measured.seconds)
     memory, capacity, device_memory = _memory(plan, workload, array, rows, options)
-    passes = len(phases_of(plan)) * options.micro_batches
-    words, between_vaults = _accessed(plan, workload, rows)
+    times = _passes(plan, workload, repeats_on(plan, workload, array, options))
+    words, between_vaults = _accessed(plan, workload, rows, times)
+    macs = zip(times, layer_macs(workload, array.accelerator, options.input_sizes), strict=True)
     return StepResult(
         plan=plan,
         array=array.name,
@@ -98,23 +101,35 @@ def simulate_step(
         bottleneck=_bottleneck(measured, array.interconnect),
         known_energy=_energy(
             array,
-            macs=sum(layer_macs(workload, array.accelerator, options.input_sizes)) * passes,
+            macs=sum(often * once for often, once in macs),
             # An element may be smaller than a word.
-            dram_words=Fraction(words * passes * plan.element_bytes, WORD_BYTES),
+            dram_words=Fraction(words * plan.element_bytes, WORD_BYTES),
             measured=measured,
         ),
         memory=memory,
         capacity=capacity,
         device_memory=device_memory,
-        vault_words=between_vaults * (array.accelerator.vaults - 1) * passes,
+        vault_words=between_vaults * (array.accelerator.vaults - 1),
         events=measured.events,
         trace=trace_of(measured, tasks, array.interconnect) if options.trace else None,
         of_training=FrozenDict(options.of_training),
     )
 
 
-def _accessed(plan: Plan, workload: Workload, rows: Rows) -> tuple[int, int]:
-    """Return the words of all accelerators that a pass accesses, and those between vaults."""
+def _passes(plan: Plan, workload: Workload, repeats: Repeats) -> list[int]:
+    """Return how often a step passes through each node."""
+    forward, others = repeats.passes(len(workload.nodes))
+    return list(map(int, forward + (len(phases_of(plan)) - 1) * others))
+
+
+def _accessed(plan: Plan, workload: Workload, rows: Rows, times: Sequence[int]) -> tuple[int, int]:
+    """Return the words of all accelerators that a step accesses, and those between vaults.
+
+    Parameters
+    ----------
+    times
+        How often it passes through each node.
+    """
     nodes = np.arange(len(workload.nodes))
     weights, inputs, outputs = local_words(
         workload, nodes, of_rows(rows, len(nodes)), plan.hierarchy
@@ -122,7 +137,9 @@ def _accessed(plan: Plan, workload: Workload, rows: Rows) -> tuple[int, int]:
     # Split by image, input channel or output channel, a layer has two of its three tensors in the
     # vaults that use them; the third, chosen to be the smallest, moves between all vaults.
     smallest = np.minimum(np.minimum(weights, inputs), outputs)
-    return int((weights + inputs + outputs).sum()), int(smallest.sum())
+    every = (weights + inputs + outputs).tolist(), smallest.tolist()
+    accessed, between = (sum(map(mul, times, own)) for own in every)
+    return accessed, between
 
 
 def _measured(

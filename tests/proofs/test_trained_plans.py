@@ -20,6 +20,7 @@ from hypar_opt.proofs.reference.repetitions import Pass, repetitions_of
 from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+from tests.costs.test_energy import per_joule
 from tests.execution import small_networks
 from tests.execution.virtual.test_training import by_layer
 from tests.slow import slow_after
@@ -68,6 +69,36 @@ def test_a_plan_that_trains_costs_what_the_search_says(seed: int) -> None:
     network, asked = drawn(seed)
     plan = ho.solve(network, **asked)
     assert price_of(plan) == Fraction(plan.cost.total), asked
+
+
+@pytest.mark.parametrize("seed", slow_after(16, range(500)))
+def test_a_plan_for_energy_pays_for_each_time_that_a_pass_runs(seed: int) -> None:
+    """As a derivation of its own and the simulator count it, words between accelerators too."""
+    network, asked = drawn(seed)
+    rng = Random(seed)
+    array = random_array(rng, rng.randint(1, 3), detailed=True)
+    array = with_collective(array, rng.choice(["pairwise", "ring", "hierarchical"]))
+    asked = {key: value for key, value in asked.items() if key != "bucket"}
+    plan = ho.solve(network, **{**asked, "cost": "energy", "array": array})
+    assert price_of(plan) == Fraction(plan.cost.total), asked
+    joules = Fraction(plan.cost.total) / per_joule(plan)
+    assert ho.simulate(plan).energy.total == pytest.approx(float(joules))
+
+
+def test_running_all_layers_again_computes_a_third_more() -> None:
+    asked: dict[str, Any] = {"batch": 16, "array": "hmc-htree-8", "solver": "data"}
+    asked |= {"cost": "energy", "reading": "executed"}
+
+    def energy(**training: Any) -> Any:
+        return ho.simulate(ho.solve(NETWORKS[3], **asked, training=training)).energy
+
+    once = energy()
+    assert energy(recompute="full").macs == pytest.approx(once.macs * 4 / 3)
+    assert energy(recompute="full").dram == pytest.approx(once.dram * 4 / 3)
+    assert energy(micro_batches=2).macs == once.macs
+    # Each micro-batch reads the weights, in each of its three passes.
+    assert energy(micro_batches=2).dram > once.dram
+    assert energy(shard="weights").remote == pytest.approx(once.remote * 3 / 2)
 
 
 def test_a_step_is_counted_as_it_runs() -> None:

@@ -276,7 +276,6 @@ def test_how_a_plan_trains_is_said_in_a_sentence(tmp_path: Path) -> None:
     wrong = [
         (["--micro-batches", "7"], "micro_batches: should divide the batch of 512, got 7"),
         (["--shard", "wights"], "shard: should be none, state, gradients or weights"),
-        (["--cost", "energy", "--shard", "state"], "is not supported for a plan that trains by"),
         (["--recompute", "half"], "recompute: should be none, selective or full"),
     ]
     for options, message in wrong:

@@ -349,16 +349,16 @@ class Energy(ArrayCharges):
         if not state:
             return 0
         energy, layer = self.array.energies, self.exchanges.graph.nodes[node]
-        macs = self._macs(layer) * self.passes
-        total = nearest(macs, (energy.mac + energy.sram) * self.parts)
+        often = sum(self.exchanges.passes(node)[: self.passes])
+        total = nearest(often * self._macs(layer), (energy.mac + energy.sram) * self.parts)
         copies = [layer.copies(state[:n], self.hierarchy) for n in range(len(state) + 1)]
         for above, below in pairwise(copies):
             # Each part accesses a tensor that a choice replicates: its words are added again.
             added = zip(layer.tensors, above, below, strict=True)
-            total += sum(self._accessed(size * (n - m)) for size, m, n in added)
-        return total + self._accessed(sum(layer.tensors))
+            total += sum(self._accessed(often * size * (n - m)) for size, m, n in added)
+        return total + self._accessed(often * sum(layer.tensors))
 
     def _accessed(self, elements: int) -> int:
-        """Return the charge of elements that every pass accesses once in the DRAM."""
-        words = Fraction(self.plan.element_bytes, WORD_BYTES) * self.passes
+        """Return the charge of elements that are accessed in the DRAM."""
+        words = Fraction(self.plan.element_bytes, WORD_BYTES)
         return nearest(elements, words * self.array.energies.dram * self.parts)
