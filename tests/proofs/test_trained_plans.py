@@ -75,8 +75,8 @@ def test_a_plan_that_trains_costs_what_the_search_says(seed: int) -> None:
 def test_a_plan_for_energy_pays_for_each_time_that_a_pass_runs(seed: int) -> None:
     """As a derivation of its own and the simulator count it, words between accelerators too."""
     network, asked = drawn(seed)
-    rng = Random(seed)
-    array = random_array(rng, rng.randint(1, 3), detailed=True)
+    rng, levels = Random(seed), find_array(asked["array"]).levels
+    array = random_array(rng, levels, detailed=True)
     array = with_collective(array, rng.choice(["pairwise", "ring", "hierarchical"]))
     asked = {key: value for key, value in asked.items() if key != "bucket"}
     plan = ho.solve(network, **{**asked, "cost": "energy", "array": array})
