@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 from math import isqrt
@@ -15,7 +15,9 @@ from hypar_opt.workload.patterns import compact, most_frequent, words_by_layer
 from hypar_opt.workload.recomputation import recomputed_words, segments
 
 if TYPE_CHECKING:
+    from hypar_opt.instance.instance import Instance
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.search.result import SearchResult
     from hypar_opt.workload.network import Network
 
 SEARCHED = "searched "
@@ -26,6 +28,34 @@ def training_left_open(plan: Plan) -> dict[str, None]:
     """Return what of a plan's training the search chose, by name."""
     names = {key.removeprefix(SEARCHED) for row in plan.solver.statistics for key in row}
     return {name: None for name in Training.model_fields if name in names}
+
+
+def with_searched(found: SearchResult, asked: Instance, settled: Instance) -> SearchResult:
+    """Return a result that says what of a problem's training the search chose."""
+    before, after = (dict(own.problem.training) for own in (asked, settled))
+    row: Mapping[str, float] = {
+        SEARCHED + name: 1 for name in before if before[name] is None and after[name] is not None
+    }
+    return replace(found, statistics=(*found.statistics, row)) if row else found
+
+
+def fastest_training(instance: Instance) -> Training:
+    """Return how the fastest plan of any memory trains: the batch at once, as is stated.
+
+    Where weights take time to be updated, the parts that have the same share it out.
+    """
+    problem = instance.problem
+    open_ways = OpenWays(instance.network, problem.training, saves_scores=False)
+    accelerator = problem.array and problem.array.description.accelerator
+    if not (accelerator and accelerator.update and None in open_ways.shard):
+        return problem.training
+    words, workload = [*open_ways.shard], instance.workload
+    for users in workload.weight_users.values():  # one of them may say it for all
+        layers = [user - workload.shared for user in users]
+        for n in layers:
+            words[n] = next((words[m] for m in layers if words[m]), None)
+    shard = compact([own or "state" for own in words], open_ways.names)
+    return problem.training.model_copy(update={"shard": shard})
 
 
 def divisors(number: int) -> list[int]:

@@ -11,7 +11,7 @@ Source: docs/decisions/0036-ways-by-layer.md.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from heapq import merge
@@ -28,7 +28,7 @@ from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.search.joint import joint
 from hypar_opt.search.left_columns import Column, Columns, Picked
-from hypar_opt.search.open_ways import SEARCHED, divisors
+from hypar_opt.search.open_ways import divisors, fastest_training, with_searched
 from hypar_opt.search.result import SearchResult, silent
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.way_of_training import Counted, WayOfTraining, layouts_at_prices
@@ -77,19 +77,21 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
     problem = search.instance.problem
     if problem.device_memory is None or not isinstance(search.instance.cost, TimeCost):
         return search, in_buckets(search, solve)
-    found = solve(replace(search, progress=silent))  # what is counted is the ways
-    first = WayOfTraining.of(search, problem.training)
+    first = WayOfTraining.of(search, fastest_training(search.instance))
+    at_once = replace(search, instance=first.instance)
+    found = solve(replace(at_once, progress=silent))  # what is counted is the ways
     if first.counted(found).fits:
-        found = in_buckets(search, solve, found)
+        found = in_buckets(at_once, solve, found)
         if first.counted(found).fits:
-            return search, found
+            return at_once, with_searched(found, search.instance, at_once.instance)
     try:
         return _WaysSearched(search, solve).best()
     except InfeasibleError:
         if problem.constraints.memory is not None:
             raise
     # The array's memory is no constraint that was stated: what exceeds it is said with the plan.
-    return search, in_buckets(search, solve, found)
+    found = in_buckets(at_once, solve, found)
+    return at_once, with_searched(found, search.instance, at_once.instance)
 
 
 @dataclass(frozen=True)
@@ -369,18 +371,14 @@ class _WaysSearched:
         if not self._proves:  # of the layouts that a solver found there is no bound on all plans
             units, proved = None, False
         limit = TIME_LIMIT if self._search.deadline.passed() and not proved else None
-        open_ones = self._search.instance.problem.training
-        row: Mapping[str, float] = {
-            SEARCHED + name: 1 for name, own in dict(open_ones).items() if own is None
-        }
-        return search, replace(
+        found = replace(
             best.found,
             status=Status.OPTIMAL if proved else Status.FEASIBLE,
             scope=scope,
             bound=units,
             stopped_by=best.found.stopped_by or limit,
-            statistics=(*best.found.statistics, row),
         )
+        return search, with_searched(found, self._search.instance, way.instance)
 
     @property
     def _proves(self) -> bool:

@@ -281,3 +281,20 @@ def test_how_a_plan_trains_is_said_in_a_sentence(tmp_path: Path) -> None:
     for options, message in wrong:
         done = command(["solve", "gpt2", "--array", "h100-8", "--batch", "512", *options], tmp_path)
         assert (done.status, message in done.errors) == (2, True)
+
+
+def test_where_weights_take_time_to_update_their_state_is_sharded(tmp_path: Path) -> None:
+    """No way of all layers has a faster plan; nor any in which some keep their state whole."""
+    text = Path(arrays.__file__).with_name("h100-8.toml").read_text()
+    (tmp_path / "adam.toml").write_text(text.replace("gemm =", 'update = "44 B"\ngemm ='))
+    asked: dict[str, Any] = {"batch": 16, "array": str(tmp_path / "adam.toml")}
+    plan = ho.solve(GPT, **asked)
+    assert (plan.training.stated, plan.solver.status) == ({"shard": "state"}, "optimal")
+    assert search_again(plan).training == plan.training
+    for count, (recompute, shard) in [*((1, way) for way in WAYS), (2, ("none", "state"))]:
+        training = {"micro_batches": count, "recompute": recompute, "shard": shard}
+        assert ho.solve(GPT, **asked, training=training).cost.total >= plan.cost.total
+    some = ho.solve(GPT, **asked, training={"shard": {"head": "none"}})
+    assert some.training.shard == {"*": "state", "token": "none", "head": "none"}
+    assert some.cost.total > plan.cost.total
+    assert ho.solve(GPT, batch=16, array="h100-8").training.stated == {}
