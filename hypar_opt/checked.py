@@ -21,7 +21,7 @@ from typing import (
     is_typeddict,
 )
 
-from hypar_opt.errors import HyparError, argument
+from hypar_opt.errors import HyparError, UnknownNameError, argument
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -58,9 +58,19 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
             name: value for name, value in named.items() if name in names
         }
         check(function, given)
-        return function(*args, **named)
+        try:
+            return function(*args, **named)
+        except UnknownNameError as error:
+            # What took the others does not know the function's own.
+            if error.kind != "argument" or error.name not in named:
+                raise
+            raise UnknownNameError("argument", error.name, _known(names, error)) from None
 
     return call
+
+
+def _known(own: Iterable[str], error: UnknownNameError) -> list[str]:
+    return list(dict.fromkeys((*own, *error.known)))
 
 
 def check(annotated: Any, given: Mapping[str, object]) -> None:

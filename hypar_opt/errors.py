@@ -170,6 +170,7 @@ class UnknownNameError(HyparError):
 
     def __init__(self, kind: str, name: object, known: list[str]) -> None:
         super().__init__(unknown(kind, name, known))
+        self.kind, self.name, self.known = kind, name, known
 
 
 class RefusedError(HyparError):

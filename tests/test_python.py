@@ -256,6 +256,7 @@ def test_entries_of_constraints_and_options_are_arguments_too() -> None:
         (lambda: ho.solve("lenet-c", memry=1), "unknown argument 'memry': did you mean memory?"),  # type: ignore[call-arg]
         (lambda: ho.solve("lenet-c", solvr=1), "unknown argument 'solvr': did you mean solver?"),  # type: ignore[call-arg]
         (lambda: ho.best_plans("lenet-c", 5, levls=2), "did you mean levels?"),  # type: ignore[call-arg]
+        (lambda: ho.pareto("lenet-c", point=2), "unknown argument 'point': did you mean points?"),  # type: ignore[call-arg]
         (lambda: ho.simulate("lenet-c", overlp=2), "did you mean overlap?"),  # type: ignore[call-arg]
         (lambda: ho.explore("lenet-c", "H1", tiem_limit=2), "did you mean time_limit?"),  # type: ignore[call-arg]
         (

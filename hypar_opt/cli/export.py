@@ -41,6 +41,7 @@ def export(
     from hypar_opt.execution.formats import FORMATS
     from hypar_opt.search.plan_file import read_plan
     from hypar_opt.studies.shown import is_plan_file
+    from hypar_opt.workload.kept import left_out, sentences
 
     written = FORMATS[to]()
     if not is_plan_file(plan):
@@ -48,6 +49,10 @@ def export(
     with output.outputs_checked(output_file):
         described = read_plan(plan)
     text = written.text(described, approximate=approximate)
+    if not approximate:
+        # Of what computes nothing; programs are refused then.
+        for sentence in sentences(left_out(described.network.description), ()):
+            output.note(sentence)
     if output_file is None:
         print(text, end="")
         return

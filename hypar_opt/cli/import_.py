@@ -41,6 +41,10 @@ UNTIE = typer.Option(
     help="Give layers that share weights in the file weights of their own, except a head that"
     " shares an embedding's. Exporters write equal tensors once.",
 )
+CAUSAL = typer.Option(
+    "--causal",
+    help="Take attention's masks whose values the file does not have to hide all later tokens.",
+)
 
 
 def import_(
@@ -49,6 +53,7 @@ def import_(
     dim: options.DIM = None,
     loss: Annotated[LossName | None, LOSS] = None,
     untie: Annotated[bool, UNTIE] = False,
+    causal: Annotated[bool, CAUSAL] = False,
 ) -> None:
     from hypar_opt.documents.document import validate
     from hypar_opt.documents.files import check_outputs, write_whole
@@ -58,7 +63,8 @@ def import_(
 
     check_outputs([model], output_file)
     stated = None if loss is None else loss.value
-    content, notes = read_model(model, inputs.dimensions(dim), loss=stated, untie=untie)
+    dims = inputs.dimensions(dim)
+    content, notes = read_model(model, dims, loss=stated, untie=untie, causal=causal)
     # Before anything is written: what is not a network is refused by its file's name.
     network = validate(Network, content, file=model)
     text = toml_text(content)

@@ -54,7 +54,7 @@ def torch_file(plan: Plan) -> str:
     program = _program(plan)
     _check_whole_sequences(program)
     flow = in_best_order(Flow(plan.network.description, program, mesh_of(plan, program)))
-    title = f"{_what(plan)}: a plan of hypar-opt for PyTorch.\n\n{degrees(plan)}."
+    title = _title(plan, "PyTorch")
     if not isinstance(plan.training.shard, str | None):
         raise HyparError(
             f"{argument('shard')}: a file for PyTorch shards all layers alike; state one word"
@@ -64,8 +64,18 @@ def torch_file(plan: Plan) -> str:
     return program_text(flow, plan.training, title=title)
 
 
-def _what(plan: Plan) -> str:
-    return f"{plan.network.name}, batch {plan.batch}, on {plan.accelerators} devices"
+def _title(plan: Plan, framework: str) -> str:
+    """Return the first paragraphs of a file for one's own model, which computes all that it does.
+
+    The plan may be of less.
+    """
+    what = f"{plan.network.name}, batch {plan.batch}, on {plan.accelerators} devices"
+    said = [f"{what}: a plan of hypar-opt for {framework}.", f"{degrees(plan)}."]
+    if not_kept := left_out(plan.network.description):
+        said.append(
+            f"Not kept of the model, so that the plan does not count it: {'; '.join(not_kept)}."
+        )
+    return "\n\n".join(said)
 
 
 def _check_splits(plan: Plan) -> None:
@@ -119,8 +129,7 @@ def jax_shardings(plan: Plan) -> str:
     from hypar_opt.execution.jax.shardings import shardings_text
 
     _check_splits(plan)
-    title = f"{_what(plan)}: a plan of hypar-opt for JAX.\n\n{degrees(plan)}."
-    return shardings_text(sharded_plan(plan), title=title)
+    return shardings_text(sharded_plan(plan), title=_title(plan, "JAX"))
 
 
 def jax_module(plan: Plan, *, approximate: bool = False) -> str:

@@ -148,14 +148,15 @@ def read_network(
     dims: Mapping[str, int] | None = None,
     loss: str | None = None,
     untie: bool = False,
+    causal: bool = False,
 ) -> Network:
     """Read a network file, or by its suffix an ONNX model, as ``hypar-opt import`` does.
 
     Parameters
     ----------
-    dims, loss, untie
-        Of a model alone: the sizes of its dynamic dimensions, its loss, and whether layers get
-        weights of their own, as `hypar_opt.onnx.read_model` says.
+    dims, loss, untie, causal
+        Of a model alone: the sizes of its dynamic dimensions, its loss, whether layers get weights
+        of their own, and whether unknown masks are causal, as `hypar_opt.onnx.read_model` says.
 
     Raises
     ------
@@ -171,8 +172,9 @@ def read_network(
         # Imported late: a few networks are models, and reading one needs an extra.
         from hypar_opt.onnx import read_onnx
 
-        return read_onnx(path, dims, loss=loss, untie=untie)
-    for name, stated in {"dims": dims, "loss": loss, "untie": untie}.items():
+        return read_onnx(path, dims, loss=loss, untie=untie, causal=causal)
+    of_a_model = {"dims": dims, "loss": loss, "untie": untie, "causal": causal}
+    for name, stated in of_a_model.items():
         if stated:
             raise HyparError(f"{argument(name)} goes with an ONNX model")
     return validate(Network, parse_toml(read_text(path), file=file), file=file)

@@ -45,6 +45,7 @@ def read_model(
     *,
     loss: str | None = None,
     untie: bool = False,
+    causal: bool = False,
 ) -> tuple[dict[str, Any], list[str]]:
     """Read a model as the content of a network file, with notes on what was left out.
 
@@ -59,13 +60,15 @@ def read_model(
     untie
         Give layers that share weights in the file weights of their own, except a head that shares
         an embedding's.
+    causal
+        Take masks of attention whose values are not known to hide all later tokens.
 
     Raises
     ------
     InputError
         Names the file, the node and the operator, and says what would be right.
     """
-    imported = imported_model(path, dims, loss=loss, untie=untie)
+    imported = imported_model(path, dims, loss=loss, untie=untie, causal=causal)
     return imported.content, imported.notes
 
 
@@ -75,6 +78,7 @@ def imported_model(
     *,
     loss: str | None = None,
     untie: bool = False,
+    causal: bool = False,
 ) -> ImportedModel:
     """Read a model as a network, with where in the file its weights are; see `read_model`."""
     from hypar_opt.documents.document import validate
@@ -92,7 +96,7 @@ def imported_model(
     file = str(path)
     try:
         graph = graph_of(load(path), dims or {})
-        state = read_graph(graph, Path(path).parent)
+        state = read_graph(graph, Path(path).parent, causal=causal)
         layers = layers_of(state, loss=loss, untie=untie)
         source = f"ONNX model {_printable(Path(file).name)}"
         if graph.producer:
@@ -126,6 +130,7 @@ def read_onnx(
     *,
     loss: str | None = None,
     untie: bool = False,
+    causal: bool = False,
 ) -> Network:
     """Read a model as a network; see `read_model`.
 
@@ -134,4 +139,4 @@ def read_onnx(
     InputError
         Names the file and says what is wrong with it.
     """
-    return imported_model(path, dims, loss=loss, untie=untie).network
+    return imported_model(path, dims, loss=loss, untie=untie, causal=causal).network

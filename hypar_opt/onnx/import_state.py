@@ -43,8 +43,11 @@ MAX_DIGITS = 64
 class ImportState:
     """The layers and tensors of the nodes that have been read."""
 
-    def __init__(self, graph: OnnxGraph, folder: Path | None = None) -> None:
+    def __init__(
+        self, graph: OnnxGraph, folder: Path | None = None, *, causal: bool = False
+    ) -> None:
         self.graph = graph
+        self.causal = causal
         self.constants = Constants(graph)
         self.mask_values = MaskValues(graph, self.constants, folder)
         self.constants.read_integers = self.mask_values.integers

@@ -72,11 +72,11 @@ def shown_by(state: ImportState, node: OnnxNode, name: str, tokens: int) -> str 
 def read_attention_mask(state: ImportState, node: OnnxNode, layer: Layer, name: str) -> None:
     """Determine what the mask of an attention operator hides."""
     if not state.is_constant(name):
-        _apply(state, node, layer, "it depends on the network's input")
+        _apply(state, node, layer, _unknown(state, "it depends on the network's input"))
         return
     value = state.mask_values.get(name)
     if isinstance(value, Unknown):
-        _apply(state, node, layer, f"it {value.why}")
+        _apply(state, node, layer, _unknown(state, f"it {value.why}"))
         return
     queries, keys = layer.sizes.get("t", 1), value.shape[-1] if value.ndim else 1
     visible = value if value.dtype == bool else _by_sum(value)
@@ -84,6 +84,16 @@ def read_attention_mask(state: ImportState, node: OnnxNode, layer: Layer, name: 
     if shown in (PAST, ALL):
         state.fixed.add(name)
     _apply(state, node, layer, shown)
+
+
+def _unknown(state: ImportState, why: str) -> str:
+    """Return what a mask shows whose values are not known: the past, if that is stated."""
+    if not state.causal:
+        return why
+    said = f"attention's mask: {why}; it is taken to hide later tokens, as stated"
+    if said not in state.remarks:
+        state.remarks.append(said)
+    return PAST
 
 
 def _apply(state: ImportState, node: OnnxNode, layer: Layer, shown: str) -> None:
@@ -104,7 +114,7 @@ def _visible(state: ImportState, node: OnnxNode, name: str) -> Array | str | Non
         return None
     value = state.mask_values.get(name)
     if isinstance(value, Unknown):
-        return f"it {value.why}"
+        return _unknown(state, f"it {value.why}")
     if node.op == "Where":
         return _by_where(state, node, value)
     if node.op in ("Add", "Sum"):

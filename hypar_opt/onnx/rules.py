@@ -32,20 +32,24 @@ RULES: dict[str, Rule] = {
 }
 
 
-def read_graph(graph: OnnxGraph, folder: Path | None = None) -> ImportState:
+def read_graph(
+    graph: OnnxGraph, folder: Path | None = None, *, causal: bool = False
+) -> ImportState:
     """Read all nodes of a graph.
 
     Parameters
     ----------
     folder
         The model's folder, which may hold masks; None to read no files.
+    causal
+        Take masks whose values are not known to hide all later tokens.
 
     Raises
     ------
     InputError
         Names the first node that cannot be read, and says why.
     """
-    state = ImportState(graph, folder)
+    state = ImportState(graph, folder, causal=causal)
     for node in graph.nodes:
         if state.tensors.keys().isdisjoint(node.inputs):
             state.constants.defer(node)

@@ -42,10 +42,6 @@ class SourceArguments(OwnArguments, OptionArguments, total=False):
     place: bool
 
 
-OF_SOLVE = ("solver", "search", "options", "start", "solution", "place", "progress")
-"""The other arguments of `hypar_opt.solve`."""
-
-
 def options_among(
     options: SolverOptions | Mapping[str, Any] | None, arguments: SolveArguments
 ) -> tuple[SolverOptions, ProblemArguments]:
@@ -59,7 +55,7 @@ def options_among(
     known = SolveArguments.__annotations__
     for name in arguments:
         if name not in known:
-            raise UnknownNameError("argument", name, [*OF_SOLVE, *known])
+            raise UnknownNameError("argument", name, list(known))
     names = known.keys() - ProblemArguments.__annotations__.keys()
     stated: dict[str, Any] = {name: arguments[name] for name in arguments if name in names}  # type: ignore[literal-required]
     problem: Any = {name: value for name, value in arguments.items() if name not in names}

@@ -57,33 +57,33 @@ class Model:
         name = self._instance.network.name
         return f"<Model of {name}: {len(self.columns):,} columns, {self.rows:,} rows>"
 
-    def takes(self, layer: str, level: int, word: str) -> Any:
+    def takes(self, layer: str, level: int | str, word: str) -> Any:
         """Return an expression that is 1 where a layer has a choice at a level, else 0.
 
         Parameters
         ----------
         level
-            From 1 for H1.
+            ``"H1"`` or below, or its number.
 
         Raises
         ------
         HyparError
             If the model has no such layer, level or choice.
         """
-        here = []
+        level_name, here = level if isinstance(level, str) else f"H{level}", []
         for name, column in self.columns.items():
             kind, *fields = fields_of(name)
             if kind == "x" and fields[0] == layer:
                 levels, words = (part.split(".") for part in fields[1:])
-                if f"H{level}" in levels:
-                    here.append((column, words[levels.index(f"H{level}")]))
+                if level_name in levels:
+                    here.append((column, words[levels.index(level_name)]))
         own = [column for column, other in here if other == word]
         if own:
             return sum(own)
         # Of two choices the column is of the second.
         first = self._first_word(layer) if len(here) == 1 else None
         if word != first:
-            raise HyparError(f"the model has no choice {word!r} of {layer!r} at H{level}")
+            raise HyparError(f"the model has no choice {word!r} of {layer!r} at {level_name}")
         return 1 - here[0][0]
 
     def _first_word(self, layer: str) -> str | None:

@@ -67,7 +67,13 @@ def test_a_model_that_is_not_all_kept_is_exported_on_request_alone(
     assert f"How the model was read:\n\n- {REMARK}" in docstring
     assert " ".join(listed.split()) == " ".join(f"- {phrase}" for phrase in said)
     # Which level splits which weights is so whatever the model computes with them.
-    assert run(["export", plan, "--to", "json", "-o", str(tmp_path / "shardings.json")]) == 0
+    for other in ("json", "jax-shardings", "torch"):
+        assert run(["export", plan, "--to", other, "-o", str(file)]) == 0
+        sentence = f"not kept of its model: {'; '.join(said)}"
+        assert capsys.readouterr().err == f"hypar-opt: {sentence}\n"
+        if other != "json":
+            docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
+            assert f"does not count it: {'; '.join(said)}." in " ".join(docstring.split())
 
 
 def test_a_model_that_is_kept_needs_no_word() -> None:

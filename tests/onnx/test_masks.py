@@ -328,8 +328,26 @@ def test_exported_language_models_are_causal_where_their_masks_are_there(
     (causal,), (said,) = attention()
     assert not causal
     assert f"'{MASKS[name][0]}'" in said
+    stated = read_model(tmp_path / f"{name}.onnx", causal=True)[0]
+    assert any("taken to hide later tokens, as stated" in said for said in stated["remarks"])
+    assert not any("mask" in said for said in stated.get("not_kept", ()))
     write_masks(tmp_path, name)
     assert attention() == ([True], [])
+    found = read_model(tmp_path / f"{name}.onnx")[0]
+    assert (stated["layer"], stated["block"]) == (found["layer"], found["block"])
+
+
+def test_a_mask_that_is_known_is_not_another_because_that_is_stated(tmp_path: Path) -> None:
+    g = GraphWriter(("x", [BATCH, TOKENS, WIDTH]))
+    q, k, v = (
+        g.heads(g.linear("x", name, WIDTH, WIDTH), BATCH, TOKENS, HEADS, 4) for name in "qkv"
+    )
+    own = np.where(np.eye(TOKENS, dtype=bool), 0, LOW).astype(np.float32)
+    mixed = g.together(g.core(q, k, v, g.value(own), size=4), BATCH, TOKENS, WIDTH)
+    g.content(tmp_path, mixed)
+    content, _ = read_model(tmp_path / "model.onnx", causal=True)
+    assert causal_in(content) == [False]
+    assert "it hides other tokens than the later ones" in content["not_kept"][0]
 
 
 @pytest.mark.parametrize("most", ["MAX_BYTES_AT_ONCE", "MAX_COMPUTED_BYTES", "MAX_MASK_ELEMENTS"])

@@ -88,6 +88,7 @@ def test_what_the_model_has_not_and_what_is_not_solved_are_refused_by_name() -> 
             model.takes(layer, level, word)
     with pytest.raises(ho.HyparError, match="has no solution"):
         model.plan()
+    assert model.takes("fc 0", "H1", "data") == model.takes("fc 0", 1, "data")
     model.problem += model.takes("fc 0", 1, "data") + model.takes("fc 0", 1, "model") >= 2
     solved_by_cbc(model)
     with pytest.raises(ho.HyparError, match="has no solution"):
