@@ -133,17 +133,22 @@ class SplitRule:
     ----------
     even
         Whether parts have to be equal.
+    loose
+        Whether parts may be empty, too: images alone are split evenly (`may_split`).
     """
 
     hierarchy: Hierarchy
     even: bool
+    loose: bool = False
 
     def allows(self, size: Any, parts: Any) -> Any:
         """Return whether an axis may be split into so many parts; one of size 0 is not split.
 
         Both are integers or arrays of them.
         """
-        return size % parts == 0 if self.even else (size >= parts) | (size == 0)
+        if self.even:
+            return size % parts == 0
+        return (size >= parts) | (size == 0) | self.loose
 
     def levels(self, size: int) -> int:
         """Return at how many levels an axis may be split, where all have equally many parts.

@@ -12,6 +12,7 @@ import numpy as np
 
 from hypar_opt.costs.all_to_alls import joined_over
 from hypar_opt.costs.base import CostModel, Symmetries
+from hypar_opt.costs.halos import halos_of
 from hypar_opt.costs.longest_parts import (
     most_stretched,
     sizes_at_ends,
@@ -27,6 +28,7 @@ from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.workload.layouts import FIRST_SPLIT
+from hypar_opt.workload.parallelism import OF_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,8 +131,9 @@ class CommunicationCost(CostModel):
         if cost._row.halves and not problem.hierarchy.of_halves:
             sizes, executed = ",".join(map(str, cost.sizes)), argument("reading", "executed")
             raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")
-        if "tokens" in problem.choices:
-            cost._check_tokens(workload)
+        for word in OF_POSITIONS:
+            if word in problem.choices:
+                cost._check_positions(workload, word)
         if cost._row.input_error is not None:
             return cost
         if "output" in problem.choices:
@@ -146,12 +149,15 @@ class CommunicationCost(CostModel):
             )
         return cost
 
-    def _check_tokens(self, workload: Workload) -> None:
-        """Refuse to split tokens in the paper's readings, and where no layer has any."""
+    def _check_positions(self, workload: Workload, word: str) -> None:
+        """Refuse to split positions in the paper's readings, and where no layer may."""
         if self._row.halves:
-            raise HyparError(f"choices: tokens needs the reading executed, got {self.reading}")
-        if workload.forbidden[:, workload.choices.index("tokens")].all():
-            raise HyparError("choices: tokens needs a network of tokens; no layer of this has any")
+            raise HyparError(f"choices: {word} needs the reading executed, got {self.reading}")
+        if workload.forbidden[:, workload.choices.index(word)].all():
+            needs = "tokens; no layer of this has any"
+            if word != "tokens":
+                needs = f"images whose {word} can be split evenly; no layer's of this can"
+            raise HyparError(f"choices: {word} needs a network of {needs}")
 
     def of(self, phase: Phase) -> CommunicationCost:
         """Return the cost model of one pass alone."""
@@ -185,6 +191,8 @@ class CommunicationCost(CostModel):
                 axes = np.where(lacks, 0, split_sizes(workload))[:, nodes]
                 uneven = stretches_of(axes, states, self.hierarchy)
             reduced.append((quarters[:, nodes], copies_of(lacked, parts), replicas, uneven))
+        halos = halos_of(workload, self.phases) if states else None
+        at_borders = halos and halos.charges(nodes, states, parts)
 
         def charge(block: int) -> Integers:
             scales = self._scales(workload, states, block)
@@ -196,6 +204,8 @@ class CommunicationCost(CostModel):
                     amounts = quarters[first : first + len(states[block])]
                 amount = amounts.astype(scales.dtype, copy=False) * replicas * copies[block].added
                 moved = moved + scales * stretched(amount, uneven)
+            if at_borders:
+                moved = moved + scales * at_borders(block).astype(scales.dtype, copy=False)
             return moved
 
         return ByLevel(states, charge)
@@ -367,6 +377,9 @@ class CommunicationCost(CostModel):
         if self.longest:
             most *= most_stretched(workload, self.hierarchy)
         most *= workload.most_repeats
+        if halos_of(workload, self.phases):
+            # A part is no shorter than its halo: all borders have fewer than 8 times the tensor.
+            most *= 9
         return most * workload.elements * math.prod(self._parts(levels))
 
     def _scales(self, workload: Workload, states: States, block: int) -> Integers:

@@ -13,7 +13,9 @@ from hypar_opt.costs.state_tables import states_of
 from hypar_opt.costs.states import added_up, parts_of
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.plan.stored_layouts import rows_with_stored
+from hypar_opt.workload.contiguous import are_first, orders_of
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
+from hypar_opt.workload.splitting import may_split
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -134,6 +136,7 @@ def _over_all_levels(
     tensors = np.array(list(workload.tensor_writers), np.intp)
     if not len(tensors) or not rows:
         return levels
+    orders = orders_of(workload, rows)
     choices = np.array([(0,) * workload.shared + tuple(row) for row in rows], np.intp)
     states = np.array(states_of(workload, len(rows)), np.intp).T
     # A tensor neighbours layers alone: each boundary has one at an end, or none.
@@ -159,7 +162,7 @@ def _over_all_levels(
     for node, around in beside.items():
         key = tuple(around), tuple(workload.split_sizes[:, node])
         if key not in least:
-            fits = _allowed(workload, node, states, rule)
+            fits = _allowed(workload, node, states, rule) & are_first(states, orders)
             total = added_up([charged[number] for number in around])[fits]
             least[key] = states[:, fits][:, total.argmin()].tolist()
         for level, column in zip(levels, least[key], strict=True):
@@ -173,18 +176,22 @@ def _level_by_level(
     """Return the layouts of shared tensors that add least at each level, given those above."""
     levels: list[dict[int, int]] = []
     tensors = list(workload.tensor_writers)
-    # What the levels above leave of the axis that each choice splits: (tensors, choices).
-    left = workload.split_sizes[:, tensors].T.copy()
+    # The parts into which the levels above split them by each choice: (choices, tensors).
+    made = np.ones((len(workload.choices), len(tensors)), object)
+    orders = orders_of(workload, rows)
     # Of all nodes; a level's shared weights follow from the layers' choices.
     full = _with_weights(workload, rows)
     for number, choice in enumerate(full):
         costs = _costs(workload, cost, full[:number], choice)[tensors]
         parts = rule.hierarchy.sizes[number] if rule else 1
         if rule:
-            allowed = rule.allows(left, parts).astype(bool)
-            costs = np.where(allowed, costs, costs.max(initial=0) + 1)
+            fits = may_split(workload, rule, made * parts, slice(None), tensors).astype(bool)
+            for column, order in orders.items():
+                begun = [full[level][tensors] == column for level in order if level < number]
+                fits[column] &= (number in order) & np.all([fits[column], *begun], axis=0)
+            costs = np.where(fits.T, costs, costs.max(initial=0) + 1)
         choice[tensors] = chosen = costs.argmin(axis=1)
-        left[np.arange(len(tensors)), chosen] //= parts
+        made[chosen, np.arange(len(tensors))] *= parts
         levels.append(dict(zip(tensors, chosen.tolist(), strict=True)))
     return levels
 
@@ -203,7 +210,7 @@ def _allowed(
     if rule is None:
         return own
     parts = parts_of(states, states.shape[1], len(workload.choices), rule.hierarchy)
-    allowed = rule.allows(workload.split_sizes[:, node, None], parts).astype(bool)
+    allowed = may_split(workload, rule, parts, slice(None), [node]).astype(bool)
     fits: NDArray[np.bool_] = own & allowed.all(axis=0)
     return fits
 

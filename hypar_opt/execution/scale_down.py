@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from fractions import Fraction
-from math import ceil
+from math import ceil, gcd
 from typing import NamedTuple
 
 from hypar_opt.errors import RefusedError
@@ -13,7 +14,7 @@ from hypar_opt.units import format_dimensions
 from hypar_opt.workload.expansion import INPUT
 from hypar_opt.workload.network import SCHEMA, Network
 from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallMap, constant
-from hypar_opt.workload.operators.maps import FeatureMap
+from hypar_opt.workload.operators.maps import FeatureMap, Map
 
 _CHANNELS = 8
 """At least this many, or activations leave nothing to compare."""
@@ -39,6 +40,7 @@ def scaled_down(
     shares: Shares | None = None,
     *,
     micro_batches: int = 1,
+    keeps: Callable[[Network], bool] | None = None,
 ) -> Scaled:
     """Return a small network on which a plan of the network's layers runs.
 
@@ -48,6 +50,9 @@ def scaled_down(
         The unequal shares of H1's parts of the images; None for equal ones.
     micro_batches
         The parts of the batch that pass one after the other, each by all devices.
+    keeps
+        Whether a small network's images have the parts that the plan splits them into; None if it
+        splits none.
 
     Raises
     ------
@@ -58,12 +63,13 @@ def scaled_down(
     largest = max(stated.height, stated.width) if isinstance(stated, FeatureMap) else 1
     devices = hierarchy.accelerators
     parts = devices * -(-_CHANNELS // devices)
-    for side in range(min(_SIDE, largest), min(largest, _MAX_SIDE) + 1):
+    for extent in _extents(stated, divided=keeps is not None):
         try:
-            small = _small(network, parts, side)
+            small = _small(network, parts, extent)
         except ValueError:  # a window that does not fit its map
             continue
-        break
+        if keeps is None or keeps(small):
+            break
     else:
         raise RefusedError(f"{network.name} has no smaller network of its structure")
     norms = any(getattr(layer, "norm", None) == "batch" for layer in network.layers)
@@ -82,22 +88,43 @@ def scaled_down(
     return Scaled(small, images, tuple(changes))
 
 
-def _small(network: Network, parts: int, side: int) -> Network:
+def _extents(stated: Map, *, divided: bool) -> Iterator[tuple[int, int]]:
+    """Yield heights and widths of small images, the smallest first; (1, 1) of what are none.
+
+    Parameters
+    ----------
+    divided
+        Whether they are to be fractions of those stated, so that what divides these evenly may
+        divide them.
+    """
+    if not isinstance(stated, FeatureMap):
+        yield 1, 1
+        return
+    height, width = stated.height, stated.width
+    if divided:
+        both = gcd(height, width)
+        for factor in range(both, 0, -1):
+            if both % factor == 0:
+                yield height // factor, width // factor
+        return
+    largest = max(height, width)
+    for side in range(min(_SIDE, largest), min(largest, _MAX_SIDE) + 1):
+        yield min(height, side), min(width, side)
+
+
+def _small(network: Network, parts: int, extent: tuple[int, int]) -> Network:
     """Return a network of the same structure: sizes that layers tie stay tied, others are free.
 
     Parameters
     ----------
     parts
         The divisor of all free sizes.
-    side
-        The image's height and width, at most.
+    extent
+        The image's height and width.
     """
     stated = network.input.feature_map()
     sizes = FreeSizes(parts, stated.tokens, getattr(network.input, "vocabulary", None))
     channels = constant(1) if sizes.vocabulary else sizes.free()
-    extent = (1, 1)
-    if isinstance(stated, FeatureMap):
-        extent = (min(stated.height, side), min(stated.width, side))
     first = SmallMap(channels, sizes.tokens if stated.tokens else None, extent)
     written: list[SmallMap] = []
     keys = []

@@ -11,6 +11,7 @@ Source: docs/decisions/0005-joint-optimum.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -30,7 +31,9 @@ from hypar_opt.instance.part_memory import NO_LEVELS, PartMemory, with_memory_pe
 from hypar_opt.instance.pins import Pin
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.feasibility import trivially_infeasible
+from hypar_opt.workload.contiguous import are_first, first_gap, may_go_on
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides
+from hypar_opt.workload.splitting import may_split, spatial_columns
 
 if TYPE_CHECKING:
     from hypar_opt.costs.device_load import DeviceLoad
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable
     from hypar_opt.instance.least_loads import Way
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.contiguous import Orders
     from hypar_opt.workload.tensors import Workload
 
 MAX_WAYS = 1_000
@@ -85,12 +89,19 @@ class ConstraintSet:
         if corners and problem.constraints.even:
             self._hierarchy = Hierarchy((1, *self._hierarchy.sizes[1:]))
         self._choices = problem.choices
+        self._orders: Orders = {}
         below = on_all_sides(problem.choices)
         self._lacks_choices = self._loads.forbids or below != problem.choices
 
     @cached_property
     def _loads(self) -> LeastLoads:
         return LeastLoads(self._problem, self._workload, self._device, self._hierarchy)
+
+    def within(self, orders: Orders) -> ConstraintSet:
+        """Return them for states that split images at none but the first levels of an order."""
+        limited = copy(self)
+        limited._orders = orders
+        return limited
 
     @cached_property
     def any(self) -> bool:
@@ -149,6 +160,8 @@ class ConstraintSet:
             for choice in range(table.choices):
                 least[here, choice] = self._loads.completed(len(above), parts, choice, way)[here]
         allowed = least < self._loads.impossible
+        for column in spatial_columns(self._workload):
+            allowed[:, column] &= may_go_on(self._workload, above, column)
         return self._limited(table, allowed.astype(bool), least)
 
     def states(
@@ -223,6 +236,8 @@ class ConstraintSet:
         groups: dict[Parts, list[int]] = {}
         for number, key in enumerate(map(tuple, parts.tolist())):
             groups.setdefault(key, []).append(number)
+        if self._orders:
+            allowed &= are_first(made, self._orders)
         for split, numbers in groups.items():
             deadline.check()
             allowed[: self._workload.shared, numbers] &= self._allowed_tensors(split)[:, None]
@@ -261,11 +276,21 @@ class ConstraintSet:
                     problem = f"{layer.name} may not take {word} at H{level + 1}"
                     raise HyparError(f"constraints: {problem}")
                 parts = one_more(parts, column, self._hierarchy.sizes[level])
+        self._check_contiguous(nodes or rows)
         limit = self._memory
         if self._parts is not None:
             self._parts.check(rows)
         elif limit is not None and (needed := self._memory_of(rows)) > limit:
             raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {limit:,}")
+
+    def _check_contiguous(self, rows: Sequence[Sequence[int]]) -> None:
+        if gap := first_gap(self._workload, rows):
+            node, column, level, above = gap
+            name, word = self._workload.nodes[node].name, self._choices[column]
+            raise HyparError(
+                f"constraints: {name} may not take {word} at H{level + 1} and not at H{above + 1},"
+                f" where others do: its parts would not be contiguous"
+            )
 
     def _check_tensors(self, nodes: Sequence[Sequence[int]]) -> None:
         if not nodes:
@@ -341,15 +366,16 @@ class ConstraintSet:
     def _allowed_tensors(self, parts: Parts) -> NDArray[np.bool_]:
         """Return the shared nodes whose tensors may be split into so many parts."""
         allowed = np.ones(self._workload.shared, bool)
-        if (rule := self._problem.split_rule) is not None:
-            tensors = list(self._workload.tensor_writers)
-            sizes = self._workload.split_sizes[:, tensors]
+        workload, rule = self._workload, self._problem.split_rule
+        if rule is not None:
+            tensors = list(workload.tensor_writers)
             # Of choices that are not among them, no level has made any.
-            made = [*parts, *[1] * (len(sizes) - len(parts))][: len(sizes)]
+            count = len(workload.choices)
+            made = [*parts, *[1] * (count - len(parts))][:count]
             split = np.array(made, object)[:, None]
-            lacks = self._workload.forbidden[tensors].T & (split > 1).astype(bool)
-            fits = rule.allows(sizes, split).astype(bool) & ~lacks
-            allowed[tensors] = fits.all(axis=0)
+            lacks = workload.forbidden[tensors].T & (split > 1).astype(bool)
+            fits = may_split(workload, rule, split, slice(None), tensors)
+            allowed[tensors] = (np.array(fits, bool) & ~lacks).all(axis=0)
         return allowed
 
     def check_feasible(self) -> None:

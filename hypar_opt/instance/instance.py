@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.constraints import Constraints
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.workload.contiguous import Orders
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
@@ -100,6 +101,12 @@ class Instance:
             if self.network.shares_tensors
             else self._plain
         )
+
+    def within(self, orders: Orders) -> Instance:
+        """Return the problem of plans that split images at the first levels of an order."""
+        other = self.with_cost(self.cost)
+        vars(other)["constraints"] = self.constraints.within(orders)
+        return other
 
     def with_shares_between(self, corners: Sequence[Sequence[int]]) -> Instance:
         """Return the problem with constraints that plans keep at any shares between some.

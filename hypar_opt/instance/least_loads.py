@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from hypar_opt.costs.compute import memory_load
 from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.sharding.weights import replicated
-from hypar_opt.workload.operators.axes import BATCH, REPLICAS, REPLICATING
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.operators.axes import BATCH, REPLICAS, REPLICATING, SPATIAL
+from hypar_opt.workload.parallelism import OF_IMAGES, SIDES
+from hypar_opt.workload.splitting import may_split, spatial_columns
 
 if TYPE_CHECKING:
     from hypar_opt.costs.device_load import DeviceLoad
@@ -85,7 +86,8 @@ class LeastLoads:
         self._limits = np.zeros((self._choices, len(workload.nodes)), object)
         """The most parts of a choice that is a last resort; 0 for any."""
         self._set_limits()
-        self._by_parts = self._rule is not None or bool(self._limits.any())
+        self._even = bool(spatial_columns(workload))
+        self._by_parts = self._rule is not None or self._even or bool(self._limits.any())
         self._answers: dict[tuple[int, ...], NDArray[np.bool_]] = {}
         self._least: dict[tuple[int, Parts, Way | None], Integers] = {}
         self.start: Parts = (1,) * self._choices
@@ -125,13 +127,13 @@ class LeastLoads:
         allowed &= np.array([not pins or choice in pins for pins in self._pinned[level]])
         parts, limits = above * self._sizes[level], self._limits[choice]
         allowed &= ((limits == 0) | (parts <= limits)).astype(bool)
-        if self._rule:
+        if self._rule or self._even:
             # Shared weights are split as their users are, shared tensors freely: their completions
             # below depend on no layer.
             shared = self._workload.shared
             # Other choices split other axes.
-            sizes = self._workload.split_sizes[choice, shared:]
-            allowed[shared:] &= self._rule.allows(sizes, parts).astype(bool)
+            fits = may_split(self._workload, self._rule, parts, choice, slice(shared, None))
+            allowed[shared:] &= np.array(fits, bool)
         for (weights, users), own in zip(self._workload.weight_users.items(), stored, strict=False):
             allowed[weights] &= own == choice
             allowed[list(users)] &= own in (replicated(self._workload, weights), choice)
@@ -139,8 +141,8 @@ class LeastLoads:
 
     @property
     def forbids(self) -> bool:
-        """Whether any node lacks a choice."""
-        return bool(self._forbidden.any())
+        """Whether any node lacks a choice, or may split an image into equal parts alone."""
+        return self._even or bool(self._forbidden.any())
 
     def _set_limits(self) -> None:
         """Let layers be whole only in as many parts as no split of them that fits leaves."""
@@ -167,14 +169,15 @@ class LeastLoads:
 
     def _least_whole(self, node: int, whole: int) -> int:
         """Return in how few parts a layer may be whole, where its splits are those that fit."""
-        sizes = self._workload.split_sizes[:, node].tolist()
 
         def fits(level: int, choice: int, parts: int) -> bool:
             pins = self._pinned[level][node]
             here = not (level and self._one_sided[choice]) and (not pins or choice in pins)
             if not here or self._forbidden[node, choice]:
                 return False
-            return choice == whole or not self._rule or self._rule.allows(sizes[choice], parts)
+            return choice == whole or bool(
+                may_split(self._workload, self._rule, parts, choice, node)
+            )
 
         reached = {(1,) * self._choices}
         for level, size in enumerate(self._sizes):
@@ -323,10 +326,15 @@ def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
     }:
         channels = f"{layer.input[-1 if 't' in layer.sizes else 1]} in and"
         channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"
-        return f"its batch is {layer.sizes[BATCH]}, its channels {channels}"
+        images = (
+            f", and {border.size} {axis} for at most {border.most} equal parts"
+            for axis, border in zip(OF_IMAGES, map(layer.borders.get, SPATIAL), strict=True)
+            if border and axis in choices
+        )
+        return f"its batch is {layer.sizes[BATCH]}, its channels {channels}{''.join(images)}"
     own = (splits[word] for word in choices if word in splits)
     sizes = (
-        f"{layer.sizes[choice.axis]} {choice.part}s"
+        f"{layer.split_size(choice)} {choice.part}s"
         for choice in own
         if choice.axis and choice.axis not in layer.lacked
     )

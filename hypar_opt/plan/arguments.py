@@ -16,7 +16,14 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.problem import MAX_PARTS, RUN_READINGS, ArrayRecord, Problem
 from hypar_opt.plan.training import Training
-from hypar_opt.workload.parallelism import ALL_CHOICES, CHOICES, PAPERS_CHOICES, SIDES
+from hypar_opt.workload.layer_tensors import tensors_of
+from hypar_opt.workload.parallelism import (
+    ALL_CHOICES,
+    CHOICES,
+    OF_POSITIONS,
+    PAPERS_CHOICES,
+    SIDES,
+)
 from hypar_opt.workload.patterns import Words
 
 if TYPE_CHECKING:
@@ -127,7 +134,7 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     if network is not None and network.element_type is not None:
         fields = {"element_bytes": network.element_bytes, **fields}
     if fields.get("choices") in ("all", ("all",), ["all"]):
-        fields["choices"] = ALL_CHOICES if network is None or _has_tokens(network) else CHOICES
+        fields["choices"] = ALL_CHOICES if network is None else _offered(network)
     constraints = fields.get("constraints")
     if isinstance(constraints, Mapping) and constraints.get("runnable", True) is None:
         fields["constraints"] = {k: v for k, v in constraints.items() if k != "runnable"}
@@ -162,8 +169,15 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     return problem.model_copy(update={"reading": default_reading(problem, network)})
 
 
-def _has_tokens(network: Network) -> bool:
-    return any(maps.output.tokens for maps in network.maps())
+def _offered(network: Network) -> tuple[str, ...]:
+    """Return all choices but those that no layer of a network has."""
+    had: set[str] = set()
+    for layer, maps in zip(network.layers, network.maps(), strict=True):
+        if had.issuperset(layer.splits):
+            continue
+        lacked = tensors_of(layer, maps, 1).lacked
+        had.update(word for word, own in layer.splits.items() if own.axis not in lacked)
+    return tuple(word for word in ALL_CHOICES if word in CHOICES or word in had)
 
 
 def _gathered(fields: dict[str, Any], group: str, model: type[Document]) -> dict[str, Any]:
@@ -292,7 +306,7 @@ def default_reading(problem: Problem, network: Network | None = None) -> str:
     ``text``, the paper's, for a chain without an array or on one of the paper's arrays, between
     two parts at each level; else ``executed``, what running a plan moves.
     """
-    if (network is not None and not network.is_chain) or "tokens" in problem.choices:
+    if (network is not None and not network.is_chain) or {*OF_POSITIONS} & {*problem.choices}:
         return "executed"
     if problem.array is None:
         return "executed" if problem.parts else "text"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.expansion import starred
-from hypar_opt.workload.operators.axes import BATCH, ON_ONE_SIDE, TOKENS
+from hypar_opt.workload.operators.axes import BATCH, ON_ONE_SIDE, SPATIAL, TOKENS
 from hypar_opt.workload.operators.experts import EXPERTS
 
 if TYPE_CHECKING:
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 TENSOR, DATA, SIDE = "tensor parallelism", "data parallelism", "in one part of H1"
 _OF_AXES = FrozenDict(
-    {BATCH: DATA, TOKENS.axis: "context parallelism", EXPERTS.axis: "expert parallelism"}
+    {
+        BATCH: DATA,
+        TOKENS.axis: "context parallelism",
+        EXPERTS.axis: "expert parallelism",
+        **dict.fromkeys(SPATIAL, "spatial parallelism"),
+    }
 )
 
 _SHOWN = 3

@@ -38,6 +38,8 @@ StoredLayout = Literal[
     "batch",
     "channel",
     "token",
+    "row",
+    "column",
     "whole",
     "first",
     "second",
@@ -141,6 +143,7 @@ class Plan(Displayed, ProblemFields):
         "hypar-opt/plan/5",
         "hypar-opt/plan/6",
         "hypar-opt/plan/7",
+        "hypar-opt/plan/9",
         "hypar-opt/plan/8",
     ] = Field(default=SCHEMA, alias="schema")
     network: NetworkRecord

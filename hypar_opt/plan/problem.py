@@ -32,6 +32,7 @@ from hypar_opt.plan.training import Training
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import (
     ALL_CHOICES,
+    OF_IMAGES,
     PAPERS_CHOICES,
     SETS_OF_CHOICES,
     SIDES,
@@ -216,7 +217,9 @@ class ProblemFields(Document):
     def split_rule(self) -> SplitRule | None:
         """How constraints let levels split an axis; None for any way."""
         own = self.constraints
-        return SplitRule(self.split_parts, own.even) if own.even or own.runnable else None
+        if not (own.even or own.runnable or {*OF_IMAGES} & {*self.choices}):
+            return None
+        return SplitRule(self.split_parts, own.even, loose=not own.runnable)
 
     @property
     def split_parts(self) -> Hierarchy:

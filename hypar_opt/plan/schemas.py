@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.parallelism import OF_IMAGES, SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import ProblemFields
 
 SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
 WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
-NEWEST = "hypar-opt/plan/8"
+NEWEST = "hypar-opt/plan/9"
 
 
 def _has_more_parts(problem: ProblemFields) -> bool:
@@ -27,7 +27,8 @@ def _has_more_parts(problem: ProblemFields) -> bool:
 
 STATED_SINCE: Mapping[str, tuple[str, Callable[[ProblemFields], bool]]] = MappingProxyType(
     {
-        NEWEST: ("training: shards from a level down", lambda own: own.training.by_level),
+        NEWEST: ("choices: rows or columns", lambda own: {*OF_IMAGES} & {*own.choices} != set()),
+        "hypar-opt/plan/8": ("training: shards from a level down", lambda own: own.training.by_level),
         "hypar-opt/plan/7": ("share: of three groups or more", _has_more_parts),
         "hypar-opt/plan/6": ("training: words by layer", lambda own: own.training.by_layer),
         "hypar-opt/plan/5": ("choices: tokens", lambda own: "tokens" in own.choices),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.deadline import NEVER
-from hypar_opt.errors import NoAnswerError, RefusedError
+from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
+from hypar_opt.plan.stored_layouts import rows_with_stored
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.levelwise import level_by_level, levelwise
 from hypar_opt.search.local_search import improved
@@ -17,18 +19,63 @@ from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.to_result import to_result
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import CAPACITY, MEMORY, SolveResult, Status
+from hypar_opt.workload.contiguous import every_order, first_gap
+from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hypar_opt.costs.shared_nodes import Tensors
     from hypar_opt.search.reductions import TableReduction
-    from hypar_opt.search.result import Rows, SearchRequest, SearchResult
+    from hypar_opt.search.result import Assignments, Rows, SearchRequest, SearchResult
 
     Known = Callable[[], list[Rows]]
     """Returns the plan found level by level, if there is one; found once."""
 
 
 def joint(search: SearchRequest) -> SearchResult:
+    """Find the cheapest plan over all levels together, whose parts of images are contiguous.
+
+    Levels have to agree on that (`hypar_opt.workload.contiguous`), which no table says. Mostly the
+    cheapest plan does anyway; where it does not, plans of each order are compared.
+    """
+    found, workload = _joint(search), search.instance.workload
+    if not spatial_columns(workload):
+        return found
+    nodes = rows_with_stored(workload, found.assignments, *filter(None, [_plan(found)[1]]))
+    agrees = found.status is Status.OPTIMAL or found.stopped_by is not None
+    if agrees and first_gap(workload, nodes) is None:
+        return found
+    best: SearchResult | None = None
+    bounds: list[Fraction | None] = []
+    for orders in every_order(workload, search.levels):
+        own = replace(search, instance=search.instance.within(orders), start=None)
+        try:
+            result = _joint(own)
+        except InfeasibleError:
+            continue  # pins may need another order
+        bounds.append(result.bound)
+        if best is None or own.total(*_plan(result)) < own.total(*_plan(best)):
+            best = result
+        if result.status is Status.OPTIMAL and own.total(*_plan(result)) == found.bound:
+            bounds = [found.bound]
+            break
+    if best is None:
+        raise InfeasibleError(
+            f"{argument('constraints.fix')}: no plan's parts of images are contiguous: rows that a"
+            " layer splits at some levels begin with the first that splits any layer's"
+        )
+    known = [bound for bound in bounds if bound is not None]
+    bound = min(known) if len(known) == len(bounds) else found.bound
+    status = Status.OPTIMAL if bound == search.total(*_plan(best)) else Status.FEASIBLE
+    return replace(best, status=status, bound=bound)
+
+
+def _plan(result: SearchResult) -> tuple[Assignments, Tensors | None]:
+    return result.assignments, result.priced
+
+
+def _joint(search: SearchRequest) -> SearchResult:
     """Find the cheapest plan over all levels together.
 
     They are one table: of thresholds where that states the problem, or else of states. Where a

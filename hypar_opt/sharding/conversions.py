@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.sharding.layouts import (
     BATCH,
     CHANNEL,
+    COLUMN,
     PARTIAL,
+    ROW,
     SHUFFLED,
     TOKEN,
     WHOLE,
@@ -55,6 +57,8 @@ class StepKind(StrEnum):
     ALL_GATHER = "all-gather"
     ALL_REDUCE = "all-reduce"
     """A reduce-scatter and, later, the all-gather of its result."""
+    HALO = "halo"
+    """Rows or columns at the borders of parts: `hypar_opt.sharding.halos`."""
 
 
 def _exchanged(tensor: Extent, source: Layout, target: Layout, parts: int) -> int:
@@ -242,7 +246,7 @@ def reorders(source: Layout, target: Layout) -> bool:
 
 def even_axes(tensor: Extent, accelerators: int) -> frozenset[Layout]:
     """Return a tensor's axes that all levels together divide evenly, and so any of them."""
-    axes = (BATCH, CHANNEL, TOKEN)
+    axes = (BATCH, CHANNEL, TOKEN, ROW, COLUMN)
     return frozenset(axis for axis in axes if tensor.along(axis) % accelerators == 0)
 
 

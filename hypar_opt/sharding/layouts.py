@@ -5,6 +5,8 @@ from __future__ import annotations
 from hypar_opt.workload.operators.axes import (
     BY_BATCH,
     BY_CHANNEL,
+    BY_COLUMN,
+    BY_ROW,
     BY_SHUFFLED_CHANNEL,
     BY_TOKEN,
 )
@@ -18,6 +20,7 @@ every part has a replica, or `PARTIAL` if every part has an addend of every elem
 Source: docs/decisions/0003-readings.md."""
 
 BATCH, CHANNEL, SHUFFLED, TOKEN = BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL, BY_TOKEN
+ROW, COLUMN = BY_ROW, BY_COLUMN
 
 _DUALS = {WHOLE: PARTIAL, PARTIAL: WHOLE}
 

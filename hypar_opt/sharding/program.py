@@ -22,6 +22,7 @@ from hypar_opt.sharding.conversions import (
     even_axes,
     scattered,
 )
+from hypar_opt.sharding.halos import Halo, halos
 from hypar_opt.sharding.layouts import (
     BATCH,
     CHANNEL,
@@ -212,6 +213,21 @@ class Program:
         kept = (PARTIAL if lay in (CHANNEL, SHUFFLED) else lay for lay in self.read[node])
         return all_reduce(tuple(kept), self.hierarchy.sizes)
 
+    def halos(self, node: int) -> tuple[Halo, ...]:
+        """Return the exchanges at the borders of parts of the images that a node reads.
+
+        None of the network's input, of which each part is given what it reads.
+        """
+        tensors = self.workload.nodes[node]
+        if not tensors.borders or node not in self.workload.readers:
+            return ()
+        return tuple(halos(tensors, self.read[node], self.hierarchy))
+
+    def _at_borders(self, phase: Phase, node: int) -> Iterator[Exchange]:
+        for halo in self.halos(node):
+            for level, elements in zip(halo.levels, halo.elements, strict=True):
+                yield Exchange(phase, StepKind.HALO, level, node, None, elements)
+
     def exchanges(self, phases: Sequence[Phase] = TRAINING) -> Iterator[Exchange]:
         """Yield every exchange of a micro-batch: forward, then backward and gradients."""
         layers = range(self.workload.shared, len(self.workload.nodes))
@@ -234,6 +250,7 @@ class Program:
         for boundary in self._inputs[node]:
             steps = self.input_steps(boundary)
             yield from self._moved(phase, node, boundary, steps, workload.extents[boundary])
+        yield from self._at_borders(phase, node)
         statistics, output = (
             Extent(workload.nodes[node].statistics[0]),
             Extent(workload.outputs[node]),
@@ -257,6 +274,7 @@ class Program:
         yield from self._moved(phase, node, None, steps, Extent(workload.outputs[node]))
         statistics = workload.nodes[node].statistics[1]
         yield from self._moved(phase, node, None, self.statistics_steps(node), Extent(statistics))
+        yield from self._at_borders(phase, node)
         for boundary in self._inputs[node]:
             steps = backward(self.input_steps(boundary))
             yield from self._moved(phase, node, boundary, steps, workload.extents[boundary])

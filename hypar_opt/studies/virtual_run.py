@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from hypar_opt.checked import checked
+from hypar_opt.costs.states import parts_of
 from hypar_opt.documents.sizes import stated_bytes
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError, argument
 from hypar_opt.instance.instance import Instance
@@ -22,6 +23,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.studies.sources import planned
 from hypar_opt.workload.kept import left_out
 from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.splitting import divides_images, spatial_columns
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.tensors import ShardedNetwork
@@ -165,9 +167,15 @@ def _to_run(plan: Plan, *, scale_down: bool) -> _ToRun:
         return _ToRun(instance, workload, rows)
     notes = [f"at full size it cannot run: it {why}" for why in oversplit_warnings(plan)]
     repeats = workload.repeats
+
+    def keeps(network: Network) -> bool:
+        return divides_images(Instance(network, plan.problem).executed_workload, parts)
+
+    parts = parts_of(rows, len(workload.nodes), len(workload.choices), plan.hierarchy)
     small = scaled_down(
         *(instance.network, plan.batch, plan.hierarchy, _shares_of(plan)),
         micro_batches=repeats.micro_batches,
+        keeps=keeps if spatial_columns(workload) else None,
     )
     # The plan's constraints, which name sizes and arrays, say nothing about a small network.
     problem = plan.problem.model_copy(update={"batch": small.batch})

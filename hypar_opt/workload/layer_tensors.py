@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.workload.halos import border_of
 from hypar_opt.workload.operators.axes import (
     BATCH,
     BY_BATCH,
+    BY_COLUMN,
+    BY_ROW,
     BY_TOKEN,
     ON_ONE_SIDE,
     REORDERED,
+    SPATIAL,
     TOKENS,
 )
 from hypar_opt.workload.operators.maps import FeatureMap
@@ -20,6 +24,7 @@ from hypar_opt.workload.operators.maps import FeatureMap
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hypar_opt.workload.halos import Border
     from hypar_opt.workload.operators.axes import Choice, Contraction
     from hypar_opt.workload.operators.base import Operator
     from hypar_opt.workload.operators.maps import LayerMaps, Map
@@ -58,6 +63,8 @@ class LayerTensors:
     """Whether it shares weights with another layer: a separate node has their gradient."""
     lacked: frozenset[str] = frozenset()
     """The axes that its kind splits, and that its tensors do not all have."""
+    borders: Mapping[str, Border] = FrozenDict()
+    """Of rows and columns, where they may be split: the parts, and what these exchange."""
 
     @property
     def weight(self) -> Shape:
@@ -94,6 +101,18 @@ class LayerTensors:
             return choice.axis not in self.lacked
         return may_be_whole or choice.word in ON_ONE_SIDE
 
+    def split_size(self, choice: Choice) -> int:
+        """Return the size of the axis that a choice divides; 0 for none."""
+        if choice.axis in self.borders:
+            return self.borders[choice.axis].size
+        return self.sizes[choice.axis] if choice.axis else 0
+
+    def without(self, axes: Sequence[str]) -> LayerTensors:
+        """Return the same of a layer that may not split some axes of images."""
+        borders = {axis: own for axis, own in self.borders.items() if axis not in axes}
+        own = {choice.axis for choice in self.operator.splits.values()}.intersection(axes)
+        return replace(self, lacked=self.lacked | own, borders=FrozenDict(borders))
+
     def _shape(self, axes: Sequence[str]) -> Shape:
         return tuple(self.sizes[axis] for axis in axes if axis in self.sizes)
 
@@ -115,6 +134,9 @@ class Boundary(NamedTuple):
         elements = prod(self.shape)
         if self.weights:
             return Extent(elements)
+        if len(self.shape) == 4:
+            batch, channels, *image = self.shape
+            return Extent(elements, batch, channels, 1, *image)
         batch, *tokens, channels = self.shape[:3] if len(self.shape) == 3 else self.shape[:2]
         return Extent(elements, batch, channels, *tokens)
 
@@ -126,7 +148,7 @@ class Extent(NamedTuple):
 
     Parameters
     ----------
-    batch, channels, tokens
+    batch, channels, tokens, rows, columns
         1 of a tensor that no all-to-all converts, or that has no such axis.
     """
 
@@ -134,11 +156,13 @@ class Extent(NamedTuple):
     batch: int = 1
     channels: int = 1
     tokens: int = 1
+    rows: int = 1
+    columns: int = 1
 
     @staticmethod
     def axis(layout: str) -> int:
         """Return the position in it of the axis that a layout splits."""
-        return {BY_BATCH: 1, BY_TOKEN: 3}.get(layout, 2)
+        return {BY_BATCH: 1, BY_TOKEN: 3, BY_ROW: 4, BY_COLUMN: 5}.get(layout, 2)
 
     def along(self, layout: str) -> int:
         """Return the size of the axis that a layout splits."""
@@ -159,6 +183,7 @@ def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = Fal
         is_vector = isinstance(over, FeatureMap) and not is_image
         return (batch, over.elements) if is_vector else (batch, *over)
 
+    borders = {axis: border_of(layer, maps, axis) for axis in SPATIAL if axis in sizes}
     return LayerTensors(
         name=layer.name,
         kind=layer.kind,
@@ -176,8 +201,14 @@ def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = Fal
         lacked=frozenset(
             choice.axis
             for choice in layer.splits.values()
-            if choice.axis and not _all_have(choice.axis, contraction, sizes, maps)
+            if choice.axis
+            and not (
+                borders.get(choice.axis)
+                if choice.axis in SPATIAL
+                else _all_have(choice.axis, contraction, sizes, maps)
+            )
         ),
+        borders=FrozenDict({axis: own for axis, own in borders.items() if own}),
     )
 
 

@@ -17,10 +17,17 @@ Source: section 3.1; for ``output``, Song et al., "AccPar", HPCA 2020, Type III.
 
 PAPERS_CHOICES = CHOICES[:2]
 
-ALL_CHOICES = (*CHOICES, "tokens")
-"""Those of layers on tokens too: each sequence is split, and the weights are replicated.
+ALL_CHOICES = (*CHOICES, "tokens", "rows", "columns")
+"""Those of layers on tokens and images too: each sequence, or image, is split, and the weights are
+replicated.
 
-Source: docs/decisions/0035-tokens.md."""
+Source: docs/decisions/0035-tokens.md, docs/decisions/0043-rows-and-columns.md."""
+
+OF_POSITIONS = ALL_CHOICES[len(CHOICES) :]
+"""Those that split a map's positions: a layer has them where its tensors do."""
+
+OF_IMAGES = ("rows", "columns")
+"""Those that split images into equal, contiguous parts."""
 
 SETS_OF_CHOICES = tuple(
     (*PAPERS_CHOICES, *some)

@@ -235,7 +235,7 @@ class Workload:
     def split_sizes(self) -> NDArray[np.object_]:
         """The size of the axis that each choice splits, ``(choices, nodes)``; 0 for none."""
         sizes = [
-            [node.sizes[c.axis] if c and c.axis else 0 for c in choices]
+            [node.split_size(c) if c else 0 for c in choices]
             for node, choices in zip(self.nodes, self.choices_of_nodes, strict=True)
         ]
         return np.array(sizes, object).T

@@ -91,13 +91,14 @@ def consistent_digest(document: dict[str, Any]) -> None:
 
 
 REFUSED: list[tuple[Change, str]] = [
-    (at("schema", "hypar-opt/plan/9"), "schema: 'hypar-opt/plan/9' is newer than this version"),
+    (at("schema", "hypar-opt/plan/10"), "schema: 'hypar-opt/plan/10' is newer than this version"),
+    (at("schema", "hypar-opt/plan/9"), "choices: rows or columns should be in files of"),
     (at("schema", "hypar-opt/plan/8"), "training: shards from a level down should be in files of"),
     (at("schema", "hypar-opt/plan/7"), "share: of three groups or more should be in files of"),
     (at("schema", "hypar-opt/plan/6"), "training: words by layer should be in files of"),
     (at("schema", "hypar-opt/plan/5"), "choices: tokens should be in files of 'hypar-opt/plan/5'"),
     (at("schema", "hypar-opt/plan/3"), "parts: should be in files of 'hypar-opt/plan/3'"),
-    (at("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/plan/8', got"),
+    (at("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/plan/9', got"),
     (
         at("schema", "hypar-opt/plan/1"),
         "layouts: should be in files of 'hypar-opt/plan/2' or later",

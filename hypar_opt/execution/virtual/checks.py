@@ -14,7 +14,7 @@ from hypar_opt.execution.virtual.arithmetic import KINDS
 from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
 from hypar_opt.sharding.conversions import StepKind, moved_but
 from hypar_opt.sharding.index_labels import levels_by
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, TOKEN
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, ROW, SHUFFLED, TOKEN
 from hypar_opt.sharding.ties import Axis
 from hypar_opt.units import format_bytes
 from hypar_opt.workload.parallelism import SIDES
@@ -150,8 +150,8 @@ def _check_exchange(division: Division, edge: Boundary, step: Step, *, scaled: b
     labels = {BATCH: division.images.labels, CHANNEL: division.labels.of[Axis(writer)]}
     if SHUFFLED in layouts:
         labels[SHUFFLED] = division.labels.shuffled(division.network, edge.target - workload.shared)
-    if TOKEN in layouts:
-        labels[TOKEN] = division.tokens(edge.extent.tokens).labels
+    for layout in layouts.intersection((TOKEN, ROW, COLUMN)):
+        labels[layout] = division.along(layout, edge.extent.along(layout)).labels
     modelled = division.program.moved(step, edge.extent)
     counts = [_counts(division.hierarchy, step, n, labels) for n in range(len(step.levels) + 1)]
     kept = [int(reduce(np.multiply, own.values()).sum()) for own in counts]
@@ -159,7 +159,7 @@ def _check_exchange(division: Division, edge: Boundary, step: Step, *, scaled: b
         moved = step.copies * moved_but(edge.extent, kept[0], kept[0] - kept[n] + kept[n + 1])
         if moved != modelled[n]:
             layer = division.network.layers[writer].name
-            words = {BATCH: "images", TOKEN: "tokens"}
+            words = {BATCH: "images", TOKEN: "tokens", ROW: "rows", COLUMN: "columns"}
             has = [
                 f"{', '.join(map(str, own.reshape(-1)))} of its {words.get(axis, 'channels')}"
                 for axis, own in counts[n + 1].items()

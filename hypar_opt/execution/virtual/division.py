@@ -8,19 +8,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.execution.virtual.arithmetic.base import LayerShard
+from hypar_opt.execution.virtual.arithmetic.base import Extents, Group, LayerShard
+from hypar_opt.execution.virtual.halos import Piece
 from hypar_opt.execution.virtual.shards import DividedAxis, DividedTensor, splits
 from hypar_opt.execution.virtual.weights import Held, held_weights, within
+from hypar_opt.sharding.halos import AXES
 from hypar_opt.sharding.index_labels import contiguous_labels, labels_of
-from hypar_opt.sharding.layouts import BATCH, PARTIAL, TOKEN, is_split
+from hypar_opt.sharding.layouts import BATCH, COLUMN, PARTIAL, ROW, TOKEN, WHOLE, is_split
 from hypar_opt.sharding.shares import side_of
 from hypar_opt.sharding.ties import Axis
+from hypar_opt.workload.operators.maps import FeatureMap
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.data import StepData
-    from hypar_opt.execution.virtual.shards import Array, Indices
+    from hypar_opt.execution.virtual.shards import Array, Indices, Split
+    from hypar_opt.sharding.conversions import Layouts
+    from hypar_opt.sharding.layouts import Layout
     from hypar_opt.sharding.program import Program
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.maps import Map
 
 _NONE, _ONE = np.zeros(0, np.intp), np.zeros(1, np.intp)
 
@@ -39,7 +45,7 @@ class Division:
         self,
         network: Network,
         program: Program,
-        groups: Mapping[int, Sequence[Indices]] | None = None,
+        groups: Mapping[int, Sequence[Group]] | None = None,
     ) -> None:
         self.network, self.program = network, program
         self.shared = program.workload.shared
@@ -48,7 +54,7 @@ class Division:
         self.hierarchy = program.hierarchy
         images = contiguous_labels(program, program.workload.batch, BATCH)
         self.images = DividedAxis(self.hierarchy, images)
-        self._tokens: dict[int, DividedAxis] = {}
+        self._places: dict[tuple[Layout, int], DividedAxis] = {}
         self._groups = groups
         self._position = {layer.name: p for p, layer in enumerate(network.layers)}
         self._tensors: dict[tuple[int, int | None], DividedTensor] = {}
@@ -64,15 +70,63 @@ class Division:
             shuffled = None if shuffle is None else self.labels.shuffled(self.network, shuffle)
             channels = DividedAxis(self.hierarchy, self.labels.of[Axis(source)], shuffled)
             tokens = self.tokens(over.tokens) if over.tokens else None
-            self._tensors[key] = DividedTensor(self.images, channels, tokens)
+            self._tensors[key] = DividedTensor(self.images, channels, tokens, self.places(over))
         return self._tensors[key]
+
+    def places(self, over: Map) -> tuple[DividedAxis, ...]:
+        """Return the rows and columns of images; nothing for other maps."""
+        if not isinstance(over, FeatureMap):
+            return ()
+        return self.along(ROW, over.height), self.along(COLUMN, over.width)
+
+    def along(self, layout: Layout, count: int) -> DividedAxis:
+        """Return the rows of images of one height, their columns, or tokens of one length."""
+        key = layout, count
+        if key not in self._places:
+            labels = contiguous_labels(self.program, count, layout)
+            self._places[key] = DividedAxis(self.hierarchy, labels)
+        return self._places[key]
+
+    def unpooled(self, position: int) -> DividedTensor:
+        """Return a layer's output before a pool that is fused with it."""
+        if self.network.layers[position].fused_pool is None:
+            return self.output_tensor(position)
+        channels = self.output_tensor(position).channels
+        places = self.places(self.maps[position].output)
+        return DividedTensor(self.images, channels, None, places)
 
     def tokens(self, count: int) -> DividedAxis:
         """Return the tokens of sequences of one length."""
-        if count not in self._tokens:
-            labels = contiguous_labels(self.program, count, TOKEN)
-            self._tokens[count] = DividedAxis(self.hierarchy, labels)
-        return self._tokens[count]
+        return self.along(TOKEN, count)
+
+    def input_part(
+        self, whole: Array, tensor: DividedTensor, position: int, layouts: Layouts, device: int
+    ) -> Array:
+        """Return what a device reads of the network's input: its part, with what windows need."""
+        borders = self.program.workload.nodes[position + self.shared].borders
+        around = [slice(None), slice(None)]
+        for layout, axis in AXES:
+            levels = tuple(level for level, own in enumerate(layouts) if own == layout)
+            border = borders.get(axis)
+            if levels and border and border.halo:
+                group = self.hierarchy.group(device, levels)
+                part = Piece(group.index(device), len(group), border.before, border.behind)
+                around.append(part.within(whole.shape[len(around)]))
+            else:
+                around.append(slice(None))
+        # Nothing more is to be cut along what is cut already.
+        cut = {layout for (layout, _), own in zip(AXES, around[2:], strict=True) if own.stop}
+        others = tuple(WHOLE if layout in cut else layout for layout in layouts)
+        if not cut:
+            return tensor.part_of(whole, layouts, device)
+        places = [
+            DividedAxis(self.hierarchy, np.zeros(size, np.intp))
+            if layout in cut
+            else self.along(layout, size)
+            for (layout, _), size in zip(AXES, whole[tuple(around)].shape[2:], strict=True)
+        ]
+        own = DividedTensor(self.images, tensor.channels, None, places)
+        return own.part_of(whole[tuple(around)], others, device)
 
     def output_tensor(self, position: int) -> DividedTensor:
         """Return a layer's output as stored: split as its only reader does, if it has one."""
@@ -99,7 +153,7 @@ class Division:
         layer, node = self.network.layers[position], position + self.shared
         read, written = self.program.read[node], self.program.written[node]
         output = self.tensor(position)
-        by_image, by_channel, by_token = splits(written)
+        by_image, by_channel, by_token, *_ = splits(written)
         images = self.images.held(by_image, device)
         count = self.maps[position].output.tokens
         tokens = self.tokens(count).held(by_token, device) if count else _ONE
@@ -114,8 +168,8 @@ class Division:
             data_slice = ids[np.ix_(images, tokens)]
         elif position in data.targets:
             data_slice = data.targets[position][images]
-            data_slice = data_slice[:, tokens] if count else data_slice
-        groups = [np.arange(len(images))] if len(images) else []
+            data_slice = data_slice[:, tokens] if count else self._pixels(data_slice, node, device)
+        groups: list[Group] = [(np.arange(len(images)),)] if len(images) else []
         if self._groups is not None and position in self._groups:
             groups = list(self._groups[position])
         return LayerShard(
@@ -129,7 +183,31 @@ class Division:
             groups,
             data_slice,
             tokens,
+            self.extents(position, device),
         )
+
+    def extents(self, position: int, device: int) -> Extents | None:
+        """Return the rows and columns of images that a device has; None of what are no images."""
+        maps, node = self.maps[position], position + self.shared
+        places = self.places(maps.output)
+        if not (places and isinstance(maps.input, FeatureMap)):
+            return None
+        by_place = splits(self.program.read[node])[3:]
+        held = [axis.held(split, device) for axis, split in zip(places, by_place, strict=True)]
+        within = (self.hierarchy.within(device, own) for own, _ in by_place)
+        return Extents(tuple(map(len, held)), tuple(not number for number in within))
+
+    def _pixels(self, of_images: Array, node: int, device: int) -> Array:
+        """Return what a device has of numbers of each pixel: ``(images, pixels)``."""
+        places = self.places(self.maps[node - self.shared].output)
+        if not places:
+            return of_images
+        by_place = splits(self.program.read[node])[3:]
+        rows, columns = (
+            axis.held(split, device) for axis, split in zip(places, by_place, strict=True)
+        )
+        numbers = of_images.reshape(len(of_images), *(axis.size for axis in places))
+        return numbers[:, rows][:, :, columns].reshape(len(of_images), len(rows) * len(columns))
 
     def _rows(self, position: int, device: int, among: Container[int] | None = None) -> Indices:
         axis = Axis(position, rows=True)
@@ -140,23 +218,41 @@ class Division:
         labels = DividedAxis(self.hierarchy, self.labels.of[axis])
         return labels.held((_among(split, among), ()), device)
 
-    def norm_groups(self) -> dict[int, list[Indices]]:
-        """Return the groups of images that devices have together at each layer, to normalise.
+    def norm_groups(self) -> dict[int, list[Group]]:
+        """Return the groups of images, or of parts of them, that devices have at each layer.
 
-        Of all micro-batches, one after the other.
+        They are normalised together. Of all micro-batches, one after the other.
         """
         count = self.program.workload.repeats.micro_batches
         begins = range(0, count * self.images.size, self.images.size)
         groups = {}
         for position in range(len(self.network.layers)):
-            split, *_ = splits(self.program.read[position + self.shared])
+            split, _, _, *by_place = splits(self.program.read[position + self.shared])
             devices = range(self.hierarchy.accelerators)
             used = (device for device in devices if not self.is_idle(position, device))
-            levels = [level for level in split[0] if level >= 0]
+            levels = [level for own, _ in (split, *by_place) for level in own if level >= 0]
             held = {self.hierarchy.within(device, levels): device for device in used}
-            own = [self.images.held(split, device) for device in held.values()]
-            groups[position] = [begin + images for begin in begins for images in own]
+            places: tuple[DividedAxis, ...] = ()
+            if any(own for own, _ in by_place):
+                places = self.places(self.maps[position].input)
+            groups[position] = [
+                self._group(begin + self.images.held(split, device), places, by_place, device)
+                for begin in begins
+                for device in held.values()
+            ]
         return groups
+
+    def _group(
+        self,
+        images: Indices,
+        places: Sequence[DividedAxis],
+        by_place: Sequence[Split],
+        device: int,
+    ) -> Group:
+        if not places:
+            return (images,)
+        held = [axis.held(split, device) for axis, split in zip(places, by_place, strict=True)]
+        return (images, slice(None), *(slice(own[0], own[-1] + 1) for own in held))
 
     def is_idle(self, position: int, device: int) -> bool:
         """Return whether a layer is all in a part of H1 that a device is not in."""

@@ -28,11 +28,8 @@ class Epilogue:
         self.bias_gradient: Array | None = None
         word = getattr(layer, "activation", None)
         self._activation = ACTIVATIONS.get(word) if word else None
-        pool = layer.fused_pool
-        self._pool = None
-        if pool is not None:
-            before, after = cast("FeatureMap", maps.output), cast("FeatureMap", maps.pooled)
-            self._pool = Pooling(pool, before[1:], after[1:])
+        self._window, self._maps = layer.fused_pool, maps
+        self._pool: Pooling | None = None
 
     def forward(self, output: Array) -> Array:
         if self._bias is not None:
@@ -40,7 +37,19 @@ class Epilogue:
         self._output = output
         if self._activation is not None:
             output = self._activation[0](output)
-        return output if self._pool is None else self._pool.forward(output)
+        if self._window is None:
+            return output
+        extent = output.shape[2:]
+        before, after = cast("FeatureMap", self._maps.output), cast("FeatureMap", self._maps.pooled)
+        # A part of an image has whole windows alone.
+        count = (
+            whole if own == size else own // stride
+            for own, size, whole, stride in zip(
+                extent, before[1:], after[1:], self._window.stride, strict=True
+            )
+        )
+        self._pool = Pooling(self._window, extent, tuple(count))
+        return self._pool.forward(output)
 
     def backward(self, error: Array) -> Array:
         if self._pool is not None:

@@ -43,7 +43,7 @@ class Fabric:
     """The devices of a hierarchy, and counts of the elements that they have received."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
-        self._hierarchy = hierarchy
+        self.hierarchy = self._hierarchy = hierarchy
         self.devices = range(hierarchy.accelerators)
         self.received: Counter[Purpose] = Counter()
 
@@ -73,7 +73,8 @@ class Fabric:
                 if peer != device:
                     received[peer] = message(peer, device).copy()
                     crossed = purpose._replace(level=self._topmost(device, peer, levels))
-                    self.received[crossed] += received[peer].size
+                    if received[peer].size:
+                        self.received[crossed] += received[peer].size
         return arrived
 
     def _topmost(self, device: int, peer: int, levels: Sequence[int]) -> int:

@@ -11,6 +11,7 @@ from hypar_opt.execution.virtual.arithmetic import arithmetic_of
 from hypar_opt.execution.virtual.arithmetic.losses import SoftmaxLoss
 from hypar_opt.execution.virtual.epilogue import Epilogue
 from hypar_opt.execution.virtual.fabric import Blocks, Source
+from hypar_opt.execution.virtual.halos import with_halos, without_halos
 from hypar_opt.execution.virtual.recomputation import Recomputation
 from hypar_opt.sharding.conversions import Layouts, backward, dual
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, WHOLE
@@ -106,13 +107,15 @@ class MicroBatch:
             for source in self.network.sources[position]
             if not layer.reads_ids
         ]
+        if halos := program.halos(node):
+            reads[0] = with_halos(self.fabric, reads[0], halos, Source(phase, node, None))
         of_device = list(zip(*reads, strict=True)) or [()] * len(self.devices)
         layers = self._arithmetic[position] = self._layers(position)
         partial_sums = [one.sums(read) for one, read in zip(layers, of_device, strict=True)]
         sums = self._sums(position, phase, partial_sums)
         self._used[position] = self._weights(position, phase_of_use)
         outputs = self._computed(position, _Operands(of_device, sums))
-        written, tensor = program.written[node], self.division.output_tensor(position)
+        written, tensor = program.written[node], self.division.unpooled(position)
         steps, whose = program.output_steps(node), Source(phase, node, None)
         outputs, layouts = self.fabric.convert(tensor, outputs, written, steps, whose)
         biases: Sequence[Array | None] = [None] * len(self.devices)
@@ -126,6 +129,7 @@ class MicroBatch:
         boundary = program.workload.boundary_into_shared.get(node)
         if boundary is not None:
             shared = program.workload.boundaries[boundary].target
+            tensor = self.division.output_tensor(position)
             self._stored[shared] = self._across(boundary, phase, tensor, blocks)
         if self._again.alone(position):
             self._kept[position] = _Operands(of_device, sums)
@@ -193,7 +197,10 @@ class MicroBatch:
             # Each reader has the network's input in its own layout.
             number = self.network.sources[position].index(source)
             layouts = program.read_as(node, number)
-            return [tensor.part_of(self.data.input, layouts, device) for device in self.devices]
+            return [
+                self.division.input_part(self.data.input, tensor, position, layouts, device)
+                for device in self.devices
+            ]
         boundary = self.division.boundary(source, position)
         stored = program.workload.boundaries[boundary].source
         return self._across(boundary, Phase.FORWARD, tensor, self._stored[stored])
@@ -248,7 +255,7 @@ class MicroBatch:
 
     def _backward(self, position: int) -> None:
         program, node = self.program, position + self.division.shared
-        phase, tensor = Phase.BACKWARD, self.division.output_tensor(position)
+        phase, tensor = Phase.BACKWARD, self.division.unpooled(position)
         error = self._arrived(position)
         epilogues = self._epilogues.pop(position)
         error = [t.backward(e) for t, e in zip(epilogues, error, strict=True)]
@@ -264,6 +271,10 @@ class MicroBatch:
         )
         results = [a.backward(e, s) for a, e, s in zip(layers, error, sums, strict=True)]
         del self._arithmetic[position], self._used[position]
+        if halos := program.halos(node):
+            own = [errors[0] for errors, _ in results]
+            own = without_halos(self.fabric, own, halos, Source(phase, node, None))
+            results = [([error], of) for error, (_, of) in zip(own, results, strict=True)]
         for number, source in enumerate(self.network.sources[position]):
             if source >= 0:
                 self._send_back(position, source, [errors[number] for errors, _ in results])

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, TOKEN
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, ROW, SHUFFLED, TOKEN
 from hypar_opt.sharding.shares import side_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.sharding.conversions import Layouts
 
@@ -97,22 +99,28 @@ def _where(chosen: NDArray[np.bool_]) -> Where:
 
 
 class DividedTensor:
-    """The axes of a tensor that levels may split: images, tokens if it has any, and channels.
+    """The axes of a tensor that levels may split: of images, or of sequences.
 
-    They are the first axes of feature maps ``(images, channels, height, width)``, or of ``(images,
-    tokens, features)``.
+    They are those of feature maps ``(images, channels, height, width)``, or of ``(images, tokens,
+    features)``; of others the first two.
     """
 
     def __init__(
-        self, images: DividedAxis, channels: DividedAxis, tokens: DividedAxis | None = None
+        self,
+        images: DividedAxis,
+        channels: DividedAxis,
+        tokens: DividedAxis | None = None,
+        places: Sequence[DividedAxis] = (),
     ) -> None:
         self.channels = channels
-        self._axes = [images, channels] if tokens is None else [images, tokens, channels]
+        self._has_tokens = tokens is not None
+        self._axes = [images, channels, *places] if tokens is None else [images, tokens, channels]
 
     def _splits(self, layouts: Layouts) -> tuple[Split, ...]:
-        by_image, by_channel, by_token = splits(layouts)
-        between = () if len(self._axes) == 2 else (by_token,)
-        return by_image, *between, by_channel
+        by_image, by_channel, by_token, *by_place = splits(layouts)
+        if self._has_tokens:
+            return by_image, by_token, by_channel
+        return (by_image, by_channel, *by_place)[: len(self._axes)]
 
     def part_of(self, whole: Array, layouts: Layouts, device: int) -> Array:
         """Return a copy of a device's part of a whole array."""
@@ -135,16 +143,16 @@ class DividedTensor:
 
 
 @lru_cache(maxsize=4096)
-def splits(layouts: Layouts) -> tuple[Split, Split, Split]:
-    """Return the levels that split images, those that split channels, and those of tokens."""
-    by_image, by_channel, shuffled, by_token = (
+def splits(layouts: Layouts) -> tuple[Split, ...]:
+    """Return the levels that split images, channels, tokens, rows and columns."""
+    by_image, by_channel, shuffled, by_token, by_row, by_column = (
         tuple(level for level, layout in enumerate(layouts) if layout == axis)
-        for axis in (BATCH, CHANNEL, SHUFFLED, TOKEN)
+        for axis in (BATCH, CHANNEL, SHUFFLED, TOKEN, ROW, COLUMN)
     )
     side = side_of(layouts[0]) if layouts else None
     if side is not None:
         by_image = (-1 - side, *by_image)
-    return (by_image, ()), (by_channel, shuffled), (by_token, ())
+    return (by_image, ()), (by_channel, shuffled), (by_token, ()), (by_row, ()), (by_column, ())
 
 
 def cut(array: Array, where: tuple[Where, ...]) -> Array:

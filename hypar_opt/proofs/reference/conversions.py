@@ -26,7 +26,7 @@ class EdgeConversion:
     ----------
     written, read
         The layout of each choice of the source and of the target: ``batch``, ``token``,
-        ``channel``, ``shuffled``, ``whole``, ``partial`` or ``none``.
+        ``row``, ``column``, ``channel``, ``shuffled``, ``whole``, ``partial`` or ``none``.
     axes
         The tensor's axes that the choices of the source split, and those of the target.
     passes
@@ -116,11 +116,11 @@ class EdgeConversion:
         below = above.copy()
         written = np.array(self.written)[sources][:, :, None]
         read = np.array(self.read)[targets][:, None]
-        axes = {"batch": self.tensor.images, "token": self.tensor.tokens}
-        axes |= {"channel": self.tensor.channels}
+        axes = {**_sizes(self.tensor), "channel": self.tensor.channels}
         moves = np.isin(written, [*axes, "shuffled"]) & np.isin(read, [*axes, "shuffled"])
         # Channels in another order are still channels, and move by themselves.
-        alike = (written == read) | ~(np.isin(written, [*axes][:2]) | np.isin(read, [*axes][:2]))
+        others = [*axes][:-1]
+        alike = (written == read) | ~(np.isin(written, others) | np.isin(read, others))
         moves &= ~alike
         uneven = [name for name, size in axes.items() if size % hierarchy.accelerators]
         met = [(moves & ((written == a) | (read == a))).any(axis=0) for a in (*uneven, "shuffled")]
@@ -159,12 +159,18 @@ def _moved(
 
 def _exchanged(tensor: PlanEdge, parts: int, written: str, read: str) -> int:
     """Return the elements that change the part that they are in."""
-    sizes = {"batch": tensor.images, "token": tensor.tokens}
+    sizes = _sizes(tensor)
     first, second = (sizes.get(layout, tensor.channels) for layout in (written, read))
     if {written, read}.isdisjoint(sizes):  # channels, in another order
         return tensor.elements // first * (first - first // parts)
     kept = sum(_share(first, parts, n) * _share(second, parts, n) for n in range(parts))
     return tensor.elements // (first * second) * (first * second - kept)
+
+
+def _sizes(tensor: PlanEdge) -> dict[str, int]:
+    """Return the sizes of a tensor's axes but its channels."""
+    by_token = {"batch": tensor.images, "token": tensor.tokens}
+    return {**by_token, "row": tensor.rows, "column": tensor.columns}
 
 
 def _share(size: int, parts: int, number: int) -> int:

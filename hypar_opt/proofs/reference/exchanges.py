@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.buckets import Share, shares_of_latency
 from hypar_opt.proofs.reference.conversions import EdgeConversion
+from hypar_opt.proofs.reference.images import borders_of
 from hypar_opt.proofs.reference.nodes import (
     PlanEdge,
     PlanGraph,
@@ -83,6 +84,8 @@ class Exchanges:
     reductions: tuple[tuple[Reduction, ...], ...]
     conversions: tuple[EdgeConversion, ...]
     repetitions: StepCounts
+    borders: tuple[tuple[Pass, ...], ...]
+    """The passes in which each node's parts of images exchange their borders."""
 
     def passes(self, node: int) -> tuple[int, ...]:
         """Return how often each of a node's passes computes."""
@@ -116,7 +119,19 @@ class Exchanges:
                     moved = of_longest(amount * (parts - 1), uneven)
                     levels[level] = levels.get(level, 0) + moved
                 amount *= parts if choice in copying else 1
-        return list(passes.values())
+        return [*passes.values(), *self._at_borders(node, state)]
+
+    def _at_borders(self, node: int, state: State) -> Iterator[Reduced]:
+        """Yield what parts of images exchange with those before and behind them, by pass."""
+        own = self.graph.nodes[node]
+        if own.image is None:
+            return
+        layouts = [own.own[choice].inputs[0] for choice in state]
+        moved = borders_of(own.image, layouts, self.hierarchy)
+        for step in self.borders[node] if moved else ():
+            times = self.repetitions.exchanged[step, node]
+            levels = {level: 4 * times * amount for level, amount in moved.items()}
+            yield Reduced(levels, Often(scatters=times))
 
     @property
     def has_thresholds(self) -> bool:
@@ -179,7 +194,10 @@ def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
 
     conversions = tuple(map(converted, graph.edges))
     reduced = tuple(reductions)
-    return Exchanges(plan.hierarchy, reading, graph, reduced, conversions, repetitions)
+    # The network's input arrives with them; weights have none.
+    borders = tuple(passes[:2] if node in fed else () for node in range(len(graph.nodes)))
+    own = graph, reduced, conversions, repetitions, borders
+    return Exchanges(plan.hierarchy, reading, *own)
 
 
 def shares_tensors(plan: Plan) -> bool:

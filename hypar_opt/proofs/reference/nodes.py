@@ -11,6 +11,8 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
+from hypar_opt.proofs.reference.images import PARTS, Image, hides_rows, strip_of
+from hypar_opt.workload.operators.maps import FeatureMap
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ class Split(NamedTuple):
     """Whether each part has all weights, and so partial sums of their gradient."""
     last_resort: bool = False
     """Whether the layer is whole only where no other choice fits."""
+    most: int = 0
+    """The most parts, all of them equal, of an axis of images; 0 of another axis."""
 
     @property
     def shares_statistics(self) -> bool:
@@ -92,6 +96,8 @@ class PlanNode:
         1 of a layer without a kernel.
     inner, kernels
         Elements of an inner tensor, and the kernels of each pass, on a machine that has them.
+    image
+        What it reads of images, where parts of them read of one another.
     """
 
     name: str = field(compare=False)
@@ -108,6 +114,7 @@ class PlanNode:
     output_rows: int = 1
     inner: int = 0
     kernels: tuple[PassKernels, ...] = ()
+    image: Image | None = None
 
     @cached_property
     def own(self) -> dict[int, Split]:
@@ -173,8 +180,8 @@ def of_longest(amount: int, uneven: LongestParts) -> int:
 class PlanEdge(NamedTuple):
     """A tensor of ``elements`` between two nodes, or weights that the target uses.
 
-    Of a tensor, ``images``, ``channels`` and ``tokens`` are the sizes of the axes that layouts
-    split, and ``operand`` is the number of the target's that it is, or is counted with.
+    Of a tensor, ``images``, ``channels``, ``tokens``, ``rows`` and ``columns`` are the sizes of the
+    axes that layouts split, and ``operand`` is the number of the target's that it is, or is counted with.
     """
 
     source: int
@@ -184,6 +191,8 @@ class PlanEdge(NamedTuple):
     images: int = 1
     channels: int = 1
     tokens: int = 1
+    rows: int = 1
+    columns: int = 1
     operand: int = 0
 
 
@@ -253,12 +262,51 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     ends += [(n, tensor.get(n, n + shared), reader + shared, number) for n, reader, number in read]
     for writer, source, target, number in ends:
         over, elements = described[writer][1].pooled, layers[writer].pooled
-        axes = images_of(plan), over.channels, over.tokens or 1
+        axes = images_of(plan), over.channels, over.tokens or 1, *_extent(over)
         operand = min(number, len(nodes[target].inputs) - 1)
         edges.append(PlanEdge(source, target, elements, False, *axes, operand))
     # The order in which the search has them: a certificate counts on it.
     edges.sort(key=lambda edge: (edge.target, edge.source))
+    nodes = _without_hidden(
+        nodes,
+        edges,
+        [frozenset()] * shared + [hides_rows(layer, maps) for layer, maps, _ in described],
+    )
     return PlanGraph(tuple(nodes), tuple(edges), shared)
+
+
+def _extent(over: Map) -> tuple[int, int]:
+    return (over.height, over.width) if isinstance(over, FeatureMap) else (1, 1)
+
+
+def _without_hidden(
+    nodes: Sequence[PlanNode], edges: Sequence[PlanEdge], hidden: list[frozenset[str]]
+) -> list[PlanNode]:
+    """Return nodes that read no rows or columns of a tensor whose own pool straddles them."""
+    kept = [*nodes]
+    for edge in edges:
+        here = frozenset() if edge.weights else hidden[edge.source]
+        if here:
+            splits = kept[edge.target].splits
+            left = (None if s and {*s.inputs, s.output} & here else s for s in splits)
+            kept[edge.target] = replace(kept[edge.target], splits=tuple(left))
+            if kept[edge.target].name.startswith("output of "):  # whoever reads that reads it
+                hidden[edge.target] |= here
+    return kept
+
+
+def _image(
+    described: Operator, operands: Sequence[Operand], maps: LayerMaps, plan: Plan
+) -> Image | None:
+    """Return what parts of a layer's images read of one another, if it is another layer's."""
+    over = maps.input
+    if not isinstance(over, FeatureMap) or not {"rows", "columns"} & {*plan.choices}:
+        return None
+    strips = [strip_of(described, maps, axis, operands) for axis in PARTS]
+    rows, columns = (strip.halo if strip else 0 for strip in strips)
+    if not rows and not columns:
+        return None
+    return Image(images_of(plan) * over.channels, _extent(over), (rows, columns))
 
 
 def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
@@ -284,6 +332,7 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
         output_rows=sizes.get("p", 1),
         inner=prod(sizes[axis] for axis in described.inner) if described.inner else 0,
         kernels=_kernels(described, plan),
+        image=_image(described, operands, maps, plan),
     )
 
 
@@ -316,13 +365,18 @@ def _splits(
             last = described.whole_if_uneven
             yield Split(0, whole, "whole", keeps_weights=bool(weight), last_resort=last)
             continue
-        part = {"b": "batch", "t": "token"}.get(choice.axis, "channel")
+        part = {"b": "batch", "t": "token", **PARTS}.get(choice.axis, "channel")
+        strip = strip_of(described, maps, choice.axis, operands) if choice.axis in PARTS else None
+        if choice.axis in PARTS and strip is None:
+            yield None
+            continue
         yield Split(
-            sizes[choice.axis],
+            strip.size if strip else sizes[choice.axis],
             # A tensor that the layer does not have is neither whole nor a partial sum.
             inputs=tuple(_read_as(axes, choice.axis, part) for axes, _ in operands),
             output=part if not written or choice.axis in written else "partial",
             keeps_weights=bool(weight) and choice.axis not in weight,
+            most=strip.most if strip else 0,
         )
 
 
@@ -377,11 +431,19 @@ def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     over = maps.pooled
     sizes = {"batch": images_of(plan), "channel": over.channels, "whole": 0, "token": over.tokens}
     layouts = {"data": "batch", "model": "channel", "output": "whole", "tokens": "token"}
+    layouts |= {"rows": "row", "columns": "column"}
+    extents = dict(zip(("row", "column"), _extent(over), strict=True))
     layouts |= {side: side for side in SIDES}
     splits = (
         None
-        if (layout == "token" and not over.tokens)
-        else Split(sizes.get(layout, 0), (layout,), layout, keeps_weights=False)
+        if (layout == "token" and not over.tokens) or extents.get(layout) == 1
+        else Split(
+            {**sizes, **extents}.get(layout, 0),
+            (layout,),
+            layout,
+            keeps_weights=False,
+            most=extents.get(layout, 0),
+        )
         for layout in map(layouts.__getitem__, plan.choices)
     )
     return PlanNode(f"output of {writer.name}", tuple(splits))

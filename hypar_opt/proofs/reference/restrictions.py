@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.proofs.reference.images import is_contiguous
 from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, Split, State
 from hypar_opt.workload.parallelism import SIDES
 
@@ -43,6 +44,7 @@ class Restrictions:
             # Parts are equal: what fits the least memory of a group fits all.
             had = (int(group.dram_capacity) for group in plan.groups)
             self._memory = min(self._memory, *had, self._memory)
+        self._of_images = [n for n, word in enumerate(plan.choices) if word in ("rows", "columns")]
         self._pins = self._read_pins()
         self._least: dict[tuple[int, tuple[tuple[int, int], ...]], int | None] = {}
         self._wholes: dict[object, int] = {}
@@ -55,7 +57,7 @@ class Restrictions:
         limited = constraints.even or constraints.runnable or self._memory is not None
         last = any(split.last_resort for node in self._nodes for split in node.own.values())
         sided = not {*self._plan.choices}.isdisjoint(SIDES)
-        return bool(constraints.fix) or limited or fewer or last or sided
+        return bool(constraints.fix or self._of_images) or limited or fewer or last or sided
 
     @property
     def capacity(self) -> int | None:
@@ -79,6 +81,19 @@ class Restrictions:
                 return False
         # What is shared takes what its layers leave it; see `splits` for its states.
         return position < self._shared or self._divides(position, state, choice)
+
+    def goes_on(self, states: Sequence[State], position: int, choice: int) -> bool:
+        """Return whether a node's parts of images stay contiguous, if it goes on with a choice.
+
+        Parameters
+        ----------
+        states
+            The choices of all nodes at the levels above.
+        """
+        if choice not in self._of_images:
+            return True
+        used = {level for level, made in enumerate(zip(*states, strict=True)) if choice in made}
+        return all(states[position][level] == choice for level in used)
 
     def splits(self, position: int, state: State) -> bool:
         """Return whether a shared tensor may be in the parts of a state of all levels."""
@@ -121,15 +136,18 @@ class Restrictions:
                 (*parts[:n], parts[n] * size, *parts[n + 1 :])
                 for parts in made
                 for n, split in splits.items()
-                if pin in (None, n) and self._fits(split.size, parts[n] * size)
+                if pin in (None, n) and self._fits(split, parts[n] * size)
             }
         return min((parts[whole] for parts in made), default=1)
 
     def _divides(self, position: int, state: State, choice: int) -> bool:
         """Return whether a choice leaves parts as the plan's constraints have them."""
-        return self._fits(self._nodes[position].own[choice].size, self._parts(state, choice))
+        return self._fits(self._nodes[position].own[choice], self._parts(state, choice))
 
-    def _fits(self, size: int, parts: int) -> bool:
+    def _fits(self, split: Split, parts: int) -> bool:
+        size = split.size
+        if split.most and (size % parts or parts > split.most):
+            return False
         if self._plan.constraints.even and size % parts:
             return False
         return not (self._plan.constraints.runnable and 0 < size < parts)
@@ -201,6 +219,10 @@ class Restrictions:
                 parts = "unequal" if self._plan.constraints.even else "empty"
                 raise CheckFailedError(f"constraints: {node.name} is split into {parts} parts")
             total += self.load(position, state)
+        for choice in self._of_images:
+            if not is_contiguous(states, choice):
+                word = self._plan.choices[choice]
+                raise CheckFailedError(f"constraints: {word} are split into parts with gaps")
         if self.capacity is not None and total > self.capacity:
             # Rounded up to whole bytes.
             needed = -(-total // self._plan.accelerators)

@@ -113,7 +113,8 @@ def _level_tables(problem: PlanProblem) -> list[CostTable]:
         # Defaults bind the values of this level: a closure would see those of the last.
         def load(layer: int, column: int, above: Sequence[State] = above) -> int | None:
             state = (*above[layer], column)
-            return restrictions.least(layer, state) if restrictions.allows(layer, state) else None
+            may = restrictions.allows(layer, state) and restrictions.goes_on(above, layer, column)
+            return restrictions.least(layer, state) if may else None
 
         tables.append(_restricted(_table(problem, node, edge, columns), restrictions, load))
     return tables

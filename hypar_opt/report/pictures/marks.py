@@ -10,6 +10,7 @@ from hypar_opt.report.glyphs import (
     MODEL_SYMBOL,
     ONE_SIDED,
     OUTPUT_SYMBOL,
+    SPATIAL_SYMBOLS,
     TOKENS_SYMBOL,
     WHOLE_SYMBOL,
     Symbol,
@@ -39,6 +40,7 @@ MARKS: dict[Symbol, dict[str, Any]] = {
         (MODEL_SYMBOL, "o", True),
         (OUTPUT_SYMBOL, "D", True),
         (TOKENS_SYMBOL, "D", False),
+        *((own, marker, True) for own, marker in zip(SPATIAL_SYMBOLS, "_|", strict=True)),
         (WHOLE_SYMBOL, "s", False),
         *((own, marker, True) for own, marker in zip(ONE_SIDED.values(), "<>^vphXP", strict=True)),
     )

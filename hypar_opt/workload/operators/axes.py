@@ -29,10 +29,10 @@ WHOLE, PARTIAL = "whole", "partial"
 """The layouts of a tensor that is not split: each part has a replica, or an addend of the whole."""
 
 BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL = "batch", "channel", "shuffled channel"
-BY_TOKEN = "token"
+BY_TOKEN, BY_ROW, BY_COLUMN = "token", "row", "column"
 """The layouts of a split tensor: the name of the axis."""
 
-_SPLIT_BY = MappingProxyType({BATCH: BY_BATCH, "t": BY_TOKEN})
+_SPLIT_BY = MappingProxyType({BATCH: BY_BATCH, "t": BY_TOKEN, "p": BY_ROW, "q": BY_COLUMN})
 """The axis of a tensor that a loop runs over; all other loops that choices split, its channels."""
 
 REORDERED = "'"
@@ -77,7 +77,19 @@ OUTPUT_CHANNELS = Choice("output", "o", "output channel", "◆", "O")
 TOKENS = Choice("tokens", "t", "token", "◇", "T")
 """Each sequence is split, the weights replicated: sequence or context parallelism."""
 
-REPLICATING = (DATA_CHOICE.axis, TOKENS.axis)
+ROWS = Choice("rows", "p", "row", "▲", "R")
+"""Each image is split by rows: parts exchange the rows at their borders (spatial parallelism)."""
+
+COLUMNS = Choice("columns", "q", "column", "▶", "C")
+"""Each image is split by columns."""
+
+SPATIAL = (ROWS.axis, COLUMNS.axis)
+"""The axes of images, split into parts that are equal and contiguous."""
+
+POSITIONS = (TOKENS.axis, *SPATIAL)
+"""The axes of a map but its channels."""
+
+REPLICATING = (DATA_CHOICE.axis, *POSITIONS)
 """The axes that no weights have: their parts have replicas, whose state may be sharded."""
 
 CHANNELS = Choice("channel", "c", "channel", "●", "M")

@@ -14,8 +14,8 @@ from hypar_opt.errors import RefusedError
 from hypar_opt.workload.operators.axes import (
     BATCH,
     OUTPUT,
+    POSITIONS,
     REORDERED,
-    TOKENS,
     Axes,
     Choice,
     Contraction,
@@ -29,6 +29,7 @@ from hypar_opt.workload.operators.maps import FeatureMap as FeatureMap
 from hypar_opt.workload.operators.maps import LayerMaps as LayerMaps
 from hypar_opt.workload.operators.maps import Map as Map
 from hypar_opt.workload.operators.saved import Saved, activated
+from hypar_opt.workload.operators.windows import Window
 
 if TYPE_CHECKING:
     from hypar_opt.workload.operators.windows import PoolWindow
@@ -133,6 +134,10 @@ class Operator(Document):
         """The pool that follows its output as part of the layer."""
         return None
 
+    def window(self, axis: str) -> Window:  # noqa: ARG002
+        """Return what it reads of its input's rows, or columns, for one of its output."""
+        return Window()
+
     @property
     def splits(self) -> Mapping[str, Choice]:
         """The choices of this layer, which may differ from those of its kind."""
@@ -158,7 +163,7 @@ class Operator(Document):
         where a choice splits only inputs or only the output.
         """
         sizes, tensors = self.sizes(maps), (maps.output, *maps.inputs)
-        both = {*self.contraction.input} & {*self.contraction.output} - {BATCH, TOKENS.axis}
+        both = {*self.contraction.input} & {*self.contraction.output} - {BATCH, *POSITIONS}
         return tuple(
             Parts(
                 choice.part,

@@ -8,9 +8,12 @@ from typing import Annotated, ClassVar, Literal
 from hypar_opt.documents.document import Size
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
+    COLUMNS,
     DATA_CHOICE,
     INPUT_CHANNELS,
     OUTPUT_CHANNELS,
+    ROWS,
+    SPATIAL,
     Choice,
     Contraction,
 )
@@ -24,13 +27,13 @@ from hypar_opt.workload.operators.free_sizes import (
 )
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
 from hypar_opt.workload.operators.saved import Saved
-from hypar_opt.workload.operators.windows import Borders, Pair, PoolWindow, slide
+from hypar_opt.workload.operators.windows import Borders, Pair, PoolWindow, Window, slide
 
 GROUPS = Choice("channel", "g", "group", "●", "M")
 """A grouped convolution is split by group: kernel, input and output alike."""
 
 
-_OF_GROUPS = FrozenDict(data=DATA_CHOICE, model=GROUPS)
+_OF_GROUPS = FrozenDict(data=DATA_CHOICE, model=GROUPS, rows=ROWS, columns=COLUMNS)
 
 
 class Conv(Operator):
@@ -48,14 +51,17 @@ class Conv(Operator):
     activation: Activation | None = None
     pool: PoolWindow | None = None
 
-    # Rows and columns of the input (h, w) and of the output (p, q) are separate axes; no choice
-    # splits them, since the paper splits batches and channels only (section 3.1). A convolution in
-    # one group has no axis g.
+    # Rows p and columns q are the output's, and those of the input that they read; the input's own
+    # sizes are h and w. A convolution in one group has no axis g.
     contraction: ClassVar[Contraction] = Contraction.parse(
-        "x[b,g,i,h,w] * w[k,l,g,i,o] -> y[b,g,o,p,q]"
+        "x[b,g,i,p,q] * w[k,l,g,i,o] -> y[b,g,o,p,q]"
     )
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
-        data=DATA_CHOICE, model=INPUT_CHANNELS, output=OUTPUT_CHANNELS
+        data=DATA_CHOICE,
+        model=INPUT_CHANNELS,
+        output=OUTPUT_CHANNELS,
+        rows=ROWS,
+        columns=COLUMNS,
     )
     # Convolutions have few weights and large feature maps; data parallelism moves the weights.
     trick: ClassVar[str] = "data"
@@ -79,9 +85,14 @@ class Conv(Operator):
     def _groups(self) -> int:
         return self.groups or 1
 
+    def window(self, axis: str) -> Window:
+        number = SPATIAL.index(axis)
+        dilation = self.dilation[number] if self.dilation else 1
+        reach = (self.kernel[number] - 1) * dilation + 1
+        return Window(reach, self.stride[number], self.padding[number])
+
     def _slide(self, read: FeatureMap, filters: int) -> FeatureMap:
-        rows, columns = self.dilation or (1, 1)
-        window = ((self.kernel[0] - 1) * rows + 1, (self.kernel[1] - 1) * columns + 1)
+        window = self.window(ROWS.axis).size, self.window(COLUMNS.axis).size
         return slide(self.name, "kernel", read, window, self.stride, self.padding, filters)
 
     def maps(self, *reads: Map) -> LayerMaps:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from itertools import accumulate
 from typing import Annotated, ClassVar, Literal
 
 from hypar_opt.documents.document import Size
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     CHANNELS,
+    DATA_CHOICE,
     OUTPUT,
+    REPLICAS,
+    SPATIAL,
+    TOKENS,
+    Choice,
     Contraction,
     Parts,
     Run,
@@ -40,7 +47,9 @@ from hypar_opt.workload.operators.maps import (
 )
 from hypar_opt.workload.operators.saved import OwnTensor, Saved, activated
 from hypar_opt.workload.operators.weightless import Weightless
-from hypar_opt.workload.operators.windows import Pair, PoolWindow
+from hypar_opt.workload.operators.windows import Pair, PoolWindow, Window
+
+_OF_ONE_POSITION = FrozenDict(data=DATA_CHOICE, model=CHANNELS, output=REPLICAS, tokens=TOKENS)
 
 
 class _Broadcast(Weightless):
@@ -161,6 +170,9 @@ class Pool(Weightless):
 
     reads_images: ClassVar[bool] = True
 
+    def window(self, axis: str) -> Window:
+        return self.pool.window(axis)
+
     def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
         return Saved(inputs=self.pool.kind == "max")
 
@@ -184,6 +196,9 @@ class Upsample(Weightless):
 
     reads_images: ClassVar[bool] = True
 
+    def window(self, axis: str) -> Window:
+        return Window(stride=Fraction(1, self.factor[SPATIAL.index(axis)]))
+
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads
         assert isinstance(read, FeatureMap)
@@ -203,7 +218,19 @@ class GlobalPool(Weightless):
     kind: Literal["global_pool"]
     over: Literal["average", "max", "first", "last"] = "average"
 
+    # An average of some rows is an addend of that of all.
+    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,p,q] -> y[b,t,c]")
     writes_vectors: ClassVar[bool] = True
+
+    @property
+    def splits(self) -> Mapping[str, Choice]:
+        return self.choices if self.over == "average" else _OF_ONE_POSITION
+
+    def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        sizes, read = super().sizes(maps), maps.input
+        if not isinstance(read, FeatureMap) or read.positions == 1:
+            return sizes
+        return {**sizes, "p": read.height, "q": read.width}
 
     def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
         return Saved(inputs=self.over == "max")
@@ -266,7 +293,7 @@ class Shuffle(Weightless):
     kind: Literal["shuffle"]
     groups: Size
 
-    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c',h,w] -> y[b,t,c,p,q]")
+    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c',p,q] -> y[b,t,c,p,q]")
 
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads

@@ -10,8 +10,10 @@ from pydantic import Field, ValidationInfo, field_validator
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     CHANNELS,
+    COLUMNS,
     DATA_CHOICE,
     REPLICAS,
+    ROWS,
     TOKENS,
     Choice,
     Contraction,
@@ -25,14 +27,17 @@ from hypar_opt.workload.operators.weightless import channel_sizes
 EPSILON = 1e-5
 """The default of ``epsilon``."""
 
-_OF_BATCH = FrozenDict(data=DATA_CHOICE, model=CHANNELS, output=REPLICAS)
+_OF_BATCH = FrozenDict(
+    data=DATA_CHOICE, model=CHANNELS, output=REPLICAS, rows=ROWS, columns=COLUMNS
+)
 
 
 class Norm(Operator):
     """A normalisation: over a token's features, over the batch, or a learned scale alone.
 
-    Where the batch is split, a batch norm takes the statistics of its shard, as frameworks do by
-    default; where channels are split, it needs no exchange. A layer norm then all-reduces its sums.
+    Where the batch or images are split, a batch norm takes the statistics of its shard, as
+    frameworks do by default; where channels are split, it needs no exchange. A layer norm then
+    all-reduces its sums.
     """
 
     kind: Literal["norm"]
@@ -44,9 +49,14 @@ class Norm(Operator):
     activation: Activation | None = None
 
     # Scale and shift are the two values of s.
-    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,h,w] * w[s,c] -> y[b,t,c,p,q]")
+    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,p,q] * w[s,c] -> y[b,t,c,p,q]")
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
-        data=DATA_CHOICE, model=CHANNELS, output=REPLICAS, tokens=TOKENS
+        data=DATA_CHOICE,
+        model=CHANNELS,
+        output=REPLICAS,
+        tokens=TOKENS,
+        rows=ROWS,
+        columns=COLUMNS,
     )
     trick: ClassVar[str] = "data"
 
@@ -57,7 +67,7 @@ class Norm(Operator):
 
     @property
     def splits(self) -> Mapping[str, Choice]:
-        # Statistics over a batch's images and tokens would need to know both.
+        # A shard of images or rows has statistics of its own; tokens of sequences would not.
         return _OF_BATCH if self.norm == "batch" else self.choices
 
     @property

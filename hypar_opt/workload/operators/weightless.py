@@ -8,8 +8,10 @@ from typing import ClassVar
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     CHANNELS,
+    COLUMNS,
     DATA_CHOICE,
     REPLICAS,
+    ROWS,
     TOKENS,
     Choice,
     Contraction,
@@ -21,9 +23,14 @@ from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenM
 class Weightless(Operator):
     """A layer without weights that keeps the layout of its input."""
 
-    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,h,w] -> y[b,t,c,p,q]")
+    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,p,q] -> y[b,t,c,p,q]")
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
-        data=DATA_CHOICE, model=CHANNELS, output=REPLICAS, tokens=TOKENS
+        data=DATA_CHOICE,
+        model=CHANNELS,
+        output=REPLICAS,
+        tokens=TOKENS,
+        rows=ROWS,
+        columns=COLUMNS,
     )
     trick: ClassVar[str] = "data"
 

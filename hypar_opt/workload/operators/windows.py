@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from fractions import Fraction
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from hypar_opt.documents.document import LARGEST_SIZE, Document, Size, rule
 from hypar_opt.documents.parsing import shown
+from hypar_opt.workload.operators.axes import SPATIAL
 from hypar_opt.workload.operators.maps import FeatureMap
 
 
@@ -48,6 +50,29 @@ Borders = Annotated[
 """Padding of height and width, on both sides alike; or top, left, bottom, right."""
 
 
+class Window(NamedTuple):
+    """What an index of the output reads along rows, or columns, of the input.
+
+    Parameters
+    ----------
+    size
+        From the first row that a window reads to its last, dilation included.
+    stride
+        Rows of the input for each of the output.
+    padding
+        Before the first row.
+    """
+
+    size: int = 1
+    stride: int | Fraction = 1
+    padding: int = 0
+
+    @property
+    def halo(self) -> tuple[int, int]:
+        """The rows that a part reads before and behind its own, if these begin together."""
+        return self.padding, max(0, int(self.size - self.stride) - self.padding)
+
+
 class PoolWindow(Document):
     """A pooling step after a convolution. It has no weights and joins its layer."""
 
@@ -65,6 +90,11 @@ class PoolWindow(Document):
         if any(border >= size for border, size in zip(self.padding, self.size * 2, strict=False)):
             raise rule(f"padding should be smaller than size, got {list(self.padding)}")
         return self
+
+    def window(self, axis: str) -> Window:
+        """Return its window along rows or columns."""
+        number = SPATIAL.index(axis)
+        return Window(self.size[number], self.stride[number], self.padding[number])
 
     def pooled(self, layer: str, over: FeatureMap) -> FeatureMap:
         """Return the size of the pooled map; ``layer`` names it in messages."""

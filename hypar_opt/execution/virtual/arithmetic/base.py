@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,25 @@ class Footprint(NamedTuple):
     working: int = 0
 
 
+Group = tuple[Any, ...]
+"""Images, as an index of arrays; or parts of images: with slices of channels, rows and columns."""
+
+
+class Extents(NamedTuple):
+    """Rows and columns of images on a device.
+
+    Parameters
+    ----------
+    written
+        Of its part of a layer's output.
+    begins
+        Whether its part of the input is the first, so that padding lies before it.
+    """
+
+    written: tuple[int, ...]
+    begins: tuple[bool, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class LayerShard:
     """The part of a layer that a device computes.
@@ -49,11 +68,13 @@ class LayerShard:
     rows
         The device's rows of an embedding's table.
     groups
-        The images that a batch norm normalises together, counted among the device's.
+        What a batch norm normalises together, counted among the device's.
     data
         The images' token ids for an embedding, their targets for a loss.
     tokens
         The device's tokens of the output; a vector has one.
+    extents
+        The device's rows and columns; None of what are no images.
     """
 
     layer: Operator
@@ -63,9 +84,10 @@ class LayerShard:
     read: Indices
     written: Indices
     rows: Indices
-    groups: Sequence[Indices]
+    groups: Sequence[Group]
     data: Array | None
     tokens: Indices
+    extents: Extents | None = None
 
 
 class Arithmetic(ABC):

@@ -14,13 +14,12 @@ from hypar_opt.execution.virtual.arithmetic.base import (
     channel_axis,
     position_axes,
 )
-from hypar_opt.execution.virtual.arithmetic.windows import Pooling
+from hypar_opt.execution.virtual.arithmetic.windows import Pooling, padding_of
 from hypar_opt.sharding.ties import dealt
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.workload.operators.elementwise import Concat, Flatten, GlobalPool, Pool, Upsample
-    from hypar_opt.workload.operators.maps import FeatureMap
 
 Errors = tuple[Sequence["Array"], "Array | None"]
 
@@ -90,13 +89,11 @@ class ConcatArithmetic(Arithmetic):
 class PoolArithmetic(Arithmetic):
     kept_inputs = 1
 
-    def __init__(self, shard: LayerShard) -> None:
-        super().__init__(shard)
-        read, written = shard.maps.input, shard.maps.output
-        pool = cast("Pool", shard.layer).pool
-        self._pool = Pooling(pool, cast("FeatureMap", read)[1:], cast("FeatureMap", written)[1:])
-
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
+        pool, extents = cast("Pool", self.shard.layer).pool, self.shard.extents
+        assert extents is not None
+        padding = padding_of(pool.padding, extents.begins)
+        self._pool = Pooling(pool, reads[0].shape[2:], extents.written, padding)
         return self._pool.forward(reads[0])
 
     def backward(self, error: Array, sums: Array | None) -> Errors:  # noqa: ARG002
@@ -125,7 +122,8 @@ class GlobalPoolArithmetic(Arithmetic):
         self._shape, positions = reads[0].shape, read.shape[1]
         over = cast("GlobalPool", self.shard.layer).over
         if over == "average":
-            self._shares = np.full_like(read, 1.0 / positions)
+            # Some of the rows of an image are an addend.
+            self._shares = np.full_like(read, 1.0 / self.shard.maps.input.positions)
         else:
             chosen = {"first": 0, "last": positions - 1}.get(over)
             index = read.argmax(axis=1, keepdims=True) if chosen is None else chosen

@@ -61,12 +61,12 @@ class NormArithmetic(Arithmetic):
             return (read - along_positions(mean, read)) * spread, spread
         axes = (0, *position_axes(read))
         normed, spread = np.empty_like(read), np.empty_like(read)
-        for images in self.shard.groups:
-            part = read[images]
+        for group in self.shard.groups:
+            part = read[group]
             apart = part - part.mean(axis=axes, keepdims=True)
             variance = (apart**2).mean(axis=axes, keepdims=True)
-            spread[images] = 1.0 / np.sqrt(variance + self._epsilon)
-            normed[images] = apart * spread[images]
+            spread[group] = 1.0 / np.sqrt(variance + self._epsilon)
+            normed[group] = apart * spread[group]
         return normed, spread
 
     def error_sums(self, error: Array) -> Array | None:
@@ -94,11 +94,11 @@ class NormArithmetic(Arithmetic):
             return rest
         axes = (0, *position_axes(scaled))
         input_error = np.empty_like(scaled)
-        for images in self.shard.groups:
-            part, normed_part = scaled[images], normed[images]
+        for group in self.shard.groups:
+            part, normed_part = scaled[group], normed[group]
             mean = part.mean(axis=axes, keepdims=True)
             product = (part * normed_part).mean(axis=axes, keepdims=True)
-            input_error[images] = part - mean - normed_part * product
+            input_error[group] = part - mean - normed_part * product
         return input_error
 
 

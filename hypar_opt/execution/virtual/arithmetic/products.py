@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic.base import Arithmetic, Footprint, LayerShard
-from hypar_opt.execution.virtual.arithmetic.windows import Windows
+from hypar_opt.execution.virtual.arithmetic.windows import Windows, padding_of
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.operators.conv import Conv
-    from hypar_opt.workload.operators.maps import FeatureMap
 
 
 class ConvArithmetic(Arithmetic):
@@ -31,22 +30,18 @@ class ConvArithmetic(Arithmetic):
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)
-        layer = cast("Conv", shard.layer)
-        read, written = shard.maps.input, cast("FeatureMap", shard.maps.output)
-        self._windows = Windows(
-            cast("FeatureMap", read)[1:],
-            written[1:],
-            layer.kernel,
-            layer.stride,
-            layer.padding,
-            layer.dilation or (1, 1),
-        )
+        assert shard.extents is not None
+        self._written, begins = shard.extents
+        self._padding = padding_of(cast("Conv", shard.layer).padding, begins)
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         assert weights is not None
         (image,) = reads
         self._kernel = weights if weights.ndim == 5 else weights[:, :, None]
         groups, inputs, outputs = self._kernel.shape[2:]
+        layer, extent = cast("Conv", self.shard.layer), image.shape[2:]
+        own = extent, self._written, layer.kernel, layer.stride, self._padding
+        self._windows = Windows(*own, layer.dilation or (1, 1))
         windows = self._windows.of(image)
         images, _, p, q, rows, columns = windows.shape
         self._shape = images, groups, inputs, p, q, rows, columns

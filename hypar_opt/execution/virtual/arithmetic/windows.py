@@ -84,11 +84,29 @@ class Windows(NamedTuple):
         return np.pad(held, behind) if any(map(any, behind)) else held
 
 
-class Pooling:
-    """A pool of feature maps, forward and backward; cells outside the map do not count."""
+def padding_of(padding: tuple[int, ...], begins: tuple[bool, ...]) -> tuple[int, ...]:
+    """Return the padding before a part of an image: none where another part lies there."""
+    return tuple(own * first for own, first in zip(padding, begins, strict=False))
 
-    def __init__(self, pool: PoolWindow, extent: _Pair, count: _Pair) -> None:
-        self._windows = Windows(extent, count, pool.size, pool.stride, pool.padding)
+
+class Pooling:
+    """A pool of feature maps, forward and backward; cells outside the map do not count.
+
+    Parameters
+    ----------
+    padding
+        That of the pool by default; a part of an image may have none.
+    """
+
+    def __init__(
+        self,
+        pool: PoolWindow,
+        extent: _Pair,
+        count: _Pair,
+        padding: tuple[int, ...] | None = None,
+    ) -> None:
+        padding = pool.padding if padding is None else padding
+        self._windows = Windows(extent, count, pool.size, pool.stride, padding)
         self._largest = pool.kind == "max"
         self._kept: Array = np.empty(0)
 

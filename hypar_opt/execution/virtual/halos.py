@@ -1,0 +1,155 @@
+"""Images in parts on virtual devices: each with what it reads beyond its own rows and columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hypar_opt.execution.virtual.fabric import Purpose
+from hypar_opt.sharding.conversions import StepKind
+from hypar_opt.sharding.layouts import ROW
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypar_opt.execution.virtual.fabric import Blocks, Fabric, Source
+    from hypar_opt.execution.virtual.shards import Array
+    from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.sharding.halos import Halo
+
+
+class Piece(NamedTuple):
+    """Where a device's rows, or columns, begin and end, of a number of equal parts.
+
+    Parameters
+    ----------
+    number, parts
+        Of the device's part, from 0.
+    before, behind
+        What it reads of the parts before and behind its own.
+    """
+
+    number: int = 0
+    parts: int = 1
+    before: int = 0
+    behind: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        return self.number == 0
+
+    @property
+    def edges(self) -> tuple[int, int]:
+        """What of its halo lies outside the image: before the first part, and behind the last."""
+        last = self.number == self.parts - 1
+        return self.before * self.is_first, self.behind * last
+
+    def within(self, size: int) -> slice:
+        """Return the rows of an image that a part reads."""
+        each = size // self.parts
+        begin, end = self.number * each, (self.number + 1) * each
+        return slice(max(0, begin - self.before), min(size, end + self.behind))
+
+
+def piece(halo: Halo, hierarchy: Hierarchy, device: int) -> Piece:
+    """Return a device's part of what a halo is of."""
+    group = hierarchy.group(device, halo.levels)
+    return Piece(group.index(device), len(group), halo.before, halo.behind)
+
+
+def with_halos(fabric: Fabric, blocks: Blocks, halos: Sequence[Halo], whose: Source) -> Blocks:
+    """Return each device's part of an image with what others have of what it reads."""
+    for halo in halos:
+        blocks = _extended(fabric, blocks, halo, whose)
+    return [_cut(fabric, block, halos, device) for device, block in enumerate(blocks)]
+
+
+def without_halos(fabric: Fabric, errors: Blocks, halos: Sequence[Halo], whose: Source) -> Blocks:
+    """Return the errors of each device's own part, with those that others have of it added."""
+    errors = [_padded(fabric, error, halos, device) for device, error in enumerate(errors)]
+    for halo in reversed(halos):
+        errors = _returned(fabric, errors, halo, whose)
+    return errors
+
+
+def _axis(halo: Halo) -> int:
+    return 2 if halo.layout == ROW else 3
+
+
+def _along(array: Array, axis: int, begin: int, end: int) -> Array:
+    return array[(slice(None),) * axis + (slice(begin, end),)]
+
+
+def _neighbours(fabric: Fabric, halo: Halo, device: int) -> tuple[int | None, int | None]:
+    """Return the devices of the parts before and behind a device's."""
+    group = fabric.hierarchy.group(device, halo.levels)
+    own = group.index(device)
+    return (
+        group[own - 1] if own else None,
+        group[own + 1] if own + 1 < len(group) else None,
+    )
+
+
+def _extended(fabric: Fabric, blocks: Blocks, halo: Halo, whose: Source) -> Blocks:
+    axis = _axis(halo)
+    own = blocks[0].shape[axis]
+
+    def message(of: int, wanted_by: int) -> Array:
+        before, behind = _neighbours(fabric, halo, wanted_by)
+        if of == before:
+            return _along(blocks[of], axis, own - halo.before, own)
+        return _along(blocks[of], axis, 0, halo.behind if of == behind else 0)
+
+    purpose = Purpose(whose, StepKind.HALO, halo.levels[0])
+    arrived = fabric.exchange(message, purpose, *halo.levels[1:])
+    extended = []
+    for device, block in enumerate(blocks):
+        sides = zip(_neighbours(fabric, halo, device), (halo.before, halo.behind), strict=True)
+        before, behind = (
+            _along(np.zeros_like(block), axis, 0, count) if peer is None else arrived[device][peer]
+            for peer, count in sides
+        )
+        extended.append(np.concatenate([before, block, behind], axis))
+    return extended
+
+
+def _returned(fabric: Fabric, errors: Blocks, halo: Halo, whose: Source) -> Blocks:
+    axis = _axis(halo)
+    end = errors[0].shape[axis] - halo.behind
+
+    def message(of: int, wanted_by: int) -> Array:
+        before, behind = _neighbours(fabric, halo, of)
+        if wanted_by == before:
+            return _along(errors[of], axis, 0, halo.before)
+        return _along(errors[of], axis, end, end + (halo.behind if wanted_by == behind else 0))
+
+    purpose = Purpose(whose, StepKind.HALO, halo.levels[0])
+    arrived = fabric.exchange(message, purpose, *halo.levels[1:])
+    returned = []
+    for device, error in enumerate(errors):
+        own = _along(error, axis, halo.before, end).copy()
+        before, behind = _neighbours(fabric, halo, device)
+        # The part before has read the first rows as those behind its own.
+        if before is not None and halo.behind:
+            _along(own, axis, 0, halo.behind)[...] += arrived[device][before]
+        if behind is not None and halo.before:
+            size = own.shape[axis]
+            _along(own, axis, size - halo.before, size)[...] += arrived[device][behind]
+        returned.append(own)
+    return returned
+
+
+def _cut(fabric: Fabric, block: Array, halos: Sequence[Halo], device: int) -> Array:
+    """Return a block without what lies outside the image."""
+    for halo in halos:
+        before, behind = piece(halo, fabric.hierarchy, device).edges
+        block = _along(block, _axis(halo), before, block.shape[_axis(halo)] - behind)
+    return block
+
+
+def _padded(fabric: Fabric, error: Array, halos: Sequence[Halo], device: int) -> Array:
+    borders = [(0, 0)] * error.ndim
+    for halo in halos:
+        borders[_axis(halo)] = piece(halo, fabric.hierarchy, device).edges
+    return np.pad(error, borders)

@@ -1,0 +1,103 @@
+"""Parts of images are contiguous: what the levels that split rows, or columns, have to agree on.
+
+Rows are divided by the levels that split any layer's, the topmost first, so that a part of one
+layer is a part of another, or several of them side by side. A layer that splits rows at some of
+these levels has contiguous parts only if they are the first: at the second level alone it would
+have pieces of every part, each with two borders.
+
+Source: docs/decisions/0043-rows-and-columns.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.workload.splitting import spatial_columns
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.workload.tensors import Workload
+
+    Flags = NDArray[np.bool_]
+
+Orders = Mapping[int, tuple[int, ...]]
+"""For the column of rows, and that of columns: the levels that split them, H1 first."""
+
+
+def orders_of(workload: Workload, rows: Sequence[Sequence[int]]) -> Orders:
+    """Return the levels at which any node splits images, given the choices at each."""
+    return {
+        column: tuple(level for level, row in enumerate(rows) if column in row)
+        for column in spatial_columns(workload)
+    }
+
+
+def are_first(states: NDArray[np.intp], orders: Orders) -> Flags:
+    """Return which states split images at none but the first levels of an order.
+
+    Parameters
+    ----------
+    states : (levels, ...)
+    """
+    fits: Flags = np.ones(states.shape[1:], bool)
+    for column, levels in orders.items():
+        split = states == column
+        begun = np.ones(states.shape[1:], bool)
+        for level in range(len(states)):
+            if level in levels:
+                fits &= begun | ~split[level]
+                begun &= split[level]
+            else:
+                fits &= ~split[level]
+    return fits
+
+
+def may_go_on(workload: Workload, above: Sequence[Sequence[int]], column: int) -> Flags:
+    """Return which nodes may split images at a level, given the choices above it: ``(nodes,)``."""
+    order = orders_of(workload, above)[column]
+    fits: Flags = np.ones(len(workload.nodes), bool)
+    for level in order:
+        fits &= np.equal(above[level], column)
+    return fits
+
+
+def first_gap(
+    workload: Workload, rows: Sequence[Sequence[int]], orders: Orders | None = None
+) -> tuple[int, int, int, int] | None:
+    """Return the first node whose parts would not be contiguous; None if there is none.
+
+    Parameters
+    ----------
+    rows : (levels, nodes)
+
+    Returns
+    -------
+    node, column, level, missing
+        It splits its rows, or columns, at a level, and not at ``missing`` above it.
+    """
+    for column, levels in (orders or orders_of(workload, rows)).items():
+        for upper, lower in itertools.pairwise(levels):
+            for node, (above, own) in enumerate(zip(rows[upper], rows[lower], strict=True)):
+                if own == column != above:
+                    return node, column, lower, upper
+    return None
+
+
+def every_order(workload: Workload, levels: int) -> Iterator[Orders]:
+    """Yield orders, one of which any plan of contiguous parts keeps: fullest first.
+
+    What is first of some levels is first of these with any below, so that all have the last.
+    """
+    columns = spatial_columns(workload)
+    above = [
+        (*some, levels - 1)
+        for count in reversed(range(levels))
+        for some in itertools.combinations(range(levels - 1), count)
+    ]
+    for chosen in itertools.product(above, repeat=len(columns)):
+        yield dict(zip(columns, chosen, strict=True))

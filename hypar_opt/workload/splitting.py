@@ -1,0 +1,78 @@
+"""Into how many parts levels may split the axes of nodes: by a rule, and images evenly."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hypar_opt.workload.operators.axes import SPATIAL
+from hypar_opt.workload.parallelism import OF_IMAGES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.hierarchy import SplitRule
+    from hypar_opt.workload.tensors import Workload
+
+
+@lru_cache(maxsize=16)
+def spatial_columns(workload: Workload) -> tuple[int, ...]:
+    """Return the columns of the choices that split images: rows, and columns."""
+    return tuple(
+        column
+        for column in range(len(workload.choices))
+        if any(
+            (choice := own[column]) and choice.axis in SPATIAL for own in workload.choices_of_nodes
+        )
+    )
+
+
+@lru_cache(maxsize=16)
+def most_parts(workload: Workload) -> NDArray[np.object_]:
+    """Return the most parts of each choice that splits an image: ``(choices, nodes)``; else 0.
+
+    These parts are equal, and no shorter than what they exchange.
+    """
+    most = [
+        [node.borders[own.axis].most if own and own.axis in node.borders else 0 for own in choices]
+        for node, choices in zip(workload.nodes, workload.choices_of_nodes, strict=True)
+    ]
+    return np.array(most, object).T
+
+
+def may_split(
+    workload: Workload, rule: SplitRule | None, parts: Any, choices: Any, nodes: Any
+) -> Any:
+    """Return whether some choices may split some nodes into so many parts.
+
+    Parameters
+    ----------
+    parts
+        A number, or an array that broadcasts with the selection.
+    choices, nodes
+        Indices of both: numbers, slices or arrays.
+    """
+    sizes = workload.split_sizes[choices, nodes]
+    fits = True if rule is None else rule.allows(sizes, parts)
+    if not spatial_columns(workload):
+        return fits
+    most = most_parts(workload)[choices, nodes]
+    return fits & ((most == 0) | ((sizes % parts == 0) & (parts <= most)))
+
+
+def divides_images(workload: Workload, parts: NDArray[Any]) -> bool:
+    """Return whether all nodes may split their rows and columns into so many parts.
+
+    Parameters
+    ----------
+    parts : (choices, nodes)
+    """
+    nodes = np.arange(len(workload.nodes))
+    return all(
+        ((parts[column] == 1) | may_split(workload, None, parts[column], column, nodes)).all()
+        and not (workload.forbidden[:, column] & (parts[column] > 1)).any()
+        for column, word in enumerate(workload.choices)
+        if word in OF_IMAGES
+    )
