@@ -20,6 +20,7 @@ from hypar_opt.costs.longest_parts import (
     stretched,
     stretches_of,
 )
+from hypar_opt.costs.positions import check_positions
 from hypar_opt.costs.reading_factors import conversions_of, reductions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
 from hypar_opt.costs.states import ByLevel, Copies, copies_of, levels_of, runs_of
@@ -28,7 +29,6 @@ from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.workload.layouts import FIRST_SPLIT
-from hypar_opt.workload.parallelism import OF_POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,9 +131,7 @@ class CommunicationCost(CostModel):
         if cost._row.halves and not problem.hierarchy.of_halves:
             sizes, executed = ",".join(map(str, cost.sizes)), argument("reading", "executed")
             raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")
-        for word in OF_POSITIONS:
-            if word in problem.choices:
-                cost._check_positions(workload, word)
+        check_positions(problem, workload, halves=cost._row.halves)
         if cost._row.input_error is not None:
             return cost
         if "output" in problem.choices:
@@ -148,16 +146,6 @@ class CommunicationCost(CostModel):
                 f" which needs the reading {_WITH_OUTPUT}, got {cost.reading}"
             )
         return cost
-
-    def _check_positions(self, workload: Workload, word: str) -> None:
-        """Refuse to split positions in the paper's readings, and where no layer may."""
-        if self._row.halves:
-            raise HyparError(f"choices: {word} needs the reading executed, got {self.reading}")
-        if workload.forbidden[:, workload.choices.index(word)].all():
-            needs = "tokens; no layer of this has any"
-            if word != "tokens":
-                needs = f"images whose {word} can be split evenly; no layer's of this can"
-            raise HyparError(f"choices: {word} needs a network of {needs}")
 
     def of(self, phase: Phase) -> CommunicationCost:
         """Return the cost model of one pass alone."""

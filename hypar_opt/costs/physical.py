@@ -13,6 +13,7 @@ import numpy as np
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.units import PREFIXES
+from hypar_opt.workload.parallelism import OF_IMAGES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -210,6 +211,11 @@ def array_of(problem: Problem) -> tuple[Array, tuple[int, ...]]:
         raise HyparError(
             f"{argument('level_weights')} goes with {argument('cost', 'bytes')}; with {cost} the"
             " array says what a level costs"
+        )
+    if of_images := [word for word in problem.choices if word in OF_IMAGES]:
+        raise HyparError(
+            f"choices: {of_images[0]} is counted in bytes alone so far, with"
+            f" {argument('cost', 'bytes')}; got {cost}"
         )
     if not problem.levels:
         raise HyparError(f"{cost} needs an array of two accelerators or more")

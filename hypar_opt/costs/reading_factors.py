@@ -131,8 +131,9 @@ def reductions_of(
         (np.isin(layouts.inputs[0], channels), [[row.gradient * size for size in statistics]]),
     ]
     nowhere = np.zeros_like(whole)
-    # Replicas sum over the same channels, each for itself.
-    repeated = [*[nowhere] * (len(reduced) - 1), whole & (np.array(statistics, object) > 0)]
+    # Replicas sum over the same channels, or rows of an average, each for itself.
+    repeated = [nowhere, whole & reduced[1][0].any(axis=0), *[nowhere] * (len(reduced) - 3)]
+    repeated.append(whole & (np.array(statistics, object) > 0))
     return [
         (lacks, np.array(quarters, exact_dtype(max(map(max, quarters)))), each)
         for (lacks, quarters), each in zip(reduced, repeated, strict=True)

@@ -9,7 +9,7 @@ from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
-from hypar_opt.sharding.layouts import TOKEN
+from hypar_opt.sharding.layouts import COLUMN, ROW, TOKEN
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.kept import left_out
 
@@ -52,7 +52,7 @@ def torch_file(plan: Plan) -> str:
     _check_exports(plan)
     _check_splits(plan)
     program = _program(plan)
-    _check_whole_sequences(program)
+    _check_whole_maps(program)
     flow = in_best_order(Flow(plan.network.description, program, mesh_of(plan, program)))
     title = _title(plan, "PyTorch")
     if not isinstance(plan.training.shard, str | None):
@@ -94,14 +94,22 @@ def _check_exports(plan: Plan) -> None:
         raise HyparError("cannot export an inference plan: export writes a training step")
 
 
-def _check_whole_sequences(program: Program) -> None:
+_OF_POSITIONS = {
+    TOKEN: "tokens can be exported, and --to jax writes such a plan",
+    ROW: "rows can be exported",
+    COLUMN: "columns can be exported",
+}
+
+
+def _check_whole_maps(program: Program) -> None:
     layouts = zip(program.read, program.written, program.stored, strict=True)
     for node, own in zip(program.workload.nodes, layouts, strict=True):
-        if any(TOKEN in one for one in own):
-            raise RefusedError(
-                f"{node.name} is split by token, which a file for PyTorch does not say yet; choices"
-                " without tokens can be exported, and --to jax writes such a plan"
-            )
+        for layout, words in _OF_POSITIONS.items():
+            if any(layout in one for one in own):
+                raise RefusedError(
+                    f"{node.name} is split by {layout}, which a file for PyTorch does not say yet;"
+                    f" choices without {words}"
+                )
 
 
 def _program(plan: Plan) -> Program:

@@ -180,6 +180,8 @@ def _tensor(program: Program, purpose: Purpose) -> str:
         return "weights"
     if purpose.source.phase is Phase.GRADIENT:
         return "gradient"
+    if purpose.kind is StepKind.HALO:
+        return "borders of images"
     return "statistics" if purpose.kind is StepKind.ALL_REDUCE else "output"
 
 

@@ -31,9 +31,9 @@ from hypar_opt.instance.part_memory import NO_LEVELS, PartMemory, with_memory_pe
 from hypar_opt.instance.pins import Pin
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.feasibility import trivially_infeasible
-from hypar_opt.workload.contiguous import are_first, first_gap, may_go_on
+from hypar_opt.workload.contiguous import are_first, check_contiguous, may_go_on
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides
-from hypar_opt.workload.splitting import may_split, spatial_columns
+from hypar_opt.workload.splitting import may_split_tensors
 
 if TYPE_CHECKING:
     from hypar_opt.costs.device_load import DeviceLoad
@@ -160,8 +160,7 @@ class ConstraintSet:
             for choice in range(table.choices):
                 least[here, choice] = self._loads.completed(len(above), parts, choice, way)[here]
         allowed = least < self._loads.impossible
-        for column in spatial_columns(self._workload):
-            allowed[:, column] &= may_go_on(self._workload, above, column)
+        allowed &= may_go_on(self._workload, above)
         return self._limited(table, allowed.astype(bool), least)
 
     def states(
@@ -276,21 +275,12 @@ class ConstraintSet:
                     problem = f"{layer.name} may not take {word} at H{level + 1}"
                     raise HyparError(f"constraints: {problem}")
                 parts = one_more(parts, column, self._hierarchy.sizes[level])
-        self._check_contiguous(nodes or rows)
+        check_contiguous(self._workload, nodes or rows)
         limit = self._memory
         if self._parts is not None:
             self._parts.check(rows)
         elif limit is not None and (needed := self._memory_of(rows)) > limit:
             raise HyparError(f"constraints: the plan takes {needed:,} bytes, memory is {limit:,}")
-
-    def _check_contiguous(self, rows: Sequence[Sequence[int]]) -> None:
-        if gap := first_gap(self._workload, rows):
-            node, column, level, above = gap
-            name, word = self._workload.nodes[node].name, self._choices[column]
-            raise HyparError(
-                f"constraints: {name} may not take {word} at H{level + 1} and not at H{above + 1},"
-                f" where others do: its parts would not be contiguous"
-            )
 
     def _check_tensors(self, nodes: Sequence[Sequence[int]]) -> None:
         if not nodes:
@@ -365,18 +355,7 @@ class ConstraintSet:
 
     def _allowed_tensors(self, parts: Parts) -> NDArray[np.bool_]:
         """Return the shared nodes whose tensors may be split into so many parts."""
-        allowed = np.ones(self._workload.shared, bool)
-        workload, rule = self._workload, self._problem.split_rule
-        if rule is not None:
-            tensors = list(workload.tensor_writers)
-            # Of choices that are not among them, no level has made any.
-            count = len(workload.choices)
-            made = [*parts, *[1] * (count - len(parts))][:count]
-            split = np.array(made, object)[:, None]
-            lacks = workload.forbidden[tensors].T & (split > 1).astype(bool)
-            fits = may_split(workload, rule, split, slice(None), tensors)
-            allowed[tensors] = (np.array(fits, bool) & ~lacks).all(axis=0)
-        return allowed
+        return may_split_tensors(self._workload, self._problem.split_rule, parts)
 
     def check_feasible(self) -> None:
         """Raise an `InfeasibleError` that says why, if no plan satisfies the constraints."""

@@ -17,13 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from hypar_opt.documents.document import (
-    Document,
-    ElementBytes,
-    Name,
-    Size,
-    rule,
-)
+from hypar_opt.documents.document import Document, ElementBytes, Name, Size, rule
 from hypar_opt.documents.parsing import shown
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy, SplitRule
@@ -217,9 +211,8 @@ class ProblemFields(Document):
     def split_rule(self) -> SplitRule | None:
         """How constraints let levels split an axis; None for any way."""
         own = self.constraints
-        if not (own.even or own.runnable or {*OF_IMAGES} & {*self.choices}):
-            return None
-        return SplitRule(self.split_parts, own.even, loose=not own.runnable)
+        any_way = not (own.even or own.runnable or {*OF_IMAGES} & {*self.choices})
+        return None if any_way else SplitRule(self.split_parts, own.even, not own.runnable)
 
     @property
     def split_parts(self) -> Hierarchy:

@@ -28,7 +28,10 @@ def _has_more_parts(problem: ProblemFields) -> bool:
 STATED_SINCE: Mapping[str, tuple[str, Callable[[ProblemFields], bool]]] = MappingProxyType(
     {
         NEWEST: ("choices: rows or columns", lambda own: {*OF_IMAGES} & {*own.choices} != set()),
-        "hypar-opt/plan/8": ("training: shards from a level down", lambda own: own.training.by_level),
+        "hypar-opt/plan/8": (
+            "training: shards from a level down",
+            lambda own: own.training.by_level,
+        ),
         "hypar-opt/plan/7": ("share: of three groups or more", _has_more_parts),
         "hypar-opt/plan/6": ("training: words by layer", lambda own: own.training.by_layer),
         "hypar-opt/plan/5": ("choices: tokens", lambda own: "tokens" in own.choices),

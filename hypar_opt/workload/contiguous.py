@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.errors import HyparError
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
@@ -57,13 +58,30 @@ def are_first(states: NDArray[np.intp], orders: Orders) -> Flags:
     return fits
 
 
-def may_go_on(workload: Workload, above: Sequence[Sequence[int]], column: int) -> Flags:
-    """Return which nodes may split images at a level, given the choices above it: ``(nodes,)``."""
-    order = orders_of(workload, above)[column]
-    fits: Flags = np.ones(len(workload.nodes), bool)
-    for level in order:
-        fits &= np.equal(above[level], column)
+def may_go_on(workload: Workload, above: Sequence[Sequence[int]]) -> Flags:
+    """Return which choices stay contiguous at a level, given those above: ``(nodes, choices)``."""
+    fits: Flags = np.ones((len(workload.nodes), len(workload.choices)), bool)
+    for column, order in orders_of(workload, above).items():
+        for level in order:
+            fits[:, column] &= np.equal(above[level], column)
     return fits
+
+
+def check_contiguous(workload: Workload, rows: Sequence[Sequence[int]]) -> None:
+    """Refuse a plan, ``(levels, nodes)``, that leaves a node pieces of several parts.
+
+    Raises
+    ------
+    HyparError
+        Naming the node, the choice and the levels.
+    """
+    if gap := first_gap(workload, rows):
+        node, column, level, above = gap
+        name, word = workload.nodes[node].name, workload.choices[column]
+        raise HyparError(
+            f"constraints: {name} may not take {word} at H{level + 1} and not at H{above + 1},"
+            " where others do: its parts would not be contiguous"
+        )
 
 
 def first_gap(

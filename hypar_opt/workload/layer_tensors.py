@@ -22,7 +22,7 @@ from hypar_opt.workload.operators.axes import (
 from hypar_opt.workload.operators.maps import FeatureMap
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from hypar_opt.workload.halos import Border
     from hypar_opt.workload.operators.axes import Choice, Contraction
@@ -107,7 +107,7 @@ class LayerTensors:
             return self.borders[choice.axis].size
         return self.sizes[choice.axis] if choice.axis else 0
 
-    def without(self, axes: Sequence[str]) -> LayerTensors:
+    def without(self, axes: Collection[str]) -> LayerTensors:
         """Return the same of a layer that may not split some axes of images."""
         borders = {axis: own for axis, own in self.borders.items() if axis not in axes}
         own = {choice.axis for choice in self.operator.splits.values()}.intersection(axes)

@@ -11,6 +11,8 @@ from hypar_opt.workload.operators.axes import SPATIAL
 from hypar_opt.workload.parallelism import OF_IMAGES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from hypar_opt.hierarchy import SplitRule
@@ -60,6 +62,26 @@ def may_split(
         return fits
     most = most_parts(workload)[choices, nodes]
     return fits & ((most == 0) | ((sizes % parts == 0) & (parts <= most)))
+
+
+def may_split_tensors(
+    workload: Workload, rule: SplitRule | None, parts: Sequence[int]
+) -> NDArray[np.bool_]:
+    """Return the shared nodes whose tensors may be split into so many parts: ``(shared,)``.
+
+    Parameters
+    ----------
+    parts : (choices,)
+        Of choices beyond these, no level has made any.
+    """
+    allowed = np.ones(workload.shared, bool)
+    if rule is not None:
+        tensors, count = list(workload.tensor_writers), len(workload.choices)
+        made = np.array([*parts, *[1] * count][:count], object)[:, None]
+        lacks = workload.forbidden[tensors].T & (made > 1).astype(bool)
+        fits = may_split(workload, rule, made, slice(None), tensors)
+        allowed[tensors] = (np.array(fits, bool) & ~lacks).all(axis=0)
+    return allowed
 
 
 def divides_images(workload: Workload, parts: NDArray[Any]) -> bool:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.frozen import Frozen, derived
 from hypar_opt.workload.graph import LayerGraph
+from hypar_opt.workload.hidden_axes import without_hidden
 from hypar_opt.workload.layer_tensors import Boundary, Extent, LayerTensors, Shape, tensors_of
 from hypar_opt.workload.layouts import FIRST_SPLIT, Layouts, choices_of_nodes, layouts_of
 from hypar_opt.workload.operators.words import words_of_kind
@@ -132,7 +133,8 @@ class Workload:
         # `CostTable.is_chain` and the chain solvers need a chain's edges in the order of its
         # layers.
         boundaries.sort(key=lambda b: (b.target, b.source))
-        return cls(batch, (*own, *layers), tuple(boundaries), shift, shared_tensors, tuple(choices))
+        every = without_hidden((*own, *layers), boundaries)
+        return cls(batch, tuple(every), tuple(boundaries), shift, shared_tensors, tuple(choices))
 
     @property
     def layers(self) -> tuple[LayerTensors, ...]:

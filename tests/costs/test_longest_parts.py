@@ -19,7 +19,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.proofs.reference.nodes import longest_parts, of_longest
+from hypar_opt.proofs.reference.plan_graph import longest_parts, of_longest
 from hypar_opt.sharding.passes import TRAINING
 from hypar_opt.sharding.program import Program
 from hypar_opt.studies.simulation import per_second

@@ -85,7 +85,7 @@ def _layer(
     kernel = [rng.choice([1, 3, 3, 5]) if s == 1 else rng.choice([2, 3]) for s in stride]
     padding = [max(0, (k - s + 1) // 2) for k, s in zip(kernel, stride, strict=True)]
     filters = unit * rng.choice([1, 2])
-    layer = {"kind": "conv", "kernel": kernel, "stride": stride, "padding": padding}
+    layer: dict[str, Any] = {"kind": "conv", "kernel": kernel, "stride": stride, "padding": padding}
     if rng.random() < 0.2:
         layer["groups"], filters = rng.choice([(unit, filters), (channels, channels)])
     if rng.random() < 0.2:
@@ -121,7 +121,12 @@ def _state(
     rng: random.Random, workload: Workload, node: int, hierarchy: Hierarchy, orders: Orders
 ) -> list[int]:
     """Return random choices of a node that split its rows and columns evenly, contiguously."""
-    offered = [n for n, choice in enumerate(workload.choices_of_nodes[node]) if choice]
+    needs_a_reason = workload.nodes[node].operator.whole_if_uneven
+    offered = [
+        n
+        for n, choice in enumerate(workload.choices_of_nodes[node])
+        if choice and (choice.axis or not needs_a_reason)
+    ]
     wanted = [n for n in offered if n in orders] or offered
     while True:
         some = wanted if rng.random() < 0.6 else offered

@@ -249,7 +249,7 @@ PROOFS = (
     ),
     Mutant(
         "a split of tokens has statistics to reduce",
-        "proofs/reference/nodes",
+        "proofs/reference/plan_graph",
         'return "channel" in self.inputs',
         'return "channel" in self.inputs or "token" in self.inputs',
         ("proofs/test_proof_tables",),

@@ -109,7 +109,7 @@ REFUSED: list[tuple[Change, str]] = [
     (at("layouts.fc1", ["batch"]), "layouts, fc1: should have a layout for each of 4 levels"),
     (
         at("layouts.fc1.0", "split"),
-        "layouts, fc1[0]: should be 'batch', 'channel', 'token', 'whole', 'first', 'second',",
+        "layouts, fc1[0]: should be 'batch', 'channel', 'token', 'row', 'column', 'whole',",
     ),
     (at("layouts.fc1.0", "whole"), 'layouts, fc1: should be ["batch", "batch", '),
     (at("layouts.conv1", ["channel"] * 4), 'layouts, conv1: should be ["batch", '),
@@ -160,12 +160,13 @@ REFUSED: list[tuple[Change, str]] = [
     (at("constraints.memory", "lots"), "constraints, memory: should be bytes, as in 8GB"),
     (
         at("choices", ["data"]),
-        'choices: should be ["data", "model"], or with "output" or "tokens", in this order, got',
+        'choices: should be ["data", "model"], or with "output" or "tokens" or "rows" or "columns",'
+        " in this order, got",
     ),
     (at("level_weights", [1, 2]), "level_weights: should be one for each of 4 levels, got 2"),
     (
-        lambda d: d.update({"schema": "hypar-opt/plan/9", "new": 1}),
-        "schema: 'hypar-opt/plan/9' is newer than this version",
+        lambda d: d.update({"schema": "hypar-opt/plan/10", "new": 1}),
+        "schema: 'hypar-opt/plan/10' is newer than this version",
     ),
     (at("constraints.fix", ["fc1@H2=data"]), "constraints: fc1 may not take model at H2"),
     (at("constraints.fix", ["fc9=data"]), "constraints.fix='fc9=data': no layer is called 'fc9'"),

@@ -87,7 +87,7 @@ def random_token_problem(
 ) -> tuple[ho.Network, Asked]:
     """As `random_written_problem`, of layers some of which may be split by token."""
     sizes = rng.choice([(2,), (3,), (2, 2), (2, 3)])
-    choices = rng.choice([own for own in SETS_OF_CHOICES if "tokens" in own])
+    choices = rng.choice([own for own in SETS_OF_CHOICES if own[-1] == "tokens"])
     asked = _random_asked(rng, cost, reading, len(sizes), choices)
     if "array" not in asked:
         asked |= {"hierarchy": sizes, "whole_levels": True}

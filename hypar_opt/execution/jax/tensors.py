@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, RefusedError
 from hypar_opt.execution.jax.axes import StoredAxis
 from hypar_opt.execution.jax.maps import NetworkMaps
 from hypar_opt.execution.jax.ties import SplitAxes, split_axes
 from hypar_opt.sharding.index_labels import levels_by
-from hypar_opt.sharding.layouts import BATCH, TOKEN
+from hypar_opt.sharding.layouts import BATCH, COLUMN, ROW, TOKEN
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.program import Program
@@ -146,7 +146,18 @@ class ShardedNetwork(NetworkMaps):
 
         Partial sums that are reduce-scattered and all-gathered are split by batch in between. Of a
         batch that levels cannot split evenly, those of sequences are split by token.
+
+        Raises
+        ------
+        RefusedError
+            If it splits rows or columns of images.
         """
+        for layout, word in ((ROW, "rows"), (COLUMN, "columns")):
+            if levels_by(program, layout):
+                raise RefusedError(
+                    f"the plan splits {word} of images, which a program in JAX does not yet;"
+                    f" choices without {word} can be exported, and run on virtual devices has them"
+                )
         images = program.hierarchy.parts(levels_by(program, BATCH))
         gathered = TOKEN if program.workload.batch % images else BATCH
         return cls(network, replace(program, gathered=gathered))

@@ -193,9 +193,10 @@ class Division:
         if not (places and isinstance(maps.input, FeatureMap)):
             return None
         by_place = splits(self.program.read[node])[3:]
-        held = [axis.held(split, device) for axis, split in zip(places, by_place, strict=True)]
-        within = (self.hierarchy.within(device, own) for own, _ in by_place)
-        return Extents(tuple(map(len, held)), tuple(not number for number in within))
+        held = (axis.held(split, device) for axis, split in zip(places, by_place, strict=True))
+        rows, columns = map(len, held)
+        top, left = (not self.hierarchy.within(device, own) for own, _ in by_place)
+        return Extents((rows, columns), (top, left))
 
     def _pixels(self, of_images: Array, node: int, device: int) -> Array:
         """Return what a device has of numbers of each pixel: ``(images, pixels)``."""

@@ -42,13 +42,13 @@ class Epilogue:
         extent = output.shape[2:]
         before, after = cast("FeatureMap", self._maps.output), cast("FeatureMap", self._maps.pooled)
         # A part of an image has whole windows alone.
-        count = (
+        rows, columns = (
             whole if own == size else own // stride
             for own, size, whole, stride in zip(
                 extent, before[1:], after[1:], self._window.stride, strict=True
             )
         )
-        self._pool = Pooling(self._window, extent, tuple(count))
+        self._pool = Pooling(self._window, extent, (rows, columns))
         return self._pool.forward(output)
 
     def backward(self, error: Array) -> Array:

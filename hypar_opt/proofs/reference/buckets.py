@@ -12,7 +12,7 @@ from hypar_opt.workload.parallelism import SIDES
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from hypar_opt.proofs.reference.nodes import PlanGraph, State
+    from hypar_opt.proofs.reference.plan_graph import PlanGraph, State
 
 UNITS = 2**16
 """A latency is divided in as many units."""

@@ -16,7 +16,7 @@ import numpy as np
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.exchanges import Reduced, exchanges_of
-from hypar_opt.proofs.reference.nodes import (
+from hypar_opt.proofs.reference.plan_graph import (
     LongestParts,
     SplitAxis,
     State,
@@ -74,13 +74,9 @@ class ExchangeCharges(ABC):
         self.resolution = 1
         kinds: dict[object, int] = {}
         passes = map(self.exchanges.passes, range(len(self.exchanges.graph.nodes)))
-        shared_out = self.exchanges.repetitions.sharded
-        nodes = (
-            (*own, tuple(shared_out.get(n, ())))
-            for n, own in enumerate(
-                zip(self.exchanges.graph.nodes, self.exchanges.reductions, passes, strict=True)
-            )
-        )
+        own, shared_out = self.exchanges, self.exchanges.repetitions.sharded
+        parts = zip(own.graph.nodes, own.reductions, own.borders, passes, strict=True)
+        nodes = ((*kind, tuple(shared_out.get(n, ()))) for n, kind in enumerate(parts))
         self._first_alike = [kinds.setdefault(kind, n) for n, kind in enumerate(nodes)]
         self._node_charge, self._edge_charge = cache(self._charge_node), cache(self._charge_edge)
         self._pairs, self._whole = cache(self._charge_pairs), cache(self._find_whole)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.hierarchy import Hierarchy
-    from hypar_opt.proofs.reference.nodes import PlanEdge, SplitAxis
+    from hypar_opt.proofs.reference.plan_graph import PlanEdge, SplitAxis
     from hypar_opt.proofs.reference.readings import ReadingFactors
 
 

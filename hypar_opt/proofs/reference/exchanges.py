@@ -19,13 +19,13 @@ from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.buckets import Share, shares_of_latency
 from hypar_opt.proofs.reference.conversions import EdgeConversion
 from hypar_opt.proofs.reference.images import borders_of
-from hypar_opt.proofs.reference.nodes import (
+from hypar_opt.proofs.reference.nodes import nodes_of
+from hypar_opt.proofs.reference.plan_graph import (
     PlanEdge,
     PlanGraph,
     PlanNode,
     State,
     longest_parts,
-    nodes_of,
     of_longest,
 )
 from hypar_opt.proofs.reference.readings import READINGS, ReadingFactors
@@ -84,8 +84,8 @@ class Exchanges:
     reductions: tuple[tuple[Reduction, ...], ...]
     conversions: tuple[EdgeConversion, ...]
     repetitions: StepCounts
-    borders: tuple[tuple[Pass, ...], ...]
-    """The passes in which each node's parts of images exchange their borders."""
+    borders: tuple[tuple[int, ...], ...]
+    """How often each node's parts of images exchange their borders, by pass."""
 
     def passes(self, node: int) -> tuple[int, ...]:
         """Return how often each of a node's passes computes."""
@@ -126,10 +126,10 @@ class Exchanges:
         own = self.graph.nodes[node]
         if own.image is None:
             return
-        layouts = [own.own[choice].inputs[0] for choice in state]
+        # No proof rests on a choice that a node does not have.
+        layouts = [own.own[n].inputs[0] if n in own.own else "none" for n in state]
         moved = borders_of(own.image, layouts, self.hierarchy)
-        for step in self.borders[node] if moved else ():
-            times = self.repetitions.exchanged[step, node]
+        for times in self.borders[node] if moved else ():
             levels = {level: 4 * times * amount for level, amount in moved.items()}
             yield Reduced(levels, Often(scatters=times))
 
@@ -195,9 +195,12 @@ def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
     conversions = tuple(map(converted, graph.edges))
     reduced = tuple(reductions)
     # The network's input arrives with them; weights have none.
-    borders = tuple(passes[:2] if node in fed else () for node in range(len(graph.nodes)))
-    own = graph, reduced, conversions, repetitions, borders
-    return Exchanges(plan.hierarchy, reading, *own)
+    borders = tuple(
+        tuple(repetitions.exchanged[step, node] for step in passes[:2] if node in fed)
+        for node in range(len(graph.nodes))
+    )
+    parts = graph, reduced, conversions, repetitions, borders
+    return Exchanges(plan.hierarchy, reading, *parts)
 
 
 def shares_tensors(plan: Plan) -> bool:
@@ -233,7 +236,7 @@ def _reductions(
     # A program reduces partial sums before the activation and the pool; the paper counts the pooled
     # map.
     output = node.outputs if reading.scattered else node.pooled
-    weights, inputs, outputs = node.copied_by
+    weights, inputs, _ = node.copied_by
     partial = frozenset(c for c, split in node.own.items() if split.output == "partial")
     sums = frozenset(c for c, split in node.own.items() if split.shares_statistics)
     for word, levels in sharing.items():
@@ -249,12 +252,13 @@ def _reductions(
     )
     forward, backward = reading.forward_sum * output, reading.backward_sum * output
     summed = Often(scatters=ahead) if reading.scattered else Often(ahead)
-    yield Reduction(Pass.FORWARD, partial, outputs, ahead * forward, summed)
-    yield Reduction(Pass.BACKWARD, partial, outputs, behind * backward, Often(gathers=behind))
+    whole = frozenset(c for c, split in node.own.items() if split.output == "whole")
+    gathered = Often(gathers=behind)
+    yield Reduction(Pass.FORWARD, partial, partial, ahead * forward, summed, repeating=whole)
+    yield Reduction(Pass.BACKWARD, partial, partial, behind * backward, gathered, repeating=whole)
     for size, copying in zip(node.inputs, inputs, strict=True):
         error = (reading.input_error or 0) * size if is_fed else 0
         yield Reduction(Pass.BACKWARD, copying, copying, behind * error, Often(behind))
-    whole = frozenset(c for c, split in node.own.items() if split.output == "whole")
     for step, size in zip((Pass.FORWARD, Pass.BACKWARD), node.statistics, strict=True):
         times = repetitions.exchanged[step, position]
         amount = times * reading.gradient * size

@@ -17,6 +17,7 @@ import numpy as np
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.charges import Bytes
 from hypar_opt.proofs.reference.physical import LayerWork, Time
+from hypar_opt.proofs.reference.plan_graph import of_longest
 from hypar_opt.proofs.reference.repetitions import Pass
 from hypar_opt.workload.parallelism import SIDES
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from hypar_opt.proofs.reference.buckets import Share
     from hypar_opt.proofs.reference.conversions import EdgeConversion
     from hypar_opt.proofs.reference.exchanges import Exchanges, Often, Reduction
-    from hypar_opt.proofs.reference.nodes import PlanNode, State
+    from hypar_opt.proofs.reference.plan_graph import PlanNode, State
 
 Amounts = list[dict[int, int]]
 """Of each part of H1, by level, as if all parts had as much."""

@@ -42,7 +42,7 @@ class Strip(NamedTuple):
     halo: int
 
 
-class Image(NamedTuple):
+class ReadImage(NamedTuple):
     """What a layer reads of images that another layer wrote.
 
     Parameters
@@ -104,7 +104,7 @@ def hides_rows(described: Operator, maps: LayerMaps) -> frozenset[str]:
     )
 
 
-def borders_of(image: Image, layouts: Sequence[str], hierarchy: Hierarchy) -> Mapping[int, int]:
+def borders_of(image: ReadImage, layouts: Sequence[str], hierarchy: Hierarchy) -> Mapping[int, int]:
     """Return the elements that cross the borders of parts in one direction, by level.
 
     Parameters

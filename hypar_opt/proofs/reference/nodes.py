@@ -5,211 +5,22 @@ A kind of layer declares its axes and the one that each choice splits; all else 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from hypar_opt.proofs.reference.images import PARTS, Image, hides_rows, strip_of
+from hypar_opt.proofs.reference.images import PARTS, ReadImage, hides_rows, strip_of
+from hypar_opt.proofs.reference.plan_graph import Operand, PlanEdge, PlanGraph, PlanNode, Split
 from hypar_opt.workload.operators.maps import FeatureMap
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
-    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.operators.axes import Axes, Choice
     from hypar_opt.workload.operators.base import LayerMaps, Operator
     from hypar_opt.workload.operators.kernels import PassKernels
     from hypar_opt.workload.operators.maps import Map
-
-
-State = tuple[int, ...]
-"""A node's choices at the topmost levels, H1 first."""
-
-SplitAxis = tuple[int, int]
-"""A choice, and the size of the axis that it splits."""
-
-LongestParts = tuple[tuple[int, int], ...]
-"""Of each axis that is divided unevenly: its size, and that of as many parts like the longest."""
-
-
-class Split(NamedTuple):
-    """The effect of a choice: the size of the axis that it splits, and each tensor's layout."""
-
-    size: int
-    """The size of the axis that is split; 0 if none is."""
-    inputs: tuple[str, ...]
-    """The axis that is read in parts, of each operand: ``batch``, ``token``, ``channel`` or, after
-    a shuffle, ``shuffled``; or ``whole``."""
-    output: str
-    """The axis that is written in parts: ``batch``, ``token`` or ``channel``; or ``partial``; or
-    ``whole``, where nothing is split."""
-    keeps_weights: bool
-    """Whether each part has all weights, and so partial sums of their gradient."""
-    last_resort: bool = False
-    """Whether the layer is whole only where no other choice fits."""
-    most: int = 0
-    """The most parts, all of them equal, of an axis of images; 0 of another axis."""
-
-    @property
-    def shares_statistics(self) -> bool:
-        """Whether each part has the statistics of its own channels only."""
-        return "channel" in self.inputs
-
-
-class Operand(NamedTuple):
-    """The axes of what a layer reads, and the inputs that have them."""
-
-    axes: Axes
-    maps: tuple[Map, ...]
-
-
-class CopiedBy(NamedTuple):
-    """The choices that leave copies of each of a layer's tensors, one in each part."""
-
-    weights: frozenset[int]
-    inputs: tuple[frozenset[int], ...]
-    outputs: frozenset[int]
-
-
-@dataclass(frozen=True)
-class PlanNode:
-    """One layer, or what several layers share: its tensors in elements, of a whole micro-batch.
-
-    Parameters
-    ----------
-    weights, stored
-        W as its passes read it; and as it keeps it and reduces its gradient: another node does
-        for weights that are shared.
-    inputs
-        What it reads, operand by operand; further inputs are counted with the last.
-    outputs, pooled
-        Its output before (F') and after pooling (F).
-    macs, macs_by_input
-        Multiply-accumulates of a pass, over the output or, as the paper counts, the input.
-    splits
-        The effect of each choice that the plan's problem has; None of those that it lacks.
-    statistics
-        Elements that are all-reduced where its channels are split: forward and backward.
-    kernel_rows, output_rows
-        1 of a layer without a kernel.
-    inner, kernels
-        Elements of an inner tensor, and the kernels of each pass, on a machine that has them.
-    image
-        What it reads of images, where parts of them read of one another.
-    """
-
-    name: str = field(compare=False)
-    splits: tuple[Split | None, ...]
-    weights: int = 0
-    stored: int = 0
-    inputs: tuple[int, ...] = (0,)
-    outputs: int = 0
-    pooled: int = 0
-    macs: int = 0
-    macs_by_input: int = 0
-    statistics: tuple[int, int] = (0, 0)
-    kernel_rows: int = 1
-    output_rows: int = 1
-    inner: int = 0
-    kernels: tuple[PassKernels, ...] = ()
-    image: Image | None = None
-
-    @cached_property
-    def own(self) -> dict[int, Split]:
-        """The choices that it has, by their numbers."""
-        return {number: split for number, split in enumerate(self.splits) if split is not None}
-
-    @cached_property
-    def copied_by(self) -> CopiedBy:
-        splits = self.own.items()
-        return CopiedBy(
-            weights=frozenset(c for c, split in splits if split.keeps_weights),
-            inputs=tuple(
-                frozenset(c for c, split in splits if split.inputs[n] == "whole")
-                for n in range(len(self.inputs))
-            ),
-            outputs=frozenset(c for c, split in splits if split.output in ("partial", "whole")),
-        )
-
-    @property
-    def tensors(self) -> tuple[int, ...]:
-        """The elements of W, of each operand, and of F."""
-        return self.weights, *self.inputs, self.pooled
-
-    @property
-    def copied(self) -> tuple[frozenset[int], ...]:
-        """The choices that leave copies of each of its `tensors`, one in each part."""
-        weights, inputs, outputs = self.copied_by
-        return weights, *inputs, outputs
-
-    def copies(self, state: State, hierarchy: Hierarchy) -> list[int]:
-        """Return the copies of each of its `tensors` in all parts of a state's levels together."""
-        levels = [*zip(state, hierarchy.sizes, strict=False)]
-        return [
-            prod(parts for choice, parts in levels if choice in choices) for choices in self.copied
-        ]
-
-    def axes(self, layouts: Sequence[str | None]) -> tuple[SplitAxis, ...]:
-        """Return the axes of a tensor that choices split, given its layout under each of them."""
-        return tuple(
-            (choice, split.size)
-            for choice, split in self.own.items()
-            if layouts[choice] not in ("partial", "whole")
-        )
-
-
-def longest_parts(axes: Iterable[SplitAxis], state: State, hierarchy: Hierarchy) -> LongestParts:
-    """Return which axes a state of all levels divides unevenly."""
-    uneven = []
-    for choice, size in axes:
-        parts = hierarchy.parts(level for level, made in enumerate(state) if made == choice)
-        if size % parts:
-            uneven.append((size, -(-size // parts) * parts))
-    return tuple(uneven)
-
-
-def of_longest(amount: int, uneven: LongestParts) -> int:
-    """Return an amount as if every part were as long as the longest, rounded up axis by axis."""
-    for size, longest in uneven:
-        amount = -(-amount * longest // size)
-    return amount
-
-
-class PlanEdge(NamedTuple):
-    """A tensor of ``elements`` between two nodes, or weights that the target uses.
-
-    Of a tensor, ``images``, ``channels``, ``tokens``, ``rows`` and ``columns`` are the sizes of the
-    axes that layouts split, and ``operand`` is the number of the target's that it is, or is counted with.
-    """
-
-    source: int
-    target: int
-    elements: int
-    weights: bool = False
-    images: int = 1
-    channels: int = 1
-    tokens: int = 1
-    rows: int = 1
-    columns: int = 1
-    operand: int = 0
-
-
-class PlanGraph(NamedTuple):
-    """All nodes, what is shared first; and the edges between their positions."""
-
-    nodes: tuple[PlanNode, ...]
-    edges: tuple[PlanEdge, ...]
-    shared: int
-
-    @property
-    def reads_whole(self) -> bool:
-        return any("whole" in split.inputs for node in self.nodes for split in node.own.values())
-
-    def users(self, node: int) -> list[int]:
-        """Return the layers that use shared weights; none of a shared tensor."""
-        return [edge.target for edge in self.edges if edge.weights and edge.source == node]
 
 
 def images_of(plan: Plan) -> int:
@@ -297,7 +108,7 @@ def _without_hidden(
 
 def _image(
     described: Operator, operands: Sequence[Operand], maps: LayerMaps, plan: Plan
-) -> Image | None:
+) -> ReadImage | None:
     """Return what parts of a layer's images read of one another, if it is another layer's."""
     over = maps.input
     if not isinstance(over, FeatureMap) or not {"rows", "columns"} & {*plan.choices}:
@@ -306,7 +117,7 @@ def _image(
     rows, columns = (strip.halo if strip else 0 for strip in strips)
     if not rows and not columns:
         return None
-    return Image(images_of(plan) * over.channels, _extent(over), (rows, columns))
+    return ReadImage(images_of(plan) * over.channels, _extent(over), (rows, columns))
 
 
 def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:

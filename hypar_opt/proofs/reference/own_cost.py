@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.table import Integers
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.proofs.reference.nodes import State
+    from hypar_opt.proofs.reference.plan_graph import State
 
 
 class OwnCost:

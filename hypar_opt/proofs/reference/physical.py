@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.charges import ExchangeCharges
-from hypar_opt.proofs.reference.nodes import longest_parts, of_longest
+from hypar_opt.proofs.reference.plan_graph import longest_parts, of_longest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.reference.buckets import Share
     from hypar_opt.proofs.reference.exchanges import Reduced
-    from hypar_opt.proofs.reference.nodes import LongestParts, PlanNode, State
+    from hypar_opt.proofs.reference.plan_graph import LongestParts, PlanNode, State
 
 # Its own table, as the rest of this derivation shares none with the search.
 PARTS = {"femto": 10**15, "pico": 10**12, "nano": 10**9, "micro": 10**6, "milli": 10**3, "": 1}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.proofs.reference.nodes import PlanGraph
+    from hypar_opt.proofs.reference.plan_graph import PlanGraph
 
 
 class Pass(StrEnum):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.proofs.reference.images import is_contiguous
-from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, Split, State
+from hypar_opt.proofs.reference.plan_graph import PlanGraph, PlanNode, Split, State
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
@@ -219,9 +219,9 @@ class Restrictions:
                 parts = "unequal" if self._plan.constraints.even else "empty"
                 raise CheckFailedError(f"constraints: {node.name} is split into {parts} parts")
             total += self.load(position, state)
-        for choice in self._of_images:
-            if not is_contiguous(states, choice):
-                word = self._plan.choices[choice]
+        for column in self._of_images:
+            if not is_contiguous(states, column):
+                word = self._plan.choices[column]
                 raise CheckFailedError(f"constraints: {word} are split into parts with gaps")
         if self.capacity is not None and total > self.capacity:
             # Rounded up to whole bytes.

@@ -13,9 +13,10 @@ from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.charges import Bytes, Charges
 from hypar_opt.proofs.reference.exchanges import shares_tensors
 from hypar_opt.proofs.reference.groups import BytesOfGroups, TimeOfGroups
-from hypar_opt.proofs.reference.nodes import PlanGraph, PlanNode, State, nodes_of
+from hypar_opt.proofs.reference.nodes import nodes_of
 from hypar_opt.proofs.reference.own_cost import OwnCost
 from hypar_opt.proofs.reference.physical import Energy, Time
+from hypar_opt.proofs.reference.plan_graph import PlanGraph, PlanNode, State
 from hypar_opt.proofs.reference.restrictions import Restrictions
 from hypar_opt.workload.parallelism import PAPERS_CHOICES, SIDES
 

@@ -17,7 +17,7 @@ from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.proofs.reference.nodes import PlanGraph, State
+    from hypar_opt.proofs.reference.plan_graph import PlanGraph, State
     from hypar_opt.proofs.reference.restrictions import Restrictions
 
 MAX_PAIRS = 2**20

@@ -59,7 +59,7 @@ _SWEPT = (
 OBJECTIVES: dict[str, Form] = {"bytes": format_bytes, "time": SECONDS, "energy": JOULES}
 _LEAST = {"bytes": "fewest bytes", "time": "least time", "energy": "least energy"}
 _PHASES = ("forward", "backward", "gradient", "-")
-_KINDS = ("all-reduce", "reduce-scatter", "all-to-all", "all-gather")
+_KINDS = ("all-reduce", "reduce-scatter", "all-to-all", "all-gather", "halo")
 
 
 def certificate_view(certificate: Certificate) -> RenderableType:

@@ -41,7 +41,8 @@ TIED = ho.Network.model_validate(
 def one_device(network: ho.Network, data: StepData, workload: Workload) -> StepRecord:
     program = Program(workload, (), Hierarchy(()))
     # Batch norms see an image at a time, as the plain forward pass does.
-    apart = {p: [np.array([image]) for image in range(BATCH)] for p in range(len(network.layers))}
+    each = [(np.array([image]),) for image in range(BATCH)]
+    apart = dict.fromkeys(range(len(network.layers)), each)
     return TrainingStep(Division(network, program, apart), data).run()
 
 

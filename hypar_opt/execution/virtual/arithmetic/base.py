@@ -49,8 +49,8 @@ class Extents(NamedTuple):
         Whether its part of the input is the first, so that padding lies before it.
     """
 
-    written: tuple[int, ...]
-    begins: tuple[bool, ...]
+    written: tuple[int, int]
+    begins: tuple[bool, bool]
 
 
 @dataclass(frozen=True, eq=False)

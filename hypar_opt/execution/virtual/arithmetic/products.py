@@ -39,9 +39,15 @@ class ConvArithmetic(Arithmetic):
         (image,) = reads
         self._kernel = weights if weights.ndim == 5 else weights[:, :, None]
         groups, inputs, outputs = self._kernel.shape[2:]
-        layer, extent = cast("Conv", self.shard.layer), image.shape[2:]
-        own = extent, self._written, layer.kernel, layer.stride, self._padding
-        self._windows = Windows(*own, layer.dilation or (1, 1))
+        layer, (height, width) = cast("Conv", self.shard.layer), image.shape[2:]
+        self._windows = Windows(
+            (height, width),
+            self._written,
+            layer.kernel,
+            layer.stride,
+            self._padding,
+            layer.dilation or (1, 1),
+        )
         windows = self._windows.of(image)
         images, _, p, q, rows, columns = windows.shape
         self._shape = images, groups, inputs, p, q, rows, columns
