@@ -18,6 +18,7 @@ from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.repetitions import exchanges_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BY_COLUMN, BY_ROW, COLUMNS, ROWS
+from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,6 +77,8 @@ def halos_of(workload: Workload, phases: tuple[Phase, ...]) -> Halos | None:
 
     The network's input arrives with what each part reads of it.
     """
+    if not spatial_columns(workload):
+        return None
     times = exchanges_of(workload, Phase.FORWARD) * (Phase.FORWARD in phases)
     times = times + workload.repeats.micro_batches * (Phase.BACKWARD in phases)
     amounts: list[tuple[int, int, int]] = []
