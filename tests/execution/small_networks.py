@@ -7,7 +7,7 @@ from typing import Any
 import hypar_opt as ho
 from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import ALL_CHOICES
+from tests.choices import WITH_TOKENS
 
 SCHEMA = "hypar-opt/network/2"
 
@@ -184,7 +184,7 @@ def by_tokens(network: Network, batch: int, *sizes: int) -> Plan:
         batch=batch,
         hierarchy=sizes,
         whole_levels=True,
-        choices=ALL_CHOICES,
+        choices=WITH_TOKENS,
         reading="executed",
         constraints={"even": True, "fix": [f"{name}=tokens" for name in names]},
     )

@@ -17,7 +17,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import words_of
 from hypar_opt.proofs.reference.rows import price_of
-from hypar_opt.workload.parallelism import ALL_CHOICES
+from tests.choices import WITH_TOKENS
 from tests.strategies.plans import Asked
 from tests.strategies.written_plans import (
     own_columns,
@@ -90,7 +90,7 @@ Several layers read the tensors ``words``, ``q``, ``sum`` and, of features alone
 
 def test_tokens_are_proved_where_all_tensors_with_tokens_have_all_of_them() -> None:
     """Keys and values of another sequence are read whole, so they need not have them."""
-    asked: Asked = {"batch": 2, "hierarchy": (2,), "whole_levels": True, "choices": ALL_CHOICES}
+    asked: Asked = {"batch": 2, "hierarchy": (2,), "whole_levels": True, "choices": WITH_TOKENS}
     asked |= {"reading": "executed", "levels": 1}
     columns = own_columns(CROSS, asked)
     taken = {one.name for one, own in zip(CROSS.layers, columns, strict=True) if 3 in own}
@@ -114,7 +114,7 @@ def test_a_plan_is_read_back_in_the_layouts_by_token_that_it_states(
     levels: tuple[int, ...], tmp_path: Path
 ) -> None:
     asked: Asked = {"batch": 1, "hierarchy": levels, "whole_levels": True, "reading": "executed"}
-    plan = ho.solve(CROSS, solver="data", **asked, choices=ALL_CHOICES)
+    plan = ho.solve(CROSS, solver="data", **asked, choices=WITH_TOKENS)
     # Of a file that states none they are those that cost least.
     assert price_of(plan.model_copy(update={"layouts": None})) == plan.cost.total
     workload = Instance.of_plan(plan).workload
@@ -150,8 +150,8 @@ def test_what_no_plan_fits_is_refused_with_the_sizes_of_axes_that_a_layer_has() 
 def test_a_tensor_is_stored_by_token_only_where_it_has_tokens_and_the_problem_splits_them() -> None:
     asked: Asked = {"batch": 4, "levels": 1, "reading": "executed"}
     for choices, name, complaint in [
-        (ALL_CHOICES, "mean", "layouts, mean: should have one of batch, channel, whole for each"),
-        (ALL_CHOICES[:3], "q", "layouts, q: should have one of batch, channel, whole for each of"),
+        (WITH_TOKENS, "mean", "layouts, mean: should have one of batch, channel, whole for each"),
+        (WITH_TOKENS[:3], "q", "layouts, q: should have one of batch, channel, whole for each of"),
         (TWO_AND_TOKENS, "q", None),
     ]:
         plan = ho.solve(CROSS, choices=choices, **asked)

@@ -26,8 +26,9 @@ from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
-from hypar_opt.workload.parallelism import ALL_CHOICES, CHOICES
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
+from tests.choices import WITH_TOKENS
 from tests.execution.drawn_plans import graph
 from tests.search.test_tokens import of_tokens
 from tests.slow import slow_after
@@ -163,7 +164,7 @@ def test_all_exact_solvers_find_the_best_of_all_plans(seed: int) -> None:
         network = graph(rng, rng.choice([1, 2, 3]), most=3)
         sizes = rng.choice([(2, 2), (2, 3), (3, 2)])
     tokens = any(maps.output.tokens for maps in network.maps())
-    choices = rng.choice([ALL_CHOICES, ("data", "model", "tokens")]) if tokens else CHOICES
+    choices = rng.choice([WITH_TOKENS, ("data", "model", "tokens")]) if tokens else CHOICES
     asked: Any = {"batch": rng.choice([1, 2, 4, 6]), "hierarchy": sizes, "choices": choices}
     asked |= {"element_bytes": rng.choice([1, 2, 4]), "search": "joint"}
     asked["constraints"] = rng.choice([{}, {}, EVEN, {"runnable": True}])

@@ -12,7 +12,8 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.norm import Norm
-from hypar_opt.workload.parallelism import ALL_CHOICES, CHOICES
+from hypar_opt.workload.parallelism import CHOICES
+from tests.choices import WITH_TOKENS
 
 PADDED = "gpt:layers=12,hidden=768,heads=12,tokens=1024,vocabulary=50304"
 """GPT-2 with a vocabulary that eight parts divide."""
@@ -85,4 +86,4 @@ def test_levels_of_two_parts_at_four_bytes(
 def test_one_sequence_by_tokens_needs_no_statistics_of_others(
     sizes: tuple[int, ...], expected: int
 ) -> None:
-    assert least_bytes("gpt2", 1, sizes, element_bytes=4, choices=ALL_CHOICES) == expected
+    assert least_bytes("gpt2", 1, sizes, element_bytes=4, choices=WITH_TOKENS) == expected

@@ -15,8 +15,8 @@ from hypar_opt.errors import InfeasibleError
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.strategies import STRATEGIES, degrees, strategy_pins
 from hypar_opt.sharding.program import Program
-from hypar_opt.workload.parallelism import ALL_CHOICES
 from hypar_opt.workload.tensors import workload_of
+from tests.choices import WITH_TOKENS
 from tests.execution.drawn_plans import graph
 from tests.slow import slow_after
 
@@ -41,7 +41,7 @@ def of_tokens(name: str, tokens: int, **more: Any) -> ho.Network:
 def test_llamas_optima(tokens: int, sizes: tuple[int, ...], total: int) -> None:
     network = of_tokens("llama-70b", tokens)
     asked: Any = {"batch": 1, "hierarchy": sizes, "constraints": {"even": True}, "search": "joint"}
-    assert ho.solve(network, choices=ALL_CHOICES, **asked).cost.total == total
+    assert ho.solve(network, choices=WITH_TOKENS, **asked).cost.total == total
 
 
 def test_gpt_2s_optimum_for_long_sequences() -> None:
@@ -90,7 +90,7 @@ def test_context_parallelism_gathers_keys_and_values(kv_heads: int, parts: int) 
     are heads for all parts.
     """
     network, batch = attention(kv_heads), 2
-    asked: Any = {"batch": batch, "hierarchy": (parts,), "choices": ALL_CHOICES}
+    asked: Any = {"batch": batch, "hierarchy": (parts,), "choices": WITH_TOKENS}
     weights = sum(workload_of(network, batch).stored)
     queries = batch * 16 * 16
     gathered = 4 * kv_heads * (parts - 1) * queries // 8
@@ -113,7 +113,7 @@ def test_searches_find_the_best_of_all_plans(seed: int) -> None:
         network = graph(rng, rng.choice([1, 2, 3]), most=2)
     sizes = rng.choice([(2,), (3,), (2, 2), (2, 3)])
     sizes = sizes if len(sizes) * len(network.layers) <= 9 else sizes[:1]
-    choices = rng.choice([ALL_CHOICES, ("data", "model", "tokens")])
+    choices = rng.choice([WITH_TOKENS, ("data", "model", "tokens")])
     asked: Any = {"batch": rng.choice([1, 2, 3, 6]), "hierarchy": sizes, "choices": choices}
     asked |= {"element_bytes": rng.choice([1, 2, 4]), "search": "joint"}
     asked["constraints"] = rng.choice([{}, {}, {"even": True}, {"runnable": True}])
@@ -136,7 +136,7 @@ def test_no_named_strategy_moves_fewer_bytes_than_the_optimum(batch: int, tokens
     document = of_tokens("llama-7b", tokens).description()
     document["block"][0]["repeat"] = 2
     network = ho.Network.model_validate(document)
-    asked: Any = {"batch": batch, "hierarchy": (2, 2), "choices": ALL_CHOICES}
+    asked: Any = {"batch": batch, "hierarchy": (2, 2), "choices": WITH_TOKENS}
     best = ho.solve(network, search="joint", **asked).cost.total
     for strategy in STRATEGIES:
         for degree in degrees(network, (2, 2)):
@@ -152,7 +152,7 @@ def test_a_part_of_a_sequence_takes_the_memory_of_a_part_of_the_batch() -> None:
     whole, sharded = [], []
     for fix in (("*=data",), context):
         asked: Any = {"array": "h100-8", "batch": 8, "constraints": {"fix": fix}}
-        plan = ho.solve(network, choices=ALL_CHOICES, **asked)
+        plan = ho.solve(network, choices=WITH_TOKENS, **asked)
         whole.append(ho.memory(plan).categories)
         sharded.append(ho.memory(plan, shard="weights").categories)
     assert whole[0] == whole[1]

@@ -10,7 +10,7 @@ import hypar_opt as ho
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
 from hypar_opt.workload.description import describe
-from hypar_opt.workload.parallelism import ALL_CHOICES
+from tests.choices import WITH_TOKENS
 from tests.execution.drawn import drawn_programs, run_as_one_device
 from tests.execution.small_networks import translator
 from tests.execution.virtual.test_arithmetic import assert_gradients_are_slopes
@@ -44,7 +44,7 @@ def test_the_gradient_of_a_table_is_of_both_sequences() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_bytes_and_numbers_are_those_modelled_and_of_one_device(seed: int) -> None:
     """Also where either sequence's tokens are split."""
-    for program in drawn_programs(translator(), seed, 3, ((2,), (2, 2)), choices=ALL_CHOICES):
+    for program in drawn_programs(translator(), seed, 3, ((2,), (2, 2)), choices=WITH_TOKENS):
         run_as_one_device(translator(), program, seed)
 
 

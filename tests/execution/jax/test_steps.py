@@ -20,8 +20,9 @@ from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.network import Network
-from hypar_opt.workload.parallelism import ALL_CHOICES, CHOICES
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
+from tests.choices import WITH_TOKENS
 from tests.execution.drawn_plans import (
     UNIT,
     alike_program,
@@ -110,8 +111,8 @@ def test_attention_by_tokens_moves_what_is_planned() -> None:
 
 
 def test_tokens_that_a_level_cannot_split_are_refused_by_name() -> None:
-    workload = workload_of(gpt(tied=False), 3, ALL_CHOICES, shared_tensors=True)
-    row = [ALL_CHOICES.index("tokens")] * len(workload.nodes)
+    workload = workload_of(gpt(tied=False), 3, WITH_TOKENS, shared_tensors=True)
+    row = [WITH_TOKENS.index("tokens")] * len(workload.nodes)
     refusal = "layer 'token', tokens: its size 8 should be divisible by 3, since H1 split it;"
     with pytest.raises(ho.HyparError, match=refusal):
         ShardedNetwork(gpt(tied=False), Program(workload, [row], Hierarchy((3,))))
@@ -122,11 +123,11 @@ DRAWN: dict[str, Draw] = {
     "chains": (chain, random_program),
     "graphs": (graph, random_program),
     "equal layers": (equal_layers, alike_program),
-    "sequences": (sequences, partial(random_program, choices=ALL_CHOICES)),
-    "equal sequences": (sequences, partial(alike_program, choices=ALL_CHOICES)),
+    "sequences": (sequences, partial(random_program, choices=WITH_TOKENS)),
+    "equal sequences": (sequences, partial(alike_program, choices=WITH_TOKENS)),
     "mixtures": (lambda rng, _: mixture(rng.randrange(1000)), random_program),
-    "joined": (sequences, partial(random_program, choices=ALL_CHOICES, joined=True)),
-    "equal joined": (sequences, partial(alike_program, choices=ALL_CHOICES, joined=True)),
+    "joined": (sequences, partial(random_program, choices=WITH_TOKENS, joined=True)),
+    "equal joined": (sequences, partial(alike_program, choices=WITH_TOKENS, joined=True)),
 }
 
 

@@ -12,7 +12,7 @@ from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
 from hypar_opt.execution.virtual.data import StepData
 from hypar_opt.workload.operators.experts import Router
 from hypar_opt.workload.operators.maps import LogitMap
-from hypar_opt.workload.parallelism import ALL_CHOICES
+from tests.choices import WITH_TOKENS
 from tests.execution.drawn import drawn_programs, run_as_one_device
 from tests.execution.virtual.test_arithmetic import (
     BATCH,
@@ -77,7 +77,7 @@ def test_bytes_and_numbers_are_those_modelled_and_of_one_device(seed: int) -> No
     """Also where a router, and the layers around, split tokens."""
     network = mixture(seed)
     for program in drawn_programs(
-        network, seed, 3, ((2,), (2, 2), (4,), (3,)), choices=ALL_CHOICES
+        network, seed, 3, ((2,), (2, 2), (4,), (3,)), choices=WITH_TOKENS
     ):
         run_as_one_device(network, program, seed)
 

@@ -13,8 +13,8 @@ import hypar_opt as ho
 from hypar_opt.errors import RefusedError
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
-from hypar_opt.workload.parallelism import ALL_CHOICES
 from hypar_opt.workload.tensors import workload_of
+from tests.choices import WITH_TOKENS
 from tests.execution.drawn import charged, drawn_network, random_row, run_as_one_device
 from tests.execution.drawn_plans import graph
 from tests.slow import slow_after
@@ -39,7 +39,7 @@ def drawn(rng: random.Random, seed: int) -> tuple[ho.Network, Program]:
         if rng.random() < 0.2:
             network = mixture(rng.randrange(10_000))
         batch = prod(sizes) * rng.randint(1, 2) + (seed % 3 == 0) * rng.randrange(prod(sizes))
-        workload = workload_of(network, batch, ALL_CHOICES, shared_tensors=True)
+        workload = workload_of(network, batch, WITH_TOKENS, shared_tensors=True)
         rows = [random_row(rng, workload) for _ in sizes]
         program = Program(workload, rows, Hierarchy(sizes), joined=True)
         if joined_steps(program):

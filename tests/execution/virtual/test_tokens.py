@@ -7,7 +7,7 @@ import random
 import pytest
 
 from hypar_opt.errors import RefusedError
-from hypar_opt.workload.parallelism import ALL_CHOICES
+from tests.choices import WITH_TOKENS
 from tests.execution.drawn import drawn_network, drawn_programs, run_as_one_device
 from tests.execution.drawn_plans import graph
 from tests.slow import slow_after
@@ -26,7 +26,7 @@ def test_sequences_in_parts_are_computed_as_one(seed: int) -> None:
         if not any(maps.output.tokens > 1 for maps in network.maps()):
             continue
         uneven, drawn = rng.random() < 0.3, rng.randrange(10**6)
-        for program in drawn_programs(network, drawn, 2, SIZES, uneven=uneven, choices=ALL_CHOICES):
+        for program in drawn_programs(network, drawn, 2, SIZES, uneven=uneven, choices=WITH_TOKENS):
             try:
                 run_as_one_device(network, program, seed)
                 ran += 1

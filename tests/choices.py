@@ -1,0 +1,6 @@
+"""Sets of choices that tests search, or draw plans of."""
+
+from hypar_opt.workload.parallelism import CHOICES
+
+WITH_TOKENS = (*CHOICES, "tokens")
+"""Any plan of them runs, if its axes are long enough: rows and columns need equal parts."""
