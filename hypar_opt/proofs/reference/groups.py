@@ -17,7 +17,6 @@ import numpy as np
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.charges import Bytes
 from hypar_opt.proofs.reference.physical import LayerWork, Time
-from hypar_opt.proofs.reference.plan_graph import of_longest
 from hypar_opt.proofs.reference.repetitions import Pass
 from hypar_opt.workload.parallelism import SIDES
 
