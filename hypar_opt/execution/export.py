@@ -55,10 +55,6 @@ def torch_file(plan: Plan) -> str:
     _check_whole_maps(program)
     flow = in_best_order(Flow(plan.network.description, program, mesh_of(plan, program)))
     title = _title(plan, "PyTorch")
-    if not isinstance(plan.training.shard, str | None):
-        raise HyparError(
-            f"{argument('shard')}: a file for PyTorch shards all layers alike; state one word"
-        )
     if plan.training.by_level:
         raise HyparError(f"{argument('shard')}: a file for PyTorch shards all levels alike")
     return program_text(flow, plan.training, title=title)

@@ -138,6 +138,24 @@ def test_sharded_weights_are_fully_sharded_on_dp() -> None:
         assert [len(unit) for unit in found["UNITS"]] == [9] * 32 + [1] * 3
 
 
+def test_layers_that_are_sharded_otherwise_are_units_of_their_own() -> None:
+    of = {"levels": 4, "constraints": {"fix": degrees("llama-7b", 4, 4)}}
+    shard = {"*": "weights", "decoder.3": "gradients", "decoder.5.up": "none", "head": "state"}
+    text = torch_file(solved("llama-7b", **of, training={"shard": shard}))
+    found = tables(text)
+    units = {own[0]: (len(own), frees) for own, frees in found["UNITS"]}
+    assert units["decoder.0.norm1"] == (9, True)
+    assert units["decoder.3.norm1"] == (9, False)
+    assert [units[f"decoder.5.{name}"] for name in ("gate", "down")] == [(1, True)] * 2
+    assert "decoder.5.up" not in units
+    assert units["head"] == (1, False)
+    assert found["WHOLE"] == ["decoder.5.up"]
+    assert found["PLACEMENTS"]["decoder.5.up.weight"] == ("Replicate()", "Shard(0)")
+    assert found["PLACEMENTS"]["decoder.5.gate.weight"] == ("Shard(0)", "Shard(0)")
+    assert "if parameter.grad is not None and not _is_sharded(parameter):" in text
+    assert "head: fully_shard splits gradients too" in text
+
+
 def test_what_dtensor_cannot_say_is_named() -> None:
     fixed = ["decoder.*.qkv=output", "decoder.*.attention=heads", "decoder.*.norm1=channel"]
     network = gpt(tied=False, blocks=2)

@@ -79,6 +79,9 @@ def of_biased(plan: Plan) -> Case:
     return replace(own, model=lambda: models.Cnn(bias=True))
 
 
+BY_LAYER = {"first": "gradients", "second": "weights", "third": "none"}
+
+
 def gpt() -> Network:
     return ho.gpt(
         layers=2,
@@ -99,6 +102,7 @@ def plans(levels: int) -> dict[str, Plan]:
         "mlp two choices": solved(mlp, levels, choices=("data", "model")),
         "mlp data": solved(mlp, levels, **by_batch),
         "mlp sharded": solved(mlp, levels, **by_batch, training={"shard": "weights"}),
+        "mlp by layer": solved(mlp, levels, **by_batch, training={"shard": BY_LAYER}),
         **{f"mlp {seed}": drawn(mlp, levels, seed) for seed in range(8)},
         "llama joint": solved(llama, levels, **even),
         "llama tensor": of_degrees(llama, levels, 2),
@@ -114,6 +118,10 @@ def plans(levels: int) -> dict[str, Plan]:
             of = {"shard": shard, "micro_batches": 2}
             own[f"llama {shard}"] = of_degrees(llama, levels, 2, training={"shard": shard})
             own[f"llama {shard} micro"] = of_degrees(llama, levels, 2, training=of)
+        some = {"*": "weights", "model.layers.0": "gradients", "lm_head": "state"}
+        some |= {"model.layers.1.mlp.up_proj": "none", "model.norm": "none"}
+        layers: dict[str, Any] = {"shard": some, "micro_batches": 2}
+        own["llama by layer"] = of_degrees(llama, levels, 2, training=layers)
         own["llama micro"] = of_degrees(llama, levels, 2, training={"micro_batches": 2})
     return own
 
@@ -158,7 +166,9 @@ def test_as_much_moves_as_planned_where_no_difference_is_named(levels: int) -> N
     exact = [
         name
         for name, plan in own.items()
-        if says_all(plan) and not name.startswith("biased") and name != "mlp sharded"
+        if says_all(plan)
+        and not name.startswith("biased")
+        and name not in ("mlp sharded", "mlp by layer")
     ]
     assert {name: found[name].elements for name in exact} == {
         name: counted(own[name]) for name in exact
@@ -167,6 +177,10 @@ def test_as_much_moves_as_planned_where_no_difference_is_named(levels: int) -> N
     # A reduce-scatter and two all-gathers for a reduce-scatter and one.
     replicated = sum(step.elements for step in _program(own["mlp sharded"]).exchanges())
     assert 2 * found["mlp sharded"].elements == 3 * replicated
+    # One of its layers.
+    by_layer = _program(own["mlp by layer"]).exchanges()
+    halves = sum((2 + (step.node == 1)) * step.elements for step in by_layer)
+    assert 2 * found["mlp by layer"].elements == halves
 
 
 def test_a_model_of_other_names_or_shapes_is_refused_by_name() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hypar_opt.execution.docstrings import docstring
+from hypar_opt.execution.torch import shards
 from hypar_opt.execution.torch.modules import BY_BATCH, REPLICATE, as_tuple, modules_of, style
 from hypar_opt.execution.torch.tables import Entry, quoted, table_text
 from hypar_opt.sharding.layouts import CHANNEL
@@ -60,9 +61,8 @@ def program_text(flow: Flow, training: Training, *, title: str) -> str:
         The first lines of its docstring.
     """
     modules = list(modules_of(flow))
-    shards = _shards(flow, training)
-    tables = "\n".join(_tables(flow, modules, shards=shards))
-    parts = [tables, *_functions(flow, training)]
+    tables = "\n".join(_tables(flow, modules))
+    parts = [tables, *_functions(flow)]
     if "Sharded" in tables:
         convolves = ["on shards style"] * ("ShardedConvolution(" in tables)
         parts[:0] = map(_part, ["sharded style", *convolves, "placed"])
@@ -72,12 +72,7 @@ def program_text(flow: Flow, training: Training, *, title: str) -> str:
     return "\n".join([_docstring(flow, training, title), _imports(body), "", body])
 
 
-def _shards(flow: Flow, training: Training) -> bool:
-    """Whether `fully_shard` splits what data parallelism replicates."""
-    return flow.mesh.data is not None and training.shard not in (None, "none")
-
-
-def _tables(flow: Flow, modules: Sequence[Module], *, shards: bool) -> Iterator[str]:
+def _tables(flow: Flow, modules: Sequence[Module]) -> Iterator[str]:
     """Yield the file's constants."""
     mesh, repeats = flow.mesh, flow.network.repeats
     positions = {layer.name: n for n, layer in enumerate(flow.network.layers)}
@@ -100,64 +95,47 @@ def _tables(flow: Flow, modules: Sequence[Module], *, shards: bool) -> Iterator[
         yield table("PLAN", {own.layer: (own.layer, style(own)) for own in modules})
     dimensions = ", ".join(own.name for own in mesh.dimensions)
     yield f"\n# The placements of each parameter, on {dimensions}."
-    yield table("PLACEMENTS", dict(_placements(flow, modules, shards=shards)))
-    if shards:
-        yield "\n# Layers whose weights are gathered together."
-        yield "UNITS = ["
-        yield from (f"    [{', '.join(map(quoted, unit))}]," for unit in _units(flow, modules))
-        yield "]"
+    yield table("PLACEMENTS", dict(_placements(flow, modules)))
+    yield from shards.tables(flow, [own.layer for own in modules])
 
 
-def _placements(
-    flow: Flow, modules: Sequence[Module], *, shards: bool
-) -> Iterator[tuple[str, tuple[str, str]]]:
+def _placements(flow: Flow, modules: Sequence[Module]) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield each parameter's name, its layer and its placements on the whole mesh."""
-    data = ((BY_BATCH if shards else REPLICATE),) if flow.mesh.data else ()
+    words = shards.words_of(flow)
     layers = {layer.name: layer for layer in flow.network.layers}
     for own in modules:
+        along = BY_BATCH if words[own.layer] != "none" else REPLICATE
+        data = (along,) if flow.mesh.data else ()
         yield f"{own.layer}.weight", (own.layer, as_tuple((*data, *own.weight)))
         if own.shifts or layers[own.layer].has_bias:
             yield f"{own.layer}.bias", (own.layer, as_tuple((*data, *own.vector)))
 
 
-def _units(flow: Flow, modules: Sequence[Module]) -> Iterator[list[str]]:
-    """Yield the layers of each repetition of a block, and others one by one; not tied ones."""
-    with_weights = {own.layer for own in modules}
-    names = [layer.name for layer in flow.network.layers]
-    tied = {
-        names[user - flow.program.workload.shared]
-        for users in flow.program.workload.weight_users.values()
-        for user in users
-    }
-    inside: set[str] = set()
-    for block in flow.network.repeats:
-        for n in range(block.count):
-            first = block.first + n * block.length
-            own = [name for name in names[first : first + block.length] if name in with_weights]
-            inside |= {*own}
-            if own and not tied & {*own}:
-                yield own
-    yield from ([name] for name in names if name in with_weights - inside - tied)
-
-
-def _functions(flow: Flow, training: Training) -> Iterator[str]:
+def _functions(flow: Flow) -> Iterator[str]:
     """Yield the texts of the file's functions."""
     mesh = flow.mesh
     yield _part("permuted mesh" if mesh.is_permuted else "mesh")
     steps = ["parallelize"]
     if mesh.tensor:
         steps.append("parallelize: tensor")
-    if _shards(flow, training):
-        steps.append("parallelize: shard")
+    way, some_whole = shards.of(flow), shards.some_are_whole(flow)
+    if way is not None:
+        steps.append("parallelize: shard by layer" if way == "by layer" else "parallelize: shard")
     text = "\n".join(map(_part, [*steps, "parallelize: end"]))
-    yield text.replace("RESHARD", str(training.shard == "weights"))
+    yield text.replace("RESHARD", str(way == "weights"))
     if mesh.tensor:
         yield _part("sharded: loss" if _splits_loss(flow) else "sharded")
-    if not _shards(flow, training):
+    if way is None or some_whole:
         which = "both" if mesh.tensor and mesh.data else "tensor" if mesh.tensor else "data"
-        yield _part(f"reduce: {which}")
+        reduce = _part(f"reduce: {which}")
+        if some_whole:
+            found = "if parameter.grad is not None"
+            reduce = reduce.replace(found, f"{found} and not _is_sharded(parameter)")
+        yield reduce
         if mesh.tensor:
             yield _part("scattered")
+    if way == "by layer":
+        yield _part("parameters of layers")
 
 
 def _splits_loss(flow: Flow) -> bool:
@@ -177,7 +155,7 @@ def _docstring(flow: Flow, training: Training, title: str) -> str:
     ]
     if flow.mesh.tensor:
         step = ["    with sharded():", *("    " + line for line in step)]
-    if not _shards(flow, training):
+    if shards.of(flow) is None or shards.some_are_whole(flow):
         step.append("    reduce_gradients(model, mesh)")
     titled = ("\n".join(_filled(line)) for line in title.splitlines())
     words = [*titled, "", *uses, *step, "", *_notes(flow, training)]
@@ -209,23 +187,27 @@ def _notes(flow: Flow, training: Training) -> Iterator[str]:
 def differences(flow: Flow, training: Training) -> dict[str, list[str]]:
     """Return what is not as in a plan, as phrases, each with the layers that it is true of."""
     found: dict[str, list[str]] = {}
-    sharded = _shards(flow, training)
+    way, words = shards.of(flow), shards.words_of(flow)
     for layer, own in zip(flow.network.layers, flow.layers, strict=True):
         by_batch = any(choice.axis == BATCH_AXIS for choice in own.choices)
-        replicated = sharded and by_batch and bool(layer.contraction.weight)
-        for phrase in (*own.differences, *[_REPLICATED] * replicated):
+        weighty = bool(layer.contraction.weight)
+        replicated = words[layer.name] != "none" and by_batch and weighty
+        more = [_REPLICATED] * replicated
+        more += [_STATE] * (way == "by layer" and weighty and words[layer.name] == "state")
+        for phrase in (*own.differences, *more):
             found.setdefault(phrase, []).append(layer.name)
     named = {phrase: starred(names, flow.network.repeats) for phrase, names in found.items()}
     if training.recompute not in (None, "none"):
         which = training.recompute if isinstance(training.recompute, str) else "by layer"
         named[f"recomputation ({which}) is left to torch.utils.checkpoint"] = []
-    if training.shard == "state" and sharded:
-        named["fully_shard splits gradients too, not the optimizer's state alone"] = []
-    if not sharded and training.shard not in (None, "none"):
+    if way == "state":
+        named[_STATE] = []
+    if way is None and training.shard not in (None, "none"):
         named["nothing is sharded: no level has data parallelism alone"] = []
     return named
 
 
+_STATE = "fully_shard splits gradients too, not the optimizer's state alone"
 _REPLICATED = "its weight is sharded on dp alone, and replicated where others are split"
 
 

@@ -1,0 +1,96 @@
+"""What `fully_shard` splits of a plan's layers, and which of them are gathered together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.execution.torch.tables import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hypar_opt.execution.torch.flow import Flow
+
+
+def words_of(flow: Flow) -> Mapping[str, str]:
+    """Return what data parallelism splits of each layer's weights, at all of its levels."""
+    workload = flow.program.workload
+    return {
+        layer.name: workload.repeats.shard(node, 0) if flow.mesh.data else "none"
+        for node, layer in enumerate(flow.network.layers, workload.shared)
+    }
+
+
+def of(flow: Flow) -> str | None:
+    """Return the word of all layers with weights, ``by layer``, or None where none is sharded."""
+    words = {*_words_of_weights(flow).values()}
+    if words <= {"none"}:
+        return None
+    return words.pop() if len(words) == 1 else "by layer"
+
+
+def some_are_whole(flow: Flow) -> bool:
+    """Whether some layers are sharded, and others not."""
+    return of(flow) == "by layer" and "none" in _words_of_weights(flow).values()
+
+
+def tables(flow: Flow, layers: Sequence[str]) -> Iterator[str]:
+    """Yield the constants of a file that shards anything, of layers with weights."""
+    way, words = of(flow), words_of(flow)
+    if way is None:
+        return
+    tied = _tied(flow)
+    if way != "by layer":
+        yield "\n# Layers whose weights are gathered together."
+        yield "UNITS = ["
+        yield from (f"    {_listed(unit)}," for unit in _units(flow, layers) if not tied & {*unit})
+        yield "]"
+        return
+    yield "\n# Layers whose weights are gathered together, and whether the forward pass frees them."
+    yield "UNITS = ["
+    for unit in _units(flow, layers):
+        alike = len({words[layer] for layer in unit}) == 1 and not tied & {*unit}
+        for own in [unit] if alike else [[layer] for layer in unit if layer not in tied]:
+            if words[own[0]] != "none":
+                yield f"    ({_listed(own)}, {words[own[0]] == 'weights'}),"
+    yield "]"
+    yield "# Those that share weights are the model's own."
+    yield f"TIED_ARE_FREED = {any(words[layer] == 'weights' for layer in tied)}"
+    yield "# Layers whose weights are not sharded."
+    yield f"WHOLE = {_listed([layer for layer in layers if words[layer] == 'none'])}"
+
+
+def _words_of_weights(flow: Flow) -> Mapping[str, str]:
+    return {
+        layer.name: words_of(flow)[layer.name]
+        for layer in flow.network.layers
+        if layer.contraction.weight
+    }
+
+
+def _tied(flow: Flow) -> set[str]:
+    """Return the layers that share weights with others."""
+    workload = flow.program.workload
+    return {
+        flow.network.layers[user - workload.shared].name
+        for users in workload.weight_users.values()
+        for user in users
+    }
+
+
+def _listed(layers: Sequence[str]) -> str:
+    return f"[{', '.join(map(quoted, layers))}]"
+
+
+def _units(flow: Flow, layers: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the layers of each repetition of a block, and others one by one."""
+    names = [layer.name for layer in flow.network.layers]
+    inside: set[str] = set()
+    for block in flow.network.repeats:
+        for n in range(block.count):
+            first = block.first + n * block.length
+            own = [name for name in names[first : first + block.length] if name in layers]
+            inside |= {*own}
+            if own:
+                yield own
+    yield from ([name] for name in names if name in layers and name not in inside)
