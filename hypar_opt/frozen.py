@@ -67,6 +67,21 @@ def derived(compute: Callable[[Any], Value]) -> cached_property[Value]:
     return cached_property(computed)
 
 
+def derived_from(source: str) -> Callable[[Callable[[Any], Value]], cached_property[Value]]:
+    """Return a `derived` whose value is that of the object in an attribute, if there is one."""
+
+    def decorate(compute: Callable[[Any], Value]) -> cached_property[Value]:
+        @wraps(compute)
+        def computed(owner: Any) -> Value:
+            own = getattr(owner, source)
+            value: Value = frozen(compute(owner)) if own is None else getattr(own, compute.__name__)
+            return value
+
+        return cached_property(computed)
+
+    return decorate
+
+
 class Frozen:
     """A dataclass whose fields cannot be changed in place, nor those of its copies."""
 

@@ -205,7 +205,7 @@ class Work:
         operations = self._operations(workload, nodes, states).tolist()
         # Words are those of all accelerators, whose DRAMs work in parallel.
         words = added_up(self._words(workload, nodes, states)).tolist()
-        each = _seconds_of_macs(workload, self.accelerator)
+        each = _seconds_of_macs(repeated(workload, ONCE), self.accelerator)
         slower = [
             max(
                 count * own / self.hierarchy.accelerators,
@@ -270,7 +270,7 @@ class Work:
         per_second *= len(phases)
         words = added_up(self._words(workload, nodes, states))
         loading = rounded_half_even(words, self.element_bytes * per_second / self._dram_bandwidth)
-        each = _seconds_of_macs(workload, self.accelerator)
+        each = _seconds_of_macs(repeated(workload, ONCE), self.accelerator)
         return loading, self._computing(each, workload, nodes, states, per_second)
 
     def _computing(
@@ -289,11 +289,13 @@ class Work:
             The seconds of one of them on one accelerator, by node.
         """
         operations = self._operations(workload, nodes, states)
+        known: dict[Fraction, int] = {}
+        own = [known.setdefault(each[node], len(known)) for node in nodes.reshape(-1).tolist()]
+        numbers = np.array(own, np.intp).reshape(nodes.shape)
         times: Integers = np.zeros(1, np.int64)
-        for seconds in dict.fromkeys(each):
+        for seconds, number in known.items():
             rate = seconds * per_second / self.hierarchy.accelerators
-            alike = np.array([own == seconds for own in each], bool)[nodes]
-            times = np.where(alike, rounded_half_even(operations, rate), times)
+            times = np.where(numbers == number, rounded_half_even(operations, rate), times)
         return times
 
     def upper_bound(self, workload: Workload) -> Fraction:
@@ -307,7 +309,9 @@ class Work:
             for part in local_words(workload, nodes, states, self.hierarchy)
         )
         loading: Fraction = self.element_bytes * words / self._dram_bandwidth
-        computing = self._computing_bound(workload, _seconds_of_macs(workload, self.accelerator))
+        computing = self._computing_bound(
+            workload, _seconds_of_macs(repeated(workload, ONCE), self.accelerator)
+        )
         often = workload.most_repeats
         return often * (loading + computing) * self._stretched_bound(workload)
 
@@ -320,10 +324,16 @@ class Work:
 
     def _operations(self, workload: Workload, nodes: Indices, states: States) -> Integers:
         """Return the multiply-accumulates of a pass of nodes, in all accelerators together."""
-        macs = _macs(workload, self.accelerator, tuple(sorted(self.input_sizes.items())))
+        macs = _macs(
+            repeated(workload, ONCE), self.accelerator, tuple(sorted(self.input_sizes.items()))
+        )
         macs = macs.astype(exact_dtype(int(macs.max()) * self.hierarchy.accelerators), copy=False)
         # Every choice splits the work, but where it splits nothing all parts do all of it.
         return self._amounts(workload, macs, workload.layouts.whole, nodes, states)
+
+    def _macs(self, workload: Workload) -> Integers:
+        sizes = tuple(sorted(self.input_sizes.items()))
+        return _macs(repeated(workload, ONCE), self.accelerator, sizes)
 
     def _amounts(
         self,
@@ -355,7 +365,9 @@ class Work:
 
     def _computing_bound(self, workload: Workload, each: Sequence[Fraction]) -> Fraction:
         """Return an upper bound on the seconds of all nodes' multiply-accumulates in a pass."""
-        macs = _macs(workload, self.accelerator, tuple(sorted(self.input_sizes.items())))
+        macs = _macs(
+            repeated(workload, ONCE), self.accelerator, tuple(sorted(self.input_sizes.items()))
+        )
         whole = np.any(workload.layouts.whole, axis=0)
         times = np.where(whole, self.hierarchy.accelerators, 1).tolist()
         counts = zip(macs.tolist(), times, each, strict=True)

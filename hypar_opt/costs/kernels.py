@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,11 +13,13 @@ from hypar_opt.costs.compute import NO_SIZES, Work
 from hypar_opt.costs.physical import rounded_half_even
 from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
+from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.accelerator import OPERATIONS_PER_MAC, exactly
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.repetitions import passes_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.base import elements
+from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
@@ -108,6 +110,11 @@ class KernelWork(Work):
 
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of a pass of all layers together."""
+        own = replace(self, input_sizes=FrozenDict(self.input_sizes))
+        return workload.most_repeats * _once_at_most(own, repeated(workload, ONCE))
+
+    def once_at_most(self, workload: Workload) -> Fraction:
+        """Return the upper bound of a step that repeats nothing."""
         passes = [_of_pass(workload, self.accelerator, phase) for phase in Phase]
         words = workload.elements + sum(passes[0].inner.tolist())
         each = Fraction(_MOST * self.element_bytes, 4) + (self.accelerator.update or 0)
@@ -118,7 +125,7 @@ class KernelWork(Work):
         launches = sum(max(own.launches.tolist(), default=0) for own in passes)
         launching = launches * len(workload.nodes) * (self.accelerator.launch or 0)
         seconds: Fraction = (loading + computing) * self._stretched_bound(workload) + launching
-        return workload.most_repeats * seconds
+        return seconds
 
     def _of_phase(
         self, workload: Workload, nodes: Indices, states: States, per_second: int, phase: Phase
@@ -127,7 +134,8 @@ class KernelWork(Work):
 
         The longer of the two counts. The update of weights is none of them.
         """
-        own, accelerators = _of_pass(workload, self.accelerator, phase), self.hierarchy.accelerators
+        once, accelerators = repeated(workload, ONCE), self.hierarchy.accelerators
+        own = _of_pass(once, self.accelerator, phase)
         whole = workload.layouts.whole
         dtype = exact_dtype(
             _MOST * (workload.elements + int(sum(own.inner.tolist()))) * accelerators
@@ -168,6 +176,11 @@ class KernelWork(Work):
             words = words // copies(lacks & (levels >= first), nodes, states, self.hierarchy)
         each = (self.accelerator.update or Fraction()) * per_second / self._dram_bandwidth
         return rounded_half_even(words, each)
+
+
+@lru_cache(maxsize=16)
+def _once_at_most(work: KernelWork, workload: Workload) -> Fraction:
+    return work.once_at_most(workload)
 
 
 def _in_seconds(charges: Integers, nodes: Indices) -> list[Fraction]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hypar_opt.costs.longest_parts import sizes_at_ends
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
     from hypar_opt.costs.states import Indices
@@ -58,6 +60,21 @@ def _shards(workload: Workload) -> Iterator[Hashable]:
 @lru_cache(maxsize=16)
 def kinds_of_nodes(workload: Workload) -> Kinds:
     """Return the kinds of nodes: those of one compute, reduce and keep the same."""
+    nodes, repeats = len(workload.nodes), workload.repeats
+    columns = np.vstack(
+        [
+            _kinds_of_tensors(repeated(workload, ONCE)),
+            repeats.forward_exchanges(nodes),
+            *repeats.passes(nodes),
+            numbered(_shards(workload)).numbers,
+        ]
+    )
+    return numbered(column.tobytes() for column in np.ascontiguousarray(columns.T))
+
+
+@lru_cache(maxsize=16)
+def _kinds_of_tensors(workload: Workload) -> Indices:
+    """Return the numbers of nodes' kinds, however often a step repeats what they do."""
     layouts, nodes = workload.layouts, workload.nodes
     tensors = (
         (x.kind, x.sizes, x.input, x.output, x.pooled, x.others, x.statistics, x.tied)
@@ -70,12 +87,9 @@ def kinds_of_nodes(workload: Workload) -> Kinds:
             numbered(tensors).numbers,
             numbered(kernels).numbers,
             np.isin(np.arange(len(nodes)), list(workload.readers)),
-            workload.repeats.forward_exchanges(len(nodes)),
-            *workload.repeats.passes(len(nodes)),
-            numbered(_shards(workload)).numbers,
             *layouts.inputs,
             layouts.weight,
             layouts.output,
         ]
     )
-    return numbered(column.tobytes() for column in np.ascontiguousarray(columns.T))
+    return numbered(column.tobytes() for column in np.ascontiguousarray(columns.T)).numbers

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import ONCE
+
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.saved import OwnTensor
@@ -52,7 +55,6 @@ class SavedTensors:
     again: Mapping[int, tuple[SavedTensor, ...]]
 
 
-@lru_cache(maxsize=64)
 def saved_tensors(
     network: Network, workload: Workload, again: Mapping[int, int | None], *, fused: bool
 ) -> SavedTensors:
@@ -69,6 +71,13 @@ def saved_tensors(
 
     Source: docs/decisions/0029-memory-of-a-device.md.
     """
+    return _saved(network, repeated(workload, ONCE), again, fused=fused)
+
+
+@lru_cache(maxsize=64)
+def _saved(
+    network: Network, workload: Workload, again: Mapping[int, int | None], *, fused: bool
+) -> SavedTensors:
     segment = {node: first for node, first in again.items() if first is not None}
     kept: dict[Hashable, tuple[int, SavedTensor]] = {}
     dropped: dict[int, dict[Hashable, SavedTensor]] = {}

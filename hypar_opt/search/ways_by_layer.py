@@ -245,6 +245,18 @@ class WaysByLayer:
 
     def chosen(self, assignment: Sequence[int], price: Fraction) -> Chosen:
         """Return what an assignment of `table` says, each node in its cheapest way."""
+        return self.of_columns(self.picked(assignment, price))
+
+    def load_of(self, picked: Sequence[Picked]) -> int:
+        """Return what a plan holds all the time, in bytes of all accelerators."""
+        sides = self.sides
+        return sum(
+            int(sides[side].loads[way, sides[side].kinds[node], state])
+            for node, (side, way, state) in enumerate(picked)
+        )
+
+    def picked(self, assignment: Sequence[int], price: Fraction) -> list[Picked]:
+        """Return the columns of an assignment of `table`, each node in its cheapest way."""
         count, own = len(self.states), self.charges(price)
         ways = [side.priced(own) for side in self.sides]
         picked = []
@@ -252,7 +264,7 @@ class WaysByLayer:
             side, state = divmod(int(column), count)
             way = int(ways[side][:, self.sides[side].kinds[node], state].argmin())
             picked.append((side, way, state))
-        return self.of_columns(picked)
+        return picked
 
     @cached_property
     def cuts(self) -> list[int]:

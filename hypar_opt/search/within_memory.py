@@ -10,9 +10,10 @@ Source: docs/decisions/0036-ways-by-layer.md.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from heapq import merge
 from operator import itemgetter
@@ -29,13 +30,13 @@ from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.search.joint import joint
 from hypar_opt.search.left_columns import Column, Columns, Picked
 from hypar_opt.search.open_ways import divisors, fastest_training, with_searched
+from hypar_opt.search.prices_of_memory import Around, PlanAtPrice, bound_at, raised
 from hypar_opt.search.result import SearchResult, silent
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.way_of_training import Counted, WayOfTraining, layouts_at_prices
 from hypar_opt.search.ways_by_layer import COMPARABLE, Chosen, WaysByLayer
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions, Status
-from hypar_opt.solvers.elimination.classes import bound_by_classes
 from hypar_opt.solvers.within_load import cheapest_within
 from hypar_opt.units import format_bytes
 
@@ -92,16 +93,6 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
     # The array's memory is no constraint that was stated: what exceeds it is said with the plan.
     found = in_buckets(at_once, solve, found)
     return at_once, with_searched(found, search.instance, at_once.instance)
-
-
-@dataclass(frozen=True)
-class _AtPrice:
-    """The plan of least time with bytes at a price, and a bound on those that fit, in seconds."""
-
-    price: Fraction
-    chosen: Chosen
-    counted: Counted
-    bound: Fraction
 
 
 class _WaysSearched:
@@ -199,43 +190,47 @@ class _WaysSearched:
 
     def _within(self, ways: WaysByLayer) -> Iterator[Fraction]:
         """Search by prices of memory, and then among what these leave; yield bounds in seconds."""
-        low = best = high = self._priced(ways, Fraction())
-        self._unlimited.setdefault(ways.micro_batches, low.bound)
-        if not low.counted.fits:
-            self._excess[ways.micro_batches] = low.counted.bytes - low.counted.capacity
-        yield low.bound
-        comparable = len(low.chosen.picked) * len(ways.states) <= COMPARABLE
-        if low.counted.fits:
-            # In buckets a plan takes more than it is charged, and another may take less.
-            if comparable and low.bound < low.counted.seconds:
-                yield self._finished(ways, low)
+        around = Around()
+        if len(ways.states) >= _MANY and (yield from self._by_classes(ways, around)):
             return
-        # Seconds of a byte, up to where memory outweighs time.
-        price = self._price or low.counted.seconds / low.counted.bytes / 4
+        low: PlanAtPrice | None = None
+        high: PlanAtPrice | None = None
+        best: PlanAtPrice | None = None
+        price = self._price if around.low else Fraction()
         for number in range(_PRICES):
-            bound = self._bound_at(ways, price)
-            if bound >= self._limit:
-                yield bound
-                return
-            between = self._priced(ways, price)
-            best = max(best, between, key=lambda own: own.bound)
-            self._price = best.price
+            own = self._priced(ways, price)
+            if not price:
+                self._unlimited.setdefault(ways.micro_batches, own.bound)
+            if not (price or own.counted.fits):
+                self._excess[ways.micro_batches] = own.counted.bytes - own.counted.capacity
+            best = max(best or own, own, key=lambda each: each.bound)
+            self._price = best.price or self._price
             yield best.bound
-            stays = between.counted.bytes in (low.counted.bytes, high.counted.bytes)
-            if between.counted.fits:
-                high = between
+            stays = own.counted.bytes in {each.counted.bytes for each in (low, high) if each}
+            if own.counted.fits:
+                high = own
             else:
-                low = between
-            fast, small = low.counted, high.counted
-            if not small.fits and number < _PRICES // 2 and not (stays and number):
-                price *= 8
-            elif stays or not small.fits or small.bytes >= fast.bytes:
+                low = own
+            if best.bound >= self._limit or (high and not high.price):
+                break
+            if low is None:
+                price = around.low.price if around.low and around.low.price < price else Fraction()
+            elif high is None:
+                if number > _PRICES // 2 or (stays and number > 1):
+                    break
+                # Seconds of a byte, up to where memory outweighs time.
+                each_byte = low.counted.seconds / low.counted.bytes / 4
+                price = 8 * price or self._price or each_byte
+            elif stays or high.counted.bytes >= low.counted.bytes:
                 break
             else:
+                fast, small = low.counted, high.counted
                 price = max((small.seconds - fast.seconds) / (fast.bytes - small.bytes), Fraction())
-        if high.counted.fits and best.bound < self._limit:
+        assert best is not None
+        if low and high and best.bound < self._limit:
             self._join(ways, low.chosen, high.chosen)
-        if comparable:
+        # In buckets a plan takes more than it is charged, and another may take less.
+        if len(best.chosen.picked) * len(ways.states) <= COMPARABLE and best.bound < self._limit:
             yield self._finished(ways, best)
 
     def _join(self, ways: WaysByLayer, low: Chosen, high: Chosen) -> None:
@@ -254,15 +249,23 @@ class _WaysSearched:
                 mixed = self._kept(ways.joined(first, then, cuts[upto]))
                 fits, does_not = (upto, does_not) if mixed.fits else (fits, upto)
 
-    def _bound_at(self, ways: WaysByLayer, price: Fraction) -> Fraction:
-        """Return a bound on all plans that fit without a plan, where it may be of use."""
-        if self._best is None or len(ways.states) < _MANY:
-            return Fraction()
-        table = ways.table(price, again=bool(ways.open.blocks))
-        least, _ = bound_by_classes(table, self._search.deadline)
-        return (least - ways.charges(price) * ways.capacity) / ways.per_second
+    def _by_classes(self, ways: WaysByLayer, around: Around) -> Generator[Fraction, None, bool]:
+        """Yield bounds by classes of states; return whether these prove that no plan is better."""
+        low = best = bound_at(ways, Fraction())
+        self._unlimited.setdefault(ways.micro_batches, low.bound)
+        if low.excess <= 0:  # the fastest plan may fit
+            return False
+        around.add(low)
+        self._excess[ways.micro_batches] = math.ceil(low.excess)
+        yield low.bound
+        if low.bound < self._limit:
+            for found in raised(ways, around, self._limit):
+                best = max(best, found, key=lambda own: own.bound)
+                yield best.bound
+            self._price = best.price
+        return best.bound >= self._limit
 
-    def _priced(self, ways: WaysByLayer, price: Fraction) -> _AtPrice:
+    def _priced(self, ways: WaysByLayer, price: Fraction) -> PlanAtPrice:
         """Return the plan of least time and price, and a bound on all plans that fit."""
         # Without a price no block is computed again.
         again = bool(price and ways.open.blocks)
@@ -273,7 +276,7 @@ class _WaysSearched:
         result = tables.solve_compact(ways.table(price, again=again))
         chosen = ways.chosen(assignment_of(result), price)
         least = (result.bound or 0) - ways.charges(price) * ways.capacity
-        return _AtPrice(price, chosen, self._kept(chosen), least / ways.per_second)
+        return PlanAtPrice(price, chosen, self._kept(chosen), least / ways.per_second)
 
     def _kept(self, chosen: Chosen) -> Counted:
         """Count what a plan takes and holds, and keep it if it is the best that fits."""
@@ -288,7 +291,7 @@ class _WaysSearched:
             self._best = counted, way
         return counted
 
-    def _finished(self, ways: WaysByLayer, step: _AtPrice) -> Fraction:
+    def _finished(self, ways: WaysByLayer, step: PlanAtPrice) -> Fraction:
         """Compare the plans that may be better than the best, in the order of their charges.
 
         Returns

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.patterns import EVERY, Words, matching, words_by_layer
-from hypar_opt.workload.repeats import Repeats
+from hypar_opt.workload.repeats import ONCE, Repeats
 from hypar_opt.workload.shards import Shards, shards_of
 
 if TYPE_CHECKING:
@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=64)
 def repeated(workload: Workload, repeats: Repeats) -> Workload:
     """Return a workload whose passes are repeated: the same one for equal arguments."""
-    return workload if workload.repeats == repeats else replace(workload, repeats=repeats)
+    if workload.repeats == repeats:
+        return workload
+    once = workload if workload.repeats == ONCE else workload.once
+    assert once is not None
+    return once if repeats == ONCE else replace(once, repeats=repeats, once=once)
 
 
 def repeats_of(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.frozen import Frozen, derived
+from hypar_opt.frozen import Frozen, derived, derived_from
 from hypar_opt.workload.graph import LayerGraph
 from hypar_opt.workload.hidden_axes import without_hidden
 from hypar_opt.workload.layer_tensors import Boundary, Extent, LayerTensors, Shape, tensors_of
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.axes import Choice
+
+_of_tensors = derived_from("once")
 
 MAX_LAYERS_KEPT = 4096
 """Layers of a network whose tensors are kept for the next call with it."""
@@ -49,6 +51,8 @@ class Workload:
         The choices that a problem offers: each is a column of a cost table.
     repeats
         How often a step runs the passes of these tensors.
+    once
+        The same tensors where a step repeats nothing; None for themselves.
     """
 
     batch: int
@@ -58,6 +62,7 @@ class Workload:
     replicas: bool = False
     choices: tuple[str, ...] = PAPERS_CHOICES
     repeats: Repeats = ONCE
+    once: Workload | None = None
 
     __setstate__ = Frozen.__setstate__  # a copy's arrays, too; those given are tuples
 
@@ -142,22 +147,22 @@ class Workload:
         return self.nodes[self.shared :]
 
     # Sizes are Python integers: a product of sizes up to 2^31 - 1 may exceed int64.
-    @derived
+    @_of_tensors
     def weights(self) -> tuple[int, ...]:
         """Elements of each node's W as its passes read it; shared weights are their users'."""
         return tuple(0 if n < self.shared else _count(x.weight) for n, x in enumerate(self.nodes))
 
-    @derived
+    @_of_tensors
     def stored(self) -> tuple[int, ...]:
         """Elements of the W that each node keeps, and of the dW that it reduces."""
         return tuple(0 if node.tied else _count(node.weight) for node in self.nodes)
 
-    @derived
+    @_of_tensors
     def inputs(self) -> tuple[int, ...]:
         """Elements of each node's inputs, as it reads them."""
         return tuple(map(sum, zip(*self.operand_sizes, strict=True)))
 
-    @derived
+    @_of_tensors
     def operand_sizes(self) -> tuple[tuple[int, ...], ...]:
         """Elements of each node's operands: ``(operands, nodes)``.
 
@@ -171,23 +176,23 @@ class Workload:
                 sizes[min(number, last)][position] += _count(shape)
         return tuple(map(tuple, sizes))
 
-    @derived
+    @_of_tensors
     def operands(self) -> int:
         """The largest number of operands of a kind of layer."""
         return max(1, *(len(node.operator.contraction.inputs) for node in self.nodes))
 
-    @derived
+    @_of_tensors
     def operand(self) -> NDArray[np.intp]:
         """The operand of its target that each boundary leads to: ``(boundaries,)``."""
         numbers = [edge.input for edge in self.boundaries]
         return np.array(numbers, np.intp).clip(max=self.operands - 1)
 
-    @derived
+    @_of_tensors
     def outputs(self) -> tuple[int, ...]:
         """Elements of each node's output before pooling; a shared tensor is its writer's."""
         return tuple(0 if n < self.shared else _count(x.output) for n, x in enumerate(self.nodes))
 
-    @derived
+    @_of_tensors
     def pooled(self) -> tuple[int, ...]:
         """Elements of each node's output after pooling (F, and E)."""
         return tuple(0 if n < self.shared else _count(x.pooled) for n, x in enumerate(self.nodes))
@@ -202,38 +207,38 @@ class Workload:
         """How many layers use each node's weights."""
         return [len(self.weight_users.get(node, (node,))) for node in range(len(self.nodes))]
 
-    @derived
+    @_of_tensors
     def boundary_sizes(self) -> tuple[int, ...]:
         """Elements of each boundary tensor (A)."""
         return tuple([extent.elements for extent in self.extents])
 
-    @derived
+    @_of_tensors
     def extents(self) -> tuple[Extent, ...]:
         """The size of each boundary tensor, and of its batch and channels."""
         alike = {(edge.shape, edge.weights): edge for edge in self.boundaries}
         known = {kind: edge.extent for kind, edge in alike.items()}
         return tuple([known[edge.shape, edge.weights] for edge in self.boundaries])
 
-    @derived
+    @_of_tensors
     def is_chain(self) -> bool:
         """Whether all nodes are one chain, in their order."""
         return [(edge.source, edge.target) for edge in self.boundaries] == [
             *itertools.pairwise(range(len(self.nodes)))
         ]
 
-    @derived
+    @_of_tensors
     def ends(self) -> NDArray[np.intp]:
         """Each boundary's source and target node: ``(boundaries, 2)``."""
         pairs = [(boundary.source, boundary.target) for boundary in self.boundaries]
         # The reshape keeps two columns where a network of one layer has no boundary.
         return np.array(pairs, np.intp).reshape(-1, 2)
 
-    @derived
+    @_of_tensors
     def choices_of_nodes(self) -> tuple[tuple[Choice | None, ...], ...]:
         """The axis that each node splits under each choice; None for a choice that it lacks."""
         return choices_of_nodes(self.nodes, self.choices, may_be_whole=self.replicas)
 
-    @derived
+    @_of_tensors
     def split_sizes(self) -> NDArray[np.object_]:
         """The size of the axis that each choice splits, ``(choices, nodes)``; 0 for none."""
         sizes = [
@@ -242,12 +247,12 @@ class Workload:
         ]
         return np.array(sizes, object).T
 
-    @derived
+    @_of_tensors
     def words(self) -> tuple[tuple[str | None, ...], ...]:
         """Each node's words for the problem's choices; None for a choice that its kind lacks."""
         return tuple(words_of_kind(node.operator.splits, self.choices) for node in self.nodes)
 
-    @derived
+    @_of_tensors
     def baselines(self) -> Mapping[str, tuple[int, ...]]:
         """Each node's choice under the paper's baselines; shared weights' by their users."""
         trick = [self.choices.index(node.operator.trick) for node in self.nodes]
@@ -258,23 +263,23 @@ class Workload:
         uniform = {word: (self.choices.index(word),) * every for word in PAPERS_CHOICES}
         return uniform | {"trick": tuple(trick)}
 
-    @derived
+    @_of_tensors
     def layouts(self) -> Layouts:
         """The layouts of nodes' operands and outputs."""
         return layouts_of(self.nodes, self.choices_of_nodes, self.operands)
 
-    @derived
+    @_of_tensors
     def reads_whole(self) -> bool:
         """Whether any choice needs an input whole."""
         return bool((self.layouts.inputs == 0).any())
 
-    @derived
+    @_of_tensors
     def lacks_every_axis(self) -> bool:
         """Whether a tensor lacks the axis of each choice: any level then makes more copies."""
         tensors = (*self.layouts.inputs, self.layouts.weight, self.layouts.output)
         return any(bool((tensor < FIRST_SPLIT).all(axis=0).any()) for tensor in tensors)
 
-    @derived
+    @_of_tensors
     def replica_boundaries(self) -> NDArray[np.bool_]:
         """The boundaries whose exchanges at a level are repeated by replicas below it.
 
@@ -283,30 +288,30 @@ class Workload:
         may_be_whole: NDArray[np.bool_] = np.any(self.layouts.whole, axis=0)
         return may_be_whole[self.ends[:, 0]]
 
-    @derived
+    @_of_tensors
     def has_replicas(self) -> bool:
         """Whether any boundary is `replica_boundaries`."""
         return bool(self.replica_boundaries.any())
 
-    @derived
+    @_of_tensors
     def forbidden(self) -> NDArray[np.bool_]:
         """The choices that each node lacks: ``(nodes, choices)``."""
         lacking = [[choice is None for choice in choices] for choices in self.choices_of_nodes]
         return np.array(lacking, bool)
 
-    @derived
+    @_of_tensors
     def elements(self) -> int:
         """Elements of all tensors together: an upper bound on any sum of tensor sizes."""
         parts = (self.weights, self.inputs, self.outputs, self.pooled, self.boundary_sizes)
         statistics = (sum(node.statistics) for node in self.nodes)
         return sum(map(sum, parts)) + sum(statistics)
 
-    @derived
+    @_of_tensors
     def readers(self) -> frozenset[int]:
         """The nodes that read what another node writes."""
         return frozenset(edge.target for edge in self.boundaries if not edge.weights)
 
-    @derived
+    @_of_tensors
     def ends_at_shared_tensors(self) -> tuple[NDArray[np.intp], ...]:
         """The boundaries with a shared tensor at an end, and at which: 0 its source, 1 its target.
 
@@ -315,7 +320,7 @@ class Workload:
         shared = (self.ends < self.shared) & ~self.is_weight_boundary[:, None]
         return np.nonzero(shared)
 
-    @derived
+    @_of_tensors
     def weight_users(self) -> Mapping[int, Sequence[int]]:
         """The nodes of shared weights, and the nodes that use each."""
         users: dict[int, list[int]] = {}
@@ -324,13 +329,13 @@ class Workload:
                 users.setdefault(boundary.source, []).append(boundary.target)
         return users
 
-    @derived
+    @_of_tensors
     def tensor_writers(self) -> Mapping[int, int]:
         """The nodes of tensors that several layers read, and the node that writes each."""
         shared = (b for b in self.boundaries if b.target < self.shared)
         return {boundary.target: boundary.source for boundary in shared}
 
-    @derived
+    @_of_tensors
     def boundary_into_shared(self) -> Mapping[int, int]:
         """For every node whose output several layers read, the boundary to its shared node."""
         return {
@@ -339,7 +344,7 @@ class Workload:
             if boundary.target < self.shared
         }
 
-    @derived
+    @_of_tensors
     def boundary_between(self) -> Mapping[tuple[int, int], int]:
         """The boundary between two layers' nodes, by the positions of writer and reader."""
         writers = self.tensor_writers
@@ -349,7 +354,7 @@ class Workload:
             if boundary.target >= self.shared and not boundary.weights
         }
 
-    @derived
+    @_of_tensors
     def is_weight_boundary(self) -> NDArray[np.bool_]:
         """Whether each boundary leads from shared weights to a user: ``(boundaries,)``."""
         return np.array([boundary.weights for boundary in self.boundaries], bool)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -142,7 +143,7 @@ class _Restricted:
     constant: int
     buckets: Buckets
 
-    @property
+    @cached_property
     def objective(self) -> int:
         return self.constant + self.buckets.least(0)
 

@@ -1,0 +1,122 @@
+"""A bound on the plans within a memory, which prices of its bytes raise, on classes of states.
+
+The bound is concave in the price, and what its layouts hold beyond the capacity is its slope. So
+where it lies at two prices tells from which one on it may reach a goal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from hypar_opt.solvers.elimination.classes import bound_by_classes
+
+if TYPE_CHECKING:
+    from hypar_opt.search.way_of_training import Counted
+    from hypar_opt.search.ways_by_layer import Chosen, WaysByLayer
+
+_BEYOND = Fraction(3, 2)
+"""How far beyond the least price that may prove anything the next one is."""
+
+_MOST = 8
+"""The most prices that are tried."""
+
+
+@dataclass(frozen=True)
+class BoundAtPrice:
+    """A bound, in seconds, on the plans that fit, with a byte of a device at a price in seconds.
+
+    Parameters
+    ----------
+    excess
+        The bytes of a device by which the layouts that attain it exceed the capacity.
+    """
+
+    price: Fraction
+    bound: Fraction
+    excess: Fraction
+
+    def at(self, price: Fraction) -> Fraction:
+        """Return what the bound is at most at another price."""
+        return self.bound + (price - self.price) * self.excess
+
+    def reaching(self, goal: Fraction) -> Fraction:
+        """Return the price at which it would reach a goal if it rose, or fell, as here."""
+        return self.price + (goal - self.bound) / self.excess
+
+
+def bound_at(ways: WaysByLayer, price: Fraction) -> BoundAtPrice:
+    """Return the bound of classes of states at a price."""
+    table = ways.table(price, again=bool(price and ways.open.blocks))
+    least, states = bound_by_classes(table, ways.search.deadline)
+    accelerators = ways.search.instance.problem.accelerators
+    seconds = (least - ways.charges(price) * ways.capacity) / ways.per_second
+    held = ways.load_of(ways.picked(states, price))
+    return BoundAtPrice(price, seconds, Fraction(held - ways.capacity, accelerators))
+
+
+@dataclass(frozen=True)
+class PlanAtPrice:
+    """The plan of least time with bytes at a price, and a bound on those that fit, in seconds."""
+
+    price: Fraction
+    chosen: Chosen
+    counted: Counted
+    bound: Fraction
+
+
+@dataclass
+class Around:
+    """The last bounds that rise with the price, and that fall."""
+
+    low: BoundAtPrice | None = None
+    high: BoundAtPrice | None = None
+
+    def add(self, found: BoundAtPrice) -> None:
+        if found.excess > 0:
+            self.low = found
+        else:
+            self.high = found
+
+    def next(self, goal: Fraction, natural: Fraction) -> Fraction | None:
+        """Return the price to try next; None if no bound may reach a goal.
+
+        Parameters
+        ----------
+        natural
+            The price from which memory may outweigh time.
+        """
+        assert self.low is not None
+        low, high = self.low, self.high
+        least = low.reaching(goal)
+        if high is None:
+            farthest = 8 * low.price or natural
+            return least * _BEYOND if least < farthest else farthest
+        cross = low.price + (high.at(low.price) - low.bound) / (low.excess - high.excess)
+        if high.at(cross) < goal:
+            return None
+        return (least + high.reaching(goal)) / 2 if high.excess else cross
+
+
+def raised(ways: WaysByLayer, around: Around, goal: Fraction) -> Iterator[BoundAtPrice]:
+    """Yield bounds at prices that may reach a goal in seconds, until one does or none can.
+
+    Parameters
+    ----------
+    around
+        A bound that rises with the price; those that are found are added.
+    """
+    assert around.low is not None
+    held = Fraction(ways.capacity, ways.search.instance.problem.accelerators) + around.low.excess
+    natural = around.low.bound / held / 2
+    for _ in range(_MOST):
+        price = around.next(goal, natural)
+        if price is None:
+            return
+        found = bound_at(ways, price)
+        around.add(found)
+        yield found
+        if found.bound >= goal:
+            return
