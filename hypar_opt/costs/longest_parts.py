@@ -7,7 +7,7 @@ that is no multiple of an axis is rounded up, axis by axis, in the order of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -85,16 +85,20 @@ def sizes_at_ends(workload: Workload) -> tuple[NDArray[np.int64], NDArray[np.int
 @lru_cache(maxsize=64)
 def uneven_boundaries(workload: Workload, hierarchy: Hierarchy, rule: SplitRule | None) -> bool:
     """Return whether a rule allows to split the axes of any boundary's tensor unevenly."""
-    products = {math.prod(some) for some in _subsets(hierarchy.sizes)}
     sizes = {size for ends in sizes_at_ends(workload) for size in np.unique(ends).tolist()}
-    return any(
-        size % parts and (rule is None or rule.allows(size, parts))
-        for size in sizes
-        for parts in products
+    return not all(divides_evenly(size, hierarchy, rule) for size in sizes)
+
+
+def divides_evenly(size: int, hierarchy: Hierarchy, rule: SplitRule | None) -> bool:
+    """Return whether all splits of an axis that a rule allows leave parts of equal size."""
+    products = {math.prod(some) for some in _subsets(hierarchy.sizes)}
+    return not any(
+        size % parts and (rule is None or rule.allows(size, parts)) for parts in products
     )
 
 
-def _subsets(sizes: Sequence[int]) -> set[tuple[int, ...]]:
+@lru_cache(maxsize=64)
+def _subsets(sizes: tuple[int, ...]) -> set[tuple[int, ...]]:
     """Return all choices of some of the sizes, each once."""
     subsets: set[tuple[int, ...]] = {()}
     for size in sizes:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.device_load import held_while_running, load_of_tensors
+from hypar_opt.costs.longest_parts import divides_evenly
 from hypar_opt.costs.saved_tensors import errors_at_once, saved_tensors
 from hypar_opt.costs.state_classes import ClassTable, KnownCharges, classed
 from hypar_opt.costs.state_tables import states_of
@@ -106,6 +107,12 @@ class WaysByLayer:
     def first(self) -> WayOfTraining:
         """The way that repeats and shards least."""
         return self._apart[0]
+
+    @cached_property
+    def even(self) -> bool:
+        """Whether all parts of a micro-batch are equal."""
+        instance = self.first.instance
+        return divides_evenly(instance.workload.batch, instance.problem.hierarchy, instance.rule)
 
     @cached_property
     def states(self) -> Sequence[tuple[int, ...]]:

@@ -130,9 +130,9 @@ class _WaysSearched:
                 ended.add(count)
             self._search.progress(len(ended), len(bounds))
             for other, own in bounds.items():
-                # More micro-batches take no less, plan by plan.
+                # Of even parts, more micro-batches take no less, plan by plan.
                 known = (least for n, least in self._unlimited.items() if other % n == 0)
-                bounds[other] = max([own, *known])
+                bounds[other] = max([own, *known]) if self._ways(other).even else own
 
         def next_one() -> int | None:
             left = [count for count in bounds if count not in ended]
