@@ -62,7 +62,8 @@ class Accelerator(Document):
     attention: Literal["fused", "unfused"] | None = None
     """Whether attention is one kernel, which never writes its scores; fused where it is missing."""
     flash: Part | None = None
-    """The fraction of the peak of fused attention; that of matrix products where it is missing."""
+    """The fraction of the peak of fused attention, that of matrix products where it is missing; of
+    a causal mask what it hides is no work."""
     launch: Time | None = None
     """Of every kernel, on the device; 0 where it is missing."""
     host: Time | None = None

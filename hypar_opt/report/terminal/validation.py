@@ -32,7 +32,8 @@ def installation_view(result: Installation) -> RenderableType:
 
 def validation_view(result: Validation) -> RenderableType:
     """Show the errors of each set, and its steps where they are few."""
-    sets: list[Column] = [
+    weighed = any(own.memory is not None for own in result.sets)
+    sets: list[Column | None] = [
         ("set", str),
         ("steps", COUNT),
         ("modelled", COUNT),
@@ -40,9 +41,11 @@ def validation_view(result: Validation) -> RenderableType:
         ("median", _percent),
         ("bias", _signed),
         ("largest", _percent),
+        ("mean of memory", _percent) if weighed else None,
     ]
     lines = [
-        (own.name, own.steps, own.modelled, own.mean, own.median, own.bias, own.largest)
+        (own.name, own.steps, own.modelled)
+        + (own.mean, own.median, own.bias, own.largest, own.memory)
         for own in result.sets
     ]
     parts: list[RenderableType] = [new_table(sets, lines)]
@@ -73,7 +76,7 @@ def validation_view(result: Validation) -> RenderableType:
         parts += [Text(), Text("Not modelled:")]
         parts += [Text(f"  {count:,}  {reason}") for reason, count in reasons.items()]
     parts.append(
-        Text("\nErrors are calculated over measured seconds, less one; the mean, of absolute ones.")
+        Text("\nErrors are calculated over measured, less one; means are of absolute errors.")
     )
     return Group(*parts)
 

@@ -48,10 +48,23 @@ class ValidatedStep:
             return None
         return self.seconds / self.measured - 1
 
+    @property
+    def memory_error(self) -> float | None:
+        """Calculated bytes over measured ones, less one."""
+        if self.bytes is None or not isinstance(self.measured_bytes, int):
+            return None
+        return self.bytes / self.measured_bytes - 1
+
 
 @dataclass(frozen=True)
 class SetErrors:
-    """The errors of a set's steps: the means of absolute values and of signed ones."""
+    """The errors of a set's steps: the means of absolute values and of signed ones.
+
+    Parameters
+    ----------
+    memory
+        The mean of absolute errors of bytes; None where no memory was measured.
+    """
 
     name: str
     source: str
@@ -61,6 +74,7 @@ class SetErrors:
     median: float | None
     bias: float | None
     largest: float | None
+    memory: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -169,10 +183,12 @@ def _errors(name: str, source: str, steps: list[ValidatedStep]) -> SetErrors:
     if not errors:
         return SetErrors(name, source, len(steps), modelled, None, None, None, None)
     absolute = list(map(abs, errors))
+    of_memory = [abs(step.memory_error) for step in steps if step.memory_error is not None]
     return SetErrors(
         *(name, source, len(steps), modelled),
         fmean(absolute),
         median(absolute),
         fmean(errors),
         max(absolute),
+        fmean(of_memory) if of_memory else None,
     )

@@ -58,7 +58,7 @@ def step_of(row: Row, machines: Machines) -> StepResult:
         micro_batches=row["gbs"] // (row["mbs"] * row["dp"]),
         recompute=setting(row, "recompute"),
         shard=SHARDED[row["zero"]],  # ZeRO's stages in their order
-        early_stop=of_fsdp,
+        early_stop=row.get("early_stop", of_fsdp),
         # Sequence parallelism splits tokens evenly; here images stand for them.
         exact_shares=True,
     )

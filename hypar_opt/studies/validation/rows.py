@@ -84,6 +84,9 @@ def _check(row: Row, where: str) -> None:
         raise rule(f"{where}, sp: should be true or false, got {shown(row['sp'])}")
     if type(row["zero"]) is not int or not 0 <= row["zero"] <= 3:
         raise rule(f"{where}, zero: should be 0 to 3, got {shown(row['zero'])}")
+    early = row.get("early_stop", False)
+    if type(early) is not bool:
+        raise rule(f"{where}, early_stop: should be true or false, got {shown(early)}")
     held = row.get("memory_gb", "")
     if not isinstance(held, str) and (type(held) not in (int, float) or not 0 < held < 1e9):
         raise rule(f"{where}, memory_gb: should be above zero, a word or empty, got {shown(held)}")

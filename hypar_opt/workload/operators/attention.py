@@ -71,7 +71,8 @@ class Attention(Operator):
     """Attention with ``heads`` heads and ``kv_heads`` heads of keys and values (grouped queries).
 
     It reads queries, keys and values as three inputs, or as one with these features side by side.
-    ``causal`` says that a token sees only those before it; its products are still counted in full.
+    ``causal`` says that a token sees only those before it. Fused kernels skip the scores that the
+    mask hides, and so half of the products; in all other counts they are there.
     """
 
     kind: Literal["attention"]
@@ -98,8 +99,10 @@ class Attention(Operator):
     def kernels(self, *, fused: bool) -> PassesKernels:
         if fused:
             # Backward computes the scores again: three products and two, of two forward.
-            once = PassKernels(Fraction(1), launches=1)
-            return once, once._replace(products=Fraction(3, 2)), once._replace(launches=0)
+            # Of a causal mask the kernels skip what it hides: half, up to the diagonal.
+            seen = Fraction(1, 2) if self.causal else Fraction(1)
+            once = PassKernels(seen, launches=1)
+            return once, once._replace(products=seen * 3 / 2), once._replace(launches=0)
         # Two products a pass; softmax, the dropout with its mask of a byte, and transpositions.
         drops = bool(self.dropout)
         both = PassKernels(Fraction(1), scores=2, output=8, launches=4)
