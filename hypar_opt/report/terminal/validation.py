@@ -44,8 +44,7 @@ def validation_view(result: Validation) -> RenderableType:
         ("mean of memory", _percent) if weighed else None,
     ]
     lines = [
-        (own.name, own.steps, own.modelled)
-        + (own.mean, own.median, own.bias, own.largest, own.memory)
+        (own.name, own.steps, own.modelled, own.mean, own.median, own.bias, own.largest, own.memory)
         for own in result.sets
     ]
     parts: list[RenderableType] = [new_table(sets, lines)]
