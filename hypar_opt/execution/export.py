@@ -9,7 +9,7 @@ from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.micro_batch import micro_batch_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
-from hypar_opt.sharding.layouts import COLUMN, ROW, TOKEN
+from hypar_opt.sharding.layouts import COLUMN, ROW
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.kept import left_out
 
@@ -52,7 +52,7 @@ def torch_file(plan: Plan) -> str:
     _check_exports(plan)
     _check_splits(plan)
     program = _program(plan)
-    _check_whole_maps(program)
+    _check_whole_images(program)
     flow = in_best_order(Flow(plan.network.description, program, mesh_of(plan, program)))
     title = _title(plan, "PyTorch")
     if plan.training.by_level:
@@ -90,21 +90,14 @@ def _check_exports(plan: Plan) -> None:
         raise HyparError("cannot export an inference plan: export writes a training step")
 
 
-_OF_POSITIONS = {
-    TOKEN: "tokens can be exported, and --to jax writes such a plan",
-    ROW: "rows can be exported",
-    COLUMN: "columns can be exported",
-}
-
-
-def _check_whole_maps(program: Program) -> None:
+def _check_whole_images(program: Program) -> None:
     layouts = zip(program.read, program.written, program.stored, strict=True)
     for node, own in zip(program.workload.nodes, layouts, strict=True):
-        for layout, words in _OF_POSITIONS.items():
+        for layout in (ROW, COLUMN):
             if any(layout in one for one in own):
                 raise RefusedError(
                     f"{node.name} is split by {layout}, which a file for PyTorch does not say yet;"
-                    f" choices without {words}"
+                    f" choices without {layout}s can be exported"
                 )
 
 

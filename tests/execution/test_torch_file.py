@@ -39,7 +39,7 @@ def tables(text: str) -> dict[str, Any]:
             return f"{self.name}({', '.join(stated)})"
 
     styles = ("ColwiseParallel", "RowwiseParallel", "SequenceParallel")
-    names = ("Shard", "Replicate", "Partial", "Sharded", "ShardedConvolution", *styles)
+    names = ("Shard", "Replicate", "Partial", "Sharded", "OnShards", *styles)
     scope: dict[str, Any] = {name: Call(name) for name in names}
     kept: list[ast.stmt] = [
         node for node in ast.parse(text).body if isinstance(node, (ast.Assign, ast.For))

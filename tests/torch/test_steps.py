@@ -24,6 +24,7 @@ from tests.torch import models
 from tests.torch.processes import Case, Step, on_processes, steps
 
 CHOICES = ("data", "model", "output")
+SPLIT_OFTEN = ("data", "tokens")
 BATCH = 8
 
 
@@ -40,6 +41,12 @@ def of_degrees(network: Network, levels: int, tensor: int, **problem: Any) -> Pl
     return solved(network, levels, constraints={"fix": pins}, **problem)
 
 
+def by_token(network: Network, levels: int) -> Plan:
+    """Return the plan that splits sequences alone, as context parallelism does."""
+    pins = {"fix": ["*=tokens"]}
+    return solved(network, levels, choices=(*CHOICES, "tokens"), constraints=pins)
+
+
 def drawn(network: Network, levels: int, seed: int) -> Plan:
     """Return a plan with random choices of all layers."""
     chance = random.Random(seed)
@@ -51,6 +58,19 @@ def drawn(network: Network, levels: int, seed: int) -> Plan:
         if not layer.ends
     ]
     return solved(network, levels, constraints={"fix": pins})
+
+
+def drawn_by_token(levels: int, seed: int) -> Plan:
+    """Return a random plan of LLaMA in which sequences may be split, too."""
+    chance, network, choices = random.Random(seed), models.llama(), (*CHOICES, "tokens")
+    pins = []
+    for level in range(1, levels + 1):
+        for layer, words in zip(network.layers, network.words(choices), strict=True):
+            # Two heads of keys and values are split once.
+            known = words if level == 1 else [word for word in words if word in SPLIT_OFTEN]
+            if not layer.ends:
+                pins.append(f"{layer.name}@H{level}={chance.choice(known)}")
+    return solved(network, levels, choices=choices, constraints={"fix": pins})
 
 
 def ids() -> Any:
@@ -112,6 +132,9 @@ def plans(levels: int) -> dict[str, Plan]:
         "cnn two choices": solved(cnn, levels, choices=("data", "model")),
         **{f"cnn {seed}": drawn(cnn, levels, seed) for seed in range(4)},
         **{f"biased {n}": drawn(models.cnn(bias=True), levels, n) for n in range(4)},
+        **{f"llama by token {seed}": drawn_by_token(levels, seed) for seed in range(6)},
+        "llama all by token": by_token(models.llama(), levels),
+        "gpt all by token": by_token(gpt(), levels),
     }
     if levels > 1:
         for shard in ("gradients", "weights"):
@@ -181,6 +204,17 @@ def test_as_much_moves_as_planned_where_no_difference_is_named(levels: int) -> N
     by_layer = _program(own["mlp by layer"]).exchanges()
     halves = sum((2 + (step.node == 1)) * step.elements for step in by_layer)
     assert 2 * found["mlp by layer"].elements == halves
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_sequences_move_what_is_planned_and_what_is_named(levels: int) -> None:
+    """An all-reduce in place of a reduce-scatter, of the error of each block's keys and values."""
+    own, found = results(levels)
+    name = "llama all by token"
+    assert "the error of keys and values" in torch_file(own[name])
+    tensor = BATCH * models.TOKENS * models.Sizes().kv_heads * models.WIDTH // models.HEADS
+    more = 2 * 2 * (2**levels - 1) * tensor
+    assert found[name].elements == counted(own[name]) + more
 
 
 def test_a_model_of_other_names_or_shapes_is_refused_by_name() -> None:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.execution.torch.rules import has_module, otherwise, without_rule
 from hypar_opt.sharding.conversions import exchanges, scattered
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, WHOLE, is_split
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, TOKEN, WHOLE, is_split
 from hypar_opt.workload.operators.axes import BATCH as BATCH_AXIS
-from hypar_opt.workload.operators.axes import DATA_CHOICE, REPLICAS, Choice, made, need
+from hypar_opt.workload.operators.axes import DATA_CHOICE, REPLICAS, TOKENS, Choice, made, need
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -107,11 +107,11 @@ class Flow:
             zip(self.network.layers, self.network.sources, strict=True)
         ):
             choices, count = self._choices(position), len(sources)
-            # Ids, which are no operand, have a batch alone.
+            # Ids, which are no operand, have a batch and tokens alone.
             reads = tuple(
                 tuple(need(axes, own) for own in choices)
                 if layer.contraction.inputs
-                else tuple(BATCH if own.axis == BATCH_AXIS else WHOLE for own in choices)
+                else tuple(_OF_IDS.get(own.axis, WHOLE) for own in choices)
                 for axes in layer.contraction.read(count, count)
             )
             writes = tuple(made(layer.contraction.output, own) for own in choices)
@@ -241,8 +241,12 @@ class Flow:
         sizes = self.program.workload.layers[position].sizes
         axes = [own.axis for own in flow.choices]
         tensors = (*flow.reads, flow.writes, flow.leaves)
-        by_batch = max(self._parts(own == BATCH for own in tensor) for tensor in tensors)
-        checks = [("the batch", self.program.workload.batch, by_batch * self._data)]
+
+        def most(axis: str) -> int:
+            return max(self._parts(own == axis for own in tensor) for tensor in tensors)
+
+        checks = [("the batch", self.program.workload.batch, most(BATCH) * self._data)]
+        checks.append((f"{layer.name}: its tokens", maps.output.tokens or 0, most(TOKEN)))
         checks += [
             (
                 f"{layer.name}: its number of {own.name}s",
@@ -296,16 +300,22 @@ def in_best_order(flow: Flow) -> Flow:
     return replace(flow, mesh=replace(flow.mesh, tensor=tensor))
 
 
+_OF_IDS = {BATCH_AXIS: BATCH, TOKENS.axis: TOKEN}
+"""The layouts of token ids, by the axis that a table's reader splits."""
+
 _LOSS = "loss_parallel takes logits split on one dimension, of batch or of vocabulary"
 
 
 def _splits_channels(choice: Choice) -> bool:
-    return choice.axis not in ("", BATCH_AXIS)
+    return choice.axis not in ("", *_OF_IDS)
 
 
 def _without_batch(layouts: Layouts) -> Layouts:
-    """Return the layouts of a tensor without a batch: whole where others are split by it."""
-    return tuple(WHOLE if own == BATCH else own for own in layouts)
+    """Return the layouts of a tensor without a batch: whole where others are split by it.
+
+    So is a table of positions where others are split by token: slices of it take no exchange.
+    """
+    return tuple(WHOLE if own in (BATCH, TOKEN) else own for own in layouts)
 
 
 def _slices_a_replica(sources: Sequence[int], flow: LayerFlow) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hypar_opt.execution.torch.rules import has_module
-from hypar_opt.sharding.layouts import BATCH, PARTIAL, WHOLE
+from hypar_opt.sharding.layouts import BATCH, PARTIAL, TOKEN, WHOLE
 from hypar_opt.workload.operators.maps import TokenMap
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ class Module:
         The placements of its input before they are converted to ``input``.
     computes
         Those of its output before they are converted to ``output``.
+    on_shards
+        Whether DTensor has no rule for it, as for convolutions, or one that gathers, as for a
+        product whose tokens are split.
     """
 
     layer: str
@@ -51,6 +54,7 @@ class Module:
     input: Placements
     computes: Placements
     output: Placements
+    on_shards: bool
 
     @property
     def vector(self) -> Placements:
@@ -66,11 +70,12 @@ def modules_of(flow: Flow) -> Iterator[Module]:
         if not has_module(layer):
             continue
         axes = _axes(layer, workload.layers[position].sizes)
-        weight = _weight(tuple(axes), own, flow.is_shared_whole(position))
+        kept = tuple(axes)
+        weight = _weight(kept, own, flow.is_shared_whole(position))
         read, written = maps[position].input, maps[position].pooled
         yield Module(
             layer=layer.name,
-            axes=tuple(axes),
+            axes=kept,
             shape=tuple(axes.values()),
             shifts=workload.layers[position].sizes.get("s") == 2,
             weight=weight,
@@ -78,6 +83,7 @@ def modules_of(flow: Flow) -> Iterator[Module]:
             input=_placements(own.reads[0] if own.reads else (WHOLE,) * len(weight), read),
             computes=_placements(own.writes, written),
             output=_placements(own.leaves, written),
+            on_shards=kept == _KERNEL or (kept == _MATRIX and TOKEN in own.reads[0]),
         )
 
 
@@ -102,7 +108,7 @@ def _weight(axes: tuple[str, ...], own: LayerFlow, whole: Sequence[bool]) -> Pla
 def _placements(layouts: Layouts, over: Map) -> Placements:
     """Return the placements of a feature map: of tokens features come last, else second."""
     channels = "Shard(-1)" if isinstance(over, TokenMap) else "Shard(1)"
-    known = {WHOLE: REPLICATE, BATCH: BY_BATCH, PARTIAL: "Partial()"}
+    known = {WHOLE: REPLICATE, BATCH: BY_BATCH, TOKEN: "Shard(1)", PARTIAL: "Partial()"}
     return tuple(known.get(own, channels) for own in layouts)
 
 
@@ -114,8 +120,8 @@ def style(module: Module) -> str:
             return own
     keys = {"weight": module.weight, "input": module.input, "output": module.output}
     name = "Sharded"
-    if module.axes == _KERNEL:
-        name, keys = "ShardedConvolution", {**keys, "computes": module.computes}
+    if module.on_shards:
+        name, keys = "OnShards", {**keys, "computes": module.computes}
     given = ", ".join(f"{key}={as_tuple(value)}" for key, value in keys.items())
     return f"{name}({given})"
 
@@ -135,9 +141,10 @@ def _of_pytorch(module: Module) -> str | None:
         own[0] for own in (module.weight, module.arrives, module.input, module.output)
     )
     if module.axes == _VECTOR:
-        in_sequence = (weight, arrives, read, leaves) == (REPLICATE, *(BY_BATCH,) * 3)
-        return "SequenceParallel(sequence_dim=0)" if in_sequence else None
-    if module.axes not in (_TABLE, _MATRIX):
+        stays = weight == REPLICATE and arrives == read == leaves
+        sequence = {BY_BATCH: "SequenceParallel(sequence_dim=0)", "Shard(1)": "SequenceParallel()"}
+        return sequence.get(read) if stays else None
+    if module.axes not in (_TABLE, _MATRIX) or module.on_shards:
         return None
     is_table = module.axes == _TABLE
     columns, rows = (f"Shard({module.axes.index(axis)})" for axis in ("o", "i"))

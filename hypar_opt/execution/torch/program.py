@@ -63,9 +63,9 @@ def program_text(flow: Flow, training: Training, *, title: str) -> str:
     modules = list(modules_of(flow))
     tables = "\n".join(_tables(flow, modules))
     parts = [tables, *_functions(flow)]
-    if "Sharded" in tables:
-        convolves = ["on shards style"] * ("ShardedConvolution(" in tables)
-        parts[:0] = map(_part, ["sharded style", *convolves, "placed"])
+    if "Sharded(" in tables or "OnShards(" in tables:
+        on_shards = ["on shards style"] * ("OnShards(" in tables)
+        parts[:0] = map(_part, ["sharded style", *on_shards, "placed"])
     if any("_converted(" in part for part in parts):
         parts.append(_part("converted"))
     body = "\n\n\n".join(parts) + "\n"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.operators.axes import BATCH
+from hypar_opt.workload.operators.axes import BATCH, TOKENS
 
 if TYPE_CHECKING:
     from hypar_opt.workload.operators.axes import Choice
@@ -31,7 +31,8 @@ def _convolution(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: 
 
 
 def _norm(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
-    return "DTensor gathers features that a norm sums over" if layer.statistics.forward else ""
+    sums = layer.statistics.forward and choice.axis != TOKENS.axis
+    return "DTensor gathers features that a norm sums over" if sums else ""
 
 
 def _attention(layer: Operator, choice: Choice, inputs: int) -> str:  # noqa: ARG001
@@ -69,6 +70,10 @@ _RULES: Mapping[str, Rule] = FrozenDict(
 )
 
 
+_BY_TOKEN = frozenset({"add", "attention", "embedding", "fc", "mul", "norm", "output"})
+"""Kinds of layers that are split by token."""
+
+
 def has_module(layer: Operator) -> bool:
     """Whether a layer has weights, and it is known in which module's order they are."""
     return bool(layer.contraction.weight) and layer.kind in _RULES
@@ -84,6 +89,8 @@ def without_rule(layer: Operator, choice: Choice, inputs: int) -> str:
     """
     if not choice.axis or choice.axis == BATCH:
         return ""
+    if choice.axis == TOKENS.axis and layer.kind not in _BY_TOKEN:
+        return f"layers of kind {layer.kind!r} are not split by token"
     if layer.kind not in _RULES:
         return f"no way to split layers of kind {layer.kind!r} is known"
     return _RULES[layer.kind](layer, choice, inputs)
@@ -97,6 +104,8 @@ def otherwise(layer: Operator, choices: Sequence[Choice]) -> str:
         return "DTensor gathers the batch of a batch norm, for the statistics of all of it"
     if not layer.ends and any(not own.axis for own in choices):
         return "whole: DTensor may add up the parts of its error before its backward pass"
+    if layer.kind == "attention" and any(own.axis == TOKENS.axis for own in choices):
+        return "DTensor may add up the error of keys and values on all sides before it is split"
     pool = getattr(layer, "pool", None)
     if getattr(pool, "kind", None) == "average":
         return "DTensor has no rule for the error of nn.AvgPool2d: take the mean, or adaptive pools"
