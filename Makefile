@@ -30,6 +30,7 @@ COMPILE = pip compile --quiet --upgrade --all-extras --group dev --annotation-st
 demo: $(VENV)/.installed
 	@echo '$$ hypar-opt solve vgg-a --solver dp'
 	@$(BIN)/hypar-opt solve vgg-a --solver dp
+	@echo 'After source $(BIN)/activate the shell finds hypar-opt.' >&2
 
 # The runner's summary comes last.
 test: lint suite
