@@ -156,7 +156,8 @@ def test_the_readmes_first_screen_has_the_two_commands_and_the_demos_output() ->
     assert "$ make test\n" in first_screen
     assert "1.408 GB" in first_screen
     recipe = ended("make", "--dry-run", "--no-print-directory", "demo", cwd=ROOT).stdout
-    assert recipe.rstrip().endswith("hypar-opt solve vgg-a --solver dp")
+    assert "hypar-opt solve vgg-a --solver dp\n" in recipe
+    assert "activate the shell finds hypar-opt" in recipe
 
 
 def test_the_picture_is_of_the_present_plan() -> None:
