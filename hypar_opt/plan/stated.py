@@ -9,6 +9,7 @@ from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.plan.settings import with_settings
 from hypar_opt.plan.strategies import pins_of_degrees
+from hypar_opt.workload.recomputation import with_tied
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import Problem
@@ -33,6 +34,11 @@ def stated_problem(
     tokens, settings, degrees = (own.pop(name, None) for name in OF_NETWORK)
     described, own = with_settings(find_network(network, tokens), own, settings)
     problem = problem_of(described, **own)
+    training = problem.training
+    shard = with_tied(described, training.shard)
+    if shard != training.shard:
+        training = training.model_copy(update={"shard": shard})
+        problem = problem.model_copy(update={"training": training})
     if degrees is None:
         return described, problem
     constraints = problem.constraints

@@ -49,12 +49,7 @@ def fastest_training(instance: Instance) -> Training:
     accelerator = problem.array and problem.array.description.accelerator
     if not (accelerator and accelerator.update and None in open_ways.shard):
         return problem.training
-    words, workload = [*open_ways.shard], instance.workload
-    for users in workload.weight_users.values():  # one of them may say it for all
-        layers = [user - workload.shared for user in users]
-        for n in layers:
-            words[n] = next((words[m] for m in layers if words[m]), None)
-    shard = compact([own or "state" for own in words], open_ways.names)
+    shard = compact([own or "state" for own in open_ways.shard], open_ways.names)
     return problem.training.model_copy(update={"shard": shard})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -53,8 +54,30 @@ def repeats_of(
     """
     again = recomputed(network, workload, recomputed_words(network, recompute), fused=fused)
     names = [layer.name for layer in network.layers]
+    shard = with_tied(network, shard)
     sharded = _sharded(workload, words_by_layer(shard, names, "shard"))
     return Repeats(micro_batches, sharded, again)
+
+
+def with_tied(network: Network, shard: Words | None) -> Words | None:
+    """Return words in which layers that share weights are named where one of them is.
+
+    So a word of all others is none of theirs.
+    """
+    if shard is None or isinstance(shard, str):
+        return shard
+    names = [layer.name for layer in network.layers]
+    named = {n for pattern in shard if pattern != EVERY for n in _named(names, pattern)}
+    words = words_by_layer(shard, names, "shard")
+    sharing: defaultdict[str, list[int]] = defaultdict(list)
+    for n, layer in enumerate(network.layers):
+        sharing[getattr(layer, "tied", None) or layer.name].append(n)
+    more: dict[str, str] = {}
+    for layers in sharing.values():
+        own = {word for n in layers if n in named and (word := words[n])}
+        if len(own) == 1:
+            more |= dict.fromkeys((names[n] for n in layers if n not in named), own.pop())
+    return FrozenDict({**shard, **more}) if more else shard
 
 
 def segments(network: Network) -> tuple[range, ...]:

@@ -14,7 +14,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.costs.device_load import WeightBytes, device_load
 from hypar_opt.costs.states import of_rows
-from hypar_opt.errors import InfeasibleError
+from hypar_opt.errors import HyparError, InfeasibleError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
@@ -298,3 +298,15 @@ def test_where_weights_take_time_to_update_their_state_is_sharded(tmp_path: Path
     assert some.training.shard == {"*": "state", "token": "none", "head": "none"}
     assert some.cost.total > plan.cost.total
     assert ho.solve(GPT, batch=16, array="h100-8").training.stated == {}
+
+
+def test_one_of_the_layers_that_share_weights_says_what_is_sharded_of_all() -> None:
+    network = gpt(tied=True)
+    asked: dict[str, Any] = {"batch": 8, "array": "h100-8"}
+    plan = ho.solve(network, **asked, training={"shard": {"*": "state", "head": "weights"}})
+    assert plan.training.shard == {"*": "state", "head": "weights", "token": "weights"}
+    assert price_of(plan) == Fraction(plan.cost.total)
+    held = ho.memory(plan, shard={"*": "none", "token": "weights"})
+    assert held.total == ho.memory(plan, shard={"*": "none", "head": "weights"}).total
+    with pytest.raises(HyparError, match="token and head share weights, and are sharded"):
+        ho.solve(network, **asked, training={"shard": {"token": "state", "head": "weights"}})
