@@ -78,6 +78,11 @@ class Training(Document):
         return {name: value for name, value in self.stated.items() if value not in (1, "none")}
 
     @property
+    def alike(self) -> str:
+        """What qualifies a claim about plans that train in this way, and in no other, as text."""
+        return ", of plans that train alike" if self.unlike_defaults else ""
+
+    @property
     def by_layer(self) -> bool:
         """Whether layers train in different ways."""
         return isinstance(self.recompute, Mapping) or isinstance(self.shard, Mapping)

@@ -182,8 +182,8 @@ def checked_plan(
     optimal = None
     if certificate is not None:
         _check_proof(plan, certificate)
-        alike = ", of plans that train alike" if plan.training.unlike_defaults else ""
-        optimal = f"proved ({plan.solver.scope}{plan.constraints.within}{alike})"
+        within = plan.constraints.within + plan.training.alike
+        optimal = f"proved ({plan.solver.scope}{within})"
     return Verification((PlanCheck(name, plan.cost.total, plan.cost.unit, "agrees", optimal),))
 
 

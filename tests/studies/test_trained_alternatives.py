@@ -18,6 +18,7 @@ from hypar_opt.proofs.certificate import certify, check_certificate
 from hypar_opt.studies.alternatives import best_plans
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+from tests.commands import command
 from tests.search.test_within_memory import drawn
 from tests.slow import slow_after
 from tests.strategies.ways_of_training import counted
@@ -116,3 +117,13 @@ def test_a_certificate_is_of_plans_that_train_alike_in_any_memory() -> None:
                 certify(plan)
             found.add("a gap")
     assert found == {"proved", "a gap"}
+
+
+def test_lists_and_proofs_say_that_they_are_of_plans_that_train_alike(tmp_path: Path) -> None:
+    asked = ["solve", "lenet-c", "--array", "tpu-v4-8", "--batch", "64", "--bucket", "0"]
+    typed = ["--micro-batches", "2", "--best", "2", "--regret", "--certificate", "proof.json"]
+    done = command([*asked, *typed, "--output", "plan.json"], tmp_path)
+    assert done.status == 0, done.errors
+    assert " ".join(done.output.split()).count("can run, of plans that train alike:") == 2
+    done = command(["verify", "plan.json", "--certificate", "proof.json"], tmp_path)
+    assert "that train alike)" in " ".join(done.output.split())

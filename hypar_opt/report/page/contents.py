@@ -13,6 +13,7 @@ from hypar_opt.proofs import certificate
 from hypar_opt.proofs.certificate import Certificate
 from hypar_opt.report.page.cells import Cells, cell_costs, why_no_regrets
 from hypar_opt.report.page.trade_offs import TradeOffs, trade_offs
+from hypar_opt.search.open_ways import training_left_open
 from hypar_opt.search.result import Progress, part_of, silent
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies import advice, alternatives, simulation
@@ -100,7 +101,7 @@ def gather(
     against_memory = trade_offs(plan, array, third)
     progress(1, 1)
     proof_note, proved = _proof_note(plan, proof)
-    if proved:  # whoever claimed it before
+    if proved and not training_left_open(plan):  # whoever claimed it before
         plan = plan.model_copy(update={"solver": plan.solver.vouched()})
     return Contents(
         plan=plan,
@@ -168,7 +169,7 @@ def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
     tables = "one table" if count == 1 else f"{count} tables, one per level"
     joint = proof.scope == "joint"
     scope = "over all levels together" if joint else "each level given those above"
-    within = scope + plan.constraints.within
+    within = scope + plan.constraints.within + plan.training.alike
     return f"potentials of {tables}, prove the plan optimal {within}", True
 
 

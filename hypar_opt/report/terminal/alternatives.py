@@ -30,14 +30,15 @@ def regrets_view(regrets: Regrets) -> RenderableType:
     plan = regrets.plan
     if not regrets:
         return Text("There is no other choice.")
-    within = plan.constraints.within
+    within = plan.constraints.within + plan.training.alike
     title = Text(f"Extra cost of each other choice, all else re-optimised{within}:")
     return Group(title, _regret_table(plan, regrets))
 
 
 def best_view(best: BestPlans) -> RenderableType:
     """Show the best plans of a plan's problem, below a title."""
-    title = Text(f"Best plans over all levels together{best.plan.constraints.within}:")
+    within = best.plan.constraints.within + best.plan.training.alike
+    title = Text(f"Best plans over all levels together{within}:")
     return Group(title, *_best_tables(best.plan, best))
 
 
