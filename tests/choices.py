@@ -4,3 +4,6 @@ from hypar_opt.workload.parallelism import CHOICES
 
 WITH_TOKENS = (*CHOICES, "tokens")
 """Any plan of them runs, if its axes are long enough: rows and columns need equal parts."""
+
+WITH_EXPERTS = (*WITH_TOKENS, "experts")
+"""As these, of tokens that are dispatched to experts, too."""

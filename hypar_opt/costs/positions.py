@@ -1,4 +1,4 @@
-"""Which problems may split positions: tokens of sequences, rows and columns of images."""
+"""Which problems may split positions: tokens, rows and columns of images, experts."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def check_positions(problem: Problem, workload: Workload, *, halves: bool) -> No
         if workload.forbidden[:, workload.choices.index(word)].all():
             needs = f"images whose {word} can be split evenly; no layer's of this can"
             if not of_images:
-                needs = "tokens; no layer of this has any"
+                needs = f"{word}; no layer of this has any"
             raise HyparError(f"choices: {word} needs a network of {needs}")

@@ -148,6 +148,6 @@ def _mesh_axes(levels: Sequence[int]) -> list[str]:
 
 def _activation(positions: Sequence[int]) -> tuple[str, ...]:
     if len(positions) == 3:
-        return ("batch", "groups", "slots", "features", "experts")
+        return ("batch", "groups", "experts", "slots", "features")
     places = {0: (), 1: ("tokens",), 2: ("rows", "columns")}[len(positions)]
     return ("batch", *places, "channels")

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from hypar_opt.costs.compute import memory_load
 from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.sharding.weights import replicated
-from hypar_opt.workload.operators.axes import BATCH, REPLICAS, REPLICATING, SPATIAL
+from hypar_opt.workload.operators.axes import BATCH, EXPERTS, REPLICAS, REPLICATING, SPATIAL
+from hypar_opt.workload.operators.words import choices_of
 from hypar_opt.workload.parallelism import OF_IMAGES, SIDES
 from hypar_opt.workload.splitting import may_split, spatial_columns
 
@@ -320,10 +321,8 @@ def every_split(sizes: Sequence[int], choices: int) -> set[Parts]:
 
 def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
     """Return the sizes of the axes that a layer's choices split, for a message."""
-    splits = layer.operator.splits
-    if layer.operator.contraction.contracted and {"i", "o"} <= {
-        choice.axis for choice in splits.values()
-    }:
+    every = {choice.axis for choice in layer.operator.splits.values()}
+    if {"i", "o"} <= every and EXPERTS.axis not in every:
         channels = f"{layer.input[-1 if 't' in layer.sizes else 1]} in and"
         channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"
         images = (
@@ -332,10 +331,9 @@ def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
             if border and axis in choices
         )
         return f"its batch is {layer.sizes[BATCH]}, its channels {channels}{''.join(images)}"
-    own = (splits[word] for word in choices if word in splits)
     sizes = (
         f"{layer.split_size(choice)} {choice.part}s"
-        for choice in own
-        if choice.axis and choice.axis not in layer.lacked
+        for choice in choices_of(layer, choices)
+        if choice and choice.axis and layer.has(choice)
     )
     return f"it has {', '.join(sizes)}"

@@ -27,6 +27,7 @@ from hypar_opt.plan.stored_layouts import (
     stored_layouts,
 )
 from hypar_opt.sharding.layouts import Layout
+from hypar_opt.workload.operators.words import choices_of
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 
@@ -301,7 +302,7 @@ def _check_choices(workload: Workload, rows: Rows) -> None:
         level, position = np.argwhere(lacking)[0]
         layer, word = workload.layers[position], workload.words[workload.shared + position]
         column = choices[level, position]
-        lacked, choice = word[column], layer.operator.splits.get(workload.choices[column])
+        lacked, choice = word[column], choices_of(layer, workload.choices)[column]
         if choice and choice.axis in layer.lacked:
             raise HyparError(
                 f"layer {layer.name!r}: {lacked} needs all {choice.part}s in each tensor that is"

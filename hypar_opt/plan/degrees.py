@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.expansion import starred
-from hypar_opt.workload.operators.axes import BATCH, ON_ONE_SIDE, SPATIAL, TOKENS
-from hypar_opt.workload.operators.experts import EXPERTS
+from hypar_opt.workload.operators.axes import BATCH, EXPERTS, ON_ONE_SIDE, SPATIAL, TOKENS
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan

@@ -40,6 +40,7 @@ StoredLayout = Literal[
     "token",
     "row",
     "column",
+    "expert",
     "whole",
     "first",
     "second",
@@ -143,8 +144,8 @@ class Plan(Displayed, ProblemFields):
         "hypar-opt/plan/5",
         "hypar-opt/plan/6",
         "hypar-opt/plan/7",
-        "hypar-opt/plan/9",
         "hypar-opt/plan/8",
+        "hypar-opt/plan/9",
     ] = Field(default=SCHEMA, alias="schema")
     network: NetworkRecord
     layers: tuple[str, ...]

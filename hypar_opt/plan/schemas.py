@@ -20,6 +20,10 @@ WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
 NEWEST = "hypar-opt/plan/9"
 
 
+_NEW = {*OF_IMAGES, "experts"}
+"""The choices that version 9 is the first to have."""
+
+
 def _has_more_parts(problem: ProblemFields) -> bool:
     """Return whether a problem states the shares of three groups or more, or a third part of H1."""
     return isinstance(problem.share, tuple) or not {*SIDES[2:]}.isdisjoint(problem.choices)
@@ -27,7 +31,7 @@ def _has_more_parts(problem: ProblemFields) -> bool:
 
 STATED_SINCE: Mapping[str, tuple[str, Callable[[ProblemFields], bool]]] = MappingProxyType(
     {
-        NEWEST: ("choices: rows or columns", lambda own: {*OF_IMAGES} & {*own.choices} != set()),
+        NEWEST: ("choices: rows, columns or experts", lambda own: bool(_NEW & {*own.choices})),
         "hypar-opt/plan/8": (
             "training: shards from a level down",
             lambda own: own.training.by_level,

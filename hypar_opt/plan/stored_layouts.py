@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError
-from hypar_opt.sharding.layouts import CHANNEL, SHUFFLED, Layout
+from hypar_opt.sharding.layouts import CHANNEL, EXPERT, SHUFFLED, Layout
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.weights import shared_weights
+from hypar_opt.workload.operators.axes import EXPERTS
 
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
@@ -37,17 +38,26 @@ def stored_layouts(
         The parts of each level.
     """
     stored = Program(workload, rows, hierarchy).stored
-    # The order of channels is the reader's: before a channel shuffle they are stored as it reads
-    # them.
-    words = {
-        node.name: tuple(CHANNEL if layout == SHUFFLED else layout for layout in own)
-        if SHUFFLED in own
-        else own
-        for node, own in zip(workload.layers, stored[workload.shared :], strict=True)
+    words = _words(workload)
+    by_name = {
+        node.name: own for node, own in zip(workload.layers, stored[workload.shared :], strict=True)
     }
     for node, writer in workload.tensor_writers.items():
-        words[workload.nodes[writer].name] = stored[node]
-    return words
+        by_name[workload.nodes[writer].name] = stored[node]
+    return {
+        name: own if words.keys().isdisjoint(own) else tuple(words.get(lay, lay) for lay in own)
+        for name, own in by_name.items()
+    }
+
+
+def _words(workload: Workload) -> Mapping[Layout, Layout]:
+    """Return the words of layouts in a plan's file that are not their names.
+
+    The order of channels is the reader's: before a channel shuffle they are stored as it reads
+    them. Without a choice of their own experts are the channels of what is dispatched to them.
+    """
+    words = {SHUFFLED: CHANNEL}
+    return words if EXPERTS.word in workload.choices else words | {EXPERT: CHANNEL}
 
 
 def tensor_columns(
@@ -60,13 +70,16 @@ def tensor_columns(
     HyparError
         If a tensor is stored in a layout that none of the problem's choices has.
     """
-    layouts = workload.layouts
+    layouts, words = workload.layouts, _words(workload)
     rows: tuple[dict[int, int], ...] = tuple({} for _ in range(levels))
     for node, writing in workload.tensor_writers.items():
         writer = workload.nodes[writing].name
+        names = [layouts.names[number] for number in layouts.output[:, node]]
         column_of = {
-            layouts.names[layouts.output[column, node]]: column
-            for column, choice in enumerate(workload.choices_of_nodes[node])
+            words.get(layout, layout): column
+            for column, (layout, choice) in enumerate(
+                zip(names, workload.choices_of_nodes[node], strict=True)
+            )
             if choice
         }
         wrong = next((word for word in stored[writer] if word not in column_of), None)

@@ -22,8 +22,7 @@ from hypar_opt.errors import HyparError, argument
 from hypar_opt.plan.megatron import tensor_parallelism
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators.attention import HEADS
-from hypar_opt.workload.operators.axes import DATA_CHOICE, TOKENS
-from hypar_opt.workload.operators.experts import EXPERTS
+from hypar_opt.workload.operators.axes import DATA_CHOICE, EXPERTS, TOKENS
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network

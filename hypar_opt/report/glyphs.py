@@ -9,11 +9,21 @@ from typing import NamedTuple
 
 from hypar_opt.errors import HyparError
 from hypar_opt.plan.plan import Plan
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, ROW, TOKEN, WHOLE, Layout
+from hypar_opt.sharding.layouts import (
+    BATCH,
+    CHANNEL,
+    COLUMN,
+    EXPERT,
+    ROW,
+    TOKEN,
+    WHOLE,
+    Layout,
+)
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import (
     COLUMNS,
     DATA_CHOICE,
+    EXPERTS,
     INPUT_CHANNELS,
     ON_ONE_SIDE,
     OUTPUT_CHANNELS,
@@ -57,8 +67,9 @@ SYMBOLS = tuple(
         (INPUT_CHANNELS, "#df8a20", ("#f6b45c", "#573200"), ("#c47c1d", "#fff3df")),
         (OUTPUT_CHANNELS, "#9a52bd", ("#e3cdf0", "#6a2f8b"), ("#4b2c60", "#e0bdf5")),
         (TOKENS, "#c2457f", ("#f6d3e2", "#8d2158"), ("#58203c", "#f2b3d0")),
-        (ROWS, "#1d9a9a", ("#cdeceb", "#0b5c5c"), ("#16494a", "#9fe3e1")),
-        (COLUMNS, "#7a6a1f", ("#ece6c4", "#564a10"), ("#4a421a", "#e6dc9c")),
+        (ROWS, "#1d9a8d", ("#cdeceb", "#0b5c5c"), ("#16494a", "#9fe3e1")),
+        (COLUMNS, "#6f9a1f", ("#dfeec2", "#43610c"), ("#30430f", "#c8e695")),
+        (EXPERTS, "#5b50c8", ("#dcd9f7", "#3a308f"), ("#2b2663", "#bdb7f2")),
         (REPLICAS, "#3a9a5c", ("#cfe8d5", "#1d5c33"), ("#1f4a2d", "#b5e6c4")),
     )
 )
@@ -66,7 +77,8 @@ SYMBOLS = tuple(
 
 Source: Figure 5, whose open dots are data and filled dots model parallelism."""
 
-DATA_SYMBOL, MODEL_SYMBOL, OUTPUT_SYMBOL, TOKENS_SYMBOL, *SPATIAL_SYMBOLS, WHOLE_SYMBOL = SYMBOLS
+DATA_SYMBOL, MODEL_SYMBOL, OUTPUT_SYMBOL, TOKENS_SYMBOL, *SPATIAL_SYMBOLS = SYMBOLS[:-2]
+EXPERTS_SYMBOL, WHOLE_SYMBOL = SYMBOLS[-2:]
 
 ONE_SIDED = {
     # Cells of a page as those of `whole`, by another glyph.
@@ -82,6 +94,7 @@ _STORED = {
     CHANNEL: MODEL_SYMBOL,
     TOKEN: TOKENS_SYMBOL,
     **dict(zip((ROW, COLUMN), SPATIAL_SYMBOLS, strict=True)),
+    EXPERT: EXPERTS_SYMBOL,
     **_UNSPLIT,
 }
 """A stored layout has the symbol of the choice that writes it."""

@@ -27,6 +27,7 @@ from hypar_opt.sharding.layouts import (
     BATCH,
     CHANNEL,
     COLUMN,
+    EXPERT,
     PARTIAL,
     ROW,
     SHUFFLED,
@@ -246,7 +247,7 @@ def reorders(source: Layout, target: Layout) -> bool:
 
 def even_axes(tensor: Extent, accelerators: int) -> frozenset[Layout]:
     """Return a tensor's axes that all levels together divide evenly, and so any of them."""
-    axes = (BATCH, CHANNEL, TOKEN, ROW, COLUMN)
+    axes = (BATCH, CHANNEL, TOKEN, ROW, COLUMN, EXPERT)
     return frozenset(axis for axis in axes if tensor.along(axis) % accelerators == 0)
 
 

@@ -6,6 +6,7 @@ from hypar_opt.workload.operators.axes import (
     BY_BATCH,
     BY_CHANNEL,
     BY_COLUMN,
+    BY_EXPERT,
     BY_ROW,
     BY_SHUFFLED_CHANNEL,
     BY_TOKEN,
@@ -20,7 +21,7 @@ every part has a replica, or `PARTIAL` if every part has an addend of every elem
 Source: docs/decisions/0003-readings.md."""
 
 BATCH, CHANNEL, SHUFFLED, TOKEN = BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL, BY_TOKEN
-ROW, COLUMN = BY_ROW, BY_COLUMN
+ROW, COLUMN, EXPERT = BY_ROW, BY_COLUMN, BY_EXPERT
 
 _DUALS = {WHOLE: PARTIAL, PARTIAL: WHOLE}
 

@@ -14,7 +14,7 @@ from hypar_opt.costs.device_load import SINGLE, WeightBytes
 from hypar_opt.costs.saved_tensors import INPUT, inputs_of, saved_tensors, stored_output
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.sharding.layouts import BATCH as BY_BATCH
-from hypar_opt.sharding.layouts import CHANNEL, COLUMN, ROW, SHUFFLED, TOKEN
+from hypar_opt.sharding.layouts import CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, TOKEN
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.device_memory import DeviceMemory, LayerMemory, Moment
 from hypar_opt.workload.layer_tensors import Boundary, Extent, Shape
@@ -134,7 +134,7 @@ class _Count:
         """Return the bytes of a feature map in some layouts."""
         parts = [
             self.program.parts(layouts, *among)
-            for among in ((BY_BATCH,), (CHANNEL, SHUFFLED), (TOKEN,), (ROW,), (COLUMN,))
+            for among in ((BY_BATCH,), (CHANNEL, SHUFFLED), (TOKEN,), (ROW,), (COLUMN,), (EXPERT,))
         ]
         if self.exact_shares:
             elements = _up(extent.elements, prod(parts))

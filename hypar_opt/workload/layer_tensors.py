@@ -12,6 +12,7 @@ from hypar_opt.workload.operators.axes import (
     BATCH,
     BY_BATCH,
     BY_COLUMN,
+    BY_EXPERT,
     BY_ROW,
     BY_TOKEN,
     ON_ONE_SIDE,
@@ -95,7 +96,7 @@ class LayerTensors:
         """E_{l+1} as it arrives from the next layer: as large as the pooled feature map."""
         return self.pooled
 
-    def has(self, choice: Choice, *, may_be_whole: bool) -> bool:
+    def has(self, choice: Choice, *, may_be_whole: bool = False) -> bool:
         """Return whether a choice of its kind is one of the layer's."""
         if choice.axis:
             return choice.axis not in self.lacked
@@ -137,6 +138,9 @@ class Boundary(NamedTuple):
         if len(self.shape) == 4:
             batch, channels, *image = self.shape
             return Extent(elements, batch, channels, 1, *image)
+        if len(self.shape) == 5:
+            batch, experts, groups, _, features = self.shape
+            return Extent(elements, batch, features, groups, experts=experts)
         batch, *tokens, channels = self.shape[:3] if len(self.shape) == 3 else self.shape[:2]
         return Extent(elements, batch, channels, *tokens)
 
@@ -148,8 +152,9 @@ class Extent(NamedTuple):
 
     Parameters
     ----------
-    batch, channels, tokens, rows, columns
-        1 of a tensor that no all-to-all converts, or that has no such axis.
+    batch, channels, tokens, rows, columns, experts
+        1 of a tensor that no all-to-all converts, or that has no such axis. Tokens that are
+        dispatched to experts are in groups, and of these as many as ``tokens``.
     """
 
     elements: int
@@ -158,11 +163,13 @@ class Extent(NamedTuple):
     tokens: int = 1
     rows: int = 1
     columns: int = 1
+    experts: int = 1
 
     @staticmethod
     def axis(layout: str) -> int:
         """Return the position in it of the axis that a layout splits."""
-        return {BY_BATCH: 1, BY_TOKEN: 3, BY_ROW: 4, BY_COLUMN: 5}.get(layout, 2)
+        positions = {BY_BATCH: 1, BY_TOKEN: 3, BY_ROW: 4, BY_COLUMN: 5, BY_EXPERT: 6}
+        return positions.get(layout, 2)
 
     def along(self, layout: str) -> int:
         """Return the size of the axis that a layout splits."""
@@ -224,5 +231,10 @@ def _all_have(
     if axis != TOKENS.axis:
         return True
     read = zip(contraction.read(len(maps.inputs), len(maps.inputs)), maps.inputs, strict=True)
-    named = [over.tokens for axes, over in read if axis in axes]
-    return {*named, maps.output.tokens} == {sizes[axis]}
+    named = [*read, (contraction.output, maps.output)]
+    # Tokens may be groups, which have several each.
+    return all(
+        over.tokens == sizes[axis] * (sizes["T"] if "T" in axes else 1)
+        for axes, over in named
+        if axis in axes
+    )

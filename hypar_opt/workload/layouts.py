@@ -18,7 +18,7 @@ from hypar_opt.workload.operators.axes import (
     made,
     need,
 )
-from hypar_opt.workload.operators.words import choices_of_kind
+from hypar_opt.workload.operators.words import choices_of
 
 if TYPE_CHECKING:
     from hypar_opt.workload.layer_tensors import LayerTensors
@@ -74,7 +74,7 @@ def choices_of_nodes(
     known = {
         own: tuple(
             c if c and node.has(c, may_be_whole=may_be_whole) else None
-            for c in choices_of_kind(node.operator.splits, choices)
+            for c in choices_of(node, choices)
         )
         for own, node in dict(zip(every, nodes, strict=True)).items()
     }

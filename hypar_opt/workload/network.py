@@ -45,7 +45,8 @@ from hypar_opt.workload.operators.maps import (
     TokenMap,
     described,
 )
-from hypar_opt.workload.operators.words import words_of_kind
+from hypar_opt.workload.operators.words import words_of
+from hypar_opt.workload.routers import check_routers
 
 SCHEMA: Literal["hypar-opt/network/2"] = "hypar-opt/network/2"
 CHAIN_SCHEMA: Literal["hypar-opt/network/1"] = "hypar-opt/network/1"
@@ -210,6 +211,7 @@ class Network(Displayed, Document):
             # Flattened feature maps do not become images again.
             flat = layer.writes_vectors or all(is_vector[read + 1] for read in reads)
             is_vector.append(flat and not maps.pooled.tokens)
+        check_routers(self.layers, self.sources)
         return tuple(all_maps)
 
     def _check_weights(self, maps: dict[str, LayerMaps]) -> None:
@@ -300,7 +302,8 @@ class Network(Displayed, Document):
 # Asked by a plan and by what prices it; frozen, so that the last few are kept.
 @lru_cache(maxsize=16)
 def _words(network: Network, choices: tuple[str, ...]) -> tuple[tuple[str | None, ...], ...]:
-    return tuple(words_of_kind(layer.splits, choices) for layer in network.layers)
+    layers = zip(network.layers, network.maps(), strict=True)
+    return tuple(words_of(tensors_of(layer, maps, 1), choices) for layer, maps in layers)
 
 
 def _with_classes(expanded: Expanded) -> Expanded:

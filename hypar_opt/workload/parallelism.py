@@ -17,11 +17,13 @@ Source: section 3.1; for ``output``, Song et al., "AccPar", HPCA 2020, Type III.
 
 PAPERS_CHOICES = CHOICES[:2]
 
-ALL_CHOICES = (*CHOICES, "tokens", "rows", "columns")
+ALL_CHOICES = (*CHOICES, "tokens", "rows", "columns", "experts")
 """Those of layers on tokens and images too: each sequence, or image, is split, and the weights are
-replicated.
+replicated. And those of layers on tokens that are dispatched to experts: these are split. Without
+`experts` such layers split experts under `model`, and their features under no choice.
 
-Source: docs/decisions/0035-tokens.md, docs/decisions/0043-rows-and-columns.md."""
+Source: docs/decisions/0035-tokens.md, docs/decisions/0043-rows-and-columns.md,
+docs/decisions/0038-features-of-experts.md."""
 
 OF_POSITIONS = ALL_CHOICES[len(CHOICES) :]
 """Those that split a map's positions: a layer has them where its tensors do."""

@@ -16,7 +16,7 @@ from hypar_opt.workload.graph import LayerGraph
 from hypar_opt.workload.hidden_axes import without_hidden
 from hypar_opt.workload.layer_tensors import Boundary, Extent, LayerTensors, Shape, tensors_of
 from hypar_opt.workload.layouts import FIRST_SPLIT, Layouts, choices_of_nodes, layouts_of
-from hypar_opt.workload.operators.words import words_of_kind
+from hypar_opt.workload.operators.words import words_of
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 from hypar_opt.workload.repeats import ONCE, Repeats
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
@@ -250,7 +250,7 @@ class Workload:
     @_of_tensors
     def words(self) -> tuple[tuple[str | None, ...], ...]:
         """Each node's words for the problem's choices; None for a choice that its kind lacks."""
-        return tuple(words_of_kind(node.operator.splits, self.choices) for node in self.nodes)
+        return tuple(words_of(node, self.choices) for node in self.nodes)
 
     @_of_tensors
     def baselines(self) -> Mapping[str, tuple[int, ...]]:

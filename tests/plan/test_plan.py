@@ -92,7 +92,7 @@ def consistent_digest(document: dict[str, Any]) -> None:
 
 REFUSED: list[tuple[Change, str]] = [
     (at("schema", "hypar-opt/plan/10"), "schema: 'hypar-opt/plan/10' is newer than this version"),
-    (at("schema", "hypar-opt/plan/9"), "choices: rows or columns should be in files of"),
+    (at("schema", "hypar-opt/plan/9"), "choices: rows, columns or experts should be in files of"),
     (at("schema", "hypar-opt/plan/8"), "training: shards from a level down should be in files of"),
     (at("schema", "hypar-opt/plan/7"), "share: of three groups or more should be in files of"),
     (at("schema", "hypar-opt/plan/6"), "training: words by layer should be in files of"),
@@ -109,7 +109,7 @@ REFUSED: list[tuple[Change, str]] = [
     (at("layouts.fc1", ["batch"]), "layouts, fc1: should have a layout for each of 4 levels"),
     (
         at("layouts.fc1.0", "split"),
-        "layouts, fc1[0]: should be 'batch', 'channel', 'token', 'row', 'column', 'whole',",
+        "layouts, fc1[0]: should be 'batch', 'channel', 'token', 'row', 'column', 'expert',",
     ),
     (at("layouts.fc1.0", "whole"), 'layouts, fc1: should be ["batch", "batch", '),
     (at("layouts.conv1", ["channel"] * 4), 'layouts, conv1: should be ["batch", '),
@@ -160,8 +160,7 @@ REFUSED: list[tuple[Change, str]] = [
     (at("constraints.memory", "lots"), "constraints, memory: should be bytes, as in 8GB"),
     (
         at("choices", ["data"]),
-        'choices: should be ["data", "model"], or with "output" or "tokens" or "rows" or "columns",'
-        " in this order, got",
+        'choices: should be ["data", "model"], or with "output" or "tokens" or "rows" or "columns"',
     ),
     (at("level_weights", [1, 2]), "level_weights: should be one for each of 4 levels, got 2"),
     (

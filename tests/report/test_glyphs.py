@@ -50,7 +50,7 @@ def test_all_shades_of_a_symbol_have_its_hue_and_its_glyph_is_read_on_them(own: 
 def test_no_two_symbols_are_alike() -> None:
     for one, other in combinations(SYMBOLS, 2):
         assert len({one.glyph, other.glyph}) == len({one.ascii_glyph, other.ascii_glyph}) == 2
-        assert abs(hue(one.colour) - hue(other.colour)) > 40
+        assert abs(hue(one.colour) - hue(other.colour)) > 30
 
 
 def test_a_choice_has_one_colour_on_terminal_picture_notebook_and_page() -> None:

@@ -28,7 +28,7 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
-from tests.choices import WITH_TOKENS
+from tests.choices import WITH_EXPERTS, WITH_TOKENS
 from tests.execution.drawn_plans import graph
 from tests.search.test_tokens import of_tokens
 from tests.slow import slow_after
@@ -84,6 +84,7 @@ def test_two_uneven_axes_are_exchanged_level_by_level() -> None:
         (4, (2, 2), 85_771_911_168),
         (8, (2, 2, 2), 200_654_422_016),
         (8, (8,), 203_774_197_760),
+        (1, (2, 2, 2), 48_304_619_520),
         (64, (2, 2, 2), 1_051_988_295_680),
     ],
 )
@@ -106,6 +107,7 @@ OPTIMA = [
     ("gpt2", 1024, 6, (6,), 3_808_604_160),
 ]
 OF_SPLIT_NORMS = [
+    ("mixtral-8x7b", 4096, 1, (2, 2, 2), 48_325_591_040),
     ("llama-70b", 4096, 1, (2, 2), 220_954_329_088),
     ("llama-70b", 4096, 1, (2, 2, 2), 469_005_729_792),
     ("llama-70b", 4096, 8, (2, 2, 2), 2_125_437_796_352),
@@ -118,7 +120,7 @@ OF_SPLIT_NORMS = [
 
 def instance_of(name: str, tokens: int, batch: int, sizes: tuple[int, ...]) -> Instance:
     network = of_tokens(name, tokens)
-    constraints = EVEN if name == "llama-70b" else {"runnable": True}
+    constraints = {"runnable": True} if name == "gpt2" else EVEN
     asked: dict[str, Any] = {"batch": batch, "hierarchy": sizes, "whole_levels": True}
     asked |= {"reading": "joined", "choices": "all", "constraints": constraints}
     return Instance(network, problem_of(network, **asked))
@@ -164,7 +166,8 @@ def test_all_exact_solvers_find_the_best_of_all_plans(seed: int) -> None:
         network = graph(rng, rng.choice([1, 2, 3]), most=3)
         sizes = rng.choice([(2, 2), (2, 3), (3, 2)])
     tokens = any(maps.output.tokens for maps in network.maps())
-    choices = rng.choice([WITH_TOKENS, ("data", "model", "tokens")]) if tokens else CHOICES
+    every = WITH_TOKENS if seed % 8 else WITH_EXPERTS
+    choices = rng.choice([every, ("data", "model", "tokens")]) if tokens else CHOICES
     asked: Any = {"batch": rng.choice([1, 2, 4, 6]), "hierarchy": sizes, "choices": choices}
     asked |= {"element_bytes": rng.choice([1, 2, 4]), "search": "joint"}
     asked["constraints"] = rng.choice([{}, {}, EVEN, {"runnable": True}])

@@ -75,3 +75,13 @@ def smallest() -> ho.Network:
             "layer": layers,
         }
     )
+
+
+def eight_groups(seed: int = 1) -> ho.Network:
+    """Return a mixture of sixteen tokens in eight groups, which any levels of two can split."""
+    document = mixture(seed).description()
+    document["input"]["tokens"] = 16
+    for layer in document["layer"]:
+        if layer["kind"] == "router":
+            layer |= {"group": 2, "experts": 8}
+    return ho.Network.model_validate(document)

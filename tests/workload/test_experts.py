@@ -80,6 +80,21 @@ def test_what_is_no_mixture_is_refused(number: int, changed: dict[str, Any], ref
     assert refused in str(caught.value)
 
 
+def test_what_one_router_dispatched_no_other_combines() -> None:
+    described = smallest().description()
+    router, dispatch, experts, combine, head = described["layer"]
+    router["inputs"] = ["input"]
+    other = router | {"name": "other"}
+    combine["inputs"] = ["experts", "other"]
+    refused = "layer 'combine', inputs: the second should be 'router', which 'dispatch' reads, got"
+    for layers in (
+        [other, router, dispatch, experts, combine, head],
+        [router, dispatch, experts, other, combine, head],
+    ):
+        with pytest.raises(InputError, match=f"{refused} 'other'"):
+            validate(ho.Network, described | {"layer": layers})
+
+
 @pytest.mark.parametrize(
     ("name", "active"),
     # The papers: section 1 of Mixtral's, 12.9 B of 46.7 B; table 3 of DeepSeekMoE's, 2.8 B of 16.4.

@@ -1,22 +1,42 @@
 """What layers of a mixture of experts compute in an exported module, as `operations` are.
 
-Dispatched tokens have experts as their channels, and groups, slots and features as positions:
-``[b1 .. bH, b, groups, slots, features, x1 .. xH, x]``. Tokens are routed in groups of one size;
+Tokens are routed in groups of one size;
 those that choose an expert take its slots in their order, and the others miss it.
 """
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 
-from hypar_opt.execution.jax.operations import Levels, batch_dims, channel_dims, held, plain
+from hypar_opt.execution.jax.operations import (
+    LEVELS,
+    Levels,
+    batch_dims,
+    channel_dims,
+    held,
+    plain,
+    positions,
+)
 
 
 def in_groups(x: jax.Array, groups: int) -> jax.Array:
     """Return tokens as ``[batch, groups, tokens of a group, features]``."""
     sizes = plain(x.reshape(*batch_dims(x), -1, *channel_dims(x)))
     return sizes.reshape(len(sizes), groups, -1, sizes.shape[-1])
+
+
+def expert_dims(x: jax.Array) -> tuple[int, ...]:
+    """Return the sizes of the dimensions of dispatched tokens' experts."""
+    return positions(x)[len(LEVELS) + 1 : -1]
+
+
+def by_slot(x: jax.Array) -> jax.Array:
+    """Return dispatched tokens as ``[batch, groups, experts, slots, features]``."""
+    batch, features = math.prod(batch_dims(x)), math.prod(channel_dims(x))
+    return x.reshape(batch, -1, math.prod(expert_dims(x)), positions(x)[-1], features)
 
 
 def chosen(logits: jax.Array, top_k: int) -> jax.Array:
@@ -35,47 +55,50 @@ def dispatched(
     x: jax.Array,
     logits: jax.Array,
     top_k: int,
-    slots: tuple[int, int],
+    slots: int,
+    groups: tuple[int, ...],
     experts: tuple[int, ...],
     split: Levels,
 ) -> jax.Array:
-    """Return each expert's tokens in its slots, of the experts that this device has.
+    """Return each expert's tokens in its slots, of the groups and experts that this device has.
 
-    ``slots`` are the groups, and an expert's slots in each; ``split`` levels split the experts,
-    whose dimensions on this device are ``experts``.
+    ``groups`` and ``experts`` are their dimensions on this device; ``split`` levels split experts.
     """
-    own = held(experts, split).reshape(-1)
-    choices = chosen(in_groups(logits, slots[0]), top_k)
-    taken = in_slots(choices, own, slots[1]).astype(x.dtype)
-    y = jnp.einsum("bgtxk,bgti->bgkix", taken, in_groups(x, slots[0]))
-    return y.reshape(*batch_dims(x), *y.shape[1:4], *experts)
+    own, count = held(experts, split).reshape(-1), math.prod(groups)
+    choices = chosen(in_groups(logits, count), top_k)
+    taken = in_slots(choices, own, slots).astype(x.dtype)
+    y = jnp.einsum("bgtxk,bgti->bgxki", taken, in_groups(x, count))
+    return y.reshape(*batch_dims(x), *groups, *experts, slots, *channel_dims(x))
 
 
 def by_expert(x: jax.Array, w: jax.Array) -> jax.Array:
-    """Return the product of each expert's slots and its ``w[experts.., inputs, outputs]``."""
-    y = jnp.einsum("bgkix,xio->bgkox", plain(x), w.reshape(-1, *w.shape[-2:]))
-    return y.reshape(*batch_dims(x), *y.shape[1:4], *channel_dims(x))
+    """Return the product of each expert's slots and its ``w[experts.., inputs.., outputs..]``."""
+    outputs, features = channel_dims(w), math.prod(channel_dims(x))
+    kernel = w.reshape(math.prod(expert_dims(x)), features, math.prod(outputs))
+    y = jnp.einsum("bgxki,xio->bgxko", by_slot(x), kernel)
+    return y.reshape(*batch_dims(x), *positions(x), *outputs)
 
 
 def combined(
     x: jax.Array,
     logits: jax.Array,
     top_k: int,
-    dims: tuple[int, ...],
+    tokens: tuple[int, ...],
     split: Levels,
     *,
     over_chosen: bool,
 ) -> jax.Array:
     """Return the sum of the outputs of each token's experts, weighted by a softmax of logits.
 
-    A partial sum where ``split`` levels split the experts. ``dims`` are the dimensions of tokens
-    and features.
+    A partial sum where ``split`` levels split the experts. ``tokens`` are the dimensions of this
+    device's.
     """
-    groups, slots = x.shape[len(batch_dims(x)) :][:2]
-    own, routed = held(channel_dims(x), split).reshape(-1), in_groups(logits, groups)
+    filled = by_slot(x)
+    _, groups, _, slots, _ = filled.shape
+    own, routed = held(expert_dims(x), split).reshape(-1), in_groups(logits, groups)
     choices = chosen(routed, top_k)
     among = jnp.where(choices, routed, -jnp.inf) if over_chosen else routed
     shares = jax.nn.softmax(among)[..., own]
     taken = in_slots(choices, own, slots).astype(x.dtype)
-    y = jnp.einsum("bgtxk,bgtx,bgkox->bgto", taken, shares, plain(x))
-    return y.reshape(*batch_dims(x), *dims)
+    y = jnp.einsum("bgtxk,bgtx,bgxko->bgto", taken, shares, filled)
+    return y.reshape(*batch_dims(x), *tokens, *channel_dims(x))

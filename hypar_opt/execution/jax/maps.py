@@ -56,8 +56,8 @@ class NetworkMaps:
             if isinstance(written, TokenMap):
                 dimensions.append((written.tokens,))
                 continue
-            if isinstance(written, ExpertMap):  # its channels are experts
-                dimensions.append(written[1:])
+            if isinstance(written, ExpertMap):
+                dimensions.append((written.groups, written.experts, written.slots))
                 continue
             read = (
                 self.input_positions if source == NETWORK_INPUT else dimensions[source]

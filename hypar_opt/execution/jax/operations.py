@@ -4,7 +4,8 @@ The text of a function is copied into a module that calls it, so that the module
 Every function works on one device's shards. A shard has a dimension for each level for the batch,
 the rest of the batch, then positions, and the same for channels: ``[b1 .. bH, b, positions..,
 c1 .. cH, c]``. Positions are rows and columns, or tokens: ``[t1 .. tH, t]``. A level's dimension is
-1 where the level splits it.
+1 where the level splits it. Tokens that are dispatched to experts have groups in place of tokens,
+then experts and their slots: ``[.. t1 .. tH, t, x1 .. xH, x, slots, c1 ..]``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from jax import lax
 LEVELS: tuple[str, ...] = ()
 """The axes of the mesh, the topmost level first; every module has its own."""
 
-BATCH, TOKEN, CHANNEL, GROUP = "batch", "token", "channel", "group"
+BATCH, TOKEN, EXPERT, CHANNEL, GROUP = "batch", "token", "expert", "channel", "group"
 INPUTS, OUTPUTS = BATCH, CHANNEL
 """Of weights: as batch and channels, they have the first dimensions and the last."""
 
@@ -28,10 +29,11 @@ Levels = tuple[str, ...]
 
 
 def dimension(x: jax.Array, level: str, of: str) -> int:
-    """Return the dimension of x that a level splits: of its batch, tokens, channels or groups."""
+    """Return the dimension of x that a level splits: of its batch, tokens, experts or channels."""
     index, axis = LEVELS.index(level), len(LEVELS) + 1
-    first = {BATCH: 0, TOKEN: axis, CHANNEL: x.ndim - axis, GROUP: x.ndim - 2 * axis}
-    return index + first[of]
+    first = {BATCH: 0, TOKEN: axis, EXPERT: 2 * axis}
+    last = {CHANNEL: x.ndim - axis, GROUP: x.ndim - 2 * axis}
+    return index + (first | last)[of]
 
 
 def all_gather(x: jax.Array, level: str, of: str) -> jax.Array:

@@ -20,13 +20,19 @@ from hypar_opt.execution.jax.weights import (
     is_softmax,
 )
 from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, TOKEN, WHOLE
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, SHUFFLED, TOKEN, WHOLE
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Step
     from hypar_opt.workload.operators.base import Operator
 
-_WORDS = {BATCH: "BATCH", CHANNEL: "CHANNEL", SHUFFLED: "CHANNEL", TOKEN: "TOKEN"}
+_WORDS = {
+    BATCH: "BATCH",
+    CHANNEL: "CHANNEL",
+    SHUFFLED: "CHANNEL",
+    TOKEN: "TOKEN",
+    EXPERT: "EXPERT",
+}
 _RESERVED = frozenset(
     (
         *("again", "inputs", "jax", "jnp", "lax", "loss", "math", "own", "part_of", "partial"),

@@ -14,7 +14,7 @@ from hypar_opt.execution.jax.axes import StoredAxis
 from hypar_opt.execution.jax.maps import NetworkMaps
 from hypar_opt.execution.jax.ties import SplitAxes, split_axes
 from hypar_opt.sharding.index_labels import levels_by
-from hypar_opt.sharding.layouts import BATCH, COLUMN, ROW, TOKEN
+from hypar_opt.sharding.layouts import BATCH, COLUMN, EXPERT, ROW, TOKEN
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.program import Program
@@ -125,14 +125,25 @@ class ShardedNetwork(NetworkMaps):
         return self.split.axes[self.split.shapes[position].reads[number]]
 
     def places(self, source: int) -> tuple[StoredAxis | int, ...]:
-        """The dimensions between batch and channels of a layer's output: tokens, rows, columns."""
+        """The dimensions between batch and channels of a layer's output.
+
+        Tokens; rows and columns; or groups of tokens, experts and slots.
+        """
         sizes = self.read_positions(source)
-        return (self.tokens(source),) if len(sizes) == 1 else sizes
+        if len(sizes) == 2:
+            return sizes
+        tokens = (self.tokens(source),) if sizes else ()
+        return (*tokens, self.experts(source), *sizes[2:]) if len(sizes) == 3 else tokens
 
     def tokens(self, source: int) -> StoredAxis:
-        """The axis of the tokens that a layer writes."""
-        (size,) = self.read_positions(source)
-        return self.split.axes[self.split.tokens[size]]
+        """The axis of the tokens that a layer writes, or of groups of them."""
+        size, *_ = self.read_positions(source)
+        return self.split.axes[self.split.places[TOKEN, size]]
+
+    def experts(self, source: int) -> StoredAxis:
+        """The axis of the experts whose slots a layer writes."""
+        _, size, _ = self.read_positions(source)
+        return self.split.axes[self.split.places[EXPERT, size]]
 
     def rows(self, position: int) -> StoredAxis:
         """The axis of an embedding's vocabulary."""

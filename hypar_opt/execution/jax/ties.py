@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, AxisTies, StoredAxis, split_by
 from hypar_opt.sharding.index_labels import levels_by
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, TOKEN
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, PARTIAL, SHUFFLED, TOKEN
+from hypar_opt.workload.operators.maps import LogitMap
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.maps import NetworkMaps
     from hypar_opt.sharding.conversions import Layouts
+    from hypar_opt.sharding.layouts import Layout
     from hypar_opt.workload.operators.base import Operator
 
 
@@ -35,14 +37,15 @@ class SplitAxes(NamedTuple):
     flattened_first
         The fully-connected layers whose input is flattened before its layout is converted. No
         level splits that map by channel, so its features need not follow the channels' split.
-    tokens
-        The axis of the tokens of a map, by their number, as a position in ``axes``.
+    places
+        The axes of tokens and of experts, by the layout that splits them and their number, as
+        positions in ``axes``.
     """
 
     axes: list[StoredAxis]
     shapes: list[Shapes]
     flattened_first: frozenset[int]
-    tokens: Mapping[int, int]
+    places: Mapping[tuple[Layout, int], int]
 
 
 def split_axes(maps: NetworkMaps) -> SplitAxes:
@@ -68,7 +71,7 @@ def split_axes(maps: NetworkMaps) -> SplitAxes:
         axes = tying.ties.solve()
         split = {p for p in first if axes[shapes[network.sources[p][0]].writes].split}
         if not split:
-            return SplitAxes(axes, shapes, first, tying.tokens)
+            return SplitAxes(axes, shapes, first, tying.places)
         first -= split
 
 
@@ -79,7 +82,7 @@ class _Tying:
     maps: NetworkMaps
     ties: AxisTies
     flattened_first: frozenset[int]
-    tokens: dict[int, int]
+    places: dict[tuple[Layout, int], int]
 
     def shapes(self) -> list[Shapes]:
         """Return each layer's axes, tied and split."""
@@ -109,16 +112,21 @@ class _Tying:
         return shapes
 
     def _split(self, source: int, channels: int, layouts: Layouts) -> None:
-        """Split the channels and the tokens of a layer's output as its layouts say."""
+        """Split the channels, tokens and experts of a layer's output as its layouts say."""
         self.ties.split(channels, split_by(layouts, CHANNEL))
         sizes = self.maps.read_positions(source)
-        if len(sizes) == 1:
-            if sizes[0] not in self.tokens:
-                name = "tokens of the input"
-                if source != NETWORK_INPUT:
-                    name = f"layer {self.maps.network.layers[source].name!r}, tokens"
-                self.tokens[sizes[0]] = self.ties.new(sizes[0], name)
-            self.ties.split(self.tokens[sizes[0]], split_by(layouts, TOKEN))
+        if len(sizes) in (1, 3):
+            for layout, size in zip((TOKEN, EXPERT), sizes, strict=False):
+                self.ties.split(self._place(layout, size, source), split_by(layouts, layout))
+
+    def _place(self, layout: Layout, size: int, source: int) -> int:
+        """Return the axis of so many tokens, or experts: one for all layers."""
+        if (layout, size) not in self.places:
+            name = f"{layout}s of the input"
+            if source != NETWORK_INPUT:
+                name = f"layer {self.maps.network.layers[source].name!r}, {layout}s"
+            self.places[layout, size] = self.ties.new(size, name)
+        return self.places[layout, size]
 
     def _tie_shared(self, shapes: list[Shapes]) -> None:
         """Split shared tensors, and tie the axes of layers that use the same weights."""
@@ -159,15 +167,20 @@ class _Tying:
             features = self.ties.new(maps.input.elements, f"{name}, features")
             self.ties.tie(sources[0], features, scale=maps.input.positions)
             return Shapes((features,), writes, None)
+        if (tokens := maps.inputs[-1].tokens) and isinstance(maps.inputs[-1], LogitMap):
+            groups = self._place(TOKEN, maps.inputs[-1].slots[1], position)
+            scale = tokens // maps.inputs[-1].slots[1]
+            if scale > 1:
+                self.ties.tie(groups, self._place(TOKEN, tokens, position), scale)
         axes = [*sources, writes]
         for parts in layer.parts(maps):
             inner = self.ties.new(parts.count, f"{name}, {parts.name}s")
             for run in parts.runs:
                 self.ties.tie(inner, axes[run.tensor], run.scale, run.offset, run.repeats)
         if layer.shuffles:
-            groups: int = layer.groups  # type: ignore[attr-defined]
-            outer = self.ties.new(groups, f"{name}, groups")
-            self.ties.tie(outer, sources[0], scale=maps.input.channels // groups)
-            inner = self.ties.new(maps.input.channels // groups, f"{name}, channels of a group")
-            self.ties.tie(inner, writes, scale=groups)
+            dealt: int = layer.groups  # type: ignore[attr-defined]
+            outer = self.ties.new(dealt, f"{name}, groups")
+            self.ties.tie(outer, sources[0], scale=maps.input.channels // dealt)
+            inner = self.ties.new(maps.input.channels // dealt, f"{name}, channels of a group")
+            self.ties.tie(inner, writes, scale=dealt)
         return Shapes(tuple(sources), writes, None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
 from hypar_opt.execution.jax.weights import bias_of, split_ends, weights_of
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, TOKEN
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, PARTIAL, TOKEN
 from hypar_opt.workload.operators.maps import LogitMap
 
 if TYPE_CHECKING:
@@ -248,18 +248,23 @@ class Values:
         return read if places == 1 else f"as_tokens({read}, {self.sharded.tokens(position).shape})"
 
     def _dispatch(self, position: int, layer: Operator, tokens: str, logits: str) -> str:
-        routing = self._routing(position, layer)
-        split = split_by(self.program.written[position + self.shared], CHANNEL)
-        experts = self._local(self.sharded.written(position), split)
-        slots = self.sharded.positions[position][:2]
-        more = f"{routing.top_k}, {slots}, {experts}, {names(self.mesh_levels(split))}"
+        routing, layouts = (
+            self._routing(position, layer),
+            self.program.written[position + self.shared],
+        )
+        split = split_by(layouts, EXPERT)
+        experts = self._local(self.sharded.experts(position), split)
+        groups = self._local(self.sharded.tokens(position), split_by(layouts, TOKEN))
+        _, _, slots = self.sharded.positions[position]
+        more = f"{routing.top_k}, {slots}, {groups}, {experts}, {names(self.mesh_levels(split))}"
         return f"dispatched({tokens}, {logits}, {more})"
 
     def _combine(self, position: int, layer: Operator, slots: str, logits: str) -> str:
         routing = self._routing(position, layer)
-        split = split_by(self.program.read[position + self.shared], CHANNEL)
-        dims = (*self.sharded.tokens(position).shape, *self.sharded.written(position).shape)
-        more = f"{routing.top_k}, {dims}, {names(self.mesh_levels(split))}"
+        layouts = self.program.read[position + self.shared]
+        split = split_by(layouts, EXPERT)
+        places = self._local(self.sharded.tokens(position), split_by(layouts, TOKEN))
+        more = f"{routing.top_k}, {places}, {names(self.mesh_levels(split))}"
         return f"combined({slots}, {logits}, {more}, over_chosen={routing.over_chosen})"
 
     def _routing(self, position: int, layer: Operator) -> Routing:
@@ -268,12 +273,11 @@ class Values:
         Raises
         ------
         HyparError
-            If it reads or writes experts or features in another order than the network's.
+            If it reads logits in another order than the network's.
         """
-        axes = [self.sharded.written(position), *(self.sharded.read(position, n) for n in (0, 1))]
-        if any(len(axis.segments) > 1 for axis in axes):
+        if len(self.sharded.read(position, 1).segments) > 1:
             raise HyparError(
-                f"layer {layer.name!r}: features that are split part by part, as those of a"
+                f"layer {layer.name!r}: logits that are split part by part, as the channels of a"
                 " concatenation, have no program in JAX"
             )
         (logits,) = self.sharded.layer_maps[position].others

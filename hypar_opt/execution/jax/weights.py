@@ -13,7 +13,7 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
 from hypar_opt.execution.jax.tensors import StoredTensor
 from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, TOKEN
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, SHUFFLED, TOKEN
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.axes import StoredAxis
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.sharding.conversions import Layouts
 
-_ENDS = {"x": 0, "i": 0, "o": 1, "g": 1, "c": 1}
-"""The end of the weights, inputs or outputs, that a choice splits, by its axis."""
+_ENDS = {"i": 0, "o": 1, "g": 1, "c": 1, "x": 2}
+"""The end of the weights, inputs, outputs or experts, that a choice splits, by its axis."""
 
 
 @dataclass(frozen=True)
@@ -148,13 +148,12 @@ def weights_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
         sizes = layer.sizes(sharded.layer_maps[position])
         axes = [axis for axis in layer.contraction.weight if axis in sizes and axis != "g"]
         dims: dict[str, StoredAxis | int] = {axis: sizes[axis] for axis in axes}
-        if "x" in dims:  # features of experts are whole
-            dims["x"] = sharded.written(position)
-        else:
-            if "i" in dims and "g" not in sizes:
-                dims["i"] = sharded.rows(position) if layer.reads_ids else sharded.read(position)
-            dims |= {axis: sharded.written(position) for axis in ("o", "c", "X") if axis in dims}
-        ends = split_ends(sharded, node)
+        if "x" in dims:
+            dims["x"] = sharded.experts(position)
+        if "i" in dims and "g" not in sizes:
+            dims["i"] = sharded.rows(position) if layer.reads_ids else sharded.read(position)
+        dims |= {axis: sharded.written(position) for axis in ("o", "c", "X") if axis in dims}
+        ends = _split_ends(sharded, node)
         split = [ends[_ENDS[axis]] if axis in _ENDS else () for axis in axes]
         tensor = StoredTensor(tuple(dims.values()), tuple(split))
         reduced = tuple(sorted(step.level for step in sharded.program.gradient_steps(node)))
@@ -192,7 +191,13 @@ def split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], tup
 
     Shared weights are split by the choices of the layer that they are named after.
     """
-    ends: tuple[list[int], list[int]] = [], []
+    inputs, outputs, _ = _split_ends(sharded, node)
+    return inputs, outputs
+
+
+def _split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], ...]:
+    """Return the levels that split inputs, outputs and experts of weights."""
+    ends: list[list[int]] = [[], [], []]
     workload = sharded.program.workload
     users = workload.weight_users.get(node)
     named = node if users is None else sharded.owner(users[0] - sharded.shared) + sharded.shared
@@ -205,7 +210,7 @@ def split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], tup
             ends[_ENDS[choice.axis]].append(level)
         elif choice.axis in layer.contraction.weight:
             raise HyparError(f"layer {layer.name!r}: {choice.word!r} has no program in JAX")
-    return tuple(ends[0]), tuple(ends[1])
+    return tuple(map(tuple, ends))
 
 
 def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, str]]:
@@ -285,11 +290,11 @@ def _tensor(
 ) -> StoredTensor:
     """Return a layer's output, or the network's input, in some layouts."""
     places = sharded.places(source)
-    batch, token, channel = (split_by(layouts, layout) for layout in (BATCH, TOKEN, CHANNEL))
-    # No level splits rows and columns.
-    return StoredTensor(
-        (sharded.batch, *places, channels), (batch, *(token,) * len(places), channel)
-    )
+    axes = (BATCH, TOKEN, EXPERT, CHANNEL)
+    batch, token, expert, channel = (split_by(layouts, layout) for layout in axes)
+    # No level splits rows, columns and slots.
+    between = (token, expert, ())[: len(places)]
+    return StoredTensor((sharded.batch, *places, channels), (batch, *between, channel))
 
 
 COLLECTIVES = {

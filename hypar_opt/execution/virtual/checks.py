@@ -14,9 +14,10 @@ from hypar_opt.execution.virtual.arithmetic import KINDS
 from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
 from hypar_opt.sharding.conversions import StepKind, moved_but
 from hypar_opt.sharding.index_labels import levels_by
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, ROW, SHUFFLED, TOKEN
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, TOKEN
 from hypar_opt.sharding.ties import Axis
 from hypar_opt.units import format_bytes
+from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
@@ -116,10 +117,25 @@ def _check_tokens(division: Division, *, scaled: bool) -> None:
         written = division.program.written[position + division.shared]
         parts = division.program.parts(written, TOKEN)
         if maps.output.tokens and maps.output.tokens < parts:
+            what = "groups of tokens" if isinstance(maps.output, ExpertMap) else "tokens"
             raise RefusedError(
-                f"layer {layer.name!r}: its tokens should be at least {parts}, which split them,"
+                f"layer {layer.name!r}: its {what} should be at least {parts}, which split them,"
                 f" got {maps.output.tokens}{_remedy(scaled)}"
             )
+        levels = [level for level, layout in enumerate(written) if layout == TOKEN]
+        logits = maps.inputs[-1]
+        if levels and isinstance(logits, LogitMap) and layer.kind in ("dispatch", "combine"):
+            # Tokens are dispatched in groups, or combined from them.
+            _, count, _ = logits.slots
+            groups, tokens = (
+                division.hierarchy.within(division.along(TOKEN, size).labels, levels)
+                for size in (count, logits.tokens)
+            )
+            if not np.array_equal(tokens, np.repeat(groups, logits.tokens // count)):
+                raise RefusedError(
+                    f"layer {layer.name!r}: the levels that split tokens divide one of its {count}"
+                    f" groups, which are routed whole{_remedy(scaled)}"
+                )
 
 
 def _check_groups(division: Division, *, scaled: bool) -> None:
@@ -150,7 +166,7 @@ def _check_exchange(division: Division, edge: Boundary, step: Step, *, scaled: b
     labels = {BATCH: division.images.labels, CHANNEL: division.labels.of[Axis(writer)]}
     if SHUFFLED in layouts:
         labels[SHUFFLED] = division.labels.shuffled(division.network, edge.target - workload.shared)
-    for layout in layouts.intersection((TOKEN, ROW, COLUMN)):
+    for layout in layouts.intersection((TOKEN, ROW, COLUMN, EXPERT)):
         labels[layout] = division.along(layout, edge.extent.along(layout)).labels
     modelled = division.program.moved(step, edge.extent)
     counts = [_counts(division.hierarchy, step, n, labels) for n in range(len(step.levels) + 1)]
@@ -159,7 +175,7 @@ def _check_exchange(division: Division, edge: Boundary, step: Step, *, scaled: b
         moved = step.copies * moved_but(edge.extent, kept[0], kept[0] - kept[n] + kept[n + 1])
         if moved != modelled[n]:
             layer = division.network.layers[writer].name
-            words = {BATCH: "images", TOKEN: "tokens", ROW: "rows", COLUMN: "columns"}
+            words = {BATCH: "images", **{axis: f"{axis}s" for axis in (TOKEN, ROW, COLUMN, EXPERT)}}
             has = [
                 f"{', '.join(map(str, own.reshape(-1)))} of its {words.get(axis, 'channels')}"
                 for axis, own in counts[n + 1].items()

@@ -10,14 +10,29 @@ import numpy as np
 
 from hypar_opt.execution.virtual.arithmetic.base import Extents, Group, LayerShard
 from hypar_opt.execution.virtual.halos import Piece
-from hypar_opt.execution.virtual.shards import DividedAxis, DividedTensor, splits
+from hypar_opt.execution.virtual.shards import (
+    SLOT,
+    DividedAxis,
+    DividedTensor,
+    by_place_of,
+    split_of,
+)
 from hypar_opt.execution.virtual.weights import Held, held_weights, within
 from hypar_opt.sharding.halos import AXES
 from hypar_opt.sharding.index_labels import contiguous_labels, labels_of
-from hypar_opt.sharding.layouts import BATCH, COLUMN, PARTIAL, ROW, TOKEN, WHOLE, is_split
+from hypar_opt.sharding.layouts import (
+    BATCH,
+    CHANNEL,
+    COLUMN,
+    EXPERT,
+    PARTIAL,
+    ROW,
+    TOKEN,
+    is_split,
+)
 from hypar_opt.sharding.shares import side_of
 from hypar_opt.sharding.ties import Axis
-from hypar_opt.workload.operators.maps import FeatureMap
+from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.data import StepData
@@ -56,7 +71,6 @@ class Division:
         self.images = DividedAxis(self.hierarchy, images)
         self._places: dict[tuple[Layout, int], DividedAxis] = {}
         self._groups = groups
-        self._position = {layer.name: p for p, layer in enumerate(network.layers)}
         self._tensors: dict[tuple[int, int | None], DividedTensor] = {}
 
     # Tensors
@@ -69,9 +83,20 @@ class Division:
             over = self.maps[source].pooled if source >= 0 else self.network.input.feature_map()
             shuffled = None if shuffle is None else self.labels.shuffled(self.network, shuffle)
             channels = DividedAxis(self.hierarchy, self.labels.of[Axis(source)], shuffled)
-            tokens = self.tokens(over.tokens) if over.tokens else None
-            self._tensors[key] = DividedTensor(self.images, channels, tokens, self.places(over))
+            self._tensors[key] = self._divided(over, channels)
         return self._tensors[key]
+
+    def _divided(self, over: Map, channels: DividedAxis) -> DividedTensor:
+        axes = {BATCH: self.images}
+        if isinstance(over, FeatureMap):
+            axes[CHANNEL] = channels
+            return DividedTensor(axes | dict(zip((ROW, COLUMN), self.places(over), strict=True)))
+        if isinstance(over, ExpertMap):
+            axes[EXPERT] = self.along(EXPERT, over.experts)
+        axes[TOKEN] = self.along(TOKEN, over.tokens)
+        if isinstance(over, ExpertMap):
+            axes[SLOT] = self.along(SLOT, over.slots)
+        return DividedTensor(axes | {CHANNEL: channels})
 
     def places(self, over: Map) -> tuple[DividedAxis, ...]:
         """Return the rows and columns of images; nothing for other maps."""
@@ -80,7 +105,7 @@ class Division:
         return self.along(ROW, over.height), self.along(COLUMN, over.width)
 
     def along(self, layout: Layout, count: int) -> DividedAxis:
-        """Return the rows of images of one height, their columns, or tokens of one length."""
+        """Return an axis that is contiguous on each device: so many rows, tokens, experts."""
         key = layout, count
         if key not in self._places:
             labels = contiguous_labels(self.program, count, layout)
@@ -92,12 +117,7 @@ class Division:
         if self.network.layers[position].fused_pool is None:
             return self.output_tensor(position)
         channels = self.output_tensor(position).channels
-        places = self.places(self.maps[position].output)
-        return DividedTensor(self.images, channels, None, places)
-
-    def tokens(self, count: int) -> DividedAxis:
-        """Return the tokens of sequences of one length."""
-        return self.along(TOKEN, count)
+        return self._divided(self.maps[position].output, channels)
 
     def input_part(
         self, whole: Array, tensor: DividedTensor, position: int, layouts: Layouts, device: int
@@ -114,19 +134,15 @@ class Division:
                 around.append(part.within(whole.shape[len(around)]))
             else:
                 around.append(slice(None))
-        # Nothing more is to be cut along what is cut already.
         cut = {layout for (layout, _), own in zip(AXES, around[2:], strict=True) if own.stop}
-        others = tuple(WHOLE if layout in cut else layout for layout in layouts)
         if not cut:
             return tensor.part_of(whole, layouts, device)
-        places = [
-            DividedAxis(self.hierarchy, np.zeros(size, np.intp))
-            if layout in cut
-            else self.along(layout, size)
-            for (layout, _), size in zip(AXES, whole[tuple(around)].shape[2:], strict=True)
-        ]
-        own = DividedTensor(self.images, tensor.channels, None, places)
-        return own.part_of(whole[tuple(around)], others, device)
+        own, axes = whole[tuple(around)], {BATCH: self.images, CHANNEL: tensor.channels}
+        for (layout, _), size in zip(AXES, own.shape[2:], strict=True):
+            # Nothing more is to be cut along what is cut already: no level splits an axis so named.
+            name = f"cut {layout}" if layout in cut else layout
+            axes[name] = self.along(name, size)
+        return DividedTensor(axes).part_of(own, layouts, device)
 
     def output_tensor(self, position: int) -> DividedTensor:
         """Return a layer's output as stored: split as its only reader does, if it has one."""
@@ -153,22 +169,26 @@ class Division:
         layer, node = self.network.layers[position], position + self.shared
         read, written = self.program.read[node], self.program.written[node]
         output = self.tensor(position)
-        by_image, by_channel, by_token, *_ = splits(written)
-        images = self.images.held(by_image, device)
-        count = self.maps[position].output.tokens
-        tokens = self.tokens(count).held(by_token, device) if count else _ONE
+        by_channel = split_of(written, CHANNEL)
+        images = self.images.held(split_of(written, BATCH), device)
+        over = self.maps[position].output
+        tokens = _ONE
+        if over.tokens:
+            tokens = self.along(TOKEN, over.tokens).held(split_of(written, TOKEN), device)
         sources = self.network.sources[position]
         channels = _NONE
         if sources and not layer.reads_ids:
             tensor = self.tensor(sources[0], position)
-            channels = tensor.channels.held(splits(read)[1], device)
+            channels = tensor.channels.held(split_of(read, CHANNEL), device)
         data_slice = None
         if layer.reads_ids and (sources or position in data.ids):
             ids = data.input if sources else data.ids[position]
             data_slice = ids[np.ix_(images, tokens)]
         elif position in data.targets:
             data_slice = data.targets[position][images]
-            data_slice = data_slice[:, tokens] if count else self._pixels(data_slice, node, device)
+            data_slice = (
+                data_slice[:, tokens] if over.tokens else self._pixels(data_slice, node, device)
+            )
         groups: list[Group] = [(np.arange(len(images)),)] if len(images) else []
         if self._groups is not None and position in self._groups:
             groups = list(self._groups[position])
@@ -184,6 +204,7 @@ class Division:
             data_slice,
             tokens,
             self.extents(position, device),
+            self._experts(position, device),
         )
 
     def extents(self, position: int, device: int) -> Extents | None:
@@ -192,7 +213,7 @@ class Division:
         places = self.places(maps.output)
         if not (places and isinstance(maps.input, FeatureMap)):
             return None
-        by_place = splits(self.program.read[node])[3:]
+        by_place = by_place_of(self.program.read[node])
         held = (axis.held(split, device) for axis, split in zip(places, by_place, strict=True))
         rows, columns = map(len, held)
         top, left = (not self.hierarchy.within(device, own) for own, _ in by_place)
@@ -203,19 +224,29 @@ class Division:
         places = self.places(self.maps[node - self.shared].output)
         if not places:
             return of_images
-        by_place = splits(self.program.read[node])[3:]
+        by_place = by_place_of(self.program.read[node])
         rows, columns = (
             axis.held(split, device) for axis, split in zip(places, by_place, strict=True)
         )
         numbers = of_images.reshape(len(of_images), *(axis.size for axis in places))
         return numbers[:, rows][:, :, columns].reshape(len(of_images), len(rows) * len(columns))
 
+    def _experts(self, position: int, device: int, among: Container[int] | None = None) -> Indices:
+        """Return the experts whose slots, or weights, a device has in a layer."""
+        maps, node = self.maps[position], position + self.shared
+        ends = (maps.input, self.program.read[node]), (maps.output, self.program.written[node])
+        for over, layouts in ends:
+            if isinstance(over, ExpertMap):
+                split, _ = split_of(layouts, EXPERT)
+                return self.along(EXPERT, over.experts).held((_among(split, among), ()), device)
+        return _NONE
+
     def _rows(self, position: int, device: int, among: Container[int] | None = None) -> Indices:
         axis = Axis(position, rows=True)
         if axis not in self.labels.of:
             return _NONE
         written = self.program.written[position + self.shared]
-        split = tuple(n for n, one in enumerate(written) if one == PARTIAL)
+        split = split_of(written, PARTIAL)[0]
         labels = DividedAxis(self.hierarchy, self.labels.of[axis])
         return labels.held((_among(split, among), ()), device)
 
@@ -228,7 +259,8 @@ class Division:
         begins = range(0, count * self.images.size, self.images.size)
         groups = {}
         for position in range(len(self.network.layers)):
-            split, _, _, *by_place = splits(self.program.read[position + self.shared])
+            read = self.program.read[position + self.shared]
+            split, by_place = split_of(read, BATCH), by_place_of(read)
             devices = range(self.hierarchy.accelerators)
             used = (device for device in devices if not self.is_idle(position, device))
             levels = [level for own, _ in (split, *by_place) for level in own if level >= 0]
@@ -319,7 +351,7 @@ class Division:
     def bias_channels(self, position: int, device: int) -> Indices:
         """Return the channels of a layer's output whose bias a device keeps."""
         layouts = self.program.bias_layouts(position + self.shared)
-        return self.output_tensor(position).channels.held(splits(layouts)[1], device)
+        return self.output_tensor(position).channels.held(split_of(layouts, CHANNEL), device)
 
     def use(self, position: int, device: int) -> tuple[Held, bool] | None:
         """Return a layer's weights as indices into shared weights, and whether it transposes them.
@@ -347,18 +379,19 @@ class Division:
         layer, node = self.network.layers[position], position + self.shared
         if self.is_idle(position, device):
             return (_NONE,) * len(self.program.workload.layers[position].weight)
-        by_channel, _ = splits(self.program.written[node])[1]
+        by_channel, _ = split_of(self.program.written[node], CHANNEL)
         written = self.tensor(position).channels.held((_among(by_channel, among), ()), device)
         sources, read = self.network.sources[position], _NONE
         if sources and not layer.reads_ids:
-            split, _ = splits(self.program.read[node])[1]
-            channels = self.tensor(sources[0], position).channels
-            read = channels.held((_among(split, among), ()), device)
+            split, _ = split_of(self.program.read[node], CHANNEL)
+            of_read = self.tensor(sources[0], position).channels
+            read = of_read.held((_among(split, among), ()), device)
         return held_weights(
             self.program.workload.layers[position],
             read,
             written,
             self._rows(position, device, among),
+            self._experts(position, device, among),
             self.maps[position].input.channels,
         )
 

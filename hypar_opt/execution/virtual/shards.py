@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, ROW, SHUFFLED, TOKEN
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, ROW, SHUFFLED
 from hypar_opt.sharding.shares import side_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.sharding.conversions import Layouts
+    from hypar_opt.sharding.layouts import Layout
 
 Array = NDArray[Any]
 Indices = NDArray[np.intp]
@@ -25,6 +26,10 @@ Split = tuple[tuple[int, ...], tuple[int, ...]]
 """The levels that split an axis by its labels, and by a shuffle's labels.
 
 Of images the first may be -1 - n, in place of H1: all are in its part n."""
+
+
+SLOT = "slot"
+"""Names the slots of an expert beside layouts: no level splits them."""
 
 
 class DividedAxis:
@@ -99,28 +104,18 @@ def _where(chosen: NDArray[np.bool_]) -> Where:
 
 
 class DividedTensor:
-    """The axes of a tensor that levels may split: of images, or of sequences.
+    """The axes of a tensor that levels may split, by their layouts in the tensor's order.
 
-    They are those of feature maps ``(images, channels, height, width)``, or of ``(images, tokens,
-    features)``; of others the first two.
+    Of feature maps ``(images, channels, height, width)``, of ``(images, tokens, features)``, and of
+    ``(images, experts, groups, slots, features)``.
     """
 
-    def __init__(
-        self,
-        images: DividedAxis,
-        channels: DividedAxis,
-        tokens: DividedAxis | None = None,
-        places: Sequence[DividedAxis] = (),
-    ) -> None:
-        self.channels = channels
-        self._has_tokens = tokens is not None
-        self._axes = [images, channels, *places] if tokens is None else [images, tokens, channels]
+    def __init__(self, axes: Mapping[Layout, DividedAxis]) -> None:
+        self.channels = axes[CHANNEL]
+        self._names, self._axes = tuple(axes), tuple(axes.values())
 
     def _splits(self, layouts: Layouts) -> tuple[Split, ...]:
-        by_image, by_channel, by_token, *by_place = splits(layouts)
-        if self._has_tokens:
-            return by_image, by_token, by_channel
-        return (by_image, by_channel, *by_place)[: len(self._axes)]
+        return tuple(split_of(layouts, name) for name in self._names)
 
     def part_of(self, whole: Array, layouts: Layouts, device: int) -> Array:
         """Return a copy of a device's part of a whole array."""
@@ -143,16 +138,21 @@ class DividedTensor:
 
 
 @lru_cache(maxsize=4096)
-def splits(layouts: Layouts) -> tuple[Split, ...]:
-    """Return the levels that split images, channels, tokens, rows and columns."""
-    by_image, by_channel, shuffled, by_token, by_row, by_column = (
-        tuple(level for level, layout in enumerate(layouts) if layout == axis)
-        for axis in (BATCH, CHANNEL, SHUFFLED, TOKEN, ROW, COLUMN)
+def split_of(layouts: Layouts, axis: Layout) -> Split:
+    """Return the levels that split an axis of a tensor in some layouts."""
+    plain, shuffled = (
+        tuple(level for level, layout in enumerate(layouts) if layout == own)
+        for own in (axis, SHUFFLED)
     )
     side = side_of(layouts[0]) if layouts else None
-    if side is not None:
-        by_image = (-1 - side, *by_image)
-    return (by_image, ()), (by_channel, shuffled), (by_token, ()), (by_row, ()), (by_column, ())
+    if side is not None and axis == BATCH:
+        plain = (-1 - side, *plain)
+    return plain, shuffled if axis == CHANNEL else ()
+
+
+def by_place_of(layouts: Layouts) -> tuple[Split, Split]:
+    """Return the levels that split rows, and those that split columns."""
+    return split_of(layouts, ROW), split_of(layouts, COLUMN)
 
 
 def cut(array: Array, where: tuple[Where, ...]) -> Array:

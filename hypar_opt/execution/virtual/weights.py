@@ -17,7 +17,12 @@ Held = tuple["Indices", ...]
 
 
 def held_weights(
-    tensors: LayerTensors, read: Indices, written: Indices, rows: Indices, channels: int
+    tensors: LayerTensors,
+    read: Indices,
+    written: Indices,
+    rows: Indices,
+    experts: Indices,
+    channels: int,
 ) -> Held:
     """Return the weights that a device needs for the channels that it reads and writes.
 
@@ -25,6 +30,8 @@ def held_weights(
     ----------
     rows
         The device's rows of an embedding's table.
+    experts
+        Those whose weights it needs.
     channels
         All channels that the layer reads; a fully-connected layer has weights per position.
     """
@@ -33,9 +40,8 @@ def held_weights(
     if "g" in held:  # whole groups
         held["g"] = np.unique(written // sizes["o"])
         return tuple(held.values())
-    if "x" in held:  # whole experts
-        held["x"] = written
-        return tuple(held.values())
+    if "x" in held:
+        held["x"] = experts
     if layer.reads_ids:
         held["i"] = rows
     elif "i" in held:

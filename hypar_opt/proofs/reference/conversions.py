@@ -26,7 +26,8 @@ class EdgeConversion:
     ----------
     written, read
         The layout of each choice of the source and of the target: ``batch``, ``token``,
-        ``row``, ``column``, ``channel``, ``shuffled``, ``whole``, ``partial`` or ``none``.
+        ``row``, ``column``, ``expert``, ``channel``, ``shuffled``, ``whole``, ``partial`` or
+        ``none``.
     axes
         The tensor's axes that the choices of the source split, and those of the target.
     passes
@@ -169,7 +170,7 @@ def _exchanged(tensor: PlanEdge, parts: int, written: str, read: str) -> int:
 
 def _sizes(tensor: PlanEdge) -> dict[str, int]:
     """Return the sizes of a tensor's axes but its channels."""
-    by_token = {"batch": tensor.images, "token": tensor.tokens}
+    by_token = {"batch": tensor.images, "token": tensor.tokens, "expert": tensor.experts}
     return {**by_token, "row": tensor.rows, "column": tensor.columns}
 
 

@@ -5,14 +5,14 @@ A kind of layer declares its axes and the one that each choice splits; all else 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
 from hypar_opt.proofs.reference.images import PARTS, ReadImage, hides_rows, strip_of
 from hypar_opt.proofs.reference.plan_graph import Operand, PlanEdge, PlanGraph, PlanNode, Split
-from hypar_opt.workload.operators.maps import FeatureMap
+from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     ends += [(n, tensor.get(n, n + shared), reader + shared, number) for n, reader, number in read]
     for writer, source, target, number in ends:
         over, elements = described[writer][1].pooled, layers[writer].pooled
-        axes = images_of(plan), over.channels, over.tokens or 1, *_extent(over)
+        axes = images_of(plan), over.channels, over.tokens or 1, *_extent(over), _experts(over) or 1
         operand = min(number, len(nodes[target].inputs) - 1)
         edges.append(PlanEdge(source, target, elements, False, *axes, operand))
     # The order in which the search has them: a certificate counts on it.
@@ -167,8 +167,8 @@ def _splits(
         if word in SIDES:  # all in one part of H1
             yield Split(0, (word,) * len(operands), word, keeps_weights=False)
             continue
-        choice = described.splits.get(word)
-        if choice is None or not _is_offered(choice, operands, maps, sizes):
+        choice = _choice(described.splits, word, plan, has_experts="x" in sizes)
+        if choice is None or not _is_offered(described, choice, operands, maps, sizes):
             yield None
             continue
         if not choice.axis:  # nothing is split
@@ -176,7 +176,7 @@ def _splits(
             last = described.whole_if_uneven
             yield Split(0, whole, "whole", keeps_weights=bool(weight), last_resort=last)
             continue
-        part = {"b": "batch", "t": "token", **PARTS}.get(choice.axis, "channel")
+        part = {"b": "batch", "t": "token", "x": "expert", **PARTS}.get(choice.axis, "channel")
         strip = strip_of(described, maps, choice.axis, operands) if choice.axis in PARTS else None
         if choice.axis in PARTS and strip is None:
             yield None
@@ -211,13 +211,46 @@ def _read_as(axes: Axes, axis: str, part: str) -> str:
 
 
 def _is_offered(
-    choice: Choice, operands: Sequence[Operand], maps: LayerMaps, sizes: dict[str, int]
+    described: Operator,
+    choice: Choice,
+    operands: Sequence[Operand],
+    maps: LayerMaps,
+    sizes: dict[str, int],
 ) -> bool:
-    """Return whether a layer has a choice: tokens only where each tensor by token has all."""
+    """Return whether a layer has a choice: tokens only where each tensor by token has all.
+
+    Of tokens that are routed together, T of them, a split is between such groups.
+    """
+    if choice.axis == "x":
+        return "x" in sizes
     if choice.axis != "t":
         return True
-    read = (over for axes, over_all in operands if "t" in axes for over in over_all)
-    return all(0 < over.tokens == sizes.get("t") for over in (maps.output, *read))
+    read = [(axes, over) for axes, over_all in operands if "t" in axes for over in over_all]
+    of_group = sizes.get("T", 1)
+    return all(
+        0 < over.tokens == sizes.get("t", 0) * (of_group if "T" in axes else 1)
+        for axes, over in (*read, (described.contraction.output, maps.output))
+    )
+
+
+def _choice(
+    splits: Mapping[str, Choice], word: str, plan: Plan, *, has_experts: bool
+) -> Choice | None:
+    """Return a kind's choice for one of a plan's.
+
+    In a plan that has no word for experts, what has any is split by them under ``model``: in other
+    ways only by image or token, or not at all.
+    """
+    if has_experts and "experts" in splits and "experts" not in plan.choices:
+        if word == "model":
+            return splits["experts"]
+        own = splits.get(word)
+        return own if own is not None and own.axis in ("", "b", "t") else None
+    return splits.get(word)
+
+
+def _experts(over: Map) -> int:
+    return over.experts if isinstance(over, ExpertMap) else 0
 
 
 def _weights(owner: PlanNode) -> PlanNode:
@@ -241,13 +274,16 @@ def _weights(owner: PlanNode) -> PlanNode:
 def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     over = maps.pooled
     sizes = {"batch": images_of(plan), "channel": over.channels, "whole": 0, "token": over.tokens}
+    sizes["expert"] = _experts(over)
     layouts = {"data": "batch", "model": "channel", "output": "whole", "tokens": "token"}
-    layouts |= {"rows": "row", "columns": "column"}
+    layouts |= {"rows": "row", "columns": "column", "experts": "expert"}
     extents = dict(zip(("row", "column"), _extent(over), strict=True))
     layouts |= {side: side for side in SIDES}
+    if sizes["expert"] and "experts" not in plan.choices:
+        layouts["model"] = "expert"
     splits = (
         None
-        if (layout == "token" and not over.tokens) or extents.get(layout) == 1
+        if (layout in ("token", "expert") and not sizes[layout]) or extents.get(layout) == 1
         else Split(
             {**sizes, **extents}.get(layout, 0),
             (layout,),

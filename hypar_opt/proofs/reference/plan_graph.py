@@ -171,9 +171,8 @@ def of_longest(amount: int, uneven: LongestParts) -> int:
 class PlanEdge(NamedTuple):
     """A tensor of ``elements`` between two nodes, or weights that the target uses.
 
-    Of a tensor, ``images``, ``channels``, ``tokens``, ``rows`` and ``columns`` are the sizes of the
-    axes that layouts split, and ``operand`` is the number of the target's that it is, or is counted
-    with.
+    Of a tensor, ``images`` to ``experts`` are the sizes of the axes that layouts split, and
+    ``operand`` is the number of the target's that it is, or is counted with.
     """
 
     source: int
@@ -185,6 +184,7 @@ class PlanEdge(NamedTuple):
     tokens: int = 1
     rows: int = 1
     columns: int = 1
+    experts: int = 1
     operand: int = 0
 
 

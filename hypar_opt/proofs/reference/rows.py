@@ -118,6 +118,8 @@ def _stated(plan: Plan, graph: PlanGraph, tensors: Sequence[int]) -> dict[int, S
     for node in tensors:
         (writer,) = (edge.source for edge in graph.edges if edge.target == node)
         known = {split.output: choice for choice, split in graph.nodes[node].own.items()}
+        if "experts" not in plan.choices and "expert" in known:
+            known["channel"] = known.pop("expert")
         layouts = plan.layouts.get(graph.nodes[writer].name, ())
         if len(layouts) != plan.levels or not known.keys() >= set(layouts):
             raise CheckFailedError(

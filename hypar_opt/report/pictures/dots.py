@@ -32,7 +32,7 @@ from hypar_opt.report.pictures.marks import (
     write_above,
 )
 from hypar_opt.report.plan_grid import Stored, drawn_choices, is_short_chain, plan_grid
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, ROW, TOKEN, WHOLE
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, EXPERT, ROW, TOKEN, WHOLE
 from hypar_opt.units import format_cost
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _draw_lines(
     rows = [(n, row) for n, (_, row) in enumerate(lines) if row]
     choices = [(level, n, own) for n, row in rows for level, own in enumerate(row.choices)]
     size = draw_marks(axes, choices, cell)
-    for layout in (BATCH, CHANNEL, TOKEN, ROW, COLUMN, WHOLE):
+    for layout in (BATCH, CHANNEL, TOKEN, ROW, COLUMN, EXPERT, WHOLE):
         points = [
             (plan.levels + _SEPARATED + level, n)
             for n, row in rows

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.report.glyphs import (
     DATA_SYMBOL,
+    EXPERTS_SYMBOL,
     MODEL_SYMBOL,
     ONE_SIDED,
     OUTPUT_SYMBOL,
@@ -41,6 +42,7 @@ MARKS: dict[Symbol, dict[str, Any]] = {
         (OUTPUT_SYMBOL, "D", True),
         (TOKENS_SYMBOL, "D", False),
         *((own, marker, True) for own, marker in zip(SPATIAL_SYMBOLS, "_|", strict=True)),
+        (EXPERTS_SYMBOL, "*", True),
         (WHOLE_SYMBOL, "s", False),
         *((own, marker, True) for own, marker in zip(ONE_SIDED.values(), "<>^vphXP", strict=True)),
     )

@@ -29,10 +29,12 @@ WHOLE, PARTIAL = "whole", "partial"
 """The layouts of a tensor that is not split: each part has a replica, or an addend of the whole."""
 
 BY_BATCH, BY_CHANNEL, BY_SHUFFLED_CHANNEL = "batch", "channel", "shuffled channel"
-BY_TOKEN, BY_ROW, BY_COLUMN = "token", "row", "column"
+BY_TOKEN, BY_ROW, BY_COLUMN, BY_EXPERT = "token", "row", "column", "expert"
 """The layouts of a split tensor: the name of the axis."""
 
-_SPLIT_BY = MappingProxyType({BATCH: BY_BATCH, "t": BY_TOKEN, "p": BY_ROW, "q": BY_COLUMN})
+_SPLIT_BY = MappingProxyType(
+    {BATCH: BY_BATCH, "t": BY_TOKEN, "p": BY_ROW, "q": BY_COLUMN, "x": BY_EXPERT}
+)
 """The axis of a tensor that a loop runs over; all other loops that choices split, its channels."""
 
 REORDERED = "'"
@@ -82,6 +84,9 @@ ROWS = Choice("rows", "p", "row", "▲", "R")
 
 COLUMNS = Choice("columns", "q", "column", "▶", "C")
 """Each image is split by columns."""
+
+EXPERTS = Choice("experts", "x", "expert", "★", "E")
+"""Each part has a share of the experts, which tokens were dispatched to: expert parallelism."""
 
 SPATIAL = (ROWS.axis, COLUMNS.axis)
 """The axes of images, split into parts that are equal and contiguous."""

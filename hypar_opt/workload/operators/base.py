@@ -13,6 +13,7 @@ from hypar_opt.documents.document import Document, Name, rule
 from hypar_opt.errors import RefusedError
 from hypar_opt.workload.operators.axes import (
     BATCH,
+    EXPERTS,
     OUTPUT,
     POSITIONS,
     REORDERED,
@@ -163,7 +164,9 @@ class Operator(Document):
         where a choice splits only inputs or only the output.
         """
         sizes, tensors = self.sizes(maps), (maps.output, *maps.inputs)
-        both = {*self.contraction.input} & {*self.contraction.output} - {BATCH, *POSITIONS}
+        both = {*self.contraction.input} & {*self.contraction.output}
+        both -= {BATCH, *POSITIONS, EXPERTS.axis}
+        read = self.contraction.read(len(maps.inputs), len(maps.inputs))
         return tuple(
             Parts(
                 choice.part,
@@ -171,6 +174,7 @@ class Operator(Document):
                 tuple(
                     Run(number, over.channels // sizes[choice.axis])
                     for number, over in enumerate(tensors, OUTPUT)
+                    if number == OUTPUT or choice.axis in read[number]
                 ),
             )
             for choice in self.splits.values()

@@ -293,7 +293,7 @@ class Shuffle(Weightless):
     kind: Literal["shuffle"]
     groups: Size
 
-    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c',p,q] -> y[b,t,c,p,q]")
+    contraction: ClassVar[Contraction] = Contraction.parse("x[b,x,t,k,c',p,q] -> y[b,x,t,k,c,p,q]")
 
     def maps(self, *reads: Map) -> LayerMaps:
         (read,) = reads

@@ -11,7 +11,9 @@ Source: Lepikhin et al., "GShard", ICLR 2021, section 2.2; Fedus et al., "Switch
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
+from math import gcd
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Strict
@@ -19,8 +21,11 @@ from pydantic import Field, Strict
 from hypar_opt.documents.document import Size
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
+    CHANNELS,
     DATA_CHOICE,
+    EXPERTS,
     INPUT_CHANNELS,
+    OUTPUT_CHANNELS,
     TOKENS,
     Choice,
     Contraction,
@@ -37,11 +42,17 @@ from hypar_opt.workload.operators.maps import (
     described,
 )
 from hypar_opt.workload.operators.saved import OwnTensor, Saved
+from hypar_opt.workload.operators.weightless import expert_sizes
 
-EXPERTS = Choice("experts", "x", "expert", "●", "M")
-"""Each part has a share of the experts: expert parallelism."""
+GROUPS = Choice("tokens", "t", "group", TOKENS.glyph, TOKENS.ascii_glyph)
+"""Each sequence is split between groups of its tokens, which are routed by themselves."""
 
-_BY_EXPERT = FrozenDict(data=DATA_CHOICE, model=EXPERTS)
+_FEATURES = FrozenDict(
+    data=DATA_CHOICE,
+    model=Choice("channel", "i", "feature", CHANNELS.glyph, CHANNELS.ascii_glyph),
+    tokens=GROUPS,
+    experts=EXPERTS,
+)
 
 
 class Router(Operator):
@@ -92,15 +103,13 @@ class Router(Operator):
         experts, tokens = constant(small.parts), small.of(read.tokens)
         keys = {"experts": experts, "top_k": constant(min(self.top_k, 2))}
         if self.group is not None:
-            halves = self.group < maps.input.tokens and tokens % 2 == 0
-            keys["group"] = constant(tokens // (1 + halves))
+            keys["group"] = constant(tokens // gcd(tokens, maps.input.tokens // self.group))
         return SmallMap(experts, read.tokens), keys
 
 
 class _Routed(Operator):
     """A layer that reads a router's logits as its second input."""
 
-    choices: ClassVar[Mapping[str, Choice]] = _BY_EXPERT
     trick: ClassVar[str] = "data"
     reads: ClassVar[tuple[int, int]] = (2, 2)
 
@@ -117,6 +126,7 @@ class Dispatch(_Routed):
 
     kind: Literal["dispatch"]
 
+    choices: ClassVar[Mapping[str, Choice]] = _FEATURES
     without_error: ClassVar[tuple[int, ...]] = (1,)
     # Tokens t are groups of T; an expert has k slots in each group.
     contraction: ClassVar[Contraction] = Contraction.parse(
@@ -157,7 +167,13 @@ class Experts(Operator):
     contraction: ClassVar[Contraction] = Contraction.parse(
         "x[b,x,t,k,i] * w[x,i,o] -> y[b,x,t,k,o]"
     )
-    choices: ClassVar[Mapping[str, Choice]] = _BY_EXPERT
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
+        data=DATA_CHOICE,
+        model=INPUT_CHANNELS,
+        output=OUTPUT_CHANNELS,
+        tokens=GROUPS,
+        experts=EXPERTS,
+    )
     trick: ClassVar[str] = "model"
     reads_experts: ClassVar[bool] = True
 
@@ -171,8 +187,7 @@ class Experts(Operator):
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
         read = maps.input
         assert isinstance(read, ExpertMap)
-        positions = {"x": read.experts, "t": read.groups, "k": read.slots}
-        return {**positions, "i": read.features, "o": self.units}
+        return {**expert_sizes(read), "i": read.features, "o": self.units}
 
     def fan_in(self, sizes: Mapping[str, int]) -> int:
         return sizes["i"]
@@ -187,6 +202,9 @@ class Combine(_Routed):
 
     kind: Literal["combine"]
 
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
+        _FEATURES | {"model": replace(_FEATURES["model"], axis="o")}
+    )
     contraction: ClassVar[Contraction] = Contraction.parse(
         "x[b,x,t,k,o] * l[b,t,T,X] -> y[b,t,T,o]"
     )
@@ -219,10 +237,4 @@ class Combine(_Routed):
 
 def _sizes(over: ExpertMap, tokens: int) -> dict[str, int]:
     """Return the sizes of the axes of dispatched tokens and of their logits."""
-    return {
-        "x": over.experts,
-        "t": over.groups,
-        "k": over.slots,
-        "T": tokens // over.groups,
-        "X": over.experts,
-    }
+    return {**expert_sizes(over), "T": tokens // over.groups, "X": over.experts}

@@ -103,18 +103,18 @@ class ExpertMap(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Zero: only a `TokenMap` has tokens."""
-        return 0
+        """The groups of tokens: what a split by token divides."""
+        return self.groups
 
     @property
     def channels(self) -> int:
-        """The experts: what a split by channel divides."""
-        return self.experts
+        """The features of a slot."""
+        return self.features
 
     @property
     def positions(self) -> int:
-        """The features of all slots of an expert."""
-        return self.groups * self.slots * self.features
+        """The slots of all experts."""
+        return self.experts * self.groups * self.slots
 
 
 Map = FeatureMap | TokenMap | ExpertMap

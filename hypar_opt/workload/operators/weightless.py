@@ -10,6 +10,7 @@ from hypar_opt.workload.operators.axes import (
     CHANNELS,
     COLUMNS,
     DATA_CHOICE,
+    EXPERTS,
     REPLICAS,
     ROWS,
     TOKENS,
@@ -17,13 +18,13 @@ from hypar_opt.workload.operators.axes import (
     Contraction,
 )
 from hypar_opt.workload.operators.base import Operator
-from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map, TokenMap
+from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap, LayerMaps, Map, TokenMap
 
 
 class Weightless(Operator):
     """A layer without weights that keeps the layout of its input."""
 
-    contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,p,q] -> y[b,t,c,p,q]")
+    contraction: ClassVar[Contraction] = Contraction.parse("x[b,x,t,k,c,p,q] -> y[b,x,t,k,c,p,q]")
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
         data=DATA_CHOICE,
         model=CHANNELS,
@@ -31,6 +32,7 @@ class Weightless(Operator):
         tokens=TOKENS,
         rows=ROWS,
         columns=COLUMNS,
+        experts=EXPERTS,
     )
     trick: ClassVar[str] = "data"
 
@@ -42,12 +44,19 @@ class Weightless(Operator):
         return channel_sizes(maps)
 
 
+def expert_sizes(over: ExpertMap) -> dict[str, int]:
+    """Return the axes of dispatched tokens but their features."""
+    return {"x": over.experts, "t": over.groups, "k": over.slots}
+
+
 def channel_sizes(maps: LayerMaps) -> dict[str, int]:
     """Return the axes of a layer whose output's channels are its own axis c."""
     written = maps.output
     if isinstance(written, TokenMap):
         return {"t": written.tokens, "c": written.channels}
     sizes = {"c": written.channels}
+    if isinstance(written, ExpertMap):
+        return {**expert_sizes(written), **sizes}
     read = maps.input
     if not isinstance(read, FeatureMap) or not isinstance(written, FeatureMap):
         return sizes

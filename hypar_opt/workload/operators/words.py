@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError
 from hypar_opt.workload.operators import OPERATORS
-from hypar_opt.workload.operators.axes import ON_ONE_SIDE, Choice
+from hypar_opt.workload.operators.axes import EXPERTS, ON_ONE_SIDE, REPLICATING, Choice
+
+if TYPE_CHECKING:
+    from hypar_opt.workload.layer_tensors import LayerTensors
 
 
 def choice_of(word: str) -> Choice | None:
@@ -14,16 +18,21 @@ def choice_of(word: str) -> Choice | None:
     return next((choice for choice in _choices() if choice.word == word), None)
 
 
-def words_of_kind(splits: Mapping[str, Choice], choices: Sequence[str]) -> tuple[str | None, ...]:
-    """Return a kind's words for a problem's choices; None for a choice that it lacks."""
-    own = choices_of_kind(splits, choices)
-    return tuple(choice.word if choice else None for choice in own)
+def words_of(layer: LayerTensors, choices: Sequence[str]) -> tuple[str | None, ...]:
+    """Return a layer's words for a problem's choices; None for a choice that its kind lacks."""
+    return tuple(choice.word if choice else None for choice in choices_of(layer, choices))
 
 
-def choices_of_kind(
-    splits: Mapping[str, Choice], choices: Sequence[str]
-) -> tuple[Choice | None, ...]:
-    """Return a kind's choices for those of a problem; None for one that it lacks."""
+def choices_of(layer: LayerTensors, choices: Sequence[str]) -> tuple[Choice | None, ...]:
+    """Return the choices of a layer's kind for those of a problem; None for one that it lacks.
+
+    Where a problem does not offer `experts`, dispatched tokens are split by expert under `model`,
+    and by feature under no choice.
+    """
+    splits = layer.operator.splits
+    if EXPERTS.word not in choices and EXPERTS in splits.values() and layer.has(EXPERTS):
+        others = {word: own for word, own in splits.items() if own.axis in ("", *REPLICATING)}
+        splits = others | {"model": EXPERTS}
     return tuple(splits.get(word) or ON_ONE_SIDE.get(word) for word in choices)
 
 

@@ -22,7 +22,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
-from tests.choices import WITH_TOKENS
+from tests.choices import WITH_EXPERTS, WITH_TOKENS
 from tests.execution.drawn_plans import (
     UNIT,
     alike_program,
@@ -36,7 +36,7 @@ from tests.execution.jax.steps import results
 from tests.execution.small_networks import by_tokens, cnn, decoder, enlarged, gpt, translator
 from tests.execution.small_networks import chain as small_chain
 from tests.slow import slow_after
-from tests.strategies.mixtures import mixture
+from tests.strategies.mixtures import eight_groups, mixture
 
 NETWORKS = {
     "tied GPT": gpt(tied=True, norm="rms"),
@@ -118,6 +118,12 @@ def test_tokens_that_a_level_cannot_split_are_refused_by_name() -> None:
         ShardedNetwork(gpt(tied=False), Program(workload, [row], Hierarchy((3,))))
 
 
+def mixtures(rng: random.Random, unit: int) -> Network:
+    """Return experts whose tokens, experts and features a level can split."""
+    del unit
+    return eight_groups(rng.randrange(1000))
+
+
 Draw = tuple[Callable[[random.Random, int], Network], Callable[..., Program]]
 DRAWN: dict[str, Draw] = {
     "chains": (chain, random_program),
@@ -126,6 +132,8 @@ DRAWN: dict[str, Draw] = {
     "sequences": (sequences, partial(random_program, choices=WITH_TOKENS)),
     "equal sequences": (sequences, partial(alike_program, choices=WITH_TOKENS)),
     "mixtures": (lambda rng, _: mixture(rng.randrange(1000)), random_program),
+    "experts": (mixtures, partial(random_program, choices=WITH_EXPERTS)),
+    "joined experts": (mixtures, partial(random_program, choices=WITH_EXPERTS, joined=True)),
     "joined": (sequences, partial(random_program, choices=WITH_TOKENS, joined=True)),
     "equal joined": (sequences, partial(alike_program, choices=WITH_TOKENS, joined=True)),
 }
@@ -156,6 +164,8 @@ LEVELS: dict[str, tuple[tuple[int, ...] | None, ...]] = {
         *slow_after(1, [("sequences", "small", seed, 10) for seed in range(6)]),
         *slow_after(1, [("equal sequences", "small", seed, 10) for seed in range(6)]),
         *slow_after(1, [("mixtures", "few", seed, 6) for seed in range(8)]),
+        *slow_after(1, [("experts", "few", seed, 8) for seed in range(8)]),
+        *slow_after(1, [("joined experts", "few", seed, 8) for seed in range(8)]),
         *slow_after(1, [("joined", "of several", seed, 4) for seed in range(8)]),
         *slow_after(0, [("equal joined", "of several", seed, 6) for seed in range(6)]),
         *slow_after(0, [("sequences", "of halves", seed, 10) for seed in range(4)]),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.errors import RefusedError
 from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
 from hypar_opt.execution.virtual.data import StepData
 from hypar_opt.workload.operators.experts import Router
 from hypar_opt.workload.operators.maps import LogitMap
-from tests.choices import WITH_TOKENS
+from tests.choices import WITH_EXPERTS
 from tests.execution.drawn import drawn_programs, run_as_one_device
 from tests.execution.virtual.test_arithmetic import (
     BATCH,
@@ -21,7 +24,7 @@ from tests.execution.virtual.test_arithmetic import (
     stated,
 )
 from tests.slow import slow_after
-from tests.strategies.mixtures import mixture
+from tests.strategies.mixtures import eight_groups, mixture
 
 
 def of_tokens(network: ho.Network, data: StepData, logits: Any, read: Any) -> Any:
@@ -72,14 +75,37 @@ def test_gradients_of_routers_and_experts_are_the_slopes_of_the_loss(seed: int) 
     assert_gradients_are_slopes(mixture(seed), seed)
 
 
-@pytest.mark.parametrize("seed", slow_after(16, range(100)))
+@pytest.mark.parametrize("seed", slow_after(24, range(200)))
 def test_bytes_and_numbers_are_those_modelled_and_of_one_device(seed: int) -> None:
-    """Also where a router, and the layers around, split tokens."""
-    network = mixture(seed)
-    for program in drawn_programs(
-        network, seed, 3, ((2,), (2, 2), (4,), (3,)), choices=WITH_TOKENS
-    ):
-        run_as_one_device(network, program, seed)
+    """Of any split: images, groups of tokens, experts, features; also where these are uneven."""
+    network, sizes = mixture(seed), ((2,), (2, 2), (4,), (3,))
+    for program in drawn_programs(network, seed, 4, sizes, choices=WITH_EXPERTS):
+        joined = replace(program, joined=seed % 2 == 1)
+        try:
+            run_as_one_device(network, joined, seed)
+        except RefusedError as error:
+            if not REFUSED.search(str(error)):
+                raise
+
+
+REFUSED = re.compile("groups of tokens should be at least|divide one of its|its tokens should be")
+"""A device without a group; a group in two parts."""
+
+
+def test_most_plans_of_mixtures_can_be_run() -> None:
+    """Few are refused above: of eight groups none."""
+    drawn = ("dispatch", "experts", "combine")
+    took = set()
+    for seed in range(3):
+        for program in drawn_programs(eight_groups(), seed, 8, ((2, 2),), choices=WITH_EXPERTS):
+            run_as_one_device(eight_groups(), program, seed)
+            nodes = [n for n, own in enumerate(program.workload.nodes) if own.kind in drawn]
+            took |= {(program.workload.nodes[n].kind, w) for n in nodes for w in program.words(n)}
+    assert took == {
+        *((kind, word) for kind in drawn for word in ("data", "tokens", "experts")),
+        *((kind, "channel") for kind in ("dispatch", "combine")),
+        *(("experts", word) for word in ("model", "output")),
+    }
 
 
 def test_experts_that_few_choose_have_empty_slots_and_others_miss_tokens() -> None:

@@ -72,9 +72,11 @@ class LayerShard:
     data
         The images' token ids for an embedding, their targets for a loss.
     tokens
-        The device's tokens of the output; a vector has one.
+        The device's tokens of the output, or groups of them; a vector has one.
     extents
         The device's rows and columns; None of what are no images.
+    experts
+        Those of dispatched tokens that the device has.
     """
 
     layer: Operator
@@ -87,7 +89,8 @@ class LayerShard:
     groups: Sequence[Group]
     data: Array | None
     tokens: Indices
-    extents: Extents | None = None
+    extents: Extents | None
+    experts: Indices
 
 
 class Arithmetic(ABC):

@@ -43,10 +43,10 @@ class _RoutedArithmetic(Arithmetic):
         return cast("LogitMap", self.shard.maps.others[0])
 
     def by_group(self, array: Array) -> Array:
-        """Return an array of tokens as ``(images, groups, tokens, features)``."""
-        images, tokens, features = array.shape
+        """Return an array of whole groups as ``(images, groups, tokens, features)``."""
+        images, _, features = array.shape
         _, groups, _ = self.logits.slots
-        return array.reshape(images, groups, tokens // groups, features)
+        return array.reshape(images, -1, self.logits.tokens // groups, features)
 
     def chosen(self, logits: Array) -> Array:
         """Return which experts each token chooses: those of its largest logits, the first."""
@@ -67,10 +67,11 @@ class DispatchArithmetic(_RoutedArithmetic):
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         tokens, logits = map(self.by_group, reads)
         self._shapes = [read.shape for read in reads]
-        over, experts = cast("ExpertMap", self.shard.maps.output), self.shard.written
+        over, experts = cast("ExpertMap", self.shard.maps.output), self.shard.experts
         self._taken = self.assigned(self.chosen(logits), over, experts)
         image, group, token, expert, slot = self._taken
-        slots = np.zeros((len(tokens), len(experts), *over[1:]))
+        images, groups, _, features = tokens.shape
+        slots = np.zeros((images, len(experts), groups, over.slots, features))
         slots[image, expert, group, slot] = tokens[image, group, token]
         return slots
 
@@ -101,7 +102,7 @@ class CombineArithmetic(_RoutedArithmetic):
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
         self._slots, logits = reads[0], self.by_group(reads[1])
         self._chosen = self.chosen(logits)
-        self._experts = self.shard.read
+        self._experts = self.shard.experts
         over = cast("ExpertMap", self.shard.maps.input)
         self._taken = self.assigned(self._chosen, over, self._experts)
         among = self._chosen if self.logits.routing.over_chosen else np.True_
