@@ -158,7 +158,7 @@ def _python() -> Check:
 def _command() -> Check:
     place = shutil.which(PACKAGE)
     if place is not None:
-        return Check("command", "system", "ok", place)
+        return Check("command", "system", "ok", "", place)
     note = f"not on the PATH: {sys.executable} -m hypar_opt runs it too"
     return Check("command", "system", "not installed", "", note)
 
