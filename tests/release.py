@@ -36,6 +36,8 @@ def main() -> int:
     parser.add_argument("--uv", default="uv", help="the program that resolves and installs")
     parser.add_argument("--only", default="", help="such as 3.12, wheel or highest")
     asked = parser.parse_args()
+    # Installs run in another folder; a name alone is one of the search path.
+    uv = str(Path(asked.uv).resolve()) if os.sep in asked.uv else asked.uv
     wheel, sdist = build(asked.dist)
     print(f"{wheel}\n{sdist}", flush=True)
     failed = tried = 0
@@ -52,7 +54,7 @@ def main() -> int:
                     if asked.only not in name.split() and asked.only:
                         continue
                     env = Path(folder, name.replace(" ", "-"))
-                    problem = "".join(attempt(asked.uv, python, env, file, resolution, tests))
+                    problem = "".join(attempt(uv, python, env, file, resolution, tests))
                     shutil.rmtree(env, ignore_errors=True)
                     print(f"{name}: {problem or 'ok'}", flush=True)
                     failed, tried = failed + bool(problem), tried + 1

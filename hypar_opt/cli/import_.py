@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,13 +18,6 @@ EPILOG = (
 )
 
 
-class LossName(StrEnum):
-    """The values of ``--loss``, as `hypar_opt.onnx.losses.LOSSES`."""
-
-    CROSS_ENTROPY = "cross-entropy"
-    SQUARED_ERROR = "squared-error"
-
-
 MODEL = typer.Argument(
     metavar="MODEL.onnx",
     help="An ONNX model; its weights, and the files that hold them, are not read.",
@@ -33,8 +25,10 @@ MODEL = typer.Argument(
 )
 OUTPUT = options.file_option("-o", "--output", help="The network file (default: print it).")
 LOSS = typer.Option(
-    help="The loss, which a model's file does not have: of the softmax of its end, or half the"
-    " squared distance from targets (default: by what the model ends in).",
+    help="The loss, which a model's file does not have: cross-entropy, of the softmax of its end,"
+    " or squared-error, half the squared distance from targets (default: by what the model ends"
+    " in).",
+    autocompletion=completion.one_of("cross-entropy", "squared-error"),
 )
 UNTIE = typer.Option(
     "--untie",
@@ -51,7 +45,7 @@ def import_(
     model: Annotated[str, MODEL],
     output_file: Annotated[Path | None, OUTPUT] = None,
     dim: options.DIM = None,
-    loss: Annotated[LossName | None, LOSS] = None,
+    loss: Annotated[str | None, LOSS] = None,
     untie: Annotated[bool, UNTIE] = False,
     causal: Annotated[bool, CAUSAL] = False,
 ) -> None:
@@ -62,9 +56,8 @@ def import_(
     from hypar_opt.workload.network import Network
 
     check_outputs([model], output_file)
-    stated = None if loss is None else loss.value
     dims = inputs.dimensions(dim)
-    content, notes = read_model(model, dims, loss=stated, untie=untie, causal=causal)
+    content, notes = read_model(model, dims, loss=loss, untie=untie, causal=causal)
     # Before anything is written: what is not a network is refused by its file's name.
     network = validate(Network, content, file=model)
     text = toml_text(content)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -17,15 +16,11 @@ EPILOG = (
 )
 
 
-class BackendName(StrEnum):
-    """The values of ``--backend``, as `hypar_opt.studies.virtual_run.BACKENDS`."""
-
-    NUMPY = "numpy"
-    JAX = "jax"
-
-
 PLAN = typer.Argument(metavar="PLAN", help="A plan file, as solve --output writes it.")
-BACKEND = typer.Option(help="Virtual devices in numpy, or a JAX program.")
+BACKEND = typer.Option(
+    help="Virtual devices in numpy, or a program in jax.",
+    autocompletion=completion.one_of("numpy", "jax"),
+)
 SEED = typer.Option(metavar="N", help="Random seed for inputs, targets and weights.")
 SCALE_DOWN = typer.Option(
     "--scale-down",
@@ -48,7 +43,7 @@ OUTPUT = options.result_option(help="Write the result as JSON, with every exchan
 
 def run(
     plan: Annotated[str, PLAN],
-    backend: Annotated[BackendName, BACKEND] = BackendName.NUMPY,
+    backend: Annotated[str, BACKEND] = "numpy",
     seed: Annotated[int, SEED] = 0,
     scale_down: Annotated[bool, SCALE_DOWN] = False,
     max_memory: Annotated[str, MAX_MEMORY] = "4GB",
@@ -65,7 +60,7 @@ def run(
     with output.progress_bar("layers") as progress:
         result = virtual_run.run(
             planned,
-            backend=backend.value,
+            backend=backend,
             seed=seed,
             scale_down=scale_down,
             max_memory=max_memory,

@@ -85,5 +85,11 @@ def test_the_command_says_so_and_a_run_takes_the_weights(
     onnx.save(MODELS["mlp"](), other)
     assert run(["run", str(plan), "--weights", str(other)]) == 2
     assert "the plan's network should be the import of this model" in capsys.readouterr().err
+    for call, said in (
+        (["run", str(plan), "--backend", "jx"], "unknown backend 'jx': did you mean jax?"),
+        (["import", str(model), "--loss", "entropy"], "unknown loss 'entropy': did you mean cross"),
+    ):
+        assert run(call) == 2
+        assert said in capsys.readouterr().err
     assert run(["run", str(plan), "--weights", str(model), "--scale-down"]) == 2
     assert "numpy alone, and at full size" in capsys.readouterr().err
