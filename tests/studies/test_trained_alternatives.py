@@ -15,6 +15,7 @@ from hypar_opt.pipeline import write_model
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.plan import words_of
 from hypar_opt.proofs.certificate import certify, check_certificate
+from hypar_opt.studies import alternatives
 from hypar_opt.studies.alternatives import best_plans
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
@@ -85,7 +86,9 @@ def test_the_optimum_of_a_model_trains_as_it_is_stated(tmp_path: Path, seed: int
         write_model(network, tmp_path / "model.lp", **limited)
 
 
-def test_where_the_best_that_trains_alike_does_not_fit_there_are_no_regrets() -> None:
+def test_where_the_best_that_trains_alike_does_not_fit_there_are_no_regrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for seed in range(40):
         _, network, asked = trained(seed)
         problem = problem_of(network, **asked)
@@ -99,6 +102,10 @@ def test_where_the_best_that_trains_alike_does_not_fit_there_are_no_regrets() ->
     assert ho.memory(plan).total == small[1]
     with pytest.raises(RefusedError, match="the best of which does not fit"):
         ho.regrets(plan)
+    assert best_plans(plan, 1)[0].total == plan.cost.total
+    monkeypatch.setattr(alternatives, "MAX_COUNTED", 0)
+    with pytest.raises(RefusedError, match="0 fit the memory of an accelerator; state more micro"):
+        best_plans(plan, 1)
 
 
 def test_a_certificate_is_of_plans_that_train_alike_in_any_memory() -> None:

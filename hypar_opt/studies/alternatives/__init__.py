@@ -51,7 +51,7 @@ MAX_STEPS = 2**26
 CHAIN_STEPS, PAIR_STEPS, PLAN_STEPS = 4, 64, 64
 """Steps per state and level of a chain, per pair of states on a graph, per plan and layer."""
 
-MAX_COUNTED = 4096
+MAX_COUNTED = 1024
 """The most plans of a list whose memory is counted."""
 
 REGRETS = worded("regrets", "--regret")
@@ -327,10 +327,11 @@ def best_plans(
         rows = list(zip(*(completion.states[column] for column in columns), strict=True))
         if limited and not _fits(instance, rows):
             if counted == MAX_COUNTED:
+                fit = len(alternatives)
+                remedy = f"ask for {fit:,}" if fit else f"state more {argument('micro_batches')}"
                 raise RefusedError(
-                    f"of the {MAX_COUNTED:,} best plans that train alike {len(alternatives):,} fit"
-                    f" the memory of an accelerator: ask for as many, or for more"
-                    f" {argument('micro_batches')}"
+                    f"of the {MAX_COUNTED:,} best plans that train alike {fit:,} fit the memory of"
+                    f" an accelerator; {remedy}"
                 )
             continue
         # Multinomial: all orders of the levels, divided by swaps of levels of equal choices.
