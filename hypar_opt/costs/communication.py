@@ -120,13 +120,7 @@ class CommunicationCost(CostModel):
 
     @classmethod
     def from_problem(cls, problem: Problem, workload: Workload) -> CommunicationCost:
-        """Return the cost of a problem.
-
-        Raises
-        ------
-        HyparError
-            If the reading has no charge for one of its choices.
-        """
+        """Return the cost of a problem; else an error says which choice has no charge."""
         cost = cls.of_problem(problem)
         if cost._row.halves and not problem.hierarchy.of_halves:
             sizes, executed = ",".join(map(str, cost.sizes)), argument("reading", "executed")
@@ -179,8 +173,11 @@ class CommunicationCost(CostModel):
                 axes = np.where(lacks, 0, split_sizes(workload))[:, nodes]
                 uneven = stretches_of(axes, states, self.hierarchy)
             reduced.append((quarters[:, nodes], copies_of(lacked, parts), replicas, uneven))
-        halos = halos_of(workload, self.phases) if states else None
-        at_borders = halos and halos.charges(nodes, states, parts)
+        at_borders = None
+        if states and (halos := halos_of(workload, self.phases)):
+            axes = np.where(halos.whole, 0, split_sizes(workload))[:, nodes]
+            uneven = stretches_of(axes, states, self.hierarchy) if self.longest else []
+            at_borders = halos.charges(nodes, states, parts, uneven)
 
         def charge(block: int) -> Integers:
             scales = self._scales(workload, states, block)

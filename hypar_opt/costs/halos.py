@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from hypar_opt.costs.longest_parts import stretched
 from hypar_opt.costs.states import copies_of
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.sharding.passes import Phase
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hypar_opt.costs.longest_parts import Stretches
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
     from hypar_opt.workload.tensors import Workload
@@ -51,9 +53,15 @@ class Halos(NamedTuple):
     whole: NDArray[np.bool_]
 
     def charges(
-        self, nodes: Indices, states: States, parts: Sequence[int]
+        self, nodes: Indices, states: States, parts: Sequence[int], uneven: Stretches = ()
     ) -> Callable[[int], Integers]:
-        """Return a function from blocks of levels to the quarters that move at each level."""
+        """Return a function from blocks of levels to the quarters that move at each level.
+
+        Parameters
+        ----------
+        uneven
+            The axes that states divide unevenly, where all parts count as the longest.
+        """
         rows, columns, whole = (
             copies_of([choices[block, nodes] for block in states], parts)
             for choices in (self.by_row, self.by_column, self.whole)
@@ -66,7 +74,7 @@ class Halos(NamedTuple):
         def charge(block: int) -> Integers:
             # A border is at the topmost level at which its two parts differ.
             moved: Integers = rows[block].added * of_rows + columns[block].added * of_columns
-            return moved
+            return stretched(moved, uneven)
 
         return charge
 

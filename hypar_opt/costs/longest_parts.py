@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy, SplitRule
     from hypar_opt.workload.tensors import Workload
 
-Stretches = list[tuple["NDArray[np.int64]", "NDArray[np.int64]"]]
+Stretches = Sequence[tuple["NDArray[np.int64]", "NDArray[np.int64]"]]
 """Of each axis that is divided unevenly: its size, and that of as many parts like the longest."""
 
 
@@ -39,7 +39,7 @@ def stretches_of(
     sizes : (choices, ...)
         The size of the axis that each choice splits; 0 where it splits none of the tensor's.
     """
-    stretches: Stretches = []
+    stretches: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     for choice, size in enumerate(sizes):
         if (size % hierarchy.accelerators == 0).all():
             continue  # no level leaves a remainder

@@ -212,10 +212,11 @@ def array_of(problem: Problem) -> tuple[Array, tuple[int, ...]]:
             f"{argument('level_weights')} goes with {argument('cost', 'bytes')}; with {cost} the"
             " array says what a level costs"
         )
-    if of_images := [word for word in problem.choices if word in OF_IMAGES]:
+    of_images = [word for word in problem.choices if word in OF_IMAGES]
+    if of_images and problem.array.description.collective != "pairwise":
         raise HyparError(
-            f"choices: {of_images[0]} is counted in bytes alone so far, with"
-            f" {argument('cost', 'bytes')}; got {cost}"
+            f"choices: {of_images[0]} needs an array whose collectives are between pairs, with"
+            f" {cost}; around rings borders of images are not timed"
         )
     if not problem.levels:
         raise HyparError(f"{cost} needs an array of two accelerators or more")

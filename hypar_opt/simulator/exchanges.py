@@ -77,6 +77,7 @@ _TENSORS = {
     StepKind.REDUCE_SCATTER: ExchangeKind.PARTIAL_SUMS,
     StepKind.ALL_GATHER: ExchangeKind.ERRORS,
     StepKind.ALL_REDUCE: ExchangeKind.STATISTICS,
+    StepKind.HALO: ExchangeKind.HALOS,
 }
 """The node's own tensor that a step of its forward or backward pass moves."""
 
@@ -217,6 +218,8 @@ def _charged(
         for level in range(len(rows)):
             for number, step in moved(of_nodes, level, every_node):
                 kind, tensor = StepKind.ALL_REDUCE, _sums(phase, workload.nodes[number].statistics)
+                if _is_border(workload, number, rows[level][number], phase):
+                    kind, tensor = StepKind.HALO, ExchangeKind.HALOS
                 if tensor is ExchangeKind.PARTIAL_SUMS and phase in halves:
                     kind = halves[phase]
                     tensor = _TENSORS[kind]
@@ -225,6 +228,13 @@ def _charged(
             for number, step in moved(of_edges, level, every_boundary):
                 conversions.setdefault((phase, number), []).append(step)
     return StepExchanges(reductions, conversions)
+
+
+def _is_border(workload: Workload, node: int, choice: int, phase: Phase) -> bool:
+    """Return whether what a node moves at a level is the borders of its input's images."""
+    made = workload.choices_of_nodes[node][choice]
+    border = made and workload.nodes[node].borders.get(made.axis)
+    return bool(border and border.halo) and phase is not Phase.GRADIENT
 
 
 def _sums(phase: Phase, statistics: tuple[int, int]) -> ExchangeKind:

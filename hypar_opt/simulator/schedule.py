@@ -271,6 +271,7 @@ class _Step:
         arrived: Dependencies = ()
         for boundary, source in schedule.inputs[layer]:
             arrived += self._conversion(boundary, layer, phase, self._maps[source])
+        arrived = self._reduction(layer, phase, ExchangeKind.HALOS, arrived)
         self._gather_weights(layer, phase)
         self._maps[layer] = reduced = self._computed(layer, phase, arrived)
         if layer in schedule.stored:
@@ -288,6 +289,7 @@ class _Step:
         computed = self._compute(layer, Phase.GRADIENT, error)
         self._reduce_gradient(layer, computed)
         error = self._computed(layer, phase, computed)
+        error = self._reduction(layer, phase, ExchangeKind.HALOS, error)
         # Last backward, as they are first forward: in another order more bytes would move.
         for boundary, source in self._schedule.inputs[layer]:
             self._errors[source] += self._conversion(boundary, layer, phase, error)
@@ -317,6 +319,7 @@ class _Step:
             return self._compute(layer, phase, operands)
         for boundary, _ in schedule.inputs[layer]:
             operands = self._conversion(boundary, layer, phase, operands)
+        operands = self._reduction(layer, phase, ExchangeKind.HALOS, operands)
         operands = self._computed(layer, phase, operands)
         if layer in schedule.stored:
             operands = self._conversion(schedule.stored[layer][0], layer, phase, operands)

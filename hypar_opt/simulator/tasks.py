@@ -29,6 +29,8 @@ class ExchangeKind(StrEnum):
     """All-reduced in data parallelism."""
     WEIGHTS = "weights"
     """All-gathered where data parallelism splits them, too."""
+    HALOS = "borders of images"
+    """Rows and columns of an input that parts of images read of those before and behind."""
     STATISTICS = "statistics"
     """The sums over channels of a norm or a loss, all-reduced where channels are split."""
 

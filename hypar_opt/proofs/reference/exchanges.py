@@ -119,9 +119,9 @@ class Exchanges:
                     moved = of_longest(amount * (parts - 1), uneven)
                     levels[level] = levels.get(level, 0) + moved
                 amount *= parts if choice in copying else 1
-        return [*passes.values(), *self._at_borders(node, state)]
+        return [*passes.values(), *self._at_borders(node, state, longest=longest)]
 
-    def _at_borders(self, node: int, state: State) -> Iterator[Reduced]:
+    def _at_borders(self, node: int, state: State, *, longest: bool) -> Iterator[Reduced]:
         """Yield what parts of images exchange with those before and behind them, by pass."""
         own = self.graph.nodes[node]
         if own.image is None:
@@ -129,8 +129,11 @@ class Exchanges:
         # No proof rests on a choice that a node does not have.
         layouts = [own.own[n].inputs[0] if n in own.own else "none" for n in state]
         moved = borders_of(own.image, layouts, self.hierarchy)
+        whole = {n for n, split in own.own.items() if split.inputs[0] == "whole"}
+        axes = ((n, split.size) for n, split in own.own.items() if longest and n not in whole)
+        uneven = longest_parts(axes, state, self.hierarchy)
         for times in self.borders[node] if moved else ():
-            levels = {level: 4 * times * amount for level, amount in moved.items()}
+            levels = {n: of_longest(4 * times * amount, uneven) for n, amount in moved.items()}
             yield Reduced(levels, Often(scatters=times))
 
     @property
