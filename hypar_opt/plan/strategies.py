@@ -6,14 +6,18 @@ in its best form.
 Source: `hypar_opt.plan.megatron` for tensor parallelism; Jacobs et al., "DeepSpeed Ulysses",
 2023, for sequences that attention alone splits by heads; Liu et al., "Ring Attention with
 Blockwise Transformers", 2023, for context parallelism, whose ring moves what a gather of keys and
-values moves; Lepikhin et al., "GShard", ICLR 2021, for experts.
+values moves; Lepikhin et al., "GShard", ICLR 2021, for experts; Dryden et al., "Improving
+Strong-Scaling of CNN Training by Exploiting Finer-Grained Parallelism", IPDPS 2019, for rows of
+images.
 """
 
 from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, takewhile
 from math import prod
+from operator import mul
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -22,10 +26,15 @@ from hypar_opt.errors import HyparError, argument
 from hypar_opt.plan.megatron import tensor_parallelism
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators.attention import HEADS
-from hypar_opt.workload.operators.axes import DATA_CHOICE, EXPERTS, TOKENS
+from hypar_opt.workload.operators.axes import DATA_CHOICE, EXPERTS, ROWS, TOKENS
+from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
+    from hypar_opt.workload.halos import Border
     from hypar_opt.workload.network import Network
+
+SPATIAL = "spatial"
+"""The strategy of images in rows."""
 
 Words = dict[str, str]
 """The choice of each layer that a strategy decides, by the layer's name."""
@@ -57,12 +66,24 @@ def expert_parallelism(network: Network) -> Words:
     return words if EXPERTS.word in words.values() else {}
 
 
+def spatial_parallelism(network: Network) -> Words:
+    """Return the layers that split rows of images: all that may, as far as parts are equal."""
+    return dict.fromkeys(_borders(network), ROWS.word)
+
+
+def _borders(network: Network) -> dict[str, Border]:
+    """Return how the rows of each layer that has images may be split."""
+    borders = ((own.name, own.borders.get(ROWS.axis)) for own in workload_of(network, 1).layers)
+    return {name: border for name, border in borders if border}
+
+
 STRATEGIES: Mapping[str, Callable[[Network], Words]] = MappingProxyType(
     {
         "megatron": tensor_parallelism,
         "context": context_parallelism,
         "ulysses": ulysses,
         "expert": expert_parallelism,
+        SPATIAL: spatial_parallelism,
     }
 )
 """What each strategy splits at its levels, the deepest; nothing where a network has none of it."""
@@ -78,6 +99,11 @@ def degrees(network: Network, sizes: Sequence[int]) -> tuple[int, ...]:
     """
     if not any(_is_attention(layer.splits) for layer in network.layers):
         return ()
+    return every_degree(sizes)
+
+
+def every_degree(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the accelerators below each level, and all: 1, 2, 4, ... between halves."""
     return tuple(reversed(_below(sizes)))
 
 
@@ -110,10 +136,21 @@ def _pins(network: Network, sizes: Sequence[int], inner: Mapping[str, int]) -> I
     for strategy, degree in inner.items():
         within //= degree
         last = below.index(within)
+        borders = _borders(network) if strategy == SPATIAL else {}
         for name, word in STRATEGIES[strategy](network).items():
+            levels = range(first, last)
+            if name in borders:
+                levels = range(first, first + _even_levels(borders[name], sizes[first:last]))
             # A pin's layer is a pattern, in which a name's own brackets have to be escaped.
-            yield from (f"{glob.escape(name)}@H{level + 1}={word}" for level in range(first, last))
+            yield from (f"{glob.escape(name)}@H{level + 1}={word}" for level in levels)
         first = last
+
+
+def _even_levels(border: Border, sizes: Sequence[int]) -> int:
+    """Return at how many of some levels, from the first, rows may be split: others stay free."""
+    parts = list(accumulate(sizes, mul))
+    even = (size <= border.most and border.size % size == 0 for size in parts)
+    return len(list(takewhile(bool, even)))
 
 
 def pins_of_degrees(

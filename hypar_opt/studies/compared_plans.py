@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.plan.arguments import one_sided
 from hypar_opt.plan.strategies import (
+    SPATIAL,
     STRATEGIES,
     degrees,
+    every_degree,
     expert_parallelism,
     strategy_pins,
 )
 from hypar_opt.search.shares import as_stated, compute_share, whole_shares
 from hypar_opt.solvers.baselines import BASELINES
 from hypar_opt.studies.accpar import in_accpars_order
+from hypar_opt.workload.operators.axes import ROWS
 from hypar_opt.workload.parallelism import CHOICES, on_all_sides
 
 if TYPE_CHECKING:
@@ -84,6 +87,8 @@ def compared_plans(network: Network, problem: Problem) -> dict[str, ComparedPlan
     others = [*OF_TOKENS] if "tokens" in problem.choices else []
     others += ["expert"] if expert_parallelism(network) else []
     names += [f"{own}-{degree}" for own in others for degree in every[1:]]
+    if ROWS.word in problem.choices:
+        names += [f"{SPATIAL}-{n}" for n in every_degree(problem.hierarchy.sizes)[1:]]
     plans: dict[str, ComparedPlan] = {}
     for name in names:
         solver, search, _ = _how(name, problem)
@@ -122,8 +127,8 @@ def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
         update["constraints"] = problem.constraints.model_copy(update={"runnable": False})
     strategy = strategy_of(name)
     if strategy is not None or name == "three":
-        splits_tokens = strategy is not None and strategy[0] in OF_TOKENS
-        words = problem.choices if splits_tokens else CHOICES
+        splits_maps = strategy is not None and strategy[0] in (*OF_TOKENS, SPATIAL)
+        words = problem.choices if splits_maps else CHOICES
         update |= {"choices": words, "reading": problem.run_reading}
     if problem.groups:
         update |= _shared_out(name, problem, update)

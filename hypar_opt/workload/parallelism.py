@@ -22,7 +22,7 @@ ALL_CHOICES = (*CHOICES, "tokens", "rows", "columns", "experts")
 replicated. And those of layers on tokens that are dispatched to experts: these are split. Without
 `experts` such layers split experts under `model`, and their features under no choice.
 
-Source: docs/decisions/0035-tokens.md, docs/decisions/0043-rows-and-columns.md,
+Source: docs/decisions/0035-tokens.md, docs/decisions/0039-rows-and-columns.md,
 docs/decisions/0038-features-of-experts.md."""
 
 OF_POSITIONS = ALL_CHOICES[len(CHOICES) :]

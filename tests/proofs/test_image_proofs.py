@@ -9,6 +9,7 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import CheckFailedError
+from hypar_opt.hardware.arrays import load
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.plan import words_of
 from hypar_opt.proofs.reference.rows import price_of
@@ -73,3 +74,22 @@ def test_parts_with_gaps_and_of_unequal_size_are_refused() -> None:
     words = words_of(((rows,) * 3,) * 3, three.words)
     with pytest.raises(CheckFailedError, match="may not take rows at H3"):
         price_of(three.model_copy(update={"parallelism": words}))
+
+
+@pytest.mark.parametrize("seed", slow_after(6, range(40)))
+def test_time_and_energy_are_proved_and_time_is_that_of_a_simulation(seed: int) -> None:
+    rng = Random(seed)
+    array = load(rng.choice(["h100-8", "hmc-htree-8", "a100-4x8"]))
+    network, batch = images(rng, most=5), rng.choice([8, 3, 1])  # also of uneven batches
+    asked: Any = {"batch": batch, "array": array, "choices": OF_IMAGES}
+    asked |= {"reading": rng.choice(["executed", "joined"]), "inference": rng.random() < 0.2}
+    program = image_program(rng, network, batch, array.hierarchy().sizes)
+    rows = tuple(tuple(row[program.workload.shared :]) for row in program.rows)
+    plan = written(network, "joint", **asked, cost="time")(rows)
+    assert price_of(plan) == plan.cost.total
+    unit = {"femtoseconds": 1e-15, "picoseconds": 1e-12}[plan.cost.unit]
+    simulated = ho.simulate(plan, overlap="none")
+    assert simulated.seconds == pytest.approx(float(plan.cost.total) * unit, rel=1e-3)
+    if array.name.startswith("hmc"):
+        plan = written(network, "joint", **asked, cost="energy")(rows)
+        assert price_of(plan) == plan.cost.total

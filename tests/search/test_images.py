@@ -15,6 +15,7 @@ from hypar_opt.errors import HyparError, InfeasibleError
 from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.models import find_network
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.plan.strategies import strategy_pins
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.contiguous import first_gap
 from hypar_opt.workload.splitting import may_split, spatial_columns
@@ -189,3 +190,27 @@ def test_parts_of_images_are_equal_and_no_shorter_than_what_others_read(
         return
     with pytest.raises(HyparError, match=complaint):
         ho.solve(two(**layer), **asked)
+
+
+@pytest.mark.parametrize(("name", "side"), [("resnet-18", 64), ("vgg-a", 64), ("unet", 64)])
+def test_no_spatial_strategy_moves_fewer_bytes_than_the_optimum(name: str, side: int) -> None:
+    network = of_size(name, side)
+    asked: Any = {"batch": 2, "levels": 2, "choices": OF_IMAGES, "reading": "executed"}
+    best = ho.solve(network, search="joint", **asked).cost.total
+    for degree in (1, 2, 4):
+        fix = strategy_pins(network, (2, 2), "spatial", degree)
+        assert any(pin.endswith("=rows") for pin in fix) == (degree > 1)
+        plan = ho.solve(network, constraints={"fix": fix}, search="joint", **asked)
+        assert best <= plan.cost.total
+
+
+def test_rows_are_refused_where_nothing_has_them_or_times_them() -> None:
+    asked: Any = {"batch": 8, "choices": OF_IMAGES}
+    more: dict[str, Any]
+    for network, more, complaint in [
+        ("sfc", {"levels": 1}, "choices: rows needs a network of images whose rows can be split"),
+        ("vgg-a", {"levels": 1, "reading": "text"}, "choices: rows needs the reading executed"),
+        ("vgg-a", {"array": "tpu-v4-8", "cost": "time"}, "rows needs an array whose collectives"),
+    ]:
+        with pytest.raises(HyparError, match=complaint):
+            ho.solve(network, **asked, **more)
