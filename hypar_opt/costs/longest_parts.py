@@ -7,7 +7,7 @@ that is no multiple of an axis is rounded up, axis by axis, in the order of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING

@@ -206,11 +206,11 @@ def test_no_spatial_strategy_moves_fewer_bytes_than_the_optimum(name: str, side:
 
 def test_rows_are_refused_where_nothing_has_them_or_times_them() -> None:
     asked: Any = {"batch": 8, "choices": OF_IMAGES}
-    more: dict[str, Any]
-    for network, more, complaint in [
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("sfc", {"levels": 1}, "choices: rows needs a network of images whose rows can be split"),
         ("vgg-a", {"levels": 1, "reading": "text"}, "choices: rows needs the reading executed"),
         ("vgg-a", {"array": "tpu-v4-8", "cost": "time"}, "rows needs an array whose collectives"),
-    ]:
+    ]
+    for network, more, complaint in cases:
         with pytest.raises(HyparError, match=complaint):
             ho.solve(network, **asked, **more)
