@@ -11,6 +11,7 @@ from hypar_opt.errors import HyparError, InfeasibleError, argument, nearest
 from hypar_opt.workload.operators.words import choice_of
 from hypar_opt.workload.parallelism import ALL_CHOICES, SIDES
 from hypar_opt.workload.patterns import matching
+from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import ProblemFields
@@ -100,7 +101,22 @@ def pinned_choices(problem: ProblemFields, workload: Workload) -> Pinned:
                 raise InfeasibleError(
                     f"{one} and {other} conflict at {names[position]}, H{level + 1}"
                 )
+    _check_contiguous(pinned, workload)
     return pinned
+
+
+def _check_contiguous(pinned: Pinned, workload: Workload) -> None:
+    """Refuse pins that leave a layer pieces of several parts of images (`are_first`)."""
+    for column in spatial_columns(workload):
+        used = [row for row in pinned if any(list(own) == [column] for own in row)]
+        for above, row in itertools.combinations(used, 2):
+            for name, upper, lower in zip(workload.layers, above, row, strict=True):
+                if list(lower) == [column] and upper and column not in upper:
+                    one, other = (next(iter(own.values())).said for own in (upper, lower))
+                    raise InfeasibleError(
+                        f"{one} and {other} conflict at {name.name}: of the levels that split"
+                        f" {workload.choices[column]} of any layer, a layer has the first"
+                    )
 
 
 def _column(pin: Pin, workload: Workload, position: int, problem: ProblemFields) -> int:
