@@ -70,8 +70,8 @@ def _layer(
         return {"kind": kinds, "inputs": [last, rng.choice(alike)]}, at[last]
     if kind == "norm":
         norm = rng.choice(["batch", "batch", "layer", "affine"])
-        activation = {"activation": "relu"} if rng.random() < 0.5 else {}
-        return {"kind": "norm", "norm": norm, **activation}, at[last]
+        # What a batch norm alone leaves has no mean, and what it reads no scale, to learn from.
+        return {"kind": "norm", "norm": norm, "activation": "tanh"}, at[last]
     if kind == "upsample":
         return {"kind": "upsample", "factor": [2, 1]}, (channels, 2 * height, width)
     stride = [1 if side <= unit // 2 else rng.choice([1, 1, 2]) for side in (height, width)]
