@@ -18,10 +18,12 @@ from hypar_opt.plan.constraints import OPTIMIZERS
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING
 from hypar_opt.workload.operators.base import elements
+from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hypar_opt.costs.sides import Share
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
     from hypar_opt.hierarchy import Hierarchy
@@ -121,6 +123,37 @@ class DeviceLoad:
         return self.hierarchy.accelerators * sum(int(sizes.sum()) for sizes, _ in self.terms)
 
 
+@dataclass(frozen=True, eq=False)
+class PartLoad(DeviceLoad):
+    """The bytes that nodes hold in one part of H1 between groups, as if all accelerators did.
+
+    Parameters
+    ----------
+    share
+        The part's.
+    """
+
+    workload: Workload
+    share: Share
+
+    def of(self, nodes: Indices, states: States) -> Integers:
+        """Return the bytes of nodes in states over all levels, rounded down."""
+        held = []
+        for number, (sizes, lacks) in enumerate(self.terms):
+            every = sizes[nodes] * copies(lacks, nodes, states, self.hierarchy)
+            at_h1 = lacks if lacks.ndim == 2 else lacks[0]
+            if number < len(WeightBytes._fields):
+                # Data parallelism shares out equal parts of copies.
+                at_h1 = self.workload.layouts.weight < FIRST_SPLIT
+            amounts = self.share.of_amounts(every, at_h1, self.workload, nodes, states)
+            held.append(np.maximum(amounts - 1, 0))
+        return added_up(held)
+
+    @property
+    def upper_bound(self) -> int:
+        return len(self.share.parts) * super().upper_bound
+
+
 def device_load(
     network: Network,
     workload: Workload,
@@ -218,7 +251,8 @@ def _of_tensor(
     if tensor.own is not None:
         each = tensor.own.elements * element_bytes + tensor.own.bytes
         own = elements(tensor.own.axes, workload.nodes[node].sizes)
-        return each * own, ~_splits([workload.choices_of_nodes[node]], tensor.own.axes)[:, 0]
+        splits = _splits([workload.choices_of_nodes[node]], tensor.own.axes)[:, 0]
+        return each * own, ~splits & ~np.isin(workload.choices, SIDES)
     # Partial sums are stored as they are reduce-scattered.
     numbers = layouts.inputs[0] if tensor.reads else layouts.output
     return element_bytes * prod(tensor.shape), numbers[:, node] == 0

@@ -80,7 +80,7 @@ class ConstraintSet:
         # A device's memory is a matter of the whole step: `hypar_opt.search.within_memory`.
         self._memory = capacity if problem.device_memory else problem.constraints.memory
         self._parts = None
-        if self._memory is not None and problem.part_memory:
+        if self._memory is not None and problem.part_memory and not problem.device_memory:
             self._memory = min(problem.part_memory)  # of equal parts
             if problem.is_shared_out:
                 self._parts = PartMemory(problem, workload, tuple(map(tuple, corners)))

@@ -248,10 +248,7 @@ class ProblemFields(Document):
 
     @property
     def part_memory(self) -> tuple[int, ...]:
-        """The bytes of memory, if limited, of an accelerator of each part of H1 between groups.
-
-        No more than its group's, whatever is stated.
-        """
+        """The bytes, if limited, of each part of H1 between groups: no more than its group's."""
         stated = self.constraints.memory
         if self.array is None or stated is None:
             return ()
@@ -270,11 +267,6 @@ class ProblemFields(Document):
             return None
         shares = self.share if isinstance(self.share, tuple) else (self.share, 1 - self.share)
         return tuple(round(SHARES * share) for share in shares)
-
-    @property
-    def bounds_shares(self) -> bool:
-        """Whether constraints depend on shares: even parts divide axes, and memory is limited."""
-        return self.constraints.even or bool(self.part_memory)
 
     @property
     def part_shares(self) -> tuple[int, ...]:
@@ -315,8 +307,7 @@ class ProblemFields(Document):
 
     @model_validator(mode="after")
     def _trains(self) -> Self:
-        other = "inference" if self.inference else "unequal groups" if self.groups else None
-        self.training.check(self.batch, self.levels, other)
+        self.training.check(self.batch, self.levels, "inference" if self.inference else None)
         return self
 
     @model_validator(mode="after")
@@ -378,15 +369,23 @@ class Problem(ProblemFields):
         return self.reading == "joined"
 
     @property
+    def bounds_shares(self) -> bool:
+        """Whether constraints depend on shares: even parts divide axes, and memory is limited."""
+        return self.constraints.even or bool(self.part_memory and self.device_memory is None)
+
+    @property
     def device_memory(self) -> int | None:
         """The bytes of a device that a plan to train within has; None where the paper's count is.
 
-        Those of the array, unless fewer are stated: of a problem of time on one's own array.
+        Of a problem of time on one's own array: the array's, or those that are stated, of which no
+        group of accelerators has more than its own.
         """
         trains = self.cost == "time" and self.reading in RUN_READINGS and self.times_longest_part
-        if self.array is None or not trains or self.groups or self.inference:
+        if self.array is None or not trains or self.inference:
             return None
-        return self.constraints.memory or int(self.array.description.accelerator.dram_capacity)
+        array = self.array.description
+        most = max(int(own.dram_capacity) for own in array.groups or (array.accelerator,))
+        return self.constraints.memory or most
 
     def __repr__(self) -> str:
         return (

@@ -198,11 +198,12 @@ def check_price(plan: Plan) -> None:
     CheckFailedError
         If they do not, or the plan violates its own constraints.
     RefusedError
-        If it has unequal parts in groups of accelerators, and is for energy or within a memory:
-        neither is derived a second time.
+        If it has unequal parts in groups of accelerators, and is for energy, or within a memory
+        that is no device's: neither is derived a second time.
     """
-    if plan.is_shared_out and (plan.cost.kind == "energy" or plan.constraints.memory is not None):
-        what = "a memory" if plan.constraints.memory is not None else "energy"
+    limited = plan.constraints.memory is not None and plan.problem.device_memory is None
+    if plan.is_shared_out and (plan.cost.kind == "energy" or limited):
+        what = "a memory" if limited else "energy"
         raise RefusedError(
             f"a proof of a plan with unequal parts in groups of accelerators is of bytes or time"
             f" without a limit of memory, got {what}"

@@ -27,7 +27,8 @@ def check_device_memory(plan: Plan) -> None:
         return
     workload = Instance.of_plan(plan).executed_workload
     options = RunOptions(**plan.training.stated)
-    accelerator = plan.array.description.accelerator
-    held = memory_of(plan, workload, rows_of_plan(plan, workload), options, accelerator)
-    if held.total > stated:
-        raise CheckFailedError(f"constraints: the plan takes {held.total:,} bytes of {stated:,}")
+    array = plan.array.description
+    held = memory_of(plan, workload, rows_of_plan(plan, workload), options, array)
+    most = min(stated, held.capacity or stated)
+    if held.total > most:
+        raise CheckFailedError(f"constraints: the plan takes {held.total:,} bytes of {most:,}")

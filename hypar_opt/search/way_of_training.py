@@ -7,7 +7,14 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.device_load import DeviceLoad, PricedLoad, WeightBytes, device_load
+from hypar_opt.costs.device_load import (
+    DeviceLoad,
+    PartLoad,
+    PricedLoad,
+    WeightBytes,
+    device_load,
+)
+from hypar_opt.costs.sides import Share
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import RefusedError
 from hypar_opt.instance.instance import Instance
@@ -15,22 +22,30 @@ from hypar_opt.instance.pricing import nodes_of, total_cost
 from hypar_opt.simulator.memory import counted_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from hypar_opt.costs.shared_nodes import Rows, Tensors
     from hypar_opt.hardware.accelerator import Accelerator
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.training import Training
     from hypar_opt.search.result import Search, SearchRequest, SearchResult
 
 
 @dataclass(frozen=True)
 class Counted:
-    """A result, the seconds that it takes, and the bytes of a device."""
+    """A result, the seconds that it takes, and the bytes of the device that has least left.
+
+    Parameters
+    ----------
+    part
+        The number of the device's part of H1, between groups of accelerators.
+    """
 
     found: SearchResult
     seconds: Fraction
     bytes: int
     capacity: int
+    part: int | None = None
 
     @property
     def fits(self) -> bool:
@@ -39,17 +54,27 @@ class Counted:
 
 @dataclass(frozen=True)
 class WayOfTraining:
-    """The search of a problem that trains in one way, and what its plans take and hold."""
+    """The search of a problem that trains in one way, and what its plans take and hold.
+
+    Parameters
+    ----------
+    part
+        The part of H1 between groups of accelerators whose memory a search looks at. What fits all
+        fits this one, so that a bound holds; and every plan is counted in all of them.
+    """
 
     search: SearchRequest
+    part: int | None = None
 
     @classmethod
-    def of(cls, search: SearchRequest, training: Training) -> WayOfTraining:
+    def of(
+        cls, search: SearchRequest, training: Training, part: int | None = None
+    ) -> WayOfTraining:
         instance = search.instance
         if training != instance.problem.training:
             problem = instance.problem.model_copy(update={"training": training})
             instance = Instance(instance.network, problem)
-        return cls(replace(search.quiet, instance=instance, falls_back=False))
+        return cls(replace(search.quiet, instance=instance, falls_back=False), part)
 
     @property
     def weight_bytes(self) -> WeightBytes:
@@ -58,20 +83,32 @@ class WayOfTraining:
 
     @cached_property
     def load(self) -> DeviceLoad:
-        """What each state holds."""
+        """What each state holds: of one part, as if all accelerators did."""
+        if self.part is None:
+            return self.whole_load
+        share = Share.each(self.instance.problem.part_shares)[self.part]
+        whole = self.whole_load
+        return PartLoad(whole.terms, whole.hierarchy, self.instance.workload, share)
+
+    @cached_property
+    def whole_load(self) -> DeviceLoad:
+        """What each state holds in all accelerators together."""
         instance, problem = self.instance, self.instance.problem
         return device_load(
             *(instance.network, instance.workload, problem.hierarchy, problem.element_bytes),
             self.weight_bytes,
-            fused=not self._accelerator.saves_scores,
+            fused=not self._accelerators[0].saves_scores,
         )
 
     @property
-    def _accelerator(self) -> Accelerator:
-        array = self.instance.problem.array
-        assert array is not None
-        accelerator: Accelerator = array.description.accelerator
-        return accelerator
+    def whole_capacity(self) -> int:
+        """The bytes of all accelerators together that tensors may take."""
+        each = self.instance.problem.accelerators // len(self._accelerators)
+        return each * sum(capacity_of(self.instance, own) for own in self._accelerators)
+
+    @property
+    def _accelerators(self) -> Sequence[Accelerator]:
+        return accelerators_of(self.instance.problem)
 
     @property
     def instance(self) -> Instance:
@@ -86,28 +123,29 @@ class WayOfTraining:
     @property
     def capacity(self) -> int:
         """The bytes of a device that tensors may take."""
-        return capacity_of(self.instance)
+        return capacity_of(self.instance, self._accelerators[self.part or 0])
 
     def counted(self, found: SearchResult) -> Counted:
-        """Return a plan with what it takes and holds."""
+        """Return a plan with what it takes, and holds where least is left."""
         instance = self.instance
         asked = found.assignments, found.priced
-        total = total_cost(instance, *asked)
-        return Counted(
-            found, total / self.cost.per_unit, bytes_held(instance, *asked), self.capacity
-        )
+        seconds = total_cost(instance, *asked) / self.cost.per_unit
+        every = [Counted(found, seconds, *own) for own in bytes_held(instance, *asked)]
+        return max(every, key=lambda own: own.bytes - own.capacity)
 
 
-def capacity_of(instance: Instance) -> int:
-    """Return the bytes of a device that a problem's tensors may take."""
-    problem = instance.problem
-    assert problem.array is not None
-    reserve = int(problem.array.description.accelerator.reserve or 0)
-    return (problem.device_memory or 0) - reserve
+def capacity_of(instance: Instance, accelerator: Accelerator) -> int:
+    """Return the bytes of one of a problem's accelerators that tensors may take."""
+    most = min(instance.problem.device_memory or 0, int(accelerator.dram_capacity))
+    return most - int(accelerator.reserve or 0)
 
 
-def bytes_held(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> int:
-    """Return what a device holds at most, counted tensor by tensor, the reserve aside.
+def bytes_held(
+    instance: Instance, rows: Rows, tensors: Tensors | None = None
+) -> Iterator[tuple[int, int, int]]:
+    """Yield what a device holds at most, counted tensor by tensor, and may hold, and its part.
+
+    The reserve aside. Parts are those of H1 between groups of accelerators, else all.
 
     Parameters
     ----------
@@ -116,14 +154,26 @@ def bytes_held(instance: Instance, rows: Rows, tensors: Tensors | None = None) -
         The layouts of shared tensors; by default the cheapest.
     """
     problem, workload = instance.problem, instance.workload
-    assert problem.array is not None
     nodes = nodes_of(workload, instance.cost, rows, tensors, rule=instance.rule)
-    accelerator = problem.array.description.accelerator
-    layers, moment = counted_memory(
-        *(problem, instance.network, workload, nodes), workload.repeats, accelerator
-    )
-    held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
-    return held + moment.total
+    shares: Sequence[Share | None] = [None]
+    if problem.groups:
+        shares = Share.each(problem.part_shares)
+    each = zip(accelerators_of(problem), shares, strict=True)
+    for part, (accelerator, share) in enumerate(each):
+        layers, moment = counted_memory(
+            *(problem, instance.network, workload, nodes, workload.repeats, accelerator),
+            share=share,
+        )
+        held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
+        yield held + moment.total, capacity_of(instance, accelerator), part
+
+
+def accelerators_of(problem: Problem) -> Sequence[Accelerator]:
+    """Return one accelerator of each part of H1 between groups of them; else one of all."""
+    assert problem.array is not None
+    described = problem.array.description
+    accelerators: Sequence[Accelerator] = described.groups_of_parts or (described.accelerator,)
+    return accelerators
 
 
 def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:

@@ -84,10 +84,16 @@ class WaysByLayer:
     ----------
     layouts : (levels, nodes)
         The only choices of all nodes; None for any.
+    part
+        As in `WayOfTraining`.
     """
 
     def __init__(
-        self, search: SearchRequest, micro_batches: int, layouts: Rows | None = None
+        self,
+        search: SearchRequest,
+        micro_batches: int,
+        layouts: Rows | None = None,
+        part: int | None = None,
     ) -> None:
         network, problem = search.instance.network, search.instance.problem
         stated = problem.training.model_copy(update={"micro_batches": micro_batches})
@@ -99,7 +105,7 @@ class WaysByLayer:
         again = ["full"] if self.open.blocks else []
         self._words = [[*product(own, self.open.sharded)] for own in (self.open.apart, again)]
         self._apart, self._again = (
-            [WayOfTraining.of(search, self.open.uniform(*own)) for own in words]
+            [WayOfTraining.of(search, self.open.uniform(*own), part) for own in words]
             for words in self._words
         )
 
@@ -145,6 +151,8 @@ class WaysByLayer:
 
     def _moment(self, way: WayOfTraining) -> Amount:
         problem, workload = self.search.instance.problem, way.instance.workload
+        if way.part is not None:  # known with the plan
+            return lambda nodes, states: np.zeros(1, np.int64)
         asked = workload, problem.hierarchy, problem.element_bytes, way.weight_bytes
         constant = self._tensors_at_once(way)
 
@@ -214,7 +222,7 @@ class WaysByLayer:
         splits = every_split(self.first.load.hierarchy.sizes, choices)
         # What shards and computes most again holds least.
         ways = [self._apart[-1], *self._again[-1:]]
-        held = [way.load.at(parts) for way in ways for parts in splits]
+        held = [way.whole_load.at(parts) for way in ways for parts in splits]
         return sum(np.min(held, axis=0).tolist())
 
     @cached_property

@@ -81,12 +81,14 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
     first = WayOfTraining.of(search, fastest_training(search.instance))
     at_once = replace(search, instance=first.instance)
     found = solve(replace(at_once, progress=silent))  # what is counted is the ways
-    if first.counted(found).fits:
+    counted = first.counted(found)
+    if counted.fits:
         found = in_buckets(at_once, solve, found)
-        if first.counted(found).fits:
+        counted = first.counted(found)
+        if counted.fits:
             return at_once, with_searched(found, search.instance, at_once.instance)
     try:
-        return _WaysSearched(search, solve).best()
+        return _WaysSearched(search, solve, counted.part if problem.groups else None).best()
     except InfeasibleError:
         if problem.constraints.memory is not None:
             raise
@@ -98,8 +100,8 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
 class _WaysSearched:
     """The search of all ways of training that a problem leaves open, and the best plan known."""
 
-    def __init__(self, search: SearchRequest, solve: Search) -> None:
-        self._search, self._solve = search, solve
+    def __init__(self, search: SearchRequest, solve: Search, part: int | None) -> None:
+        self._search, self._solve, self._part = search, solve, part
         self._best: tuple[Counted, WayOfTraining] | None = None
         self._known: dict[int, WaysByLayer] = {}
         self._unlimited: dict[int, Fraction] = {}
@@ -161,7 +163,7 @@ class _WaysSearched:
 
     def _ways(self, count: int) -> WaysByLayer:
         if count not in self._known:
-            self._known[count] = WaysByLayer(self._search, count)
+            self._known[count] = WaysByLayer(self._search, count, part=self._part)
         return self._known[count]
 
     def _counts(self) -> Sequence[int]:
@@ -174,7 +176,7 @@ class _WaysSearched:
 
     def _may_fit(self, count: int) -> bool:
         ways = self._ways(count)
-        return ways.least_load <= ways.whole_capacity
+        return ways.least_load <= ways.first.whole_capacity
 
     def _bounds_of(self, count: int) -> Iterator[Fraction]:
         """Search the plans of so many micro-batches; yield bounds in seconds."""
@@ -360,7 +362,7 @@ class _WaysSearched:
     def _of_found_layouts(self, count: int) -> Iterator[Fraction]:
         """Train the plans that a solver finds in the best ways: no bound on others is known."""
         for layouts in layouts_at_prices(self._ways(count).first, self._solve):
-            for _ in self._within(WaysByLayer(self._search, count, layouts)):
+            for _ in self._within(WaysByLayer(self._search, count, layouts, self._part)):
                 yield Fraction()
         yield _NEVER
 

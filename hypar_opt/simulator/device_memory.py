@@ -81,6 +81,8 @@ class DeviceMemory(Displayed):
         Of the accelerator: what no tensor may take, and what it has; None without an array.
     options
         Micro-batches, recomputation and sharding, where they are not the defaults.
+    group
+        The name of the accelerator's group, if there are several.
     """
 
     plan: Plan = field(compare=False)
@@ -89,6 +91,7 @@ class DeviceMemory(Displayed):
     reserve: int = 0
     capacity: int | None = None
     options: Mapping[str, int | Words] = FrozenDict()
+    group: str = ""
 
     @property
     def categories(self) -> Mapping[str, int]:
@@ -101,6 +104,11 @@ class DeviceMemory(Displayed):
     def total(self) -> int:
         """All bytes at once."""
         return sum(self.categories.values())
+
+    @property
+    def per_accelerator(self) -> str:
+        """Of what, as part of a sentence."""
+        return f"per accelerator of {self.group}" if self.group else "per accelerator"
 
     @property
     def fits(self) -> bool | None:
@@ -119,6 +127,7 @@ class DeviceMemory(Displayed):
         """Return the result as plain data."""
         return {
             "bytes": self.total,
+            **({"group": self.group} if self.group else {}),
             "capacity": self.capacity,
             "fits": self.fits,
             "categories": dict(self.categories),

@@ -6,25 +6,32 @@ Source: docs/decisions/0029-memory-of-a-device.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.device_load import SINGLE, WeightBytes
 from hypar_opt.costs.saved_tensors import INPUT, inputs_of, saved_tensors, stored_output
+from hypar_opt.costs.sides import Share
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.hardware.accelerator import AcceleratorGroup
 from hypar_opt.sharding.layouts import BATCH as BY_BATCH
 from hypar_opt.sharding.layouts import CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, TOKEN
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.device_memory import DeviceMemory, LayerMemory, Moment
 from hypar_opt.workload.layer_tensors import Boundary, Extent, Shape
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING, Axes
+from hypar_opt.workload.parallelism import SIDES
 from hypar_opt.workload.shards import Shards
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hypar_opt.costs.saved_tensors import SavedTensor
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.accelerator import Accelerator
+    from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.sharding.conversions import Layouts
@@ -40,10 +47,12 @@ def memory_of(
     workload: Workload,
     rows: Rows,
     options: RunOptions,
-    accelerator: Accelerator | None = None,
+    array: Array | None = None,
     weight_bytes: WeightBytes | None = None,
 ) -> DeviceMemory:
     """Return the bytes that the fullest accelerator holds in a plan's step.
+
+    Between groups of accelerators the one that has the least left of its own memory.
 
     Parameters
     ----------
@@ -53,25 +62,36 @@ def memory_of(
         The choices of all the workload's nodes.
     options
         What is computed again and what is sharded, and whether shares are exact.
-    accelerator
-        Attention is fused unless it says otherwise.
+    array
+        Attention is fused unless its accelerators say otherwise.
     weight_bytes
         None for those of the plan's optimizer.
     """
-    network = plan.network.description
-    fused = accelerator is None or not accelerator.saves_scores
-    counted = counted_memory(
-        *(plan, network, workload, rows, options.repeats(network, workload, fused=fused)),
-        *(accelerator, weight_bytes),
-        exact_shares=options.exact_shares,
-    )
-    return DeviceMemory(
-        plan,
-        *counted,
-        reserve=int(accelerator.reserve or 0) if accelerator else 0,
-        capacity=int(accelerator.dram_capacity) if accelerator else None,
-        options=FrozenDict(options.of_training),
-    )
+    network, of_training = plan.network.description, FrozenDict(options.of_training)
+    held = []
+    for accelerator, share in _parts_of(plan, array):
+        fused = accelerator is None or not accelerator.saves_scores
+        counted = counted_memory(
+            *(plan, network, workload, rows, options.repeats(network, workload, fused=fused)),
+            *(accelerator, weight_bytes),
+            exact_shares=options.exact_shares,
+            share=share,
+        )
+        if accelerator is None:
+            return DeviceMemory(plan, *counted, options=of_training)
+        reserve, capacity = int(accelerator.reserve or 0), int(accelerator.dram_capacity)
+        group = accelerator.name if isinstance(accelerator, AcceleratorGroup) else ""
+        held.append(DeviceMemory(plan, *counted, reserve, capacity, of_training, group))
+    return max(held, key=lambda own: Fraction(own.total, own.capacity or 1))
+
+
+def _parts_of(plan: Plan, array: Array | None) -> Sequence[tuple[Accelerator | None, Share | None]]:
+    """Return an accelerator of each part of H1 between groups with its share; else one of all."""
+    if array is None:
+        return [(None, None)]
+    if not array.groups:
+        return [(array.accelerator, None)]
+    return [*zip(array.groups_of_parts, Share.each(plan.part_shares), strict=True)]
 
 
 def counted_memory(
@@ -84,6 +104,7 @@ def counted_memory(
     weight_bytes: WeightBytes | None = None,
     *,
     exact_shares: bool = False,
+    share: Share | None = None,
 ) -> tuple[tuple[LayerMemory, ...], Moment]:
     """Return the bytes of each layer, and the largest moment; parameters as for `memory_of`.
 
@@ -91,13 +112,15 @@ def counted_memory(
     ----------
     repeats
         What is computed again and what is sharded.
+    share
+        That of the accelerator's part of H1, between groups of accelerators.
     """
     each = weight_bytes or WeightBytes.of(problem.element_bytes, problem.constraints.optimizer)
     if problem.inference:
         each = WeightBytes(each.weight, 0, 0)
     fused = accelerator is None or not accelerator.saves_scores
     program = Program(workload, rows, problem.hierarchy)
-    count = _Count(program, network, problem, repeats, exact_shares, fused)
+    count = _Count(program, network, problem, repeats, exact_shares, fused, share)
     saved, again = count.saved()
     live = count.live()
     held = count.weights(each)
@@ -121,6 +144,7 @@ class _Count:
     repeats: Repeats
     exact_shares: bool
     fused: bool
+    share: Share | None = None
 
     @property
     def _workload(self) -> Workload:
@@ -132,16 +156,38 @@ class _Count:
 
     def _map(self, extent: Extent, layouts: Layouts) -> int:
         """Return the bytes of a feature map in some layouts."""
-        parts = [
-            self.program.parts(layouts, *among)
-            for among in ((BY_BATCH,), (CHANNEL, SHUFFLED), (TOKEN,), (ROW,), (COLUMN,), (EXPERT,))
-        ]
+        if layouts and self._is_elsewhere(layouts[0]):
+            return 0
+        axes = ((BY_BATCH,), (CHANNEL, SHUFFLED), (TOKEN,), (ROW,), (COLUMN,), (EXPERT,))
+        parts = [self.program.parts(layouts, *among) for among in axes]
+        at_h1 = [bool(layouts) and layouts[0] in among for among in axes]
+        rest = extent.elements // prod(extent[1:])
+        sizes, parts, at_h1 = [rest, *extent[1:]], [1, *parts], [False, *at_h1]
+        return self.problem.element_bytes * self._longest(sizes, parts, at_h1)
+
+    def _is_elsewhere(self, side: str) -> bool:
+        """Return whether a layout or choice at H1 is all of a tensor in another part."""
+        return self.share is not None and side in SIDES and SIDES.index(side) != self.share.side
+
+    def _longest(self, sizes: Sequence[int], parts: Sequence[int], at_h1: Sequence[bool]) -> int:
+        """Return the elements in which an accelerator has most of a tensor with some axes.
+
+        Parameters
+        ----------
+        parts, at_h1
+            Of each axis: into how many parts it is split, and whether H1 splits it.
+        """
+        split = list(zip(sizes, parts, at_h1, strict=True))
+        if self.share is not None:
+            own, whole = self.share.parts[self.share.side], self.share.whole
+            count = len(self.share.parts)
+            split = [
+                (size * own, whole * each // count, here) if here else (size, each, here)
+                for size, each, here in split
+            ]
         if self.exact_shares:
-            elements = _up(extent.elements, prod(parts))
-        else:
-            each = extent.elements // prod(extent[1:])
-            elements = each * prod(map(_up, extent[1:], parts))
-        return self.problem.element_bytes * elements
+            return _up(prod(size for size, *_ in split), prod(each for _, each, _ in split))
+        return prod(_up(size, each) for size, each, _ in split)
 
     def _parts(self, node: int, first: int = 0) -> dict[str, int]:
         """Return into how many parts a node's choices from a level on split each axis."""
@@ -167,11 +213,14 @@ class _Count:
         """Return the elements of a tensor with some of a node's axes; 0 for none."""
         sizes, parts = self._workload.nodes[node].sizes, self._parts(node)
         own = [axis for axis in axes if axis in sizes]
-        if not own:
+        rows = self.program.rows
+        made = rows[0][node] if rows else 0
+        if not own or (rows and self._is_elsewhere(self._workload.choices[made])):
             return 0
-        if self.exact_shares:
-            return _up(prod(sizes[axis] for axis in own), prod(parts.get(axis, 1) for axis in own))
-        return prod(_up(sizes[axis], parts.get(axis, 1)) for axis in own)
+        choice = self._workload.choices_of_nodes[node][made]
+        top = (choice.axis if choice else BATCH) if rows else None
+        each = [parts.get(axis, 1) for axis in own]
+        return self._longest([sizes[axis] for axis in own], each, [axis == top for axis in own])
 
     def weights(self, each: WeightBytes) -> dict[int, tuple[int, int, int]]:
         """Return the bytes of weights, gradients and state by layer; shared ones', of a user."""

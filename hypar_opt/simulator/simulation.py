@@ -11,7 +11,6 @@ import numpy as np
 
 from hypar_opt.costs.compute import layer_macs, local_words, memory_load
 from hypar_opt.costs.energy import WORD_BYTES
-from hypar_opt.costs.group_memory import memory_of_parts
 from hypar_opt.costs.states import of_rows, parts_of
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware import arrays
@@ -166,19 +165,14 @@ def _stalled(seconds: float) -> tuple[LayerTime, ...]:
 def _memory(
     plan: Plan, workload: Workload, array: Array, rows: Rows, options: RunOptions
 ) -> tuple[int, int, DeviceMemory | None]:
-    """Return the bytes that an accelerator needs and has: in the fullest group.
+    """Return the bytes that the fullest accelerator needs and has.
 
     On one's own array a device holds each tensor once; on the paper's the paper's are counted.
     """
-    if array.groups:
-        needed = memory_of_parts(workload, rows, plan)
-        had = (int(group.dram_capacity) for group in array.groups_of_parts)
-        pairs = zip(needed, had, strict=True)
-        return *max(pairs, key=lambda pair: Fraction(*pair)), None
-    capacity = int(array.accelerator.dram_capacity)
     if not arrays.is_papers(array):
-        held = memory_of(plan, workload, rows, options, array.accelerator)
-        return held.total, capacity, held
+        held = memory_of(plan, workload, rows, options, array)
+        return held.total, held.capacity or 0, held
+    capacity = int(array.accelerator.dram_capacity)
     parts = parts_of(rows, len(workload.nodes), len(plan.choices), plan.hierarchy)
     # The load is of all accelerators, to stay an integer; rounded up to whole bytes.
     load = int(memory_load(workload, parts, plan).sum())

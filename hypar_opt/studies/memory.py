@@ -52,7 +52,7 @@ def memory(
     Raises
     ------
     HyparError
-        If an option is wrong, or the array has groups of accelerators.
+        If an option is wrong, or the plan is of groups of accelerators and the array has none.
     RefusedError
         If the array is not as large as the plan's.
 
@@ -68,6 +68,7 @@ def memory(
     from hypar_opt.costs.device_load import WeightBytes
     from hypar_opt.simulator import RunOptions
     from hypar_opt.simulator.memory import memory_of
+    from hypar_opt.simulator.step import check_groups
 
     own = {"micro_batches", "recompute", "shard", "optimizer"}
     stated = {name: value for name, value in arguments.items() if name in own and value is not None}
@@ -80,8 +81,8 @@ def memory(
     target = None if plan.array is None else plan.array.description
     if array is not None:
         target = fitting(plan, find_array(array))
-    if plan.is_shared_out or (target is not None and target.groups):
-        raise HyparError("memory as a device holds it is not counted on groups of accelerators")
+    if target is not None:
+        check_groups(plan, target, options)
     if gradient_bytes is not None and gradient_bytes < 1:
         raise HyparError(f"{argument('gradient_bytes')} should be 1 or more, got {gradient_bytes}")
     kept = plan.constraints.optimizer
@@ -93,6 +94,6 @@ def memory(
         workload,
         rows_of_plan(plan, workload),
         options,
-        None if target is None else target.accelerator,
+        target,
         WeightBytes.of(plan.element_bytes, kept, gradient_bytes),
     )

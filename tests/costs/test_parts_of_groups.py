@@ -16,7 +16,7 @@ from hypar_opt.costs.group_time import GroupTime
 from hypar_opt.errors import HyparError, InfeasibleError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, price_plans, total_cost
-from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.arguments import one_sided, problem_of
 from hypar_opt.plan.problem import SHARES, shares_of_parts
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.search.joint import joint
@@ -48,16 +48,16 @@ def request(instance: Instance) -> SearchRequest:
     return SearchRequest(instance, DynamicProgramming())
 
 
-def instance_of(rng: Random, counts: tuple[int, ...], **more: Any) -> Instance:
+def instance_of(rng: Random, counts: tuple[int, ...], cost: str = "time", **more: Any) -> Instance:
     array = of_counts(counts, **more)
     network = random_network(rng, 2)
     problem = problem_of(
         network,
         array=array,
-        cost="time",
+        cost=cost,
         batch=48,
         share=some_share(rng, array),
-        choices=PAPERS_CHOICES,
+        choices=(*PAPERS_CHOICES, *one_sided(array)),
         constraints={"runnable": False},
     )
     return Instance(network, problem)
@@ -84,7 +84,10 @@ def test_the_search_finds_the_least_of_all_plans_at_shares_and_bounds_those_betw
 ) -> None:
     rng = Random(seed)
     counts = [*GROUPS][seed % len(GROUPS)]
-    more = {"collective": rng.choice(["pairwise", "ring"]), "kernels": rng.random() < 0.5}
+    more: dict[str, Any] = {
+        "collective": rng.choice(["pairwise", "ring"]),
+        "kernels": rng.random() < 0.5,
+    }
     instance = instance_of(rng, counts, **more)
     cost = instance.cost
     assert isinstance(cost, GroupTime)
@@ -227,7 +230,8 @@ def test_levels_one_after_the_other_are_proved_and_h1_knows_what_parts_compute(
 @pytest.mark.parametrize("seed", slow_after(4, range(24)))
 def test_memory_is_each_groups_own_and_a_search_finds_the_least_within_it(seed: int) -> None:
     rng = Random(seed)
-    instance = instance_of(rng, [*GROUPS][seed % len(GROUPS)])
+    # Of time a device's memory is that of a whole step: tests/search/test_within_groups.py.
+    instance = instance_of(rng, [*GROUPS][seed % len(GROUPS)], cost="bytes")
     problem, workload = instance.problem, instance.workload
     plans = list(every_plan(instance))
     costs = costs_of(instance, plans)
@@ -251,10 +255,11 @@ def test_memory_is_each_groups_own_and_a_search_finds_the_least_within_it(seed: 
         again = ho.solve(
             instance.network,
             array=ho.Array.model_validate(description),
-            cost="time",
+            cost="bytes",
             batch=48,
             share=problem.share,
-            choices=PAPERS_CHOICES,
+            choices=problem.choices,
+            search="joint",
             constraints={"memory": 10**12, "runnable": False},
         )
         assert again.cost.total == min(fits)

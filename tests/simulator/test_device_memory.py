@@ -313,8 +313,15 @@ def test_the_reserve_counts_against_the_capacity() -> None:
 def test_a_paper_array_keeps_the_papers_count_in_a_step() -> None:
     plan = ho.solve("lenet-c", array="hmc-htree-4")
     assert ho.simulate(plan).device_memory is None
-    with pytest.raises(ho.HyparError, match="not counted on groups"):
-        ho.memory(ho.solve("lenet-c", array="tpu-v2-v3-16"))
+
+
+def test_between_groups_the_fullest_is_shown_by_its_name() -> None:
+    plan = ho.solve("lenet-c", array="tpu-v2-v3-16", batch=1600)
+    held = ho.memory(plan)
+    assert held.group in ("v2", "v3")
+    step = ho.simulate(plan)
+    assert (step.memory, step.device_memory) == (held.total, held)
+    assert f"per accelerator of {held.group}" in str(step)
 
 
 def test_the_command_prints_a_table_and_the_peak(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from itertools import combinations_with_replacement, compress, product
 
 import hypar_opt as ho
 from hypar_opt.costs.shared_nodes import Rows
+from hypar_opt.costs.sides import Share
 from hypar_opt.frozen import FrozenDict
+from hypar_opt.hardware.accelerator import Accelerator
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, tensors_of, total_cost
 from hypar_opt.plan.problem import Problem
@@ -58,10 +60,17 @@ def ways_by_layer(
 def counted(
     problem: Problem, network: ho.Network, training: Training, *, only: Sequence[Rows] = ()
 ) -> Iterator[tuple[Fraction, int]]:
-    """The seconds and the bytes of every plan of a problem, or some, that trains in one way."""
+    """The seconds and the bytes of every plan of a problem, or some, that trains in one way.
+
+    Between groups of accelerators of equal memory the bytes of the fullest.
+    """
     instance = Instance(network, problem.model_copy(update={"training": training}))
     assert problem.array is not None
-    accelerator = problem.array.description.accelerator
+    described = problem.array.description
+    parts: Sequence[tuple[Accelerator, Share | None]] = [(described.accelerator, None)]
+    if described.groups:
+        shares = Share.each(problem.part_shares)
+        parts = [*zip(described.groups_of_parts, shares, strict=True)]
     layers, levels = len(network.layers), problem.levels
     columns = range(len(problem.choices))
     every = (
@@ -74,9 +83,11 @@ def counted(
         tensors = tensors_of(instance, rows)
         workload, cost = instance.workload, instance.cost
         nodes = nodes_of(workload, cost, rows, tensors, rule=instance.rule)
-        held, moment = counted_memory(
-            *(instance.problem, network, workload, nodes, workload.repeats, accelerator)
-        )
-        total = sum(own.weights + own.gradients + own.state + own.saved for own in held)
+        fullest = 0
+        for accelerator, share in parts:
+            asked = instance.problem, network, workload, nodes, workload.repeats, accelerator
+            held, moment = counted_memory(*asked, share=share)
+            total = sum(own.weights + own.gradients + own.state + own.saved for own in held)
+            fullest = max(fullest, total + moment.total + int(accelerator.reserve or 0))
         seconds = total_cost(instance, rows, tensors) / cost.per_unit  # type: ignore[attr-defined]
-        yield seconds, total + moment.total + int(accelerator.reserve or 0)
+        yield seconds, fullest

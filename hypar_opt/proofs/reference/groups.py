@@ -101,18 +101,21 @@ class Groups:
         """Return what a node reduces in each pass."""
         if not state:
             return []
-        passes: dict[Pass, _Reduced] = {}
+        passes: dict[tuple[Pass, frozenset[int] | None], _Reduced] = {}
         layout = self.layout_at_h1(exchanges.graph.nodes[node], state)
         levels = [*zip(state, self._sizes, strict=False)]
         for one in exchanges.reductions[node]:
-            if not any(choice in one.choices for choice, _ in levels):
+            here = {level for level, (choice, _) in enumerate(levels) if choice in one.choices}
+            if not here & (here if one.levels is None else one.levels):
                 continue
             own = passes.setdefault(
-                one.step, _Reduced([{} for _ in self.shares], one.often, one.latency)
+                (one.step, one.levels),
+                _Reduced([{} for _ in self.shares], one.often, one.latency),
             )
             for part, amounts in enumerate(own.amounts):
                 for level, amount in self._levels_of(one, layout, levels, part):
-                    amounts[level] = amounts.get(level, 0) + amount
+                    if one.levels is None or level in one.levels:
+                        amounts[level] = amounts.get(level, 0) + amount
         return list(passes.values())
 
     def _levels_of(

@@ -34,7 +34,7 @@ def memory_view(held: DeviceMemory) -> RenderableType:
     how = trained(held.options, plan.network.description)
     notes = [Text(how, style="dim")] if how else []
     return Group(
-        Text(f"{plan.network.name}: {total} per accelerator, batch {plan.batch}"),
+        Text(f"{plan.network.name}: {total} {held.per_accelerator}, batch {plan.batch}"),
         *notes,
         Text(),
         new_table(columns, lines, totals=totals),
@@ -48,7 +48,7 @@ def trains(held: DeviceMemory) -> str:
     """Return, as part of a sentence, how a plan trains, and what a device then holds."""
     how = trained(held.options, held.plan.network.description) or "the whole batch at once"
     capacity = f" of {format_bytes(held.capacity)}" if held.capacity is not None else ""
-    return f"{how}: {format_bytes(held.total)}{capacity} per accelerator"
+    return f"{how}: {format_bytes(held.total)}{capacity} {held.per_accelerator}"
 
 
 def _amount(count: int) -> str:
@@ -72,8 +72,8 @@ def _capacity(held: DeviceMemory) -> str:
     total = format_bytes(held.total)
     reserved = f", {format_bytes(held.reserve)} of it reserved" if held.reserve else ""
     if held.capacity is None:
-        return f"Memory: {total} per accelerator{reserved}."
+        return f"Memory: {total} {held.per_accelerator}{reserved}."
     capacity = format_bytes(held.capacity)
     left = abs(held.capacity - held.total)
     fits = f"{format_bytes(left)} {'are left' if held.fits else 'too much'}"
-    return f"Memory: {total} of {capacity} per accelerator{reserved}: {fits}."
+    return f"Memory: {total} of {capacity} {held.per_accelerator}{reserved}: {fits}."

@@ -34,7 +34,7 @@ from hypar_opt.search.prefix_costs import (
 from hypar_opt.search.result import Progress, SearchRequest, silent
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.search.solver_settings import SolveArguments, options_of
-from hypar_opt.search.way_of_training import bytes_held, capacity_of
+from hypar_opt.search.way_of_training import bytes_held
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.studies.alternatives.k_best import in_order_of_cost
@@ -355,7 +355,7 @@ def _is_within_device(plan: Plan, instance: Instance) -> bool:
 
 
 def _fits(instance: Instance, rows: Rows) -> bool:
-    return bytes_held(instance, rows) <= capacity_of(instance)
+    return all(held <= most for held, most, _ in bytes_held(instance, rows))
 
 
 def _completion(number: int, instance: Instance, deadline: Deadline) -> Completion:

@@ -1,0 +1,130 @@
+"""Groups of accelerators: what each holds, and the fastest training that fits all of them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hypar_opt as ho
+from hypar_opt.costs.device_load import PartLoad, WeightBytes, device_load
+from hypar_opt.costs.sides import Share
+from hypar_opt.costs.states import of_rows
+from hypar_opt.errors import InfeasibleError
+from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.proofs.certificate import check_price
+from hypar_opt.simulator.memory import counted_memory
+from hypar_opt.studies.simulation import per_second
+from hypar_opt.workload.parallelism import SIDES
+from tests.slow import slow_after
+from tests.strategies.groups import of_counts, some_share
+from tests.strategies.problems import random_network
+from tests.strategies.ways_of_training import counted, ways_by_layer
+from tests.strategies.written_plans import choosing
+
+GPT = ho.gpt(layers=2, hidden=64, heads=8, tokens=32, vocabulary=128)
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"micro_batches": 2, "shard": "state"},
+    {"micro_batches": 4, "shard": "gradients", "recompute": "full"},
+    {"micro_batches": 2, "shard": {"*": "state", "decoder.0": "weights"}},
+    {"shard": "weights@H2"},
+]
+
+
+@pytest.mark.parametrize("training", WAYS, ids=str)
+@pytest.mark.parametrize("counts", [(2, 2), (2, 2, 2)])
+def test_a_step_that_trains_takes_what_its_plan_says_and_a_second_price(
+    counts: tuple[int, ...], training: dict[str, Any]
+) -> None:
+    for kernels, bucket in ((False, "1 B"), (True, "100 kB")):
+        array = of_counts(counts, kernels=kernels, bucket=bucket)
+        share = some_share(Random(len(counts)), array)
+        plan = ho.solve(GPT, batch=48, array=array, share=share, training=training)
+        taken, units = plan.cost.total / per_second(plan), float(per_second(plan))
+        rounded = 100 * len(plan.layers) * (plan.training.micro_batches or 1) / units
+        assert ho.simulate(plan).closed_form == pytest.approx(taken, rel=1e-9, abs=rounded)
+        check_price(plan)
+
+
+@pytest.mark.parametrize("counts", [(2, 2), (2, 2, 2)])
+def test_what_states_hold_is_what_each_part_holds_where_everything_divides(
+    counts: tuple[int, ...],
+) -> None:
+    share = (0.25, 0.25, 0.5) if len(counts) == 3 else 0.25
+    array = of_counts(counts, element_bytes=2)
+    rng = np.random.default_rng(0)
+    for training in WAYS:
+        constraints = {"optimizer": "adam", "runnable": False, "fix": ["*=data"]}
+        asked: dict[str, Any] = {"share": share, "training": training, "constraints": constraints}
+        plan = ho.solve(GPT, batch=192, array=array, **asked)
+        problem, network = plan.problem, plan.network.description
+        layers, sides = len(plan.layers), len(array.groups)
+        for _ in range(4):
+            rows = rng.integers(0, 2, (plan.levels, layers))
+            rows[0] = np.where(rng.random(layers) < 0.3, 3 + rng.integers(0, sides), rows[0])
+            own = choosing(plan, tuple(map(tuple, rows.tolist())))
+            workload = Instance.of_plan(own).workload
+            nodes = rows_of_plan(own, workload)
+            every = np.arange(len(workload.nodes))
+            asked_of_load = (network, workload, plan.hierarchy, plan.element_bytes)
+            each = WeightBytes.of(plan.element_bytes, "adam")
+            load = device_load(*asked_of_load, each, fused=True)
+            for part, one in zip(Share.each(plan.part_shares), array.groups_of_parts, strict=True):
+                held = PartLoad(load.terms, load.hierarchy, workload, part)
+                total = sum(held.of(every, of_rows(nodes, len(every))).tolist())
+                asked_of_part = (problem, network, workload, nodes, workload.repeats, one)
+                found, _ = counted_memory(*asked_of_part, share=part)
+                exact = sum(n.weights + n.gradients + n.state + n.saved for n in found)
+                assert total / plan.accelerators <= exact
+                assert exact == pytest.approx(total / plan.accelerators, rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", slow_after(4, range(100)))
+def test_no_way_of_training_is_faster_in_all_groups(seed: int) -> None:
+    rng = Random(seed)
+    counts = (1, 1) if seed < 4 else rng.choice([(1, 1), (1, 1, 2)])
+    array = of_counts(counts, kernels=rng.random() < 0.5, bucket="1 B")
+    network = random_network(rng, 2)
+    sides = SIDES[: len(counts)] if len(counts) == 2 else SIDES[:2]
+    batch = rng.randint(2, 4)
+    asked: dict[str, Any] = {
+        "array": array,
+        "batch": batch,
+        "share": 0.4 if len(counts) == 2 else (0.2, 0.3, 0.5),
+        "choices": ("data", "model", *sides),
+        "constraints": {"runnable": False},
+    }
+    problem = problem_of(network, **asked)
+    every = [
+        own
+        for count in range(1, batch + 1)
+        if batch % count == 0
+        for way in ways_by_layer(network, count)
+        for own in counted(problem, network, way)
+    ]
+    sizes = sorted({held for _, held in every})
+    for limit in (sizes[0] - 1, *rng.sample(sizes, min(2, len(sizes)))):
+        own = {**asked, "constraints": {**asked["constraints"], "memory": limit}}
+        fitting = [seconds for seconds, held in every if held <= limit]
+        if not fitting:
+            with pytest.raises(InfeasibleError, match="no plan that was found fits"):
+                ho.solve(network, **own)
+            continue
+        plan = ho.solve(network, **own)
+        check_price(plan)
+        assert ho.memory(plan).total <= limit
+        taken, bound = (
+            Fraction(own or 0) / per_second(plan) for own in (plan.cost.total, plan.solver.bound)
+        )
+        rounded = Fraction(100 * batch * len(plan.layers), per_second(plan))
+        if plan.training.stated:  # else the batch at once fits
+            assert bound <= min(fitting) + rounded
+            assert min(fitting) - rounded <= taken
+            if plan.solver.status == "optimal":
+                assert taken <= min(fitting) + rounded
