@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.costs.table import Integers
+    from hypar_opt.plan.training import Training
 
 Picked = tuple[int, int, int]
 """The side, the way and the state of a node."""
@@ -81,3 +82,21 @@ class Columns:
 def _integers(values: Iterable[int]) -> Integers:
     every = [*values]
     return np.array(every, exact_dtype(max(every, default=0)))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """States of all nodes, with the way of each.
+
+    Parameters
+    ----------
+    picked
+        By node.
+    rows : (levels, nodes)
+    training
+        Of all layers.
+    """
+
+    picked: Sequence[Picked]
+    rows: tuple[tuple[int, ...], ...]
+    training: Training

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from hypar_opt.solvers.elimination.classes import bound_by_classes
 
 if TYPE_CHECKING:
+    from hypar_opt.search.left_columns import Chosen
     from hypar_opt.search.way_of_training import Counted
-    from hypar_opt.search.ways_by_layer import Chosen, WaysByLayer
+    from hypar_opt.search.ways_by_layer import WaysByLayer
 
 _BEYOND = Fraction(3, 2)
 """How far beyond the least price that may prove anything the next one is."""

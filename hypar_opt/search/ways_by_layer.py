@@ -10,7 +10,6 @@ Source: docs/decisions/0036-ways-by-layer.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
 from itertools import product
@@ -25,7 +24,7 @@ from hypar_opt.costs.state_classes import ClassTable, KnownCharges, classed
 from hypar_opt.costs.state_tables import states_of
 from hypar_opt.costs.ways_of_nodes import Amount, WaysOfNodes, by_state, coupled
 from hypar_opt.instance.least_loads import every_split
-from hypar_opt.search.left_columns import Column, Columns, Picked
+from hypar_opt.search.left_columns import Chosen, Column, Columns, Picked
 from hypar_opt.search.open_ways import OpenWays, spread
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.way_of_training import WayOfTraining
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
     from hypar_opt.instance.instance import Instance
-    from hypar_opt.plan.training import Training
 
 
 COMPARABLE = 2**17
@@ -54,24 +52,6 @@ def least_memory(instance: Instance) -> int:
     count = instance.problem.training.micro_batches or instance.problem.batch
     ways = WaysByLayer(SearchRequest(instance, SOLVERS["dp"]()), count)
     return ways.least_load // instance.problem.accelerators
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """States of all nodes, with the way of each.
-
-    Parameters
-    ----------
-    picked
-        By node.
-    rows : (levels, nodes)
-    training
-        Of all layers.
-    """
-
-    picked: Sequence[Picked]
-    rows: tuple[tuple[int, ...], ...]
-    training: Training
 
 
 class WaysByLayer:

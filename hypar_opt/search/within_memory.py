@@ -28,13 +28,13 @@ from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argum
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.search.joint import joint
-from hypar_opt.search.left_columns import Column, Columns, Picked
+from hypar_opt.search.left_columns import Chosen, Column, Columns, Picked
 from hypar_opt.search.open_ways import divisors, fastest_training, with_searched
 from hypar_opt.search.prices_of_memory import Around, PlanAtPrice, bound_at, raised
 from hypar_opt.search.result import SearchResult, silent
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.way_of_training import Counted, WayOfTraining, layouts_at_prices
-from hypar_opt.search.ways_by_layer import COMPARABLE, Chosen, WaysByLayer
+from hypar_opt.search.ways_by_layer import COMPARABLE, WaysByLayer
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.solvers.within_load import cheapest_within
