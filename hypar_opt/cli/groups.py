@@ -246,7 +246,9 @@ class TrainingOptions:
         running_option(
             metavar="WHAT",
             help="What data parallelism splits: none; state (the optimizer's: ZeRO-1); gradients,"
-            " too (ZeRO-2); or weights, too (ZeRO-3, FSDP). By layer or block: state,head=weights.",
+            " too (ZeRO-2); or weights, too (ZeRO-3, FSDP). From a level down, whole in each part"
+            " of those above: weights@H4-H6, state+weights@H4-H6. By layer or block:"
+            " state,head=weights.",
             autocompletion=completion.one_of("none", "state", "gradients", "weights"),
         ),
     ] = None

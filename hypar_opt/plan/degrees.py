@@ -56,6 +56,21 @@ def degrees(plan: Plan) -> str:
     return "; ".join([*parts, *_heads(plan)])
 
 
+def data_parallelism_below(plan: Plan, first: int) -> str:
+    """Return over how many parts of the levels from one on most layers split the batch, and where.
+
+    Levels from 0 for H1.
+
+    >>> import hypar_opt as ho
+    >>> plan = ho.solve("lenet-c", array="a100-4x8", solver="data", cost="bytes", batch=256)
+    >>> data_parallelism_below(plan, 2), data_parallelism_below(plan, 0)
+    ('8 inside the nodes', '32')
+    """
+    ((kinds, _),) = Counter(_kinds(plan).values()).most_common(1) or (((), 0),)
+    levels = [level for level, kind in enumerate(kinds) if kind == DATA and level >= first]
+    return f"{plan.hierarchy.parts(levels)}{_place(plan, levels)}"
+
+
 def _choices(plan: Plan) -> Iterator[tuple[str, tuple[Choice, ...]]]:
     """Yield each layer of products with weights, and its choice at each level."""
     for position, layer in enumerate(plan.network.description.layers):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import compress
+from itertools import combinations_with_replacement, compress
 from math import isqrt
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from hypar_opt.plan.training import Training
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from hypar_opt.workload.patterns import compact, most_frequent, words_by_layer
 from hypar_opt.workload.recomputation import recomputed_words, segments
+from hypar_opt.workload.shards import Shards
 
 if TYPE_CHECKING:
     from hypar_opt.instance.instance import Instance
@@ -45,7 +46,8 @@ def fastest_training(instance: Instance) -> Training:
     Where weights take time to be updated, the parts that have the same share it out.
     """
     problem = instance.problem
-    open_ways = OpenWays(instance.network, problem.training, saves_scores=False)
+    asked = instance.network, problem.training
+    open_ways = OpenWays(*asked, saves_scores=False, levels=problem.levels, begins=[0])
     accelerator = problem.array and problem.array.description.accelerator
     if not (accelerator and accelerator.update and None in open_ways.shard):
         return problem.training
@@ -67,11 +69,17 @@ class OpenWays:
     ----------
     saves_scores
         Whether attention writes its scores.
+    levels
+        How many there are.
+    begins
+        Those from which on gradients or weights may be split, in order, 0 for H1.
     """
 
     network: Network
     stated: Training
     saves_scores: bool
+    levels: int
+    begins: Sequence[int]
 
     @cached_property
     def names(self) -> list[str]:
@@ -105,8 +113,14 @@ class OpenWays:
 
     @property
     def sharded(self) -> Sequence[str]:
-        # To share out the state takes no more than to have it whole, and holds less.
-        return SHARDED[1:] if None in self.shard else SHARDED[:1]
+        """What may be split of weights: the least first, and last the most.
+
+        To share out the state takes no more than to have it whole, and holds less.
+        """
+        if None not in self.shard:
+            return SHARDED[:1]
+        pairs = combinations_with_replacement([self.levels, *reversed(self.begins)], 2)
+        return [Shards(0, gradients, weights).word(self.levels) for weights, gradients in pairs]
 
     def training(self, recompute: Sequence[str], shard: Sequence[str]) -> Training:
         """Return how a step trains with words for the layers that are open."""

@@ -80,7 +80,9 @@ class WaysByLayer:
         self.search = search
         assert problem.array is not None
         saves = problem.array.description.accelerator.saves_scores
-        self.open = OpenWays(network, stated, saves)
+        # Unequal groups differ at H1 alone, which no way by level knows.
+        tiers = [0] if problem.groups else WayOfTraining(search).cost.tiers
+        self.open = OpenWays(network, stated, saves, problem.levels, tiers)
         self.micro_batches, self._layouts = micro_batches, layouts
         again = ["full"] if self.open.blocks else []
         self._words = [[*product(own, self.open.sharded)] for own in (self.open.apart, again)]

@@ -30,7 +30,7 @@ from tests.execution.small_networks import gpt
 from tests.slow import slow_after
 from tests.strategies.arrays import random_array
 from tests.strategies.problems import random_network
-from tests.strategies.ways_of_training import counted, ways_by_layer, words_in
+from tests.strategies.ways_of_training import counted, ways_by_layer, words_in, words_on
 from tests.strategies.written_plans import choosing, with_collective
 
 GPT = ho.gpt(layers=2, hidden=64, heads=8, tokens=32, vocabulary=128)
@@ -135,16 +135,17 @@ def test_what_is_split_from_a_level_down_is_charged_and_held_as_simulated(array:
         assert Fraction(total, plan.accelerators) == held.total - held.moment.total, word
 
 
-@pytest.mark.parametrize("seed", slow_after(5, [2, 3, 8, 14, 60, *range(500)]))
+@pytest.mark.parametrize("seed", slow_after(5, [2, 8, 14, 60, 69, *range(500)]))
 def test_no_way_of_training_has_a_faster_plan_within_the_memory(seed: int) -> None:
     """Of all plans, ways of each layer and micro-batches: brute force has none, and no other."""
     network, asked = drawn(seed)
     batch, problem = asked["batch"], problem_of(network, **asked)
+    words = words_on(asked["array"], problem.placement or ())
     every = [
         own
         for count in range(1, batch + 1)
         if batch % count == 0
-        for way in ways_by_layer(network, count)
+        for way in ways_by_layer(network, count, words=words)
         for own in counted(problem, network, way)
     ]
     sizes = sorted({held for _, held in every})

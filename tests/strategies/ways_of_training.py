@@ -11,6 +11,7 @@ from hypar_opt.costs.shared_nodes import Rows
 from hypar_opt.costs.sides import Share
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.accelerator import Accelerator
+from hypar_opt.hardware.array import Array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, tensors_of, total_cost
 from hypar_opt.plan.problem import Problem
@@ -26,8 +27,19 @@ def words_in(levels: int) -> list[str]:
     return [Shards(*own).word(levels) for own in begins]
 
 
+def words_on(array: Array, placement: tuple[int, ...]) -> list[str]:
+    """What a search leaves open: the state of all levels, more from where links change."""
+    links = [array.interconnect.bisection(digit) for digit in placement]
+    tiers = [0, *(n for n in range(1, len(links)) if links[n] != links[n - 1]), len(links)]
+    begins = combinations_with_replacement(tiers, 2)
+    return [Shards(0, *own).word(len(links)) for own in begins]
+
+
 def ways_by_layer(
-    network: ho.Network, micro_batches: int, shard: Mapping[str, str] = FrozenDict()
+    network: ho.Network,
+    micro_batches: int,
+    shard: Mapping[str, str] = FrozenDict(),
+    words: Sequence[str] = SHARDED[1:],
 ) -> Iterator[Training]:
     """Every way: what is sharded of each layer, and which attentions and blocks run again.
 
@@ -35,6 +47,8 @@ def ways_by_layer(
     ----------
     shard
         The words of layers whose weights are not open.
+    words
+        Those of others.
     """
     weighty = [row["name"] for row in network.rows() if row["weights"] and row["name"] not in shard]
     inner = [layer.name for layer in network.layers if layer.inner]
@@ -44,7 +58,7 @@ def ways_by_layer(
         for block in network.repeats
         for n in range(block.count)
     ] or [network.layers[0].name]
-    for shards in product(SHARDED[1:], repeat=len(weighty)):
+    for shards in product(words, repeat=len(weighty)):
         for again in product((False, True), repeat=len(blocks)):
             for scores in product(("none", "selective"), repeat=len(inner)):
                 recompute = dict(zip(inner, scores, strict=True))

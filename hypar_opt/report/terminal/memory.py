@@ -31,7 +31,7 @@ def memory_view(held: DeviceMemory) -> RenderableType:
     columns: list[Column] = [("layer", str), *((name, _amount) for name in CATEGORIES.values())]
     lines = [(name, *(own[key] for key in CATEGORIES)) for name, own in layer_memory(held)]
     totals = [("total", *(held.categories[name] for name in CATEGORIES))]
-    how = trained(held.options, plan.network.description)
+    how = trained(held.options, plan)
     notes = [Text(how, style="dim")] if how else []
     return Group(
         Text(f"{plan.network.name}: {total} {held.per_accelerator}, batch {plan.batch}"),
@@ -46,7 +46,7 @@ def memory_view(held: DeviceMemory) -> RenderableType:
 
 def trains(held: DeviceMemory) -> str:
     """Return, as part of a sentence, how a plan trains, and what a device then holds."""
-    how = trained(held.options, held.plan.network.description) or "the whole batch at once"
+    how = trained(held.options, held.plan) or "the whole batch at once"
     capacity = f" of {format_bytes(held.capacity)}" if held.capacity is not None else ""
     return f"{how}: {format_bytes(held.total)}{capacity} {held.per_accelerator}"
 

@@ -40,7 +40,7 @@ def step_view(step: StepResult) -> RenderableType:
     all_reduce = f"{step.collective} all-reduce"
     options = [f"reading {plan.cost.reading}", all_reduce, _OVERLAPPED[step.overlap]]
     options += ["inference"] if plan.inference else []
-    options += [trained(step.of_training, plan.network.description)] if step.of_training else []
+    options += [trained(step.of_training, plan)] if step.of_training else []
     return Group(
         Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
         Text(", ".join(options), style="dim"),

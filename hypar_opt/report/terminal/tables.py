@@ -203,7 +203,7 @@ def front_view(front: ParetoFront) -> RenderableType:
             *(point.memory, format_cost(point.total, point.plan.cost.unit), front.ratio(point)),
             *map(point.amount, others),
             point.plan.cost.executed_bytes,
-            trained(point.plan.training.unlike_defaults, point.plan.network.description),
+            trained(point.plan.training.unlike_defaults, point.plan),
         )
         for point in front
     )

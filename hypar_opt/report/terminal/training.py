@@ -6,10 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from hypar_opt.plan.degrees import data_parallelism_below
+from hypar_opt.workload.parallelism import SHARDED
 from hypar_opt.workload.patterns import words_by_layer
 from hypar_opt.workload.recomputation import recomputed_words, segments
+from hypar_opt.workload.shards import shards_of
 
 if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.patterns import Words
 
@@ -17,21 +21,22 @@ if TYPE_CHECKING:
 _UNIFORM = {
     "micro_batches": "{:,} micro-batches",
     "recompute": "{} recomputation",
-    "shard": "{} sharded",
 }
 
 
-def trained(options: Mapping[str, int | Words], network: Network) -> str:
-    """Return how a step of a network trains, given what is not the default.
+def trained(options: Mapping[str, int | Words], plan: Plan) -> str:
+    """Return how a step of a plan trains, given what is not the default.
 
     Words by layer are counted: of blocks, layers with an inner tensor, and layers with weights.
     """
-    parts = []
+    parts, network = [], plan.network.description
     for name, value in options.items():
-        if isinstance(value, int | str):
+        if name == "shard" and not isinstance(value, int):
+            parts += _shards(value, plan)
+        elif isinstance(value, int | str):
             parts.append(_UNIFORM[name].format(value))
         else:
-            parts += (_again if name == "recompute" else _shards)(value, network)
+            parts += _again(value, network)
     return ", ".join(parts)
 
 
@@ -44,13 +49,33 @@ def _again(words: Words, network: Network) -> list[str]:
     return parts + [f"full recomputation of {fully} of {len(blocks)} blocks"] * bool(fully)
 
 
-def _shards(words: Words, network: Network) -> list[str]:
+def _shards(words: Words, plan: Plan) -> list[str]:
+    if isinstance(words, str):
+        return [_split(words, plan)]
+    network = plan.network.description
     names = [layer.name for layer in network.layers]
     by_layer = zip(names, words_by_layer(words, names, "shard"), strict=True)
     weighty = {row["name"] for row in network.rows() if row["weights"]}
     counts = Counter(word or "none" for name, word in by_layer if name in weighty)
     sharded = [(word, count) for word, count in counts.most_common() if word != "none"]
     if len(counts) == 1 and sharded:
-        return [_UNIFORM["shard"].format(sharded[0][0])]
+        return [_split(sharded[0][0], plan)]
     total = counts.total()
-    return [f"{word} sharded in {count} of {total} layers" for word, count in sharded]
+    return [f"{_split(word, plan)} in {count} of {total} layers" for word, count in sharded]
+
+
+def _split(word: str, plan: Plan) -> str:
+    """Return ``weights sharded``, or over which parts: ``over 8 inside the nodes, state over 64``.
+
+    Weights come with their gradients, and these with the state.
+    """
+    shards = shards_of(word)
+    if not shards.by_level:
+        return f"{word} sharded"
+    begins = {first: name for name, first in zip(SHARDED[1:], shards, strict=True)}
+    (first, most), *others = sorted(
+        ((first, name) for first, name in begins.items() if first is not None), reverse=True
+    )
+    said = f"{most} sharded over {data_parallelism_below(plan, first)}"
+    rest = (f", {name} over {data_parallelism_below(plan, level)}" for level, name in others)
+    return said + "".join(rest)
