@@ -145,16 +145,32 @@ def test_whole_norms_save_what_optima_of_split_norms_move(
 ) -> None:
     """A norm that is whole has no statistics to move: 0.002 to 0.15 %."""
     best = optimum(instance_of(name, tokens, batch, sizes))
-    split = instance_of(name, tokens, batch, sizes)
-    workload = replace(split.workload)
+    assert of_split_norms(instance_of(name, tokens, batch, sizes)) == total
+    assert best is not None
+    assert 0.998 * total < best < total
+
+
+def of_split_norms(instance: Instance) -> Fraction | None:
+    """Return the optimum of a problem without the choice of whole norms."""
+    workload = replace(instance.workload)
     forbidden = workload.forbidden.copy()
     norms = [node.kind == "norm" for node in workload.nodes]
     forbidden[norms, workload.choices.index("output")] = True
     vars(workload)["forbidden"] = forbidden
-    vars(split)["workload"] = workload
-    assert optimum(split) == total
-    assert best is not None
-    assert 0.998 * total < best < total
+    vars(instance)["workload"] = workload
+    return optimum(instance)
+
+
+@pytest.mark.parametrize(
+    ("batch", "total", "reduced"), [(256, 2_403_782_656, 768), (8, 983_384_480, 0)]
+)
+def test_vits_optima(batch: int, total: int, reduced: int) -> None:
+    """The other program has no class token: its gradient is reduced where all is by image."""
+    network = ho.load("vit-b16")
+    asked: dict[str, Any] = {"element_bytes": 2, "levels": 3, "choices": "all"}
+    problem = problem_of(network, batch=batch, reading="joined", constraints=EVEN, **asked)
+    all_reduced = 2 * (8 - 1) * 2 * reduced
+    assert of_split_norms(Instance(network, problem)) == total + all_reduced
 
 
 @pytest.mark.parametrize("seed", slow_after(8, range(1, 100)))

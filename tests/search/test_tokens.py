@@ -130,6 +130,10 @@ def test_searches_find_the_best_of_all_plans(seed: int) -> None:
     assert moved * asked["element_bytes"] == plan.cost.total
 
 
+OF_TOKENS = ("llama-7b", "llama-70b", "llama-3-8b", "gpt-j-6b", "mixtral-8x7b", "deepseek-moe-16b")
+"""Those whose sequences may have any length."""
+
+
 @pytest.mark.parametrize("tokens", [1024, 16384])
 @pytest.mark.parametrize("batch", [1, 8, 64])
 def test_no_named_strategy_moves_fewer_bytes_than_the_optimum(batch: int, tokens: int) -> None:
@@ -142,6 +146,21 @@ def test_no_named_strategy_moves_fewer_bytes_than_the_optimum(batch: int, tokens
         for degree in degrees(network, (2, 2)):
             fix = strategy_pins(network, (2, 2), strategy, degree)
             assert best <= ho.solve(network, constraints={"fix": fix}, **asked).cost.total
+
+
+@pytest.mark.parametrize("seed", slow_after(1, range(200)))
+def test_on_no_zoo_network_does_a_named_strategy_move_fewer_bytes(seed: int) -> None:
+    """Of those with sequences: at batch 1 to 512, of 1 k to 128 k tokens."""
+    rng = random.Random(seed)
+    network = of_tokens(rng.choice(OF_TOKENS), 1024 * 2 ** rng.randrange(8))
+    asked: Any = {"batch": 2 ** rng.randrange(10), "hierarchy": (2, 2), "choices": "all"}
+    asked["reading"] = rng.choice(["executed", "joined"])
+    best = ho.solve(network, search="joint", **asked).cost.total
+    for strategy in STRATEGIES:
+        for degree in degrees(network, (2, 2)):
+            fix = strategy_pins(network, (2, 2), strategy, degree)
+            pinned = ho.solve(network, search="joint", constraints={"fix": fix}, **asked)
+            assert best <= pinned.cost.total, (network.name, strategy, degree)
 
 
 def test_a_part_of_a_sequence_takes_the_memory_of_a_part_of_the_batch() -> None:
