@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -135,11 +136,26 @@ class SplitRule:
         Whether parts have to be equal.
     loose
         Whether parts may be empty, too: images alone are split evenly (`may_split`).
+    shares
+        Of H1's parts, where these are unequal and none may be empty. H1 then counts as a prime
+        number of parts, which is no other level's factor: a product tells whether H1 is in it.
     """
 
     hierarchy: Hierarchy
     even: bool
     loose: bool = False
+    shares: tuple[int, ...] = ()
+
+    @classmethod
+    def with_shares(cls, hierarchy: Hierarchy, shares: tuple[int, ...]) -> SplitRule:
+        """Return the rule that no part is empty, where H1's parts have shares.
+
+        >>> rule = SplitRule.with_shares(Hierarchy((2, 2)), (3, 7))
+        >>> [bool(rule.allows(size, rule.hierarchy.accelerators)) for size in (4, 5, 6)]
+        [False, True, True]
+        """
+        first = next(n for n in itertools.count(max(hierarchy.sizes) + 1) if _factors(n) == [n])
+        return cls(Hierarchy((first, *hierarchy.sizes[1:])), even=False, shares=shares)
 
     def allows(self, size: Any, parts: Any) -> Any:
         """Return whether an axis may be split into so many parts; one of size 0 is not split.
@@ -148,7 +164,26 @@ class SplitRule:
         """
         if self.even:
             return size % parts == 0
-        return (size >= parts) | (size == 0) | self.loose
+        left = self.left(size, parts)
+        return (left >= 1) | (size == 0) | self.loose
+
+    def left(self, size: Any, parts: Any) -> Any:
+        """Return how many indices the least of so many parts has at least."""
+        if not self.shares:
+            return size // parts
+        import numpy as np
+
+        first = self.hierarchy.sizes[0]
+        of_h1 = parts_by_share(size, self.shares)
+        least = of_h1[0]
+        for other in of_h1[1:]:
+            least = np.minimum(least, other)
+        return np.where(parts % first == 0, least * first, size) // parts
+
+    def parts(self, product: int) -> int:
+        """Return into how many parts levels split an axis, given the product of their parts."""
+        first = self.hierarchy.sizes[0] if self.shares else 0
+        return product // first * len(self.shares) if first and product % first == 0 else product
 
     def levels(self, size: int) -> int:
         """Return at how many levels an axis may be split, where all have equally many parts.
@@ -159,6 +194,23 @@ class SplitRule:
         counts = range(1, self.hierarchy.levels + 1)
         of_each = self.hierarchy.of_each
         return max((n for n in counts if self.allows(size, of_each**n)), default=0)
+
+
+def parts_by_share(size: Any, shares: Sequence[int]) -> list[Any]:
+    """Return how many of an axis's indices each part has: shares are rounded where they end.
+
+    The size is an integer, or an array of them.
+    """
+    whole = sum(shares)
+    ends = [_rounded(size * end, whole) for end in itertools.accumulate(shares, initial=0)]
+    return [end - begin for begin, end in itertools.pairwise(ends)]
+
+
+def _rounded(amount: Any, of: int) -> Any:
+    """Return a quotient rounded to the nearest integer, a half to an even one."""
+    quotient = amount // of
+    rest = 2 * (amount - quotient * of)
+    return quotient + ((rest > of) | ((rest == of) & (quotient % 2 == 1)))
 
 
 def _factors(size: int) -> list[int]:

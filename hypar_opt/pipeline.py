@@ -132,7 +132,7 @@ def solve(
     )
     if place:
         return best_placement(stated, partial(_solve_placed, described, how), progress, deadline)
-    return _solve(Instance(described, stated), how, progress)
+    return _solve(Instance.to_search(described, stated), how, progress)
 
 
 @checked
@@ -175,7 +175,7 @@ def write_model(
     with recorded_reads() as read:
         described, stated = stated_problem(network, problem)
     check_outputs(read, model)
-    return write_instance(Instance(described, stated), model)
+    return write_instance(Instance.to_search(described, stated), model)
 
 
 def solve_problem(
@@ -192,7 +192,7 @@ def solve_problem(
     settings = settings_of(options, warm_start=False)
     deadline = Deadline.after(options.time_limit)
     how = SolveRequest(solver, _search_for(problem, search), options, settings, None, deadline)
-    return _solve(Instance(network, problem), how, progress)
+    return _solve(Instance.to_search(network, problem), how, progress)
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def _search_for(problem: Problem, search: str | None) -> str:
 
 
 def _solve_placed(network: Network, how: SolveRequest, problem: Problem) -> Plan:
-    return _solve(Instance(network, problem), how, silent)
+    return _solve(Instance.to_search(network, problem), how, silent)
 
 
 def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:

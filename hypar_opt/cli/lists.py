@@ -103,7 +103,7 @@ def operators(as_json: options.JSON = False) -> None:
 def choices(as_json: options.JSON = False) -> None:
     """List what --choices takes, and what each kind of layer splits under it."""
     from hypar_opt.workload.operators import OPERATORS
-    from hypar_opt.workload.parallelism import ALL_CHOICES
+    from hypar_opt.workload.parallelism import ALL_CHOICES, LEFT_WHOLE
 
     rows = []
     for word in ALL_CHOICES:
@@ -115,6 +115,8 @@ def choices(as_json: options.JSON = False) -> None:
         rows += [
             {"name": word, "splits": split, "kinds": ", ".join(own)} for split, own in kinds.items()
         ]
+    kinds_of_whole = "every other, where no split of it fits"
+    rows.append({"name": LEFT_WHOLE, "splits": "nothing", "kinds": kinds_of_whole})
     output.print_rows(rows, as_json=as_json)
 
 

@@ -244,7 +244,7 @@ class SideBytes(OfPart, CommunicationCost):
         forward = phase is Phase.FORWARD
         partial_sums = (layouts.output < FIRST_SPLIT) & ~layouts.whole
         factor = factors.partial_sum if forward else factors.gathered_error
-        yield partial_sums, quarters(factor, workload.outputs, often), False, nowhere
+        yield partial_sums, quarters(factor, workload.outputs, often), False, layouts.whole
         if any(any(node.statistics) for node in nodes):
             channels = [n for n, name in enumerate(layouts.names) if name in (CHANNEL, SHUFFLED)]
             split = np.isin(layouts.inputs[0], channels)

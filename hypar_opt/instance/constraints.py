@@ -25,10 +25,10 @@ from hypar_opt.costs.states import of_rows, parts_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument, worded
-from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.least_loads import LeastLoads, Parts, axes_of, every_split, one_more
 from hypar_opt.instance.part_memory import NO_LEVELS, PartMemory, with_memory_penalties
 from hypar_opt.instance.pins import Pin
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.sharding.weights import with_users
 from hypar_opt.solvers.feasibility import trivially_infeasible
 from hypar_opt.workload.contiguous import are_first, check_contiguous, may_go_on
@@ -85,9 +85,9 @@ class ConstraintSet:
             if problem.is_shared_out:
                 self._parts = PartMemory(problem, workload, tuple(map(tuple, corners)))
         self._workload, self._problem = workload, problem
-        self._hierarchy, self._levels = problem.split_parts, problem.levels
-        if corners and problem.constraints.even:
-            self._hierarchy = Hierarchy((1, *self._hierarchy.sizes[1:]))
+        self._rule = problem.rule_at_any_share if corners else problem.split_rule
+        self._hierarchy = self._rule.hierarchy if self._rule else problem.hierarchy
+        self._levels = problem.levels
         self._choices = problem.choices
         self._orders: Orders = {}
         below = on_all_sides(problem.choices)
@@ -95,7 +95,7 @@ class ConstraintSet:
 
     @cached_property
     def _loads(self) -> LeastLoads:
-        return LeastLoads(self._problem, self._workload, self._device, self._hierarchy)
+        return LeastLoads(self._problem, self._workload, self._rule, self._device)
 
     def within(self, orders: Orders) -> ConstraintSet:
         """Return them for states that split images at none but the first levels of an order."""
@@ -355,7 +355,7 @@ class ConstraintSet:
 
     def _allowed_tensors(self, parts: Parts) -> NDArray[np.bool_]:
         """Return the shared nodes whose tensors may be split into so many parts."""
-        return may_split_tensors(self._workload, self._problem.split_rule, parts)
+        return may_split_tensors(self._workload, self._rule, parts)
 
     def check_feasible(self) -> None:
         """Raise an `InfeasibleError` that says why, if no plan satisfies the constraints."""
@@ -372,8 +372,10 @@ class ConstraintSet:
                     if getattr(self._constraints, name)
                 )
                 remedy = ""
-                if layer.operator.whole_if_uneven and "output" not in self._choices:
-                    remedy = "; with output among the choices it may be whole"
+                if self._problem.reading not in RUN_READINGS and not self._constraints.fix:
+                    remedy = f"; with {argument('reading', 'executed')} it may be whole"
+                if self._problem.depends_on_shares and self._problem.share is not None:
+                    remedy += f"; H1's parts have shares of {self._problem.shown_shares}"
                 if self._constraints.runnable and not self._constraints.fix:
                     any_split = worded("runnable=False among the constraints", "--uneven")
                     remedy += f"; {any_split} allows less than one of them in a part"

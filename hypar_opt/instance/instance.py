@@ -12,15 +12,16 @@ from hypar_opt.costs.of_problem import cost_of
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.row_names import RowNames
 from hypar_opt.costs.state_classes import KnownCharges
-from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.instance.conflicts import feasible_constraints
 from hypar_opt.instance.constraints import ConstraintSet
+from hypar_opt.instance.last_resort import with_last_resort
 from hypar_opt.plan.micro_batch import micro_batch_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.device_load import DeviceLoad
     from hypar_opt.costs.thresholds import ThresholdTable
+    from hypar_opt.hierarchy import SplitRule
     from hypar_opt.plan.constraints import Constraints
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
@@ -38,6 +39,11 @@ class Instance:
 
     network: Network
     problem: Problem
+
+    @classmethod
+    def to_search(cls, network: Network, problem: Problem) -> Instance:
+        """Return a problem to find plans of: layers may be whole where nothing else fits."""
+        return cls(network, with_last_resort(network, problem))
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Instance:
@@ -65,7 +71,7 @@ class Instance:
 
     def with_share(self, share: float | tuple[float, ...]) -> Instance:
         """Return the problem with other shares of the groups of accelerators."""
-        kept = () if self.problem.bounds_shares else ("constraints",)
+        kept = () if self.problem.depends_on_shares else ("constraints",)
         return self._changed({"share": share}, *kept)
 
     def _changed(self, update: Mapping[str, object], *kept: str) -> Instance:
@@ -98,7 +104,7 @@ class Instance:
     def _with_shared(self) -> Workload:
         return (
             micro_batch_of(self.problem, self.network, shared_tensors=True)
-            if self.network.shares_tensors
+            if self.network.shares_tensors(self.problem.choices)
             else self._plain
         )
 
@@ -114,9 +120,7 @@ class Instance:
         Parts may be uneven at H1, and each holds its least.
         """
         other = self.with_cost(self.cost)
-        if self.problem.constraints.even:
-            parts = Hierarchy((1, *self.problem.hierarchy.sizes[1:]))
-            vars(other)["rule"] = SplitRule(parts, even=True)
+        vars(other)["rule"] = self.problem.rule_at_any_share
         limited = ConstraintSet(self.problem, self.workload, corners=corners)
         vars(other)["constraints"] = limited
         return other

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hypar_opt.costs.compute import memory_load
 from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.sharding.weights import replicated
-from hypar_opt.workload.operators.axes import BATCH, EXPERTS, REPLICAS, REPLICATING, SPATIAL
+from hypar_opt.workload.operators.axes import BATCH, EXPERTS, LAST_RESORT, REPLICATING, SPATIAL
 from hypar_opt.workload.operators.words import choices_of
 from hypar_opt.workload.parallelism import OF_IMAGES, SIDES
 from hypar_opt.workload.splitting import may_split, spatial_columns
@@ -28,7 +28,7 @@ from hypar_opt.workload.splitting import may_split, spatial_columns
 if TYPE_CHECKING:
     from hypar_opt.costs.device_load import DeviceLoad
     from hypar_opt.costs.table import Integers
-    from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.hierarchy import SplitRule
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.tensors import Workload
@@ -61,12 +61,12 @@ class LeastLoads:
         self,
         problem: Problem,
         workload: Workload,
+        rule: SplitRule | None,
         device: DeviceLoad | None = None,
-        split_parts: Hierarchy | None = None,
     ) -> None:
-        parts = split_parts or problem.split_parts
+        parts = rule.hierarchy if rule else problem.hierarchy
         self._problem, self._workload, self._device = problem, workload, device
-        self._rule = problem.split_rule
+        self._rule = rule
         self._sizes, self._choices = parts.sizes, len(problem.choices)
         self._levels = len(self._sizes)
         # Shared tensors and weights are not pinned: they follow from the layers' choices.
@@ -127,7 +127,7 @@ class LeastLoads:
         # No pin at a layer and level leaves all choices.
         allowed &= np.array([not pins or choice in pins for pins in self._pinned[level]])
         parts, limits = above * self._sizes[level], self._limits[choice]
-        allowed &= ((limits == 0) | (parts <= limits)).astype(bool)
+        allowed &= ((limits == 0) | (self._counted(parts) <= limits)).astype(bool)
         if self._rule or self._even:
             # Shared weights are split as their users are, shared tensors freely: their completions
             # below depend on no layer.
@@ -151,13 +151,13 @@ class LeastLoads:
         known: dict[object, tuple[NDArray[np.bool_], int]] = {}
         for node in range(workload.shared, len(workload.nodes)):
             choices, layer = workload.choices_of_nodes[node], workload.nodes[node]
-            if not (layer.operator.whole_if_uneven and REPLICAS in choices):
+            if LAST_RESORT not in choices:
                 continue
-            whole = choices.index(REPLICAS)
+            whole = choices.index(LAST_RESORT)
             pins = tuple(tuple(level[node]) for level in self._pinned)
             key = choices, layer.statistics, tuple(workload.split_sizes[:, node]), pins
             if key not in known:
-                least = 1 if any(self._one_sided) else self._least_whole(node, whole)
+                least = self._least_whole(node, whole)
                 if least > 1 and any(layer.statistics):
                     # What is whole would repeat the sums over channels that others split.
                     for column, choice in enumerate(choices):
@@ -188,7 +188,10 @@ class LeastLoads:
                 for choice in range(self._choices)
                 if fits(level, choice, above[choice] * size)
             }
-        return min((parts[whole] for parts in reached), default=1)
+        return min((self._counted(parts[whole]) for parts in reached), default=1)
+
+    def _counted(self, product: int) -> int:
+        return self._rule.parts(product) if self._rule else product
 
     def load(self, parts: Parts) -> Integers:
         """Return each layer's load on memory, in bytes of all accelerators together.

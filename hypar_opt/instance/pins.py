@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.documents.parsing import shown
 from hypar_opt.errors import HyparError, InfeasibleError, argument, nearest
+from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.workload.operators.words import choice_of
-from hypar_opt.workload.parallelism import ALL_CHOICES, SIDES
+from hypar_opt.workload.parallelism import ALL_CHOICES, LEFT_WHOLE, SIDES
 from hypar_opt.workload.patterns import matching
 from hypar_opt.workload.splitting import spatial_columns
 
 if TYPE_CHECKING:
-    from hypar_opt.plan.problem import ProblemFields
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
 
 Pinned = list[list[dict[int, "Pin"]]]
@@ -66,7 +67,7 @@ class Pin:
         return argument("constraints.fix", str(self))
 
 
-def pinned_choices(problem: ProblemFields, workload: Workload) -> Pinned:
+def pinned_choices(problem: Problem, workload: Workload) -> Pinned:
     """Return the pinned choice, if any, of each layer at each level.
 
     Raises
@@ -119,7 +120,7 @@ def _check_contiguous(pinned: Pinned, workload: Workload) -> None:
                     )
 
 
-def _column(pin: Pin, workload: Workload, position: int, problem: ProblemFields) -> int:
+def _column(pin: Pin, workload: Workload, position: int, problem: Problem) -> int:
     """Return the column of a pin's choice among those of the layer's kind."""
     layer, own = workload.layers[position], workload.choices_of_nodes[workload.shared + position]
     words = [choice.word for choice in own if choice]
@@ -134,5 +135,8 @@ def _column(pin: Pin, workload: Workload, position: int, problem: ProblemFields)
         choices = argument("choices", ",".join(problem.choices))
         if set(words) != set(problem.choices):
             choices = f"the choices of {layer.name} ({layer.kind}): {', '.join(words)}"
-        raise HyparError(f"{pin.said}: {pin.choice} is not among {choices}")
+        remedy = ""
+        if pin.choice == LEFT_WHOLE and problem.reading not in RUN_READINGS:
+            remedy = f"; it needs {argument('reading', 'executed')}"
+        raise HyparError(f"{pin.said}: {pin.choice} is not among {choices}{remedy}")
     return named[0]

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.expansion import starred
-from hypar_opt.workload.operators.axes import BATCH, EXPERTS, ON_ONE_SIDE, SPATIAL, TOKENS
+from hypar_opt.workload.operators.axes import (
+    BATCH,
+    EXPERTS,
+    LAST_RESORT,
+    ON_ONE_SIDE,
+    SPATIAL,
+    TOKENS,
+)
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -24,6 +31,7 @@ _OF_AXES = FrozenDict(
         TOKENS.axis: "context parallelism",
         EXPERTS.axis: "expert parallelism",
         **dict.fromkeys(SPATIAL, "spatial parallelism"),
+        LAST_RESORT.axis: "replicas",
     }
 )
 
@@ -75,7 +83,8 @@ def _choices(plan: Plan) -> Iterator[tuple[str, tuple[Choice, ...]]]:
     """Yield each layer of products with weights, and its choice at each level."""
     for position, layer in enumerate(plan.network.description.layers):
         if layer.contraction.contracted:
-            known = {own.word: own for own in (*layer.splits.values(), *ON_ONE_SIDE.values())}
+            own = (*layer.splits.values(), *ON_ONE_SIDE.values(), LAST_RESORT)
+            known = {choice.word: choice for choice in own}
             yield layer.name, tuple(known[row[position]] for row in plan.parallelism)
 
 

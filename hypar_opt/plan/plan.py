@@ -144,6 +144,7 @@ class Plan(Displayed, ProblemFields):
         "hypar-opt/plan/5",
         "hypar-opt/plan/6",
         "hypar-opt/plan/7",
+        "hypar-opt/plan/10",
         "hypar-opt/plan/8",
         "hypar-opt/plan/9",
     ] = Field(default=SCHEMA, alias="schema")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from math import gcd, lcm
+from math import gcd
 from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Field,
     PlainValidator,
     Strict,
@@ -18,14 +17,17 @@ from pydantic import (
 )
 
 from hypar_opt.documents.document import Document, ElementBytes, Name, Size, rule
-from hypar_opt.documents.parsing import shown
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.plan.constraints import Constraints, Flag
+from hypar_opt.plan.share_of_group import SHARES as SHARES
+from hypar_opt.plan.share_of_group import Share
+from hypar_opt.plan.share_of_group import shares_of_parts as shares_of_parts
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import (
     ALL_CHOICES,
+    LEFT_WHOLE,
     OF_IMAGES,
     PAPERS_CHOICES,
     SETS_OF_CHOICES,
@@ -34,8 +36,6 @@ from hypar_opt.workload.parallelism import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hypar_opt.hardware.accelerator import AcceleratorGroup
     from hypar_opt.hardware.array import Array
 
@@ -49,49 +49,19 @@ RUN_READINGS = ("executed", "joined")
 
 def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
     own = on_all_sides(value)
+    own = own[:-1] if own[-1:] == (LEFT_WHOLE,) else own
+    whole = (LEFT_WHOLE,) if LEFT_WHOLE in value else ()
     sides = tuple(side for side in SIDES if side in value)
-    if own not in SETS_OF_CHOICES or value != own + sides:
-        more = " or ".join(f'"{word}"' for word in ALL_CHOICES[len(PAPERS_CHOICES) :])
+    if own not in SETS_OF_CHOICES or value != own + whole + sides:
+        others = (*ALL_CHOICES[len(PAPERS_CHOICES) :], LEFT_WHOLE)
+        more = " or ".join(f'"{word}"' for word in others)
         raise rule(
             f'should be ["data", "model"], or with {more}, in this order, got {json.dumps(value)}'
         )
     return value
 
 
-def _share(value: object) -> object:
-    if isinstance(value, list | tuple):
-        shares = tuple(map(_share, value))
-        if len(shares) < 2 or round(sum(cast(tuple[float, ...], shares)), 4) != 1:
-            raise rule(f"should add up to 1 over all groups, got {', '.join(map(str, value))}")
-        return shares if len(shares) > 2 else shares[0]
-    if not isinstance(value, float):
-        raise rule(f"should be a number, or one of each group, got {shown(value)}")
-    if round(value, 4) != value or not 0 < value < 1:
-        raise rule(f"should be between 0 and 1, in steps of 0.0001, got {value}")
-    return value
-
-
-SHARES = 10_000
-"""The parts of a tensor that a group's share is a whole number of."""
-
-
-def shares_of_parts(shares: Sequence[int], parts: Sequence[int]) -> tuple[int, ...]:
-    """Return the share of each part of H1, as whole numbers of their sum.
-
-    Parameters
-    ----------
-    shares
-        Of each group.
-    parts
-        How many parts each group has.
-    """
-    each = lcm(*parts)
-    pairs = zip(shares, parts, strict=True)
-    return tuple(share * each // count for share, count in pairs for _ in range(count))
-
-
 Levels = Annotated[int, Strict(), Field(ge=0, le=MAX_LEVELS)]
-Share = Annotated[float | tuple[float, ...], BeforeValidator(_share)]
 
 
 class Record(Document):
@@ -212,11 +182,22 @@ class ProblemFields(Document):
         """How constraints let levels split an axis; None for any way."""
         own = self.constraints
         any_way = not (own.even or own.runnable or {*OF_IMAGES} & {*self.choices})
-        return None if any_way else SplitRule(self.split_parts, own.even, not own.runnable)
+        if any_way or own.even or not own.runnable or self.share is None:
+            return None if any_way else SplitRule(self._split_parts, own.even, not own.runnable)
+        return SplitRule.with_shares(self.hierarchy, self.part_shares)
 
     @property
-    def split_parts(self) -> Hierarchy:
-        """The parts of each level as constraints count them on axes that it splits.
+    def rule_at_any_share(self) -> SplitRule | None:
+        """A rule that what `split_rule` allows at some shares keeps; None without one."""
+        own = self.constraints
+        if own.even:
+            return SplitRule(Hierarchy((1, *self.hierarchy.sizes[1:])), even=True)
+        # The smallest of unequal parts has no more than one of equal ones.
+        return SplitRule(self.hierarchy, even=False) if own.runnable else None
+
+    @property
+    def _split_parts(self) -> Hierarchy:
+        """The parts of each level as `split_rule` counts them on axes that it splits.
 
         Even parts in a share of p/q, in lowest terms, are whole numbers of q equal ones.
         """
@@ -267,6 +248,11 @@ class ProblemFields(Document):
             return None
         shares = self.share if isinstance(self.share, tuple) else (self.share, 1 - self.share)
         return tuple(round(SHARES * share) for share in shares)
+
+    @property
+    def shown_shares(self) -> str:
+        """The shares of the groups for a message: ``0.3 and 0.7``."""
+        return " and ".join(str(share / SHARES) for share in self.group_shares or ())
 
     @property
     def part_shares(self) -> tuple[int, ...]:
@@ -372,6 +358,14 @@ class Problem(ProblemFields):
     def bounds_shares(self) -> bool:
         """Whether constraints depend on shares: even parts divide axes, and memory is limited."""
         return self.constraints.even or bool(self.part_memory and self.device_memory is None)
+
+    @property
+    def depends_on_shares(self) -> bool:
+        """Whether shares decide what constraints allow: `bounds_shares`, or no part may be empty.
+
+        The latter they mostly leave as it is of equal parts.
+        """
+        return self.bounds_shares or self.constraints.runnable
 
     @property
     def device_memory(self) -> int | None:

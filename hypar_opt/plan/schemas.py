@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from hypar_opt.workload.parallelism import OF_IMAGES, SIDES
+from hypar_opt.workload.parallelism import LEFT_WHOLE, OF_IMAGES, SIDES
 
 if TYPE_CHECKING:
     from hypar_opt.plan.problem import ProblemFields
 
 SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
 WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
-NEWEST = "hypar-opt/plan/9"
+NEWEST = "hypar-opt/plan/10"
 
 
 _NEW = {*OF_IMAGES, "experts"}
@@ -31,7 +31,11 @@ def _has_more_parts(problem: ProblemFields) -> bool:
 
 STATED_SINCE: Mapping[str, tuple[str, Callable[[ProblemFields], bool]]] = MappingProxyType(
     {
-        NEWEST: ("choices: rows, columns or experts", lambda own: bool(_NEW & {*own.choices})),
+        NEWEST: ("choices: whole", lambda own: LEFT_WHOLE in own.choices),
+        "hypar-opt/plan/9": (
+            "choices: rows, columns or experts",
+            lambda own: bool(_NEW & {*own.choices}),
+        ),
         "hypar-opt/plan/8": (
             "training: shards from a level down",
             lambda own: own.training.by_level,

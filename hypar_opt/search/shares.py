@@ -13,6 +13,7 @@ import numpy as np
 
 from hypar_opt.costs.group_time import GroupTime
 from hypar_opt.errors import InfeasibleError
+from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.pricing import total_cost
 from hypar_opt.plan.problem import SHARES, shares_of_parts
 
@@ -164,7 +165,7 @@ class _ShareSearch:
             if bound >= self._limit:
                 break
             halves = _halved(simplex, self._step) if own else []
-            if own and not halves and not self._problem.bounds_shares:
+            if own and not halves and not self._problem.depends_on_shares:
                 break  # there are no shares between them
             heappop(entries)
             if not own:
@@ -195,17 +196,18 @@ class _ShareSearch:
         """
         corners = list(map(self._of_parts, simplex))
         instance, middle = self._search.instance, _middle(simplex, self._step)
-        if self._problem.bounds_shares:
+        if self._problem.depends_on_shares:
             instance = instance.with_shares_between(corners)
-        bounds = []
+        bounds, fits = [], not self._problem.bounds_shares
         for cost in self._cost.between(*corners):
             found = self._solved(instance.with_cost(cost))
             if found is None:
                 return _NEVER
             bounds.append(found.bound or Fraction())
             if not self._problem.bounds_shares:
+                fits = self._allowed(middle, found) and fits
                 self._improve(middle, found)
-        if self._problem.bounds_shares:
+        if not fits:
             self._try(middle)
         return min(bounds)
 
@@ -226,7 +228,7 @@ class _ShareSearch:
         if shares in self._tried:
             return
         instance = self._search.instance
-        if self._problem.bounds_shares:
+        if self._problem.depends_on_shares:
             instance = instance.with_share(as_stated(shares))
         found = self._solved(instance.with_cost(self._cost.at(self._of_parts(shares))))
         if found is None:
@@ -237,6 +239,14 @@ class _ShareSearch:
             self._keep(shares, found)
         else:
             self._improve(shares, found)
+
+    def _allowed(self, shares: Shares, found: SearchResult) -> bool:
+        """Return whether constraints allow at some shares what they do between others."""
+        if self._problem.bounds_shares or not self._problem.depends_on_shares:
+            return True
+        instance = self._search.instance.with_share(as_stated(shares))
+        limits = ConstraintSet(instance.problem, instance.workload)
+        return limits.allow(found.assignments)
 
     def _improve(self, shares: Shares, found: SearchResult) -> None:
         """Keep the best shares for a plan near some: one group's share grows, another's shrinks."""
@@ -256,8 +266,13 @@ class _ShareSearch:
 
     def _keep(self, shares: Shares, found: SearchResult) -> Fraction:
         """Keep shares if a plan is the best known with them; return what it takes."""
+        if not self._allowed(shares, found):
+            return _NEVER
         cost = self._cost.at(self._of_parts(shares))
-        instance = self._search.instance.with_cost(cost)
+        instance = self._search.instance
+        if self._problem.depends_on_shares:
+            instance = instance.with_share(as_stated(shares))
+        instance = instance.with_cost(cost)
         total, charged = _priced(instance, found)
         if self._charged is None or charged < self._charged:
             self._charged = charged

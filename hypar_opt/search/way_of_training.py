@@ -73,7 +73,7 @@ class WayOfTraining:
         instance = search.instance
         if training != instance.problem.training:
             problem = instance.problem.model_copy(update={"training": training})
-            instance = Instance(instance.network, problem)
+            instance = Instance.to_search(instance.network, problem)
         return cls(replace(search.quiet, instance=instance, falls_back=False), part)
 
     @property

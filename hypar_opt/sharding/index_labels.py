@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.hierarchy import Hierarchy, parts_by_share
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, Layout, is_split
-from hypar_opt.sharding.shares import Shares, parts_by_share
+from hypar_opt.sharding.shares import Shares
 from hypar_opt.sharding.ties import INPUT, Axis, Tie, dealt, ties_of
 
 if TYPE_CHECKING:

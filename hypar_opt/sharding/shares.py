@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-from itertools import accumulate, pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
+from hypar_opt.hierarchy import parts_by_share
 from hypar_opt.sharding.conversions import StepKind, moved_but
 from hypar_opt.workload.parallelism import SIDES
 
@@ -16,13 +15,6 @@ if TYPE_CHECKING:
 
 Shares = tuple[int, ...]
 """The share of each part of H1, of their sum."""
-
-
-def parts_by_share(size: int, shares: Shares) -> list[int]:
-    """Return how many of an axis's indices each part has: shares are rounded where they end."""
-    whole = sum(shares)
-    ends = [round(Fraction(size * end, whole)) for end in accumulate(shares, initial=0)]
-    return [end - begin for begin, end in pairwise(ends)]
 
 
 def side_of(layout: str) -> int | None:

@@ -26,7 +26,7 @@ from hypar_opt.costs.group_time import GroupTime
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.readings import Phase
 from hypar_opt.costs.weights import with_penalties
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, InfeasibleError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import total_cost
 from hypar_opt.plan.problem import SHARES
@@ -96,6 +96,8 @@ def in_accpars_order(network: Network, problem: Problem) -> Problem:
     found = replace(levelwise(search), tensors=None)
 
     def same_types(search: SearchRequest) -> SearchResult:
+        if not search.instance.constraints.allow(found.assignments):
+            raise InfeasibleError("a part has nothing at these shares")
         return replace(found, bound=total_cost(search.instance, found.assignments))
 
     share = problem.share or best_share(search, same_types)[0]

@@ -154,7 +154,7 @@ def model(
     if interface not in _INTERFACES:
         raise UnknownNameError("interface", interface, list(_INTERFACES))
     state, values = _INTERFACES[interface]
-    instance = Instance(*stated_problem(network, problem))
+    instance = Instance.to_search(*stated_problem(network, problem))
     again = partial(solve, network, **problem)
     table, labels = table_to_state(instance, "ilp")
     program, named = formulate(table), column_namer(table, labels)

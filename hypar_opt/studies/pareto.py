@@ -263,7 +263,7 @@ def _front(
     """Tighten the memory limit from plan to plan until none fits."""
     if problem.device_memory is not None:
         return _device_front(network, problem, solver, points, report)
-    constraints = Instance(network, problem).constraints
+    constraints = Instance.to_search(network, problem).constraints
     least, limit = constraints.least_memory(), problem.constraints.memory
     breakpoints: list[tuple[Plan, int]] = []
     complete, reason = False, None
@@ -300,7 +300,7 @@ def _device_front(
 ) -> ParetoFront:
     """Tighten the memory of a device step by step: what a step repeats and shares out follows."""
     limit, entries = problem.constraints.memory, list[ParetoPoint]()
-    least = least_memory(Instance(network, problem))
+    least = least_memory(Instance.to_search(network, problem))
     while points is None or len(entries) < points:
         constraints = problem.constraints.model_copy(update={"memory": limit})
         own = problem.model_copy(update={"constraints": constraints})

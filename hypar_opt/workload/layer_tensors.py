@@ -100,7 +100,8 @@ class LayerTensors:
         """Return whether a choice of its kind is one of the layer's."""
         if choice.axis:
             return choice.axis not in self.lacked
-        return may_be_whole or choice.word in ON_ONE_SIDE
+        # Shared weights that no choice splits are those of data parallelism.
+        return (may_be_whole and bool(self.output)) or choice.word in ON_ONE_SIDE
 
     def split_size(self, choice: Choice) -> int:
         """Return the size of the axis that a choice divides; 0 for none."""

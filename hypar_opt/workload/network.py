@@ -181,14 +181,14 @@ class Network(Displayed, Document):
         """Whether each layer reads only the one before it."""
         return all(reads == (position - 1,) for position, reads in enumerate(self.sources))
 
-    @cached_property
-    def shares_tensors(self) -> bool:
-        """Whether a tensor has several readers or may be whole: its layout is a choice of its own.
+    def shares_tensors(self, choices: Sequence[str]) -> bool:
+        """Return whether a tensor has several readers or may be whole: its layout is a choice then.
 
-        No tensor of a chain of convolutions and fully-connected layers does.
+        With the paper's choices no tensor of a chain of convolutions and fully-connected layers
+        has; see `words`.
         """
         read = Counter(source for reads in self.sources for source in reads if source >= 0)
-        may_be_whole = any(REPLICAS in layer.splits.values() for layer in self.layers)
+        may_be_whole = any(REPLICAS.word in words for words in self.words(choices))
         return may_be_whole or any(readers > 1 for readers in read.values())
 
     def maps(self) -> Iterator[LayerMaps]:

@@ -38,6 +38,11 @@ SETS_OF_CHOICES = tuple(
 )
 """The choices that a problem may have: the paper's, with any others."""
 
+LEFT_WHOLE = "whole"
+"""Beside `ALL_CHOICES` where constraints leave a layer no split: its parts repeat all of its work.
+
+Source: docs/decisions/0030-whole-where-nothing-splits.md."""
+
 SIDES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 """All of a layer in one part of H1, where that lies between groups of accelerators."""
 

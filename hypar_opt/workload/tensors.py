@@ -290,8 +290,10 @@ class Workload:
 
     @_of_tensors
     def has_replicas(self) -> bool:
-        """Whether any boundary is `replica_boundaries`."""
-        return bool(self.replica_boundaries.any())
+        """Whether replicas repeat any exchange: of `replica_boundaries`, or partial sums."""
+        whole, partial = self.layouts.whole, (self.layouts.output < FIRST_SPLIT)
+        sums = whole.any(axis=0) & (partial & ~whole).any(axis=0)
+        return bool(self.replica_boundaries.any() or sums.any())
 
     @_of_tensors
     def forbidden(self) -> NDArray[np.bool_]:

@@ -79,13 +79,8 @@ def drawn_programs(
 def random_row(rng: random.Random, workload: Workload) -> list[int]:
     """Return any choices of all nodes at a level, but whole ones that need a reason."""
     row = []
-    for node, forbidden in zip(workload.nodes, workload.forbidden.tolist(), strict=True):
-        needs_a_reason = node.operator.whole_if_uneven
-        own = [
-            column
-            for column, word in enumerate(workload.choices)
-            if not forbidden[column] and not (needs_a_reason and word == "output")
-        ]
+    for choices in workload.choices_of_nodes:
+        own = [n for n, choice in enumerate(choices) if choice and not choice.last_resort]
         row.append(rng.choice(own))
     return with_shared_weights(workload, row)
 

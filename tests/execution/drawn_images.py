@@ -121,12 +121,8 @@ def _state(
     rng: random.Random, workload: Workload, node: int, hierarchy: Hierarchy, orders: Orders
 ) -> list[int]:
     """Return random choices of a node that split its rows and columns evenly, contiguously."""
-    needs_a_reason = workload.nodes[node].operator.whole_if_uneven
-    offered = [
-        n
-        for n, choice in enumerate(workload.choices_of_nodes[node])
-        if choice and (choice.axis or not needs_a_reason)
-    ]
+    own = workload.choices_of_nodes[node]
+    offered = [n for n, choice in enumerate(own) if choice and not choice.last_resort]
     wanted = [n for n in offered if n in orders] or offered
     while True:
         some = wanted if rng.random() < 0.6 else offered

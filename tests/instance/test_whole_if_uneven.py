@@ -148,12 +148,30 @@ def test_time_charges_the_work_that_each_part_repeats() -> None:
     assert seconds["attention", "forward"] == pytest.approx(apart["attention", "forward"])
 
 
-def test_with_two_choices_the_message_names_the_third() -> None:
-    asked: Any = {"batch": 1, "hierarchy": (2,), "reading": "executed"}
+def test_with_two_choices_it_is_whole_too() -> None:
+    asked: Any = {"batch": 1, "hierarchy": (2,), "choices": CHOICES[:2]}
+    plan = ho.solve(network(), reading="executed", constraints={"even": True}, **asked)
+    assert plan["attention"] == {"H1": "whole"}
+    assert plan.choices == (*CHOICES[:2], "whole")
+
+
+def test_a_paper_reading_has_no_whole_and_the_message_names_one_that_has() -> None:
+    given = {"channels": 3, "height": 1, "width": 1}
+    layer = [{"name": "fc", "kind": "fc", "units": 5}]
+    primes = validate(ho.Network, {"name": "primes", "input": given, "layer": layer})
+    asked: Any = {"batch": 1, "levels": 1, "constraints": {"even": True}}
     with pytest.raises(InfeasibleError) as raised:
-        ho.solve(network(), constraints={"even": True}, choices=CHOICES[:2], **asked)
-    assert "layer 'attention' at H1" in str(raised.value)
-    assert "with output among the choices it may be whole" in str(raised.value)
+        ho.solve(primes, reading="text", **asked)
+    assert "layer 'fc' at H1; its batch is 1, its channels 3 in and 5 out" in str(raised.value)
+    assert "; with reading='executed' it may be whole" in str(raised.value)
+    assert ho.solve(primes, reading="executed", **asked)["fc"] == {"H1": "whole"}
+
+
+def test_a_pin_offers_it_where_no_constraint_does() -> None:
+    asked: Any = {"batch": 4, "hierarchy": (2, 2), "choices": CHOICES, "reading": "executed"}
+    plan = ho.solve(network(), fix=["head@H2=whole"], **asked)
+    assert plan["head"]["H2"] == "whole"
+    assert plan["head"]["H1"] != "whole"
 
 
 def test_a_jax_program_repeats_what_is_whole() -> None:

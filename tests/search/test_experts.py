@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.errors import InfeasibleError
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES
@@ -27,8 +26,8 @@ def test_the_optimum_is_the_least_that_any_program_moves(
     network = smallest()
     workload = workload_of(network, batch, CHOICES, shared_tensors=True)
     allowed = [
-        [column for column, forbidden in enumerate(row) if not forbidden]
-        for row in workload.forbidden.tolist()
+        [column for column, choice in enumerate(own) if choice and not choice.last_resort]
+        for own in workload.choices_of_nodes
     ]
     least = min(
         sum(one.elements for one in Program(workload, [row], Hierarchy(sizes)).exchanges())
@@ -80,10 +79,9 @@ def test_data_and_expert_parallelism_together_are_mixtrals_optimum(
 
 
 def test_experts_are_split_as_far_as_there_are_any() -> None:
-    """Of one sequence nothing but the four experts can be split: two levels do."""
+    """Of one sequence nothing but the four experts can be split: two levels do, a third repeats."""
     asked: dict[str, Any] = {"batch": 1, "constraints": {"even": True, "fix": ("router=model",)}}
     plan = ho.solve(smallest(), levels=2, **asked, **THREE)
     assert [row[2] for row in plan.parallelism] == ["experts", "experts"]
-    refused = "layer 'dispatch' at H3; it has 1 images, 4 experts"
-    with pytest.raises(InfeasibleError, match=refused):
-        ho.solve(smallest(), levels=3, **asked, **THREE)
+    plan = ho.solve(smallest(), levels=3, **asked, **THREE)
+    assert sorted(row[2] for row in plan.parallelism) == ["experts", "experts", "whole"]

@@ -102,8 +102,8 @@ GAPS = (38, 142)
 def fits(workload: Workload, levels: int) -> bool:
     """Return whether all of its plans may be compared, and some layer has each choice."""
     of_images = {*workload.choices} & {"rows", "columns"}
-    # A loss is whole only where nothing else fits.
-    plain = not any(node.operator.whole_if_uneven for node in workload.nodes)
+    # Some layers are whole only where nothing else fits.
+    plain = not any(own and own.last_resort for node in workload.choices_of_nodes for own in node)
     plans = len(workload.choices) ** (levels * len(workload.nodes))
     return plain and plans <= 3 * 10**5 and len(spatial_columns(workload)) == len(of_images)
 

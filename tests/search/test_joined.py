@@ -195,7 +195,7 @@ def test_all_exact_solvers_find_the_best_of_all_plans(seed: int) -> None:
     for solver in (*["brute"] * few, "ilp", "cpsat"):
         other = ho.solve(network, solver=solver, reading="joined", **asked)
         assert (plan.cost.total, plan.parallelism) == (other.cost.total, other.parallelism)
-    workload = workload_of(network, asked["batch"], choices, shared_tensors=True)
+    workload = workload_of(network, asked["batch"], plan.choices, shared_tensors=True)
     program = Program(workload, rows_of_plan(plan, workload), plan.hierarchy, joined=True)
     moved = sum(exchange.elements for exchange in program.exchanges())
     assert moved * asked["element_bytes"] == plan.cost.total

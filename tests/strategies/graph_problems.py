@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from random import Random
 from typing import Any
 
 import hypar_opt as ho
 from hypar_opt.costs.state_tables import canonical_states
+from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.operators.axes import Choice
 from hypar_opt.workload.operators.base import Operator
+from hypar_opt.workload.operators.words import choices_of_kind
 from hypar_opt.workload.parallelism import CHOICES
 from tests.strategies.plans import Asked, Rows, totals_of
 
@@ -58,19 +60,24 @@ def random_graph_problem(
     return network, asked
 
 
+Choices = int | Sequence[str]
+"""The choices of a problem, or how many it has of the paper's and AccPar's."""
+
+
 def choices_of(
-    layer: Operator, choices: int, reading: str, *, constrained: bool = True
+    layer: Operator, choices: Choices, reading: str, *, constrained: bool = True
 ) -> tuple[Choice, ...]:
     """The choices that a reading has: only what runs may be whole.
 
     Some layers are only as constraints leave no split.
     """
-    own = [layer.splits[word] for word in CHOICES[:choices] if word in layer.splits]
-    may_be_whole = reading == "executed" and (constrained or not layer.whole_if_uneven)
-    return tuple(choice for choice in own if choice.axis or may_be_whole)
+    named = CHOICES[:choices] if isinstance(choices, int) else choices
+    own = filter(None, choices_of_kind(layer.splits, named))
+    runs = reading == "executed"
+    return tuple(c for c in own if c.axis or (runs and (constrained or not c.last_resort)))
 
 
-def plans_of(network: ho.Network, levels: int, choices: int, reading: str = "executed") -> int:
+def plans_of(network: ho.Network, levels: int, choices: Choices, reading: str = "executed") -> int:
     count = 1
     for layer in network.layers:
         count *= len(choices_of(layer, choices, reading)) ** levels
@@ -78,25 +85,33 @@ def plans_of(network: ho.Network, levels: int, choices: int, reading: str = "exe
 
 
 def every_plan_of(
-    network: ho.Network, levels: int, choices: int, reading: str = "executed"
+    network: ho.Network,
+    levels: int,
+    choices: Choices,
+    reading: str = "executed",
+    constraints: ConstraintSet | None = None,
 ) -> Iterator[Rows]:
-    """Every plan, in canonical order from the last layer back."""
+    """Every plan, in canonical order from the last layer back; of the states that are allowed."""
     counts = [len(choices_of(layer, choices, reading)) for layer in network.layers]
-    every = canonical_states(levels, choices)
+    every = canonical_states(levels, choices if isinstance(choices, int) else len(choices))
     states = [[state for state in every if max(state, default=0) < count] for count in counts]
+    if constraints is not None:
+        allowed = constraints.allowed(every)[-len(counts) :]
+        own = [{s for s, fits in zip(every, row, strict=True) if fits} for row in allowed]
+        states = [[s for s in each if s in some] for each, some in zip(states, own, strict=True)]
     for columns in itertools.product(*states[::-1]):
         yield tuple(zip(*columns[::-1], strict=True))
 
 
 def priced_graph_plans(network: ho.Network, asked: Asked) -> list[tuple[Fraction, Rows]]:
     """Return every plan that keeps to what is asked, cheapest first, equals in canonical order."""
-    instance = Instance(network, problem_of(network, **asked))
+    instance = Instance.to_search(network, problem_of(network, **asked))
     try:
         constraints = instance.constraints
     except ho.HyparError:
         return []
     problem = instance.problem
-    plans = every_plan_of(network, problem.levels, len(problem.choices), problem.reading)
+    plans = every_plan_of(network, problem.levels, problem.choices, problem.reading, constraints)
     kept = [rows for rows in plans if constraints.allow(rows)]
     totals = totals_of(instance.workload, instance.cost, kept, instance.rule)
     return sorted(zip(totals, kept, strict=True), key=lambda each: each[0])

@@ -142,14 +142,8 @@ def own_columns(network: ho.Network, asked: Asked) -> list[list[int]]:
     runs = asked["reading"] in RUN_READINGS
     workload = workload_of(network, asked["batch"], asked["choices"], shared_tensors=runs)
     return [
-        [
-            column
-            for column, choice in enumerate(choices)
-            if choice and (choice.axis or not layer.whole_if_uneven)
-        ]
-        for layer, choices in zip(
-            network.layers, workload.choices_of_nodes[workload.shared :], strict=True
-        )
+        [column for column, choice in enumerate(choices) if choice and not choice.last_resort]
+        for choices in workload.choices_of_nodes[workload.shared :]
     ]
 
 

@@ -13,7 +13,6 @@ from hypar_opt.execution.memory import step_bytes
 from hypar_opt.execution.virtual.arithmetic import KINDS
 from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
 from hypar_opt.sharding.conversions import StepKind, moved_but
-from hypar_opt.sharding.index_labels import levels_by
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, TOKEN
 from hypar_opt.sharding.ties import Axis
 from hypar_opt.units import format_bytes
@@ -21,7 +20,7 @@ from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
 from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -87,8 +86,12 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
     """
     program, batch = division.program, division.images.size
     # Levels that split different layers share the images: each may have them all.
-    by_image = [[n for n, lay in enumerate(own) if lay == BATCH] for own in program.written]
-    levels = max(by_image, key=program.hierarchy.parts)
+    by_image = {
+        tuple(n for n, layout in enumerate(own) if layout == BATCH)
+        for node, own in enumerate(program.written)
+        if node not in program.workload.weight_users
+    }
+    levels = max(sorted(by_image), key=program.hierarchy.parts)
     parts = program.hierarchy.parts(levels)
     if batch < parts:
         count = program.workload.repeats.micro_batches
@@ -98,7 +101,7 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
             f" split it, got {batch}{_remedy(scaled)}"
         )
     if program.shares is not None:
-        _check_groups(division, scaled=scaled)
+        _check_groups(division, by_image, scaled=scaled)
     for boundary, edge in enumerate(program.workload.boundaries):
         for step in program.input_steps(boundary):
             layouts = {*step.sources, *step.targets}
@@ -138,7 +141,7 @@ def _check_tokens(division: Division, *, scaled: bool) -> None:
                 )
 
 
-def _check_groups(division: Division, *, scaled: bool) -> None:
+def _check_groups(division: Division, by_image: Iterable[tuple[int, ...]], *, scaled: bool) -> None:
     """Refuse unequal parts that leave a device without an image, or of layers that shuffle."""
     program, network = division.program, division.network
     for layer in network.layers:
@@ -147,11 +150,12 @@ def _check_groups(division: Division, *, scaled: bool) -> None:
             raise RefusedError(
                 f"layer {layer.name!r} {what}, which cannot be run in unequal groups"
             )
-    levels = levels_by(program, BATCH)
-    parts = program.hierarchy.parts(levels)
-    own = np.unique(division.images.labels, return_counts=True)[1]
-    if len(own) < parts:
-        first = int((division.hierarchy.digit(division.images.labels, 0) == 0).sum())
+    labels = division.images.labels
+    for levels in by_image:
+        parts = program.hierarchy.parts(levels)
+        if len(np.unique(program.hierarchy.within(labels, levels))) == parts:
+            continue
+        first = int((division.hierarchy.digit(labels, 0) == 0).sum())
         raise RefusedError(
             f"batch: {division.images.size} images, {first} of them in the first group, leave one"
             f" of {parts} devices without any{_remedy(scaled)}"

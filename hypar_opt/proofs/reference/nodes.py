@@ -163,18 +163,19 @@ def _splits(
     plan: Plan,
 ) -> Iterator[Split | None]:
     weight, written = described.contraction.weight, described.contraction.output
+    last = _last_resort(described, plan, has_experts="x" in sizes)
     for word in plan.choices:
         if word in SIDES:  # all in one part of H1
             yield Split(0, (word,) * len(operands), word, keeps_weights=False)
             continue
         choice = _choice(described.splits, word, plan, has_experts="x" in sizes)
+        if word == last or (choice and not choice.axis):  # nothing is split
+            whole = ("whole",) * len(operands)
+            keeps = bool(weight)
+            yield Split(0, whole, "whole", keeps_weights=keeps, last_resort=word == last)
+            continue
         if choice is None or not _is_offered(described, choice, operands, maps, sizes):
             yield None
-            continue
-        if not choice.axis:  # nothing is split
-            whole = ("whole",) * len(operands)
-            last = described.whole_if_uneven
-            yield Split(0, whole, "whole", keeps_weights=bool(weight), last_resort=last)
             continue
         part = {"b": "batch", "t": "token", "x": "expert", **PARTS}.get(choice.axis, "channel")
         strip = strip_of(described, maps, choice.axis, operands) if choice.axis in PARTS else None
@@ -189,6 +190,15 @@ def _splits(
             keeps_weights=bool(weight) and choice.axis not in weight,
             most=strip.most if strip else 0,
         )
+
+
+def _last_resort(described: Operator, plan: Plan, *, has_experts: bool) -> str | None:
+    """Return the choice of a plan as which a layer is whole only where no other fits, if any."""
+    splits = described.splits
+    own = {word: _choice(splits, word, plan, has_experts=has_experts) for word in plan.choices}
+    if any(choice is not None and not choice.axis for choice in own.values()):
+        return None  # it may be whole anyway
+    return next((word for word in ("output", "whole") if word in own and not own[word]), None)
 
 
 def _operands(described: Operator, maps: LayerMaps) -> list[Operand]:
@@ -278,12 +288,16 @@ def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     layouts = {"data": "batch", "model": "channel", "output": "whole", "tokens": "token"}
     layouts |= {"rows": "row", "columns": "column", "experts": "expert"}
     extents = dict(zip(("row", "column"), _extent(over), strict=True))
+    # A tensor that may be whole is that as one choice.
+    layouts |= {"whole": "" if "output" in plan.choices else "whole"}
     layouts |= {side: side for side in SIDES}
     if sizes["expert"] and "experts" not in plan.choices:
         layouts["model"] = "expert"
     splits = (
         None
-        if (layout in ("token", "expert") and not sizes[layout]) or extents.get(layout) == 1
+        if not layout
+        or (layout in ("token", "expert") and not sizes[layout])
+        or extents.get(layout) == 1
         else Split(
             {**sizes, **extents}.get(layout, 0),
             (layout,),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from fractions import Fraction
 from math import gcd
 from typing import TYPE_CHECKING
 
@@ -129,28 +130,39 @@ class Restrictions:
         self, splits: Mapping[int, Split], pins: Sequence[int | None], whole: int
     ) -> int:
         """Return the fewest parts in which a layer is whole that makes some choices only."""
-        # How many parts each choice may have made, level by level.
-        made = {(1,) * len(self._plan.choices)}
-        for size, pin in zip(self._hierarchy.sizes, pins, strict=True):
+        # The choice at H1, and how many parts each has made, level by level.
+        made = {(-1, (1,) * len(self._plan.choices))}
+        for level, (size, pin) in enumerate(zip(self._hierarchy.sizes, pins, strict=True)):
             made = {
-                (*parts[:n], parts[n] * size, *parts[n + 1 :])
-                for parts in made
+                (first if level else n, (*parts[:n], parts[n] * size, *parts[n + 1 :]))
+                for first, parts in made
                 for n, split in splits.items()
-                if pin in (None, n) and self._fits(split, parts[n] * size)
+                if pin in (None, n)
+                and not (level and self._plan.choices[n] in SIDES)
+                and self._fits(split, parts[n] * size, at_h1=n == (first if level else n))
             }
-        return min((parts[whole] for parts in made), default=1)
+        return min((parts[whole] for _, parts in made), default=1)
 
     def _divides(self, position: int, state: State, choice: int) -> bool:
         """Return whether a choice leaves parts as the plan's constraints have them."""
-        return self._fits(self._nodes[position].own[choice], self._parts(state, choice))
+        split = self._nodes[position].own[choice]
+        return self._fits(split, self._parts(state, choice), at_h1=choice == state[0])
 
-    def _fits(self, split: Split, parts: int) -> bool:
+    def _fits(self, split: Split, parts: int, *, at_h1: bool) -> bool:
+        """Return whether parts of an axis are as they have to be; H1's may have shares."""
         size = split.size
         if split.most and (size % parts or parts > split.most):
             return False
         if self._plan.constraints.even and size % parts:
             return False
-        return not (self._plan.constraints.runnable and 0 < size < parts)
+        if not self._plan.constraints.runnable or not size:
+            return True
+        if self._plan.share is None or not at_h1:
+            return size >= parts
+        whole, shares = sum(self._plan.part_shares), self._plan.part_shares
+        ends = [round(Fraction(size * end, whole)) for end in itertools.accumulate((0, *shares))]
+        least = min(end - begin for begin, end in itertools.pairwise(ends))
+        return least * len(shares) >= parts
 
     def _parts(self, state: State, choice: int) -> int:
         """Return into how many parts a choice has split its axis in a state."""

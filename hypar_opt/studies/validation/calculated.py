@@ -113,7 +113,7 @@ def _plan(
         whole = {
             re.sub(r"[.]\d+[.]", ".*.", layer.name)
             for layer in network.layers
-            if REPLICAS in layer.choices.values() and not layer.whole_if_uneven
+            if REPLICAS in layer.choices.values()
         }
         levels = range(outer + 1, len(sizes) + 1)
         pins += [f"{name}@H{n}={REPLICAS.word}" for name in sorted(whole) for n in levels]

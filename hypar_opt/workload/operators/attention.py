@@ -13,7 +13,6 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     DATA_CHOICE,
     OUTPUT,
-    REPLICAS,
     TOKENS,
     Axes,
     Choice,
@@ -89,9 +88,8 @@ class Attention(Operator):
         "q[b,t,g,r,e] * k[b,s,g,e] * v[b,s,g,d] -> y[b,t,g,r,d]"
     )
     choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
-        data=DATA_CHOICE, model=HEADS, output=REPLICAS, tokens=TOKENS
+        data=DATA_CHOICE, model=HEADS, tokens=TOKENS
     )
-    whole_if_uneven: ClassVar[bool] = True
     trick: ClassVar[str] = "data"
     reads: ClassVar[tuple[int, int]] = (1, 3)
     inner: ClassVar[Axes] = ("b", "t", "s", "g", "r")

@@ -13,7 +13,7 @@ al., "AccPar", HPCA 2020, Type III.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -58,6 +58,9 @@ class Choice:
         The name of one index of that axis, for messages: ``image``, ``input channel``.
     glyph, ascii_glyph
         Its symbol in a report, and where the terminal has no Unicode.
+    last_resort
+        Whether a layer takes it only at levels at which no split of it fits a problem's
+        constraints.
     """
 
     word: str
@@ -65,6 +68,7 @@ class Choice:
     part: str
     glyph: str
     ascii_glyph: str
+    last_resort: bool = False
 
 
 DATA_CHOICE = Choice("data", BATCH, "image", "○", "-")
@@ -102,6 +106,9 @@ CHANNELS = Choice("channel", "c", "channel", "●", "M")
 
 REPLICAS = Choice("whole", "", "replica", "□", "W")
 """Nothing is split: all parts read and write whole tensors."""
+
+LAST_RESORT = replace(REPLICAS, last_resort=True)
+"""The same of a layer whose work would be repeated, for which bytes charge nothing."""
 
 ON_ONE_SIDE = FrozenDict(
     {

@@ -81,10 +81,6 @@ class Operator(Document):
     """The axis that it splits under each choice of a problem (`CHOICES`); it lacks the choices that
     are not keys."""
 
-    whole_if_uneven: ClassVar[bool] = False
-    """Whether it is whole only at levels at which no split of it fits a problem's constraints: its
-    work is then repeated, which bytes do not charge."""
-
     trick: ClassVar[str]
     """The problem's choice that it takes in the baseline "one weird trick"."""
 

@@ -319,8 +319,10 @@ class Output(Weightless):
     """The channels that a softmax is over, the first ones; others are padding. By default all, or
     the units of a padded layer that it reads."""
 
-    # Whole, each part computes the whole loss.
-    whole_if_uneven: ClassVar[bool] = True
+    # Whole, each part computes the whole loss: a last resort.
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
+        {word: own for word, own in Weightless.choices.items() if own != REPLICAS}
+    )
     ends: ClassVar[bool] = True
 
     def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002

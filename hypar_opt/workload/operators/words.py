@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError
 from hypar_opt.workload.operators import OPERATORS
-from hypar_opt.workload.operators.axes import EXPERTS, ON_ONE_SIDE, REPLICATING, Choice
+from hypar_opt.workload.operators.axes import (
+    EXPERTS,
+    LAST_RESORT,
+    ON_ONE_SIDE,
+    REPLICAS,
+    REPLICATING,
+    Choice,
+)
+from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE
 
 if TYPE_CHECKING:
     from hypar_opt.workload.layer_tensors import LayerTensors
+
+_WHOLE_AS = (CHOICES[-1], LEFT_WHOLE)
+"""The choices of a problem as which layers may be whole."""
 
 
 def choice_of(word: str) -> Choice | None:
@@ -33,11 +44,27 @@ def choices_of(layer: LayerTensors, choices: Sequence[str]) -> tuple[Choice | No
     if EXPERTS.word not in choices and EXPERTS in splits.values() and layer.has(EXPERTS):
         others = {word: own for word, own in splits.items() if own.axis in ("", *REPLICATING)}
         splits = others | {"model": EXPERTS}
-    return tuple(splits.get(word) or ON_ONE_SIDE.get(word) for word in choices)
+    return choices_of_kind(splits, choices)
+
+
+def choices_of_kind(
+    splits: Mapping[str, Choice], choices: Sequence[str]
+) -> tuple[Choice | None, ...]:
+    """Return a kind's choices for those of a problem; None for one that it lacks.
+
+    Every kind may be whole as a last resort, if it has not said itself that it may be: as the
+    choice `output` where it does not split by that, else as `whole`.
+    """
+    own = [splits.get(word) or ON_ONE_SIDE.get(word) for word in choices]
+    free = (n for n, word in enumerate(choices) if own[n] is None and word in _WHOLE_AS)
+    column = None if REPLICAS in own else next(free, None)
+    if column is not None:
+        own[column] = LAST_RESORT
+    return tuple(own)
 
 
 def _choices() -> Iterator[Choice]:
-    yield from ON_ONE_SIDE.values()
+    yield from (REPLICAS, *ON_ONE_SIDE.values())
     # Built-in kinds first: listing installed plug-ins takes a search of the environment.
     for operator in OPERATORS.built_in():
         yield from operator.choices.values()

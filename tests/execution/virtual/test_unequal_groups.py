@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.errors import RefusedError
+from hypar_opt.errors import InfeasibleError, RefusedError
 from hypar_opt.hardware.array import Array
+from hypar_opt.hierarchy import parts_by_share
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
@@ -74,7 +75,7 @@ def test_what_unequal_groups_do_not_run_is_refused_by_name() -> None:
         cost="time",
         share=0.01,
         batch=64,
-        constraints={"fix": ["*=data"]},
+        constraints={"fix": ["*=data"], "runnable": False},
     )
     with pytest.raises(RefusedError, match="64 images, 1 of them in the first group"):
         ho.run(few)
@@ -83,3 +84,24 @@ def test_what_unequal_groups_do_not_run_is_refused_by_name() -> None:
     tied = ho.solve("gpt2", array=nodes(1), cost="time", share=0.25, batch=8)
     with pytest.raises(RefusedError, match="shares weights"):
         ho.run(tied, scale_down=True)
+
+
+@pytest.mark.parametrize("batch", [2, 5, 9])
+@pytest.mark.parametrize("share", [None, 0.05, 0.3, 0.45])
+def test_plans_that_can_run_leave_the_smaller_group_no_part_empty(
+    share: float | None, batch: int
+) -> None:
+    """They do run; and of parts that leave one empty none is allowed."""
+    network = random_network(Random(batch), 3)
+    plan = ho.solve(network, array=nodes(2), cost="time", share=share, batch=batch)
+    assert ho.run(plan).agrees
+    ho.check_certificate(plan, ho.certify(plan))
+    has = min(parts_by_share(batch, plan.part_shares))
+    for level, below in ((1, 1), (2, 2)):
+        pins = [f"{network.layers[0].name}@H{n}=data" for n in range(1, level + 1)]
+        asked: Any = {"share": plan.share, "batch": batch, "fix": pins}
+        if has >= below:
+            ho.solve(network, array=nodes(2), cost="time", **asked)
+            continue
+        with pytest.raises(InfeasibleError, match="H1's parts have shares of"):
+            ho.solve(network, array=nodes(2), cost="time", **asked)
