@@ -145,8 +145,8 @@ PROOFS = (
     Mutant(
         "even splits are those above",
         "proofs/reference/restrictions",
-        "self._fits(size, self._parts(state, choice)",
-        "self._fits(size, self._parts(state[:-1], choice)",
+        "self._fits(split, self._parts(state, choice)",
+        "self._fits(split, self._parts(state[:-1], choice)",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
