@@ -361,26 +361,25 @@ class ConstraintSet:
         """Raise an `InfeasibleError` that says why, if no plan satisfies the constraints."""
         if not self.any:
             return
-        # These decide whether each layer has a plan, and whether a plan fits the memory.
         least = self._loads.least()
         for position, layer in enumerate(self._workload.nodes):
             if least[position] >= self._loads.impossible:
-                level = self._loads.first_infeasible_level(position)
                 constraints = ", ".join(
                     argument(f"constraints.{name}")
                     for name in ("even", "runnable", "fix")
                     if getattr(self._constraints, name)
                 )
-                remedy = ""
-                if self._problem.reading not in RUN_READINGS and not self._constraints.fix:
+                pins, remedy = self._constraints.fix, ""
+                if self._problem.reading not in RUN_READINGS and not pins:
                     remedy = f"; with {argument('reading', 'executed')} it may be whole"
                 if self._problem.depends_on_shares and self._problem.share is not None:
                     remedy += f"; H1's parts have shares of {self._problem.shown_shares}"
-                if self._constraints.runnable and not self._constraints.fix:
+                if self._constraints.runnable and not pins:
                     any_split = worded("runnable=False among the constraints", "--uneven")
                     remedy += f"; {any_split} allows less than one of them in a part"
                 raise InfeasibleError(
-                    f"{constraints}: no choice fits layer {layer.name!r} at H{level};"
+                    f"{constraints}: no choice fits layer {layer.name!r}"
+                    f" at H{self._loads.first_infeasible_level(position)};"
                     f" {axes_of(layer, self._choices)}{remedy}"
                 )
         # At least one layout of a shared tensor has to be even; whole it always is.
@@ -393,8 +392,7 @@ class ConstraintSet:
                 raise InfeasibleError(
                     f"{rule}: no layout fits the {layer.name}, which several layers read; {axes}"
                 )
-        memory = self._memory
-        if memory is not None and (needed := self.least_memory()) > memory:
+        if (memory := self._memory) is not None and (needed := self.least_memory()) > memory:
             raise InfeasibleError(
                 f"{argument('constraints.memory')}: no plan fits {memory:,} bytes per accelerator;"
                 f" the smallest memory that suffices is {needed:,} bytes, counting every layer's"
