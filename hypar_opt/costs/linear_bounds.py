@@ -70,10 +70,11 @@ def longer(corners: Sequence[Sequence[Integers]]) -> list[Integers]:
     """
     if len(corners) == 1:
         return [reduce(np.maximum, corners[0])]
-    # Parts of a group mostly take as long as each other.
+    # Parts of a group mostly take as long as each other, and passes as long as they compute.
     functions: list[Sequence[Integers]] = []
     for function in zip(*corners, strict=True):
-        if not any(all(map(np.array_equal, function, own)) for own in functions):
+        if not any(_is_no_longer(function, own) for own in functions):
+            functions = [own for own in functions if not _is_no_longer(own, function)]
             functions.append(function)
     best = _Best(functions[0])
     for charges in functions[1:]:
@@ -88,6 +89,11 @@ def longer(corners: Sequence[Sequence[Integers]]) -> list[Integers]:
             (a, b, c), (d, e, f) = ([own[first] - own[n] for own in three] for n in others)
             best.or_mean(three, [b * f - c * e, c * d - a * f, a * e - b * d])
     return [np.maximum(own - _ROUNDED, 0) for own in best.corners]
+
+
+def _is_no_longer(function: Sequence[Integers], other: Sequence[Integers]) -> bool:
+    """Return whether a function is nowhere above another."""
+    return all(bool((own <= more).all()) for own, more in zip(function, other, strict=True))
 
 
 class _Best:
