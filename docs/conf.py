@@ -49,10 +49,8 @@ nitpick_ignore_regex = [
         r"(hypar_opt\.solvers\.solution\.solver\.SolutionFile|mathopt\..+|ortools\..+|pulp\..+)",
     ),
     # What a kind of layer or a topology of one's own seldom states.
-    (
-        "py:.*",
-        r"hypar_opt\.workload\.(repeats\.Repeats|operators\.(kernels\.PassKernels|saved\.Saved))",
-    ),
+    ("py:.*", r"hypar_opt\.workload\.(repeats\.Repeats|halos\.Border)"),
+    ("py:.*", r"hypar_opt\.workload\.operators\.(kernels\.PassKernels|saved\.Saved)"),
     ("py:.*", r"hypar_opt\.(hardware\.folded\..+|studies\.batches\.ranges\.Amounts)"),
 ]
 
