@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -84,6 +84,7 @@ class WaysByLayer:
         tiers = [0] if problem.groups else WayOfTraining(search).cost.tiers
         self.open = OpenWays(network, stated, saves, problem.levels, tiers)
         self.micro_batches, self._layouts = micro_batches, layouts
+        self._least: dict[SavedTensor, int] = {}  # bytes of tensors, whatever the way
         again = ["full"] if self.open.blocks else []
         self._words = [[*product(own, self.open.sharded)] for own in (self.open.apart, again)]
         self._apart, self._again = (
@@ -156,11 +157,12 @@ class WaysByLayer:
         element_bytes = self.search.instance.problem.element_bytes
         choices = len(workload.choices)
 
-        @cache
         def least(tensor: SavedTensor) -> int:
-            load = load_of_tensors(workload, way.load.hierarchy, element_bytes, [tensor])
-            held = by_state(load.of, np.array([tensor.node]), self.states, choices)
-            return int(held[0][self._allowed[tensor.node]].min())
+            if tensor not in self._least:
+                load = load_of_tensors(workload, way.load.hierarchy, element_bytes, [tensor])
+                held = by_state(load.of, np.array([tensor.node]), self.states, choices)
+                self._least[tensor] = int(held[0][self._allowed[tensor.node]].min())
+            return self._least[tensor]
 
         fused = not self.open.saves_scores
         again = saved_tensors(network, workload, workload.repeats.again, fused=fused).again
@@ -246,9 +248,8 @@ class WaysByLayer:
 
     def load_of(self, picked: Sequence[Picked]) -> int:
         """Return what a plan holds all the time, in bytes of all accelerators."""
-        sides = self.sides
         return sum(
-            int(sides[side].loads[way, sides[side].kinds[node], state])
+            int(self.sides[side].loads[way, self.sides[side].kinds[node], state])
             for node, (side, way, state) in enumerate(picked)
         )
 

@@ -67,8 +67,16 @@ class Repeats:
     @cached_property
     def begins(self) -> tuple[int, ...]:
         """The levels, the topmost first, from which on other things are split than above."""
-        firsts = {first for own in self.sharded.values() for first in own if first is not None}
+        firsts = {first for own in self._alike for first in own if first is not None}
         return tuple(sorted({0, *firsts}))
+
+    @cached_property
+    def _alike(self) -> Mapping[Shards, Sequence[int]]:
+        """The nodes of which the same is split."""
+        alike: dict[Shards, list[int]] = {}
+        for node, own in self.sharded.items():
+            alike.setdefault(own, []).append(node)
+        return alike
 
     def shard(self, node: int, level: int) -> str:
         """Return what is split of a node's weights at a level, of `SHARDED`."""
@@ -77,7 +85,9 @@ class Repeats:
     def splits(self, nodes: int, level: int, *words: str) -> NDArray[np.bool_]:
         """Return of which nodes one of some words is split at a level."""
         split = np.zeros(nodes, bool)
-        split[[node for node, own in self.sharded.items() if own.at(level) in words]] = True
+        for own, alike in self._alike.items():
+            if own.at(level) in words:
+                split[alike] = True
         if SHARDED[0] in words:
             split |= ~self.splits(nodes, level, *SHARDED[1:])
         return split
@@ -88,10 +98,10 @@ class Repeats:
         A level below all others where it does at none.
         """
         found = np.full(nodes, np.iinfo(np.int64).max)
-        for node, own in self.sharded.items():
+        for own, alike in self._alike.items():
             first = own[SHARDED.index(word) - 1]
             if first is not None:
-                found[node] = first
+                found[alike] = first
         return found
 
     def halves(self, users: Sequence[int], level: int) -> NDArray[np.int64]:
