@@ -215,9 +215,23 @@ PROOFS = (
     Mutant(
         "an all-to-all with tokens counts those of a sequence as its channels",
         "proofs/reference/conversions",
-        '"batch": tensor.images, "token": tensor.tokens}',
-        '"batch": tensor.images, "token": tensor.channels}',
+        '"batch": tensor.images, "token": tensor.tokens,',
+        '"batch": tensor.images, "token": tensor.channels,',
         ("proofs/test_proof_tables",),
+    ),
+    Mutant(
+        "what lies behind a part of an image is no halo",
+        "proofs/reference/images",
+        "return Strip(pooled, min(most, pooled), padding + behind)",
+        "return Strip(pooled, min(most, pooled), padding)",
+        ("proofs/test_image_proofs",),
+    ),
+    Mutant(
+        "columns are exchanged of a part's own rows alone",
+        "proofs/reference/images",
+        "if count > 1:  # all parts",
+        "if False:  # all parts",
+        ("proofs/test_image_proofs",),
     ),
     Mutant(
         "keys and values are read by token",
@@ -243,8 +257,8 @@ PROOFS = (
     Mutant(
         "tokens are split where an input has others",
         "proofs/reference/nodes",
-        "for over in (maps.output, *read)",
-        "for over in (maps.output,)",
+        "for axes, over in (*read, (described",
+        "for axes, over in (*read[:0], (described",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
