@@ -156,7 +156,7 @@ def read_network(
     ----------
     dims, loss, untie, causal
         Of a model alone: the sizes of its dynamic dimensions, its loss, whether layers get weights
-        of their own, and whether unknown masks are causal, as `hypar_opt.onnx.read_model` says.
+        of their own, and whether unknown masks are causal, as ``hypar_opt.onnx.read_model`` says.
 
     Raises
     ------
