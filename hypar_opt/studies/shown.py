@@ -31,7 +31,7 @@ def show(
     settings: Mapping[str, Any] | None = None,
     reading: str | None = None,
 ) -> Network | Array | Plan:
-    """Return what a name or a file stands for, which a notebook or `rich.print` shows in full.
+    """Return what a name or a file stands for, which a notebook or ``rich.print`` shows in full.
 
     Parameters
     ----------
