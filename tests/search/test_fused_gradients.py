@@ -42,6 +42,7 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
         "cost": "time",
         "choices": choices,
         "constraints": {"runnable": False},
+        "training": {"shard": "none"},  # else the search shards what is updated
     }
 
 

@@ -90,6 +90,7 @@ class Case:
                 asked["level_weights"] = tuple(rng.randint(1, 4) for _ in range(levels))
         else:
             asked["array"] = random_array(rng, levels)
+            asked["training"] = {"shard": "none"}  # else the search shards what is updated
         constraints: dict[str, Any] = {"even": rng.random() < 0.15, "runnable": False}
         if rng.random() < 0.3:
             word = rng.choice(["data", "model"])

@@ -32,7 +32,8 @@ def written(network: ho.Network, scope: str, **asked: Any) -> Callable[[Rows], h
     problem = problem_of(**{**asked, "constraints": constraints | asked.get("constraints", {})})
     plan = ho.solve(network, solver="data", **{**asked, "constraints": constraints})
     plan = plan.model_copy(update={"constraints": problem.constraints})
-    return partial(claiming, plan, Instance(network, problem), scope=scope)
+    # Of the plan: what the search chose of its training is as stated.
+    return partial(claiming, plan, Instance.of_plan(plan), scope=scope)
 
 
 def claiming(plan: ho.Plan, instance: Instance, rows: Rows, **claims: Any) -> ho.Plan:

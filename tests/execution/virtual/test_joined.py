@@ -55,11 +55,12 @@ def test_joined_all_to_alls_move_what_is_charged(part: int) -> None:
         moved, one_by_one = (by_level(own) for own in (program, replace(program, joined=False)))
         assert moved == charged(program, "joined")
         assert sum(moved) <= sum(one_by_one)
-        # Channels that are tied to others may be in other parts than modelled.
+        # Channels that are tied to others may be in other parts than modelled; a mixture may have
+        # fewer groups of tokens than parts that split them.
         with suppress(RefusedError):
             run_as_one_device(network, program, seed)
             ran += 1
-    assert ran > PLANS_A_PART / 2
+    assert ran > PLANS_A_PART / 3
 
 
 def by_level(program: Program) -> list[int]:
