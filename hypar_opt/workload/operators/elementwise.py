@@ -13,6 +13,7 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     CHANNELS,
     DATA_CHOICE,
+    EXPERTS,
     OUTPUT,
     REPLICAS,
     SPATIAL,
@@ -220,6 +221,9 @@ class GlobalPool(Weightless):
 
     # An average of some rows is an addend of that of all.
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,p,q] -> y[b,t,c]")
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
+        {word: own for word, own in Weightless.choices.items() if own.axis != EXPERTS.axis}
+    )
     writes_vectors: ClassVar[bool] = True
 
     @property
