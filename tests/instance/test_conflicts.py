@@ -123,7 +123,8 @@ def test_the_memory_of_each_part_between_groups_is_a_row(tmp_path: Path) -> None
     described = nodes(2).description()
     described["accelerator"][1]["dram_capacity"] = "1 kB"
     array = ho.Array.model_validate(described)
-    asked: Any = {"array": array, "batch": 16, "share": 0.4, "fix": ["*@H1=data"]}
+    asked: Any = {"array": array, "cost": "bytes", "batch": 16, "share": 0.4}
+    asked["fix"] = ["*@H1=data"]
     with pytest.raises(ho.HyparError, match="is infeasible, with rows named after"):
         ho.write_model("lenet-c", file, memory="array", **asked)
     text = file.read_text()
