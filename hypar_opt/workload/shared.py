@@ -26,7 +26,7 @@ from hypar_opt.workload.operators.axes import (
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.operators.kernels import NOTHING_RUNS, PassesKernels
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
-from hypar_opt.workload.operators.weightless import Weightless
+from hypar_opt.workload.operators.weightless import WITH_EXPERTS, Weightless
 
 if TYPE_CHECKING:
     from hypar_opt.workload.graph import LayerGraph
@@ -36,6 +36,8 @@ class SharedTensor(Weightless):
     """A tensor that several layers read, split by batch or by channel, or whole."""
 
     kind: Literal["tensor"] = "tensor"
+
+    choices: ClassVar[Mapping[str, Choice]] = WITH_EXPERTS
 
     def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
         return NOTHING_RUNS

@@ -13,7 +13,6 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
     CHANNELS,
     DATA_CHOICE,
-    EXPERTS,
     OUTPUT,
     REPLICAS,
     SPATIAL,
@@ -47,7 +46,7 @@ from hypar_opt.workload.operators.maps import (
     described,
 )
 from hypar_opt.workload.operators.saved import OwnTensor, Saved, activated
-from hypar_opt.workload.operators.weightless import Weightless
+from hypar_opt.workload.operators.weightless import WITH_EXPERTS, Weightless
 from hypar_opt.workload.operators.windows import Pair, PoolWindow, Window
 
 _OF_ONE_POSITION = FrozenDict(data=DATA_CHOICE, model=CHANNELS, output=REPLICAS, tokens=TOKENS)
@@ -59,6 +58,7 @@ class _Broadcast(Weightless):
     activation: Activation | None = None
 
     reads: ClassVar[tuple[int, int]] = (2, 2**31)
+    choices: ClassVar[Mapping[str, Choice]] = WITH_EXPERTS
     reads_experts: ClassVar[bool] = True
 
     def maps(self, *reads: Map) -> LayerMaps:
@@ -221,9 +221,6 @@ class GlobalPool(Weightless):
 
     # An average of some rows is an addend of that of all.
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,p,q] -> y[b,t,c]")
-    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
-        {word: own for word, own in Weightless.choices.items() if own.axis != EXPERTS.axis}
-    )
     writes_vectors: ClassVar[bool] = True
 
     @property

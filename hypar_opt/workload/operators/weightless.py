@@ -32,7 +32,6 @@ class Weightless(Operator):
         tokens=TOKENS,
         rows=ROWS,
         columns=COLUMNS,
-        experts=EXPERTS,
     )
     trick: ClassVar[str] = "data"
 
@@ -42,6 +41,10 @@ class Weightless(Operator):
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
         return channel_sizes(maps)
+
+
+WITH_EXPERTS = FrozenDict({**Weightless.choices, "experts": EXPERTS})
+"""The choices where dispatched tokens are read."""
 
 
 def expert_sizes(over: ExpertMap) -> dict[str, int]:
