@@ -178,8 +178,12 @@ def _to_run(plan: Plan, *, scale_down: bool) -> _ToRun:
         keeps=keeps if spatial_columns(workload) else None,
     )
     # The plan's constraints, which name sizes and arrays, say nothing about a small network.
-    problem = plan.problem.model_copy(update={"batch": small.batch})
-    instance = Instance(small.network, problem)
+    update: dict[str, object] = {"batch": small.batch}
+    spatial = spatial_columns(workload)
+    if spatial and max(map(max, rows)) < min(spatial):
+        # Nothing splits images, and the small ones may be too small to.
+        update["choices"] = plan.problem.choices[: min(spatial)]
+    instance = Instance(small.network, plan.problem.model_copy(update=update))
     # The plan's own layers run again: the small network states no blocks.
     workload = repeated(instance.executed_workload, repeats)
     return _ToRun(instance, workload, rows, small.changes, notes)

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+import hypar_opt as ho
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.network import Network
@@ -53,3 +54,19 @@ def test_the_halo_of_three_rows_is_two_of_each_border(parts: int, levels: tuple[
     compared = run_as_one_device(network, Program(workload, by_rows, Hierarchy(levels)))
     moved = sum(row.counted for row in compared.exchanges if row.kind == "halo")
     assert moved == 4 * 4 * (parts - 1) * 5 * 7 * 3
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_plan_that_may_split_images_runs_on_small_ones(batch: int) -> None:
+    """Where it splits none, small images need no parts."""
+    plan = ho.solve(
+        "resnet-18",
+        batch=batch,
+        levels=2,
+        choices=("data", "model", "output", "rows", "columns"),
+        reading="executed",
+        constraints={"even": True},
+    )
+    splits_images = any("rows" in own for own in plan.parallelism)
+    assert splits_images == (batch == 1)
+    assert ho.run(plan, scale_down=True).agrees
