@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from colorsys import rgb_to_hls
 from itertools import combinations
 from pathlib import Path
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
 from rich.color import Color
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.report import pictures
 from hypar_opt.report.glyphs import SYMBOLS, Symbol, cell_styles, symbol
+from hypar_opt.report.pictures.marks import MARKS, handle
 from hypar_opt.report.terminal.notebook import plan_html
 from hypar_opt.workload.parallelism import CHOICES
 from tests.report.graphs import texts
@@ -84,3 +87,13 @@ def test_the_terminals_picture_is_whole(
     named = set(re.findall(r"url\(#([^)]+)\)", text))
     assert named == set(re.findall(r'clipPath id="([^"]+)"', text))
     assert all(symbol(choice).colour in text for choice in ("data", "model"))
+
+
+def test_every_mark_is_drawn_without_a_warning() -> None:
+    """Of strokes, which have no inside, no edge is asked for."""
+    axes = Figure().add_subplot()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for mark in MARKS.values():
+            axes.scatter([0], [0], **mark)
+            handle(mark, "a choice")

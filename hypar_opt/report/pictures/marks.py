@@ -35,7 +35,8 @@ MAX_LENGTH = 40.0
 """Inches of a plan's longer side: deeper networks have smaller cells."""
 
 MARKS: dict[Symbol, dict[str, Any]] = {
-    own: {"marker": marker, "facecolor": own.colour if filled else "white", "edgecolor": own.colour}
+    own: {"marker": marker, "facecolor": own.colour if filled else "white"}
+    | ({} if marker in "_|" else {"edgecolor": own.colour})  # strokes have no edge
     for own, marker, filled in (
         (DATA_SYMBOL, "o", False),
         (MODEL_SYMBOL, "o", True),
@@ -75,7 +76,7 @@ def handle(mark: Mapping[str, Any], words: str) -> Any:
         linestyle="",
         marker=mark["marker"],
         markerfacecolor=mark["facecolor"],
-        markeredgecolor=mark["edgecolor"],
+        markeredgecolor=mark.get("edgecolor", mark["facecolor"]),
         markersize=7.5,
         label=words,
     )
