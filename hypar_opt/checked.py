@@ -64,13 +64,10 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
             # What took the others does not know the function's own.
             if error.kind != "argument" or error.name not in named:
                 raise
-            raise UnknownNameError("argument", error.name, _known(names, error)) from None
+            known = list(dict.fromkeys((*names, *error.known)))
+            raise UnknownNameError("argument", error.name, known) from None
 
     return call
-
-
-def _known(own: Iterable[str], error: UnknownNameError) -> list[str]:
-    return list(dict.fromkeys((*own, *error.known)))
 
 
 def check(annotated: Any, given: Mapping[str, object]) -> None:

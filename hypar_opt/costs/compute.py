@@ -205,7 +205,7 @@ class Work:
         operations = self._operations(workload, nodes, states).tolist()
         # Words are those of all accelerators, whose DRAMs work in parallel.
         words = added_up(self._words(workload, nodes, states)).tolist()
-        each = _seconds_of_macs(repeated(workload, ONCE), self.accelerator)
+        each = self._seconds_of_macs(workload)
         slower = [
             max(
                 count * own / self.hierarchy.accelerators,
@@ -270,7 +270,7 @@ class Work:
         per_second *= len(phases)
         words = added_up(self._words(workload, nodes, states))
         loading = rounded_half_even(words, self.element_bytes * per_second / self._dram_bandwidth)
-        each = _seconds_of_macs(repeated(workload, ONCE), self.accelerator)
+        each = self._seconds_of_macs(workload)
         return loading, self._computing(each, workload, nodes, states, per_second)
 
     def _computing(
@@ -309,9 +309,7 @@ class Work:
             for part in local_words(workload, nodes, states, self.hierarchy)
         )
         loading: Fraction = self.element_bytes * words / self._dram_bandwidth
-        computing = self._computing_bound(
-            workload, _seconds_of_macs(repeated(workload, ONCE), self.accelerator)
-        )
+        computing = self._computing_bound(workload, self._seconds_of_macs(workload))
         often = workload.most_repeats
         return often * (loading + computing) * self._stretched_bound(workload)
 
@@ -324,9 +322,7 @@ class Work:
 
     def _operations(self, workload: Workload, nodes: Indices, states: States) -> Integers:
         """Return the multiply-accumulates of a pass of nodes, in all accelerators together."""
-        macs = _macs(
-            repeated(workload, ONCE), self.accelerator, tuple(sorted(self.input_sizes.items()))
-        )
+        macs = self._macs(workload)
         macs = macs.astype(exact_dtype(int(macs.max()) * self.hierarchy.accelerators), copy=False)
         # Every choice splits the work, but where it splits nothing all parts do all of it.
         return self._amounts(workload, macs, workload.layouts.whole, nodes, states)
@@ -334,6 +330,9 @@ class Work:
     def _macs(self, workload: Workload) -> Integers:
         sizes = tuple(sorted(self.input_sizes.items()))
         return _macs(repeated(workload, ONCE), self.accelerator, sizes)
+
+    def _seconds_of_macs(self, workload: Workload) -> tuple[Fraction, ...]:
+        return _seconds_of_macs(repeated(workload, ONCE), self.accelerator)
 
     def _amounts(
         self,
@@ -365,9 +364,7 @@ class Work:
 
     def _computing_bound(self, workload: Workload, each: Sequence[Fraction]) -> Fraction:
         """Return an upper bound on the seconds of all nodes' multiply-accumulates in a pass."""
-        macs = _macs(
-            repeated(workload, ONCE), self.accelerator, tuple(sorted(self.input_sizes.items()))
-        )
+        macs = self._macs(workload)
         whole = np.any(workload.layouts.whole, axis=0)
         times = np.where(whole, self.hierarchy.accelerators, 1).tolist()
         counts = zip(macs.tolist(), times, each, strict=True)

@@ -103,7 +103,7 @@ class DeviceLoad:
         undecided = self.hierarchy.accelerators // prod(parts)
         return added_up(
             [
-                sizes * np.where(_at_any(lacks), split, 1).prod(axis=0) * undecided
+                sizes * np.where(_at_all_levels(lacks), split, 1).prod(axis=0) * undecided
                 for sizes, lacks in self.terms
             ]
         ).astype(object)
@@ -269,11 +269,9 @@ def _splits(
     return np.array(columns, bool).T
 
 
-def _at_any(lacks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _at_all_levels(lacks: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which choices split none of a tensor's axes at any level."""
-    if lacks.ndim == 2:
-        return lacks
-    at_all: NDArray[np.bool_] = np.logical_and.reduce(lacks, axis=0)
+    at_all: NDArray[np.bool_] = np.logical_and.reduce(lacks.reshape(-1, *lacks.shape[-2:]))
     return at_all
 
 

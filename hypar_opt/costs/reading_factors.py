@@ -89,10 +89,9 @@ def reductions_of(
     outputs = workload.outputs if row.before_pool else workload.pooled
     behind = backward * workload.repeats.micro_batches
     times = [forward * own for own in exchanges_of(workload, Phase.FORWARD).tolist()]
-    alike = workload.repeats.begins[-1] == 0 or not levels
     halves = [
-        [gradient * own for own in workload.repeats.halves(workload.users, level).tolist()]
-        for level in range(1 if alike else levels)
+        [gradient * own for own in each.tolist()]
+        for each in workload.repeats.halves_by_level(workload.users, levels)
     ]
     output_quarters = [row.partial_sum * own + row.gathered_error * behind for own in times]
     statistics = [

@@ -235,8 +235,7 @@ class SideBytes(OfPart, CommunicationCost):
         nowhere = np.zeros_like(layouts.whole)
         if phase is Phase.GRADIENT:
             weights = layouts.weight < FIRST_SPLIT
-            every = range(1 if workload.repeats.begins[-1] == 0 else levels)
-            halves = [workload.repeats.halves(workload.users, level) for level in every]
+            halves = workload.repeats.halves_by_level(workload.users, levels)
             moved = quarters(factors.gradient, workload.stored, *halves)
             yield weights, moved // 2, True, nowhere
             return

@@ -107,7 +107,7 @@ class DeviceMemory(Displayed):
 
     @property
     def per_accelerator(self) -> str:
-        """Of what, as part of a sentence."""
+        """Whose bytes they are, as part of a sentence."""
         return f"per accelerator of {self.group}" if self.group else "per accelerator"
 
     @property

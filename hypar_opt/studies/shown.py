@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hypar_opt import models
 from hypar_opt.checked import checked
 from hypar_opt.documents import document
 from hypar_opt.documents.document import exists, is_standard_input, read_text
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
+from hypar_opt.models import find_network, zoo_name
+from hypar_opt.models import names as network_names
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.settings import changed
 from hypar_opt.search.plan_file import read_plan, repriced
@@ -66,10 +67,10 @@ def show(
         array = arrays.find_array(name)
         return changed(None, array, settings).array or array
     try:
-        network = models.find_network(name, tokens)
+        network = find_network(name, tokens)
         network = changed(network, None, settings).network or network
     except UnknownNameError:
-        known = [*models.names(), *arrays.names()]
+        known = [*network_names(), *arrays.names()]
         raise UnknownNameError("network or array", name, known) from None
     _refuse(name, NETWORK, reading=reading)
     return network
@@ -103,7 +104,7 @@ def is_plan_file(name: str) -> bool:
     if is_standard_input(name):
         return read_text(name).lstrip().startswith("{")
     path = Path(name)
-    if models.zoo_name(name) in models.names() or not exists(path) or path.is_dir():
+    if zoo_name(name) in network_names() or not exists(path) or path.is_dir():
         return False
     if path.suffix == ".onnx":
         return False  # binary
@@ -117,7 +118,7 @@ def is_array_named(name: str) -> bool:
     if is_standard_input(name):
         return document.kind_of(read_text(name)) == "array"
     path = Path(name)
-    if models.zoo_name(name) in models.names() or path.suffix == ".onnx":
+    if zoo_name(name) in network_names() or path.suffix == ".onnx":
         return False
     if name.lower() in arrays.names():
         return True

@@ -121,6 +121,11 @@ class Repeats:
             halves[here] = self.halves_where(users, words[0])[here]
         return halves
 
+    def halves_by_level(self, users: Sequence[int], levels: int) -> list[NDArray[np.int64]]:
+        """Return the halves at each level, or of one level where all have as many."""
+        apart = levels if self.begins[-1] else 1
+        return [self.halves(users, level) for level in range(max(apart, 1))]
+
     def halves_where(self, users: Sequence[int], word: str) -> NDArray[np.int64]:
         """Return them at levels at which a word of `SHARDED` is split."""
         own = np.array(users, np.int64)

@@ -1,7 +1,7 @@
 """What layers of a mixture of experts compute in an exported module, as `operations` are.
 
-Tokens are routed in groups of one size;
-those that choose an expert take its slots in their order, and the others miss it.
+Tokens are routed in groups of one size; those that choose an expert take its slots in their order,
+and the others miss it.
 """
 
 from __future__ import annotations
