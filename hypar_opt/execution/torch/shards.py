@@ -61,11 +61,9 @@ def tables(flow: Flow, layers: Sequence[str]) -> Iterator[str]:
 
 
 def _words_of_weights(flow: Flow) -> Mapping[str, str]:
-    return {
-        layer.name: words_of(flow)[layer.name]
-        for layer in flow.network.layers
-        if layer.contraction.weight
-    }
+    words = words_of(flow)
+    layers = (layer for layer in flow.network.layers if layer.contraction.weight)
+    return {layer.name: words[layer.name] for layer in layers}
 
 
 def _tied(flow: Flow) -> set[str]:

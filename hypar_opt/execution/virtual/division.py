@@ -15,6 +15,7 @@ from hypar_opt.execution.virtual.shards import (
     DividedAxis,
     DividedTensor,
     by_place_of,
+    held_of,
     split_of,
 )
 from hypar_opt.execution.virtual.weights import Held, held_weights, within
@@ -214,8 +215,7 @@ class Division:
         if not (places and isinstance(maps.input, FeatureMap)):
             return None
         by_place = by_place_of(self.program.read[node])
-        held = (axis.held(split, device) for axis, split in zip(places, by_place, strict=True))
-        rows, columns = map(len, held)
+        rows, columns = map(len, held_of(places, by_place, device))
         top, left = (not self.hierarchy.within(device, own) for own, _ in by_place)
         return Extents((rows, columns), (top, left))
 
@@ -225,9 +225,7 @@ class Division:
         if not places:
             return of_images
         by_place = by_place_of(self.program.read[node])
-        rows, columns = (
-            axis.held(split, device) for axis, split in zip(places, by_place, strict=True)
-        )
+        rows, columns = held_of(places, by_place, device)
         numbers = of_images.reshape(len(of_images), *(axis.size for axis in places))
         return numbers[:, rows][:, :, columns].reshape(len(of_images), len(rows) * len(columns))
 
@@ -284,7 +282,7 @@ class Division:
     ) -> Group:
         if not places:
             return (images,)
-        held = [axis.held(split, device) for axis, split in zip(places, by_place, strict=True)]
+        held = held_of(places, by_place, device)
         return (images, slice(None), *(slice(own[0], own[-1] + 1) for own in held))
 
     def is_idle(self, position: int, device: int) -> bool:

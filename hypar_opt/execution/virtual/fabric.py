@@ -43,7 +43,7 @@ class Fabric:
     """The devices of a hierarchy, and counts of the elements that they have received."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
-        self.hierarchy = self._hierarchy = hierarchy
+        self.hierarchy = hierarchy
         self.devices = range(hierarchy.accelerators)
         self.received: Counter[Purpose] = Counter()
 
@@ -69,7 +69,7 @@ class Fabric:
         levels = purpose.level, *below
         arrived: list[dict[int, Array]] = [{} for _ in self.devices]
         for device, received in enumerate(arrived):
-            for peer in self._hierarchy.group(device, levels):
+            for peer in self.hierarchy.group(device, levels):
                 if peer != device:
                     received[peer] = message(peer, device).copy()
                     crossed = purpose._replace(level=self._topmost(device, peer, levels))
@@ -79,7 +79,7 @@ class Fabric:
 
     def _topmost(self, device: int, peer: int, levels: Sequence[int]) -> int:
         """Return the first of some levels at which two devices are in different parts."""
-        digit = self._hierarchy.digit
+        digit = self.hierarchy.digit
         return next(n for n in levels if digit(device, n) != digit(peer, n))
 
     def convert(
@@ -171,15 +171,15 @@ class Fabric:
     def chunk(self, block: Array, steps: Sequence[Step], device: int) -> Array:
         """Return a device's own chunk of its block, along the first axis."""
         for step in reversed(steps):
-            parts = np.array_split(block, self._hierarchy.sizes[step.level])
-            block = parts[self._hierarchy.digit(device, step.level)]
+            parts = np.array_split(block, self.hierarchy.sizes[step.level])
+            block = parts[self.hierarchy.digit(device, step.level)]
         return block
 
     def _scattered(
         self, blocks: Blocks, purpose: Purpose, combine: Callable[[Array, Array], Array]
     ) -> Blocks:
         """Return the chunk that each device reduces across a level."""
-        hierarchy, level = self._hierarchy, purpose.level
+        hierarchy, level = self.hierarchy, purpose.level
         chunks = [np.array_split(block, hierarchy.sizes[level]) for block in blocks]
 
         def chunk(source: int, device: int) -> Array:
@@ -199,7 +199,7 @@ class Fabric:
             np.concatenate(
                 [
                     received.get(peer, blocks[device])
-                    for peer in self._hierarchy.peers(device, purpose.level)
+                    for peer in self.hierarchy.peers(device, purpose.level)
                 ]
             )
             for device, received in enumerate(arrived)

@@ -36,14 +36,10 @@ class Piece(NamedTuple):
     behind: int = 0
 
     @property
-    def is_first(self) -> bool:
-        return self.number == 0
-
-    @property
     def edges(self) -> tuple[int, int]:
         """What of its halo lies outside the image: before the first part, and behind the last."""
-        last = self.number == self.parts - 1
-        return self.before * self.is_first, self.behind * last
+        first, last = self.number == 0, self.number == self.parts - 1
+        return self.before * first, self.behind * last
 
     def within(self, size: int) -> slice:
         """Return the rows of an image that a part reads."""

@@ -12,7 +12,7 @@ from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, ROW, SHUFFLED
 from hypar_opt.sharding.shares import side_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.sharding.conversions import Layouts
@@ -148,6 +148,11 @@ def split_of(layouts: Layouts, axis: Layout) -> Split:
     if side is not None and axis == BATCH:
         plain = (-1 - side, *plain)
     return plain, shuffled if axis == CHANNEL else ()
+
+
+def held_of(axes: Sequence[DividedAxis], splits: Sequence[Split], device: int) -> list[Indices]:
+    """Return the indices that a device has of each of some axes."""
+    return [axis.held(split, device) for axis, split in zip(axes, splits, strict=True)]
 
 
 def by_place_of(layouts: Layouts) -> tuple[Split, Split]:
