@@ -19,14 +19,13 @@ from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
-from hypar_opt.simulator.memory import counted_memory
+from hypar_opt.simulator.memory import counted_memory, parts_between_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hypar_opt.costs.shared_nodes import Rows, Tensors
     from hypar_opt.hardware.accelerator import Accelerator
-    from hypar_opt.plan.problem import Problem
     from hypar_opt.plan.training import Training
     from hypar_opt.search.result import Search, SearchRequest, SearchResult
 
@@ -108,7 +107,12 @@ class WayOfTraining:
 
     @property
     def _accelerators(self) -> Sequence[Accelerator]:
-        return accelerators_of(self.instance.problem)
+        """One of each part of H1 between groups of accelerators; else one of all."""
+        array = self.instance.problem.array
+        assert array is not None
+        described = array.description
+        accelerators: Sequence[Accelerator] = described.groups_of_parts or (described.accelerator,)
+        return accelerators
 
     @property
     def instance(self) -> Instance:
@@ -155,25 +159,15 @@ def bytes_held(
     """
     problem, workload = instance.problem, instance.workload
     nodes = nodes_of(workload, instance.cost, rows, tensors, rule=instance.rule)
-    shares: Sequence[Share | None] = [None]
-    if problem.groups:
-        shares = Share.each(problem.part_shares)
-    each = zip(accelerators_of(problem), shares, strict=True)
-    for part, (accelerator, share) in enumerate(each):
+    assert problem.array is not None
+    parts = parts_between_groups(problem, problem.array.description)
+    for part, (accelerator, share) in enumerate(parts):
         layers, moment = counted_memory(
             *(problem, instance.network, workload, nodes, workload.repeats, accelerator),
             share=share,
         )
         held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
         yield held + moment.total, capacity_of(instance, accelerator), part
-
-
-def accelerators_of(problem: Problem) -> Sequence[Accelerator]:
-    """Return one accelerator of each part of H1 between groups of them; else one of all."""
-    assert problem.array is not None
-    described = problem.array.description
-    accelerators: Sequence[Accelerator] = described.groups_of_parts or (described.accelerator,)
-    return accelerators
 
 
 def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:

@@ -69,7 +69,10 @@ def memory_of(
     """
     network, of_training = plan.network.description, FrozenDict(options.of_training)
     held = []
-    for accelerator, share in _parts_of(plan, array):
+    parts: Sequence[tuple[Accelerator | None, Share | None]] = [(None, None)]
+    if array is not None:
+        parts = parts_between_groups(plan, array)
+    for accelerator, share in parts:
         fused = accelerator is None or not accelerator.saves_scores
         counted = counted_memory(
             *(plan, network, workload, rows, options.repeats(network, workload, fused=fused)),
@@ -85,13 +88,13 @@ def memory_of(
     return max(held, key=lambda own: Fraction(own.total, own.capacity or 1))
 
 
-def _parts_of(plan: Plan, array: Array | None) -> Sequence[tuple[Accelerator | None, Share | None]]:
+def parts_between_groups(
+    problem: ProblemFields, array: Array
+) -> Sequence[tuple[Accelerator, Share | None]]:
     """Return an accelerator of each part of H1 between groups with its share; else one of all."""
-    if array is None:
-        return [(None, None)]
     if not array.groups:
         return [(array.accelerator, None)]
-    return [*zip(array.groups_of_parts, Share.each(plan.part_shares), strict=True)]
+    return [*zip(array.groups_of_parts, Share.each(problem.part_shares), strict=True)]
 
 
 def counted_memory(

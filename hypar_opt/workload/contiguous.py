@@ -85,7 +85,7 @@ def check_contiguous(workload: Workload, rows: Sequence[Sequence[int]]) -> None:
 
 
 def first_gap(
-    workload: Workload, rows: Sequence[Sequence[int]], orders: Orders | None = None
+    workload: Workload, rows: Sequence[Sequence[int]]
 ) -> tuple[int, int, int, int] | None:
     """Return the first node whose parts would not be contiguous; None if there is none.
 
@@ -98,7 +98,7 @@ def first_gap(
     node, column, level, missing
         It splits its rows, or columns, at a level, and not at ``missing`` above it.
     """
-    for column, levels in (orders or orders_of(workload, rows)).items():
+    for column, levels in orders_of(workload, rows).items():
         for upper, lower in itertools.pairwise(levels):
             for node, (above, own) in enumerate(zip(rows[upper], rows[lower], strict=True)):
                 if own == column != above:

@@ -8,28 +8,17 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.operators.axes import (
-    CHANNELS,
-    COLUMNS,
-    DATA_CHOICE,
-    REPLICAS,
-    ROWS,
-    TOKENS,
-    Choice,
-    Contraction,
-)
+from hypar_opt.workload.operators.axes import TOKENS, Choice, Contraction
 from hypar_opt.workload.operators.base import Activation, Operator, Statistics, default
 from hypar_opt.workload.operators.kernels import PassesKernels, of_elements
 from hypar_opt.workload.operators.maps import LayerMaps, Map
 from hypar_opt.workload.operators.saved import Saved, activated
-from hypar_opt.workload.operators.weightless import channel_sizes
+from hypar_opt.workload.operators.weightless import Weightless, channel_sizes
 
 EPSILON = 1e-5
 """The default of ``epsilon``."""
 
-_OF_BATCH = FrozenDict(
-    data=DATA_CHOICE, model=CHANNELS, output=REPLICAS, rows=ROWS, columns=COLUMNS
-)
+_OF_BATCH = FrozenDict({word: own for word, own in Weightless.choices.items() if own != TOKENS})
 
 
 class Norm(Operator):
@@ -50,14 +39,7 @@ class Norm(Operator):
 
     # Scale and shift are the two values of s.
     contraction: ClassVar[Contraction] = Contraction.parse("x[b,t,c,p,q] * w[s,c] -> y[b,t,c,p,q]")
-    choices: ClassVar[Mapping[str, Choice]] = FrozenDict(
-        data=DATA_CHOICE,
-        model=CHANNELS,
-        output=REPLICAS,
-        tokens=TOKENS,
-        rows=ROWS,
-        columns=COLUMNS,
-    )
+    choices: ClassVar[Mapping[str, Choice]] = Weightless.choices
     trick: ClassVar[str] = "data"
 
     @field_validator("bias")
