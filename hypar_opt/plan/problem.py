@@ -20,9 +20,7 @@ from hypar_opt.documents.document import Document, ElementBytes, Name, Size, rul
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.plan.constraints import Constraints, Flag
-from hypar_opt.plan.share_of_group import SHARES as SHARES
-from hypar_opt.plan.share_of_group import Share
-from hypar_opt.plan.share_of_group import shares_of_parts as shares_of_parts
+from hypar_opt.plan.share_of_group import SHARES, Share, shares_of_parts
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import (

@@ -15,7 +15,7 @@ from hypar_opt.costs.group_time import GroupTime
 from hypar_opt.errors import InfeasibleError
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.pricing import total_cost
-from hypar_opt.plan.problem import SHARES, shares_of_parts
+from hypar_opt.plan.share_of_group import SHARES, shares_of_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

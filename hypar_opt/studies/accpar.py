@@ -29,7 +29,7 @@ from hypar_opt.costs.weights import with_penalties
 from hypar_opt.errors import HyparError, InfeasibleError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import total_cost
-from hypar_opt.plan.problem import SHARES
+from hypar_opt.plan.share_of_group import SHARES
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.levelwise import levelwise
 from hypar_opt.search.result import SearchRequest

@@ -22,7 +22,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_plans, total_cost
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.plan.problem import SHARES
+from hypar_opt.plan.share_of_group import SHARES
 from hypar_opt.search.joint import joint
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.shares import GAP, best_share

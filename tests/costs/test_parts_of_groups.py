@@ -17,7 +17,7 @@ from hypar_opt.errors import HyparError, InfeasibleError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, price_plans, total_cost
 from hypar_opt.plan.arguments import one_sided, problem_of
-from hypar_opt.plan.problem import SHARES, shares_of_parts
+from hypar_opt.plan.share_of_group import SHARES, shares_of_parts
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.search.joint import joint
 from hypar_opt.search.result import SearchRequest

@@ -24,7 +24,7 @@ from hypar_opt.workload.parallelism import SIDES
 from tests.slow import slow_after
 from tests.strategies.groups import of_counts, some_share
 from tests.strategies.problems import random_network
-from tests.strategies.ways_of_training import counted, ways_by_layer
+from tests.strategies.ways_of_training import every_trained
 from tests.strategies.written_plans import choosing
 
 GPT = ho.gpt(layers=2, hidden=64, heads=8, tokens=32, vocabulary=128)
@@ -101,13 +101,7 @@ def test_no_way_of_training_is_faster_in_all_groups(seed: int) -> None:
         "constraints": {"runnable": False},
     }
     problem = problem_of(network, **asked)
-    every = [
-        own
-        for count in range(1, batch + 1)
-        if batch % count == 0
-        for way in ways_by_layer(network, count)
-        for own in counted(problem, network, way)
-    ]
+    every = every_trained(problem, network)
     sizes = sorted({held for _, held in every})
     for limit in (sizes[0] - 1, *rng.sample(sizes, min(2, len(sizes)))):
         own = {**asked, "constraints": {**asked["constraints"], "memory": limit}}

@@ -30,7 +30,13 @@ from tests.execution.small_networks import gpt
 from tests.slow import slow_after
 from tests.strategies.arrays import random_array
 from tests.strategies.problems import random_network
-from tests.strategies.ways_of_training import counted, ways_by_layer, words_in, words_on
+from tests.strategies.ways_of_training import (
+    counted,
+    every_trained,
+    ways_by_layer,
+    words_in,
+    words_on,
+)
 from tests.strategies.written_plans import choosing, with_collective
 
 GPT = ho.gpt(layers=2, hidden=64, heads=8, tokens=32, vocabulary=128)
@@ -140,14 +146,7 @@ def test_no_way_of_training_has_a_faster_plan_within_the_memory(seed: int) -> No
     """Of all plans, ways of each layer and micro-batches: brute force has none, and no other."""
     network, asked = drawn(seed)
     batch, problem = asked["batch"], problem_of(network, **asked)
-    words = words_on(asked["array"], problem.placement or ())
-    every = [
-        own
-        for count in range(1, batch + 1)
-        if batch % count == 0
-        for way in ways_by_layer(network, count, words=words)
-        for own in counted(problem, network, way)
-    ]
+    every = every_trained(problem, network, words_on(asked["array"], problem.placement or ()))
     sizes = sorted({held for _, held in every})
     rng = Random(seed)
     for limit in (sizes[0] - 1, sizes[0], *rng.sample(sizes, min(2, len(sizes)))):

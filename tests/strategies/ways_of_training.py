@@ -8,15 +8,13 @@ from itertools import combinations_with_replacement, compress, product
 
 import hypar_opt as ho
 from hypar_opt.costs.shared_nodes import Rows
-from hypar_opt.costs.sides import Share
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.hardware.accelerator import Accelerator
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, tensors_of, total_cost
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.training import Training
-from hypar_opt.simulator.memory import counted_memory
+from hypar_opt.simulator.memory import counted_memory, parts_between_groups
 from hypar_opt.workload.parallelism import SHARDED
 from hypar_opt.workload.shards import Shards
 
@@ -71,6 +69,19 @@ def ways_by_layer(
                 )
 
 
+def every_trained(
+    problem: Problem, network: ho.Network, words: Sequence[str] = SHARDED[1:]
+) -> list[tuple[Fraction, int]]:
+    """The seconds and the bytes of every plan, in every number of micro-batches and every way."""
+    return [
+        own
+        for count in range(1, problem.batch + 1)
+        if problem.batch % count == 0
+        for way in ways_by_layer(network, count, words=words)
+        for own in counted(problem, network, way)
+    ]
+
+
 def counted(
     problem: Problem, network: ho.Network, training: Training, *, only: Sequence[Rows] = ()
 ) -> Iterator[tuple[Fraction, int]]:
@@ -80,11 +91,7 @@ def counted(
     """
     instance = Instance(network, problem.model_copy(update={"training": training}))
     assert problem.array is not None
-    described = problem.array.description
-    parts: Sequence[tuple[Accelerator, Share | None]] = [(described.accelerator, None)]
-    if described.groups:
-        shares = Share.each(problem.part_shares)
-        parts = [*zip(described.groups_of_parts, shares, strict=True)]
+    parts = parts_between_groups(problem, problem.array.description)
     layers, levels = len(network.layers), problem.levels
     columns = range(len(problem.choices))
     every = (

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.plan.degrees import degrees
-from hypar_opt.plan.problem import SHARES
+from hypar_opt.plan.share_of_group import SHARES
 from hypar_opt.report.glyphs import explained, legend, stored_legend, stored_symbol, symbol
 from hypar_opt.report.labels import cost_name, level_costs, optimality, total_costs
 from hypar_opt.report.plan_grid import Stored, is_short_chain, plan_grid
