@@ -61,8 +61,8 @@ EXECUTION = (
     Mutant(
         "an all-reduce gathers in the other order",
         _FABRIC,
-        "for peer in self._hierarchy.peers(device, purpose.level)",
-        "for peer in self._hierarchy.peers(device, purpose.level)[::-1]",
+        "for peer in self.hierarchy.peers(device, purpose.level)",
+        "for peer in self.hierarchy.peers(device, purpose.level)[::-1]",
         _RUNS,
     ),
     Mutant(
