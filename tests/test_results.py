@@ -75,6 +75,16 @@ def test_every_result_pickles_and_copies(again: Callable[[Any], Any]) -> None:
         assert not [where for where, part in reached(other) if mutable(part)]
 
 
+def test_no_result_reads_otherwise_in_another_process() -> None:
+    # The order of a set of words is that of their hashes, which each process draws anew.
+    parts = (part for sample in samples() for _, part in reached(sample))
+    assert not [
+        part
+        for part in parts
+        if isinstance(part, frozenset) and any(type(one) is str for one in part)
+    ]
+
+
 def test_no_part_of_a_result_can_be_changed_in_place() -> None:
     found = [where for sample in samples() for where, part in reached(sample) if mutable(part)]
     assert not found

@@ -62,8 +62,8 @@ class LayerTensors:
     """
     tied: bool = False
     """Whether it shares weights with another layer: a separate node has their gradient."""
-    lacked: frozenset[str] = frozenset()
-    """The axes that its kind splits, and that its tensors do not all have."""
+    lacked: tuple[str, ...] = ()
+    """The axes that its kind splits, and that its tensors do not all have: in the kind's order."""
     borders: Mapping[str, Border] = FrozenDict()
     """Of rows and columns, where they may be split: the parts, and what these exchange."""
 
@@ -112,8 +112,9 @@ class LayerTensors:
     def without(self, axes: Collection[str]) -> LayerTensors:
         """Return the same of a layer that may not split some axes of images."""
         borders = {axis: own for axis, own in self.borders.items() if axis not in axes}
-        own = {choice.axis for choice in self.operator.splits.values()}.intersection(axes)
-        return replace(self, lacked=self.lacked | own, borders=FrozenDict(borders))
+        own = (choice.axis for choice in self.operator.splits.values())
+        lacked = tuple(axis for axis in own if axis in self.lacked or axis in axes)
+        return replace(self, lacked=lacked, borders=FrozenDict(borders))
 
     def _shape(self, axes: Sequence[str]) -> Shape:
         return tuple(self.sizes[axis] for axis in axes if axis in self.sizes)
@@ -206,7 +207,7 @@ def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = Fal
             layer.statistics.backward * batch * maps.output.positions,
         ),
         tied=tied,
-        lacked=frozenset(
+        lacked=tuple(
             choice.axis
             for choice in layer.splits.values()
             if choice.axis
