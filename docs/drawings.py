@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.report.pictures.canvas import (
+from hypar_opt.display.pictures.canvas import (
     DATA,
     FAINT,
     HYPAR,

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 import hypar_opt as ho
-from hypar_opt.report.terminal.plan import plan_view
+from hypar_opt.display.terminal.plan import plan_view
 from hypar_opt.studies import advice
 
 IMAGE = Path(__file__).parent / "images" / "vgg-a.svg"

@@ -13,8 +13,7 @@ from drawings import hierarchy, layer_splits
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
-from hypar_opt.paper import reproduce
-from hypar_opt.report.pictures import (
+from hypar_opt.display.pictures import (
     batch_ranges,
     draw_paper,
     network_graph,
@@ -25,6 +24,7 @@ from hypar_opt.report.pictures import (
     swept,
     timeline,
 )
+from hypar_opt.paper import reproduce
 from hypar_opt.studies.sweep import SweepResult, sweep
 
 if TYPE_CHECKING:

@@ -19,6 +19,9 @@ TYPE_CHECKING = False
 """As in `typing`, which is not imported for it: a Ctrl-C during this file prints a traceback."""
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypar_opt.display.page.write import report as report
     from hypar_opt.errors import HyparError as HyparError
     from hypar_opt.hardware.array import Array as Array
     from hypar_opt.hardware.arrays import read_array as read_array
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from hypar_opt.models import names as names
     from hypar_opt.models import read_network as read_network
     from hypar_opt.models.gpt import gpt as gpt
+    from hypar_opt.onnx import import_ as import_
     from hypar_opt.paper import reproduce as reproduce
     from hypar_opt.pipeline import solve as solve
     from hypar_opt.pipeline import write_model as write_model
@@ -35,7 +39,6 @@ if TYPE_CHECKING:
     from hypar_opt.plan.problem import Problem as Problem
     from hypar_opt.proofs.certificate import certify as certify
     from hypar_opt.proofs.certificate import check_certificate as check_certificate
-    from hypar_opt.report.page.write import write_report as write_report
     from hypar_opt.results import Views
     from hypar_opt.search.plan_file import read_plan as read_plan
     from hypar_opt.search.plan_file import repriced as repriced
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from hypar_opt.studies.exploration import explore as explore
     from hypar_opt.studies.export import export as export
     from hypar_opt.studies.installation import doctor as doctor
+    from hypar_opt.studies.lists import list as list  # noqa: A004
     from hypar_opt.studies.live_model import model as model
     from hypar_opt.studies.many import solve_many as solve_many
     from hypar_opt.studies.memory import memory as memory
@@ -88,7 +92,9 @@ _HOME = {
     "export": "studies.export",
     "geometric_means": "studies.comparison",
     "gpt": "models.gpt",
+    "import_": "onnx",
     "layer_graph": "workload.graph",
+    "list": "studies.lists",
     "load": "models",
     "memory": "studies.memory",
     "model": "studies.live_model",
@@ -99,6 +105,7 @@ _HOME = {
     "read_plan": "search.plan_file",
     "regrets": "studies.alternatives",
     "repriced": "search.plan_file",
+    "report": "display.page.write",
     "reproduce": "paper",
     "run": "studies.virtual_run",
     "show": "studies.shown",
@@ -111,7 +118,6 @@ _HOME = {
     "verify": "studies.verification",
     "write_model": "pipeline",
     "write_plan": "plan.plan",
-    "write_report": "report.page.write",
 }
 _NAMES = {"arrays": "hardware.arrays", "networks": "models"}
 """Names at hand, by where a function ``names`` lists them."""
@@ -138,6 +144,7 @@ __all__ = [
     "export",
     "geometric_means",
     "gpt",
+    "import_",
     "layer_graph",
     "load",
     "memory",
@@ -149,6 +156,7 @@ __all__ = [
     "read_network",
     "read_plan",
     "regrets",
+    "report",
     "repriced",
     "reproduce",
     "run",
@@ -162,7 +170,6 @@ __all__ = [
     "verify",
     "write_model",
     "write_plan",
-    "write_report",
 ]
 
 
@@ -187,12 +194,12 @@ def __getattr__(name: str) -> object:
     raise AttributeError(problem, name=name, obj=sys.modules[__name__])
 
 
-def __dir__() -> list[str]:
-    return __all__
+def __dir__() -> Sequence[str]:
+    return [*__all__, "list"]
 
 
 def _views() -> Views:
     # Here, where all rooms may be named: what shows a result is above what makes it.
-    import hypar_opt.report.terminal.views as views
+    import hypar_opt.display.terminal.views as views
 
     return views

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Views(Protocol):
-    """What shows a result in full: `hypar_opt.report.terminal.views`."""
+    """What shows a result in full: `hypar_opt.display.terminal.views`."""
 
     def view(self, result: Any) -> RenderableType:
         """Return what a terminal shows."""

@@ -25,7 +25,7 @@ EXTRAS = ",".join(PROJECT["optional-dependencies"])
 RESOLUTIONS = ("lowest-direct", "highest")
 CORE = (
     *("costs/test_communication.py", "paper/test_paper.py", "plan", "solvers/test_contract.py"),
-    *("onnx/test_counts.py", "report/test_display.py", "test_python.py"),
+    *("onnx/test_counts.py", "display/test_display.py", "test_python.py"),
 )
 """Tests of what is installed, of a minute or so."""
 

@@ -10,10 +10,10 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.display.terminal import network
 from hypar_opt.errors import InputError, RefusedError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.hardware.topologies import graph
-from hypar_opt.report.terminal import network
 from tests.cli.shell import chain
 from tests.hardware.cubes import WIRED
 

@@ -17,6 +17,7 @@ from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.search.solver_settings import SolveArguments, SourceArguments
 from hypar_opt.studies.simulation import SimulateArguments
 from hypar_opt.studies.sweep import sweep
+from tests.onnx.graph_writer import EXPORTED
 from tests.public import steps_file, sweep_file
 
 
@@ -64,7 +65,7 @@ def needed(name: str, folder: Path) -> dict[str, Any]:
         "number": 2,
         "path": folder / files.get(name, "written.json"),
         "plan": ho.solve("lenet-c", array="hmc-htree-2")
-        if name in ("simulate", "write_report")
+        if name in ("simulate", "report")
         else plan(),
         "rows": (),
         "source": "sfc",
@@ -111,6 +112,7 @@ def test_a_value_of_an_odd_type_is_refused_in_a_line(
         "validate": {"file": right["steps"]},
         "reproduce": {"figures": "fig9"},
         "doctor": {"parts": ["numpy"]},
+        "import_": {"model": EXPORTED / "gpt2.onnx"},
         "verify": {"plan": "sfc", "solvers": ["dp", "cut"], "levels": 1},
     }
     given |= quick.get(name, {})

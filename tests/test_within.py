@@ -10,10 +10,10 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.display.page import page
+from hypar_opt.display.page.contents import gather
 from hypar_opt.plan.constraints import Constraints
 from hypar_opt.proofs.certificate import certify, write_certificate
-from hypar_opt.report.page import page
-from hypar_opt.report.page.contents import gather
 
 LIMITS: dict[str, dict[str, Any]] = {
     " with --fix *=model": {"fix": ("*=model",)},

@@ -355,11 +355,6 @@ class NamedRows(Document):
     rows: tuple[Mapping[str, Any], ...]
 
 
-class SolverNames(Document):
-    solvers: tuple[Mapping[str, Any], ...]
-    backends: tuple[Mapping[str, Any], ...]
-
-
 class CheckedParts(Document):
     version: str
     sound: bool

@@ -61,9 +61,9 @@ def explore(
     page_file: Annotated[Path | None, PAGE] = None,
     as_json: options.JSON = False,
 ) -> None:
+    from hypar_opt.display.page import exploration_page
+    from hypar_opt.display.page.rendering import check_installed
     from hypar_opt.documents.files import write_whole
-    from hypar_opt.report.page import exploration_page
-    from hypar_opt.report.page.rendering import check_installed
     from hypar_opt.studies.exploration import explore
     from hypar_opt.studies.exploration.export import plans_csv, summary
 
@@ -94,6 +94,6 @@ def explore(
     if as_json:
         output.print_json(summary(explored, relative=relative))
         return
-    from hypar_opt.report.terminal.exploration import exploration_view
+    from hypar_opt.display.terminal.exploration import exploration_view
 
     output.print_view(exploration_view(explored, relative=relative))

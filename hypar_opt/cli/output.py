@@ -67,7 +67,7 @@ def outputs_checked(*outputs: Path | None, picture: Path | None = None) -> Itera
         yield
     check_outputs(read, *outputs, picture)
     if picture is not None:
-        from hypar_opt.report.pictures.canvas import checked_format
+        from hypar_opt.display.pictures.canvas import checked_format
 
         checked_format(picture.suffix, str(picture))
 
@@ -92,7 +92,7 @@ def draw(picture: Path | None, drawn: Callable[[Any], Any]) -> None:
         Makes the figure with the module of pictures, which is imported only then.
     """
     if picture is not None:
-        from hypar_opt.report import pictures
+        from hypar_opt.display import pictures
 
         pictures.save(drawn(pictures), picture)
 
@@ -107,7 +107,7 @@ def print_view(view: RenderableType, *, folds: bool = False) -> None:
     folds
         Fold it in a pipe too.
     """
-    from hypar_opt.report.terminal.console import console, is_bounded
+    from hypar_opt.display.terminal.console import console, is_bounded
 
     screen = console()
     if not folds and not is_bounded():
@@ -129,12 +129,12 @@ def print_result(
         print_view(result, folds=folds)
 
 
-def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
     """Print a table whose header is the keys of the rows."""
     if as_json:
         print_json({"rows": rows})
         return
-    from hypar_opt.report.terminal.console import rows_table
+    from hypar_opt.display.terminal.console import rows_table
 
     print_view(rows_table(rows))
 

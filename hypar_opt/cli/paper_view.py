@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt import paper
+from hypar_opt.display.terminal import console
 from hypar_opt.paper.rows import VERDICTS, PaperRow, format_rows, format_value
-from hypar_opt.report.terminal import console
 
 _COLUMNS: list[console.Column] = [
     ("\nfigure", str),

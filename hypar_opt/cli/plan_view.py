@@ -65,7 +65,7 @@ def print_plan(
                 document[key] = [vars(row) for row in rows]
         output.print_json(document)
     else:
-        from hypar_opt.report.terminal.plan import plan_view
+        from hypar_opt.display.terminal.plan import plan_view
 
         joint = advice.joint_optimum(plan, deadline) if plan.solver.scope == "level" else None
         view = plan_view(plan, joint, regrets, plans, layouts=layouts)

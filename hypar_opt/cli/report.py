@@ -30,11 +30,11 @@ def report(
     certificate: options.CERTIFICATE = None,
     page_file: Annotated[Path, PAGE_FILE] = Path("report.html"),
 ) -> None:
+    from hypar_opt.display.page import page
+    from hypar_opt.display.page.contents import gather
+    from hypar_opt.display.page.rendering import check_installed
     from hypar_opt.documents.files import write_whole
     from hypar_opt.proofs.certificate import read_certificate
-    from hypar_opt.report.page import page
-    from hypar_opt.report.page.contents import gather
-    from hypar_opt.report.page.rendering import check_installed
     from hypar_opt.studies.targets import own_array
     from hypar_opt.units import format_bytes
 

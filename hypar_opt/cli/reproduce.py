@@ -77,7 +77,7 @@ def reproduce(
 
 
 def _draw(rows: Mapping[str, Sequence[PaperRow]], folder: Path, formats: str) -> Sequence[Path]:
-    from hypar_opt.report.pictures import draw_paper
+    from hypar_opt.display.pictures import draw_paper
 
     # Without rows only the call is checked: matplotlib, formats and folder.
     return draw_paper(rows, folder, formats=formats.split(","))

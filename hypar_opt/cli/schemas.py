@@ -24,7 +24,6 @@ from hypar_opt.cli.documents import (
     ShownNetwork,
     SimulatedStep,
     SolvedPlan,
-    SolverNames,
     SweptTable,
     TracedFronts,
     ValidatedSets,
@@ -48,7 +47,7 @@ DOCUMENTS: dict[str, tuple[type[BaseModel], ...]] = {
     "reproduce": (Reproduced,),
     "show": (SolvedPlan, ShownArray, ShownNetwork),
     "doctor": (CheckedParts,),
-    "list": (NamedRows, SolverNames),
+    "list": (NamedRows,),
 }
 """What each command may print, by its name."""
 

@@ -152,10 +152,10 @@ def _print(
     roofline: bool,
     json: bool,
 ) -> None:
+    from hypar_opt.display.terminal import array, network
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.arguments import problem_of
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.report.terminal import array, network
 
     if isinstance(found, Plan):
         output.draw(picture, lambda pictures: pictures.plan_dots(found, layouts=layouts))

@@ -146,17 +146,13 @@ def read_network(
     path: str | Path,
     *,
     dims: Mapping[str, int] | None = None,
-    loss: str | None = None,
-    untie: bool = False,
-    causal: bool = False,
 ) -> Network:
-    """Read a network file, or by its suffix an ONNX model, as ``hypar-opt import`` does.
+    """Read a network file, or by its suffix an ONNX model, as `hypar_opt.import_` does.
 
     Parameters
     ----------
-    dims, loss, untie, causal
-        Of a model alone: the sizes of its dynamic dimensions, its loss, whether layers get weights
-        of their own, and whether unknown masks are causal, as ``hypar_opt.onnx.read_model`` says.
+    dims
+        Of a model alone: the sizes of its dynamic dimensions by name.
 
     Raises
     ------
@@ -170,11 +166,9 @@ def read_network(
     file = file_name(path)
     if file.endswith(".onnx"):
         # Imported late: a few networks are models, and reading one needs an extra.
-        from hypar_opt.onnx import read_onnx
+        from hypar_opt.onnx import import_
 
-        return read_onnx(path, dims, loss=loss, untie=untie, causal=causal)
-    of_a_model = {"dims": dims, "loss": loss, "untie": untie, "causal": causal}
-    for name, stated in of_a_model.items():
-        if stated:
-            raise HyparError(f"{argument(name)} goes with an ONNX model")
+        return import_(path, dims=dims)
+    if dims:
+        raise HyparError(f"{argument('dims')} goes with an ONNX model")
     return validate(Network, parse_toml(read_text(path), file=file), file=file)

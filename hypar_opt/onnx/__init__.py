@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hypar_opt.checked import checked
 from hypar_opt.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -124,19 +125,39 @@ def _printable(text: str) -> str:
     return "".join(letter for letter in text if letter.isprintable())[:80].strip()
 
 
-def read_onnx(
-    path: str | Path,
-    dims: Mapping[str, int] | None = None,
+@checked
+def import_(
+    model: str | Path,
+    output: str | Path | None = None,
     *,
+    dims: Mapping[str, int] | None = None,
     loss: str | None = None,
     untie: bool = False,
     causal: bool = False,
 ) -> Network:
-    """Read a model as a network; see `read_model`.
+    """Return an ONNX model as a network, as ``hypar-opt import`` does (a keyword in Python).
+
+    The network's ``not_kept`` and ``remarks`` say what was left out, and how it was read.
+
+    Parameters
+    ----------
+    model
+        The model's file; files beside it that hold its weights are not read.
+    output
+        Also write this network file.
+    dims, loss, untie, causal
+        As for `read_model`.
 
     Raises
     ------
     InputError
-        Names the file and says what is wrong with it.
+        Names the file, the node and the operator, and says what would be right.
     """
-    return imported_model(path, dims, loss=loss, untie=untie, causal=causal).network
+    from hypar_opt.documents.files import check_outputs, write_whole
+    from hypar_opt.documents.toml import toml_text
+
+    check_outputs([model], output)
+    imported = imported_model(model, dims, loss=loss, untie=untie, causal=causal)
+    if output is not None:
+        write_whole(output, toml_text(imported.content))
+    return imported.network

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.display.glyphs import glyph
+from hypar_opt.display.operator_graph import operator_graph
+from hypar_opt.display.plan_grid import Stored, drawn_keys
 from hypar_opt.plan.plan import Plan
-from hypar_opt.report.glyphs import glyph
-from hypar_opt.report.operator_graph import operator_graph
-from hypar_opt.report.plan_grid import Stored, drawn_keys
 from tests.browser.test_page import (
     asked_for,
     browser,

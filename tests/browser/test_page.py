@@ -15,10 +15,10 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt import models
+from hypar_opt.display.page import exploration_page, page
+from hypar_opt.display.page.contents import gather
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.plan import Plan
-from hypar_opt.report.page import exploration_page, page
-from hypar_opt.report.page.contents import gather
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome

@@ -88,9 +88,8 @@ def test_one_accelerator_has_no_ratios(shell: Shell) -> None:
 def test_list(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # so that no summary wraps
     assert [row["name"] for row in shell.document("list", "networks")["rows"]] == list(ho.names())
-    listed = shell.output("list", "solvers")
-    assert "layer-wise dynamic programming" in listed
-    assert "cbc" in listed
+    assert "layer-wise dynamic programming" in shell.output("list", "solvers")
+    assert "cbc" in shell.output("list", "backends")
     rows = shell.document("list", "arrays")["rows"]
     keys = ("name", "accelerators", "topology", "collective", "source")
     assert [row["name"] for row in rows] == list(arrays.names())

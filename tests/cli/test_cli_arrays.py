@@ -160,7 +160,7 @@ def test_verify_refuses_a_plan_whose_total_was_changed(tmp_path: Path, shell: Sh
     ],
 )
 def test_a_command_draws_what_it_prints(line: str, tmp_path: Path, shell: Shell) -> None:
-    """As a page; `tests/report` has the other formats of pictures, which all commands share."""
+    """As a page; `tests/display` has the other formats of pictures, which all commands share."""
     picture = tmp_path / "it.svg"
     assert shell(*line.split(), "--picture", picture)[0] == 0
     assert picture.read_bytes().startswith(b"<?xml")

@@ -22,7 +22,7 @@ from onnx.reference import ReferenceEvaluator
 
 import hypar_opt as ho
 from hypar_opt.errors import InputError
-from hypar_opt.onnx import read_onnx
+from hypar_opt.onnx import import_
 from tests.onnx.graph_writer import attributes, kinds, parameters
 from tests.onnx.patterns import PATTERNS
 
@@ -69,7 +69,7 @@ _OF_OTHERS = ("the biases of queries", "the cross-entropy of", "its end is", "it
 def imported(model: onnx.ModelProto, folder: Path) -> ho.Network:
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
-    return read_onnx(path)
+    return import_(path)
 
 
 def check_last_map(model: onnx.ModelProto, network: ho.Network) -> None:

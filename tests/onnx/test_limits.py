@@ -16,11 +16,11 @@ from tests.onnx.graph_writer import GraphWriter
 READ = """
     import time
     from hypar_opt.errors import InputError
-    from hypar_opt.onnx import read_onnx
+    from hypar_opt.onnx import import_
     for path in {paths!r}:
         before = time.process_time()
         try:
-            said = f"{{len(read_onnx(path).layers)}} layers"
+            said = f"{{len(import_(path).layers)}} layers"
         except InputError as error:
             said = error.problem
         print(path, said, flush=True)

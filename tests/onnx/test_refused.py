@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from hypar_opt.errors import InputError
-from hypar_opt.onnx import read_model, read_onnx
+from hypar_opt.onnx import import_, read_model
 from tests.onnx.graph_writer import EXPORTED, LIGHT, GraphWriter
 from tests.onnx.patterns.registry import SEQUENCE
 
@@ -18,7 +18,7 @@ def refusal(folder: Path, model: Any, **dims: int) -> str:
     path = folder / "model.onnx"
     onnx.save(model, path)
     with pytest.raises(InputError) as caught:
-        read_onnx(path, dims)
+        import_(path, dims=dims)
     return str(caught.value).removeprefix(f"{path}: ")
 
 
@@ -58,14 +58,14 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
     for content in (b"", b"not an ONNX file at all", b"\x00" * 64):
         path.write_bytes(content)
         with pytest.raises(InputError, match="should be an ONNX model"):
-            read_onnx(path)
+            import_(path)
     for other, said in (
         (tmp_path / "none.onnx", "cannot be read: No such file"),
         (tmp_path, "cannot be read: Is a directory"),
         ("/dev/zero", "should be a file"),
     ):
         with pytest.raises(InputError, match=said):
-            read_onnx(other)
+            import_(other)
 
 
 @pytest.mark.parametrize("path", [LIGHT / "light_vgg19.onnx", EXPORTED / "gpt2.onnx"])
@@ -75,4 +75,4 @@ def test_a_truncated_file_is_refused(path: Path, tmp_path: Path) -> None:
     for size in range(1, len(whole), 997):
         cut.write_bytes(whole[:size])
         with pytest.raises(InputError):
-            read_onnx(cut)
+            import_(cut)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hypar_opt.errors import InputError
-from hypar_opt.onnx import read_onnx
+from hypar_opt.onnx import import_
 from tests.onnx.graph_writer import EXPORTED, parameters
 
 FOLDER = EXPORTED / "torch"
@@ -51,7 +51,7 @@ def model(file: str) -> Path:
 
 @pytest.mark.parametrize("file", [file for file in COUNTS if not is_one_of(file, REFUSED)])
 def test_parameters_are_torchs(file: str) -> None:
-    network = read_onnx(model(file))
+    network = import_(model(file))
     difference = parameters(network) - COUNTS[file]
     said = "; ".join((*(network.not_kept or ()), *(network.remarks or ())))
     if is_one_of(file, LEFT_OUT):
@@ -77,7 +77,7 @@ def test_parameters_are_torchs(file: str) -> None:
 @pytest.mark.parametrize("file", [file for file in COUNTS if is_one_of(file, REFUSED)])
 def test_what_a_network_cannot_say_is_refused_by_name(file: str) -> None:
     with pytest.raises(InputError) as caught:
-        read_onnx(model(file))
+        import_(model(file))
     assert REFUSED[file.partition(".")[0]] in str(caught.value)
 
 

@@ -15,14 +15,14 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.costs import COSTS
+from hypar_opt.display.labels import optimality
+from hypar_opt.display.page.contents import gather
+from hypar_opt.display.page.facts import facts, provenance
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price, price_levels
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.costs import json_number
 from hypar_opt.proofs.certificate import certify, write_certificate
-from hypar_opt.report.labels import optimality
-from hypar_opt.report.page.contents import gather
-from hypar_opt.report.page.facts import facts, provenance
 from hypar_opt.studies.alternatives import best_plans, regrets
 from hypar_opt.studies.exploration import explore
 from hypar_opt.workload.tensors import workload_of
@@ -261,7 +261,7 @@ def test_a_plan_whose_certificate_is_wrong_is_not_vouched_for(
 def test_without_any_proof_the_page_says_that_the_file_says_so(
     between: tuple[ho.Plan, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hypar_opt.report.page.contents.MAX_CERTIFIED_STATES", 1)
+    monkeypatch.setattr("hypar_opt.display.page.contents.MAX_CERTIFIED_STATES", 1)
     plan = between[0]
     assert plan.array is not None
     contents = gather(read(plan.to_json(), tmp_path), plan.array.description)

@@ -166,8 +166,8 @@ def test_a_plans_own_parameters_are_handed_over_when_asked_for(
 
 
 def test_a_report_of_a_plan_leaves_out_what_would_need_its_parameters(tmp_path: Path) -> None:
+    from hypar_opt.display.page.contents import gather
     from hypar_opt.hardware.arrays import find_array
-    from hypar_opt.report.page.contents import gather
 
     plan = ho.read_plan(with_parameters(tmp_path, {"passCuts": "3"}))
     contents = gather(plan, find_array("hmc-htree-2"))

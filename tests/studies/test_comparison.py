@@ -21,8 +21,8 @@ from hypar_opt.studies.compared_plans import PLANS
 from hypar_opt.studies.comparison import AMOUNTS, disagreements, warnings_of_rows
 from hypar_opt.workload.parallelism import CHOICES
 from tests.cli.shell import Shell
+from tests.display.test_graph_reports import GPT
 from tests.hardware.cubes import CUBES, cubes
-from tests.report.test_graph_reports import GPT
 from tests.slow import slow_after
 from tests.strategies.arrays import AS_THE_PAPER
 

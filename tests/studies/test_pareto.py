@@ -14,8 +14,8 @@ from rich.console import Console
 
 import hypar_opt as ho
 from hypar_opt.cli.app import run
+from hypar_opt.display.terminal.tables import pareto_view
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.report.terminal.tables import pareto_view
 from hypar_opt.studies.pareto import OBJECTIVES, ParetoFront, ParetoFronts
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.report.page.contents import gather
+from hypar_opt.display.page.contents import gather
 from hypar_opt.search.result import Progress, part_of
 from hypar_opt.studies.targets import own_array
 

@@ -1,0 +1,115 @@
+"""The operator graph to draw: one box per layer, with equal repetitions drawn once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from hypar_opt.display.folding import Repetitions, is_numbered, local_name, ranges
+
+INPUT = -1
+"""The source number of the network's input."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box of the drawing, labelled with the layer's name without the block's."""
+
+    position: int
+    """That of its layer, in the first of the repetitions drawn as one; -1 for the input."""
+    label: str
+    frame: int | None = None
+    """The number of its frame; None outside blocks."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Neighbouring equal repetitions of a block, drawn as one; labelled ``decoder.0-3``.
+
+    The first layer is at position ``first``; each of ``count`` repetitions has ``length`` layers.
+    """
+
+    block: str
+    label: str
+    first: int
+    length: int
+    count: int
+
+    @property
+    def stop(self) -> int:
+        """One past the position of the last layer."""
+        return self.first + self.length * self.count
+
+
+@dataclass(frozen=True)
+class OperatorGraph:
+    """Nodes in topological order, the input first; an edge is a pair of their numbers."""
+
+    nodes: tuple[Box, ...]
+    edges: tuple[tuple[int, int], ...]
+    frames: tuple[Frame, ...]
+
+
+def operator_graph(
+    names: Sequence[str],
+    sources: Sequence[Iterable[int]],
+    repeats: Iterable[Repetitions],
+    keys: Sequence[Hashable],
+) -> OperatorGraph:
+    """Return the graph of a network's layers, with equal repetitions as one.
+
+    Parameters
+    ----------
+    names, keys
+        The name and the key of each layer; repetitions are equal if their layers' keys are.
+    sources
+        The positions of the layers that each layer reads; -1 is the network's input.
+    repeats
+        The repeated blocks.
+    """
+    frames = tuple(
+        frame
+        for repeat in sorted(repeats, key=lambda repeat: repeat.first)
+        for frame in _frames(names, repeat, keys)
+    )
+    nodes = [Box(INPUT, "input")]
+    number = {INPUT: 0}
+    frame_of = {p: n for n, frame in enumerate(frames) for p in range(frame.first, frame.stop)}
+    for position, name in enumerate(names):
+        n = frame_of.get(position)
+        if n is None:
+            number[position] = len(nodes)
+            nodes.append(Box(position, name))
+            continue
+        frame = frames[n]
+        drawn = frame.first + (position - frame.first) % frame.length
+        if drawn == position:
+            number[position] = len(nodes)
+            nodes.append(Box(position, local_name(name, frame.block), n))
+        number[position] = number[drawn]
+    edges = {
+        (number[source], number[position]): None
+        for position, read in enumerate(sources)
+        for source in read
+        # An edge from a repetition to the next, drawn in the same place, would lead upwards.
+        if number[source] < number[position]
+    }
+    return OperatorGraph(tuple(nodes), tuple(edges), frames)
+
+
+def _frames(names: Sequence[str], repeat: Repetitions, keys: Sequence[Hashable]) -> list[Frame]:
+    starts = [repeat.first + n * repeat.length for n in range(repeat.count + 1)]
+    bodies = [tuple(keys[start : start + repeat.length]) for start in starts[:-1]]
+    # Neighbours only: repetitions between others are drawn elsewhere, with edges to them.
+    changes = [n for n in range(repeat.count) if n == 0 or bodies[n] != bodies[n - 1]]
+    numbered = is_numbered(names, repeat)
+    return [
+        Frame(
+            repeat.name,
+            f"{repeat.name}.{ranges(range(n, after))}" if numbered else repeat.name,
+            starts[n],
+            repeat.length,
+            after - n,
+        )
+        for n, after in zip(changes, [*changes[1:], repeat.count], strict=True)
+    ]

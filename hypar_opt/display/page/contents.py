@@ -1,0 +1,186 @@
+"""The page's contents: the steps of the plan and the baselines, and the cost of each choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Unpack
+
+from hypar_opt.display.page.cells import Cells, cell_costs, why_no_regrets
+from hypar_opt.display.page.trade_offs import TradeOffs, trade_offs
+from hypar_opt.errors import HyparError, InputError, shell_words
+from hypar_opt.hardware.array import Array
+from hypar_opt.plan.plan import Plan
+from hypar_opt.proofs import certificate
+from hypar_opt.proofs.certificate import Certificate
+from hypar_opt.search.open_ways import training_left_open
+from hypar_opt.search.result import Progress, part_of, silent
+from hypar_opt.simulator.result import StepResult
+from hypar_opt.studies import advice, alternatives, simulation
+from hypar_opt.studies.alternatives import Regret
+from hypar_opt.studies.simulation import RunArguments
+from hypar_opt.units import format_bytes
+
+BASELINES = {"trick": "the Trick", "data": "Data Parallelism", "model": "Model Parallelism"}
+"""Baseline solvers, and the paper's names of their plans."""
+
+MAX_CERTIFIED_STATES = 2**8
+"""Joint plans of up to this many product states per layer are certified by default."""
+
+_PARTS = 3
+"""Of the progress: simulations, regrets, fronts."""
+
+MAX_SPANS = 200_000
+"""Steps of up to this many spans are recorded for the timeline."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything that the page shows."""
+
+    plan: Plan
+    array: Array
+    steps: dict[str, StepResult]
+    """The plan's simulated step under ``plan``, the baselines' under their solvers' names."""
+    executed: simulation.Steps | None
+    """The steps of the plan and Data Parallelism in the reading ``executed``; None if that is the
+    plan's reading, or if no run is known."""
+    cells: Cells
+    """The cost of each choice: levels x layers x choices."""
+    regretted: bool
+    """Whether the regrets were computed; if not, ``note`` says why."""
+    note: str
+    proof: str
+    """The proof of the plan's optimality, if ``proved``, or the reason why there is none."""
+    proved: bool
+    warnings: tuple[str, ...]
+    command: str
+    """The command that makes this page."""
+    trade_offs: TradeOffs
+
+
+def gather(
+    plan: Plan,
+    array: Array,
+    *,
+    proof: Certificate | None = None,
+    command: str = "",
+    other_array: bool = False,
+    parameters: bool = False,
+    progress: Progress = silent,
+    **run: Unpack[RunArguments],
+) -> Contents:
+    """Simulate a plan and the baselines on an array, and compute the regret of each choice.
+
+    Parameters
+    ----------
+    proof
+        A certificate of the plan, to check.
+    parameters
+        As in `hypar_opt.search.solver_settings.options_of`, for the solves of regrets.
+    **run
+        As `hypar_opt.simulator.RunOptions`.
+
+    Raises
+    ------
+    CheckFailedError
+        If the certificate proves nothing about the plan.
+    RefusedError
+        If the array is not the plan's, or not as large.
+    """
+    if proof is not None:  # first, to refuse a wrong certificate before any simulation
+        certificate.check_certificate(plan, proof)
+    first, second, third = (part_of(progress, number, _PARTS) for number in range(_PARTS))
+    steps = _simulated(plan, array, first, other_array=other_array, **run)
+    # A plan may beat Data Parallelism by its reading, but lose to it when run.
+    executed = simulation.steps_when_run(plan, array, other_array=other_array, **run)
+    by_reading = steps["plan"], steps["data"]
+    reversals = simulation.warnings_of_run(plan.cost.reading, by_reading, executed)
+    regrets, note = _regrets(plan, parameters, second)
+    third(0, 1)
+    against_memory = trade_offs(plan, array, third)
+    progress(1, 1)
+    proof_note, proved = _proof_note(plan, proof)
+    if proved and not training_left_open(plan):  # whoever claimed it before
+        plan = plan.model_copy(update={"solver": plan.solver.vouched()})
+    return Contents(
+        plan=plan,
+        array=array,
+        steps=steps,
+        executed=executed,
+        cells=cell_costs(plan, regrets),
+        regretted=not note,
+        note=note,
+        proof=proof_note,
+        proved=proved,
+        warnings=_warnings(plan, steps["plan"], reversals),
+        command=command,
+        trade_offs=against_memory,
+    )
+
+
+def _regrets(plan: Plan, parameters: bool, progress: Progress) -> tuple[Sequence[Regret], str]:
+    """Return the regrets, or why there are none."""
+    if note := why_no_regrets(plan):
+        return (), note
+    try:
+        known = alternatives.regrets(plan, progress, parameters=parameters)
+    except InputError:  # a regret disproves what the plan's file says
+        raise
+    except HyparError as error:  # the page shows the rest
+        return (), f"The regret of other choices is not known: {error.for_shell}."
+    return known, ""
+
+
+def _simulated(
+    plan: Plan,
+    array: Array,
+    progress: Progress,
+    *,
+    other_array: bool,
+    **run: Unpack[RunArguments],
+) -> dict[str, StepResult]:
+    """Simulate the plan and the baselines; the plan's spans are recorded if they are few."""
+    # In each of three passes a layer computes, and exchanges at every level, on every accelerator.
+    spans = 3 * len(plan.layers) * (plan.levels + 1) * plan.accelerators
+    progress(0, 1)
+    recorded: RunArguments = {**run, "trace": spans <= MAX_SPANS}
+    steps = {"plan": simulation.simulate(plan, array, other_array=other_array, **recorded)}
+    # Only the plan's timeline is drawn, so the baselines' spans are not recorded.
+    for name in BASELINES:
+        progress(len(steps), len(BASELINES) + 1)
+        steps[name] = simulation.simulate(simulation.baseline(plan, array, name), array, **run)
+    return steps
+
+
+def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
+    """Return what proves the plan optimal, and whether anything does."""
+    if proof is None:
+        # A certificate has a potential for every product state: choices^levels of them a layer.
+        if plan.solver.scope == "joint" and len(plan.choices) ** plan.levels > MAX_CERTIFIED_STATES:
+            return "not looked for: solve --certificate FILE writes one, for report to take", False
+        try:
+            proof = certificate.certify(plan)
+        except HyparError as error:
+            reason = error.for_shell
+            named = reason.startswith("no certificate")
+            return reason if named else f"no certificate: {reason}", False
+    count = len(proof.tables)
+    tables = "one table" if count == 1 else f"{count} tables, one per level"
+    joint = proof.scope == "joint"
+    scope = "over all levels together" if joint else "each level given those above"
+    within = scope + plan.constraints.within + plan.training.alike
+    return f"potentials of {tables}, prove the plan optimal {within}", True
+
+
+def _warnings(plan: Plan, step: StepResult, reversals: Sequence[str]) -> tuple[str, ...]:
+    # The page shows a command line, so its warnings name options, not arguments.
+    sentences = tuple(map(shell_words, (*advice.warnings(plan), *reversals)))
+    if step.memory <= step.capacity:
+        return sentences
+    # A warning, not an error: memory is a constraint only if the problem says so.
+    return (
+        *sentences,
+        f"the plan takes {format_bytes(step.memory)} of memory per accelerator, which has"
+        f" {format_bytes(step.capacity)}; --memory array makes that a constraint",
+    )

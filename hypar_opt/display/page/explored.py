@@ -1,0 +1,277 @@
+"""The page about an exploration: the best plans, the front, and three charts of all plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.display.page.figure import Chart, bars, chart_of, figure_of, points
+from hypar_opt.display.terminal.exploration import (
+    axis_label,
+    compared,
+    digits_legend,
+    front_note,
+    ordinal,
+)
+from hypar_opt.errors import shell_words
+from hypar_opt.studies.exploration import Exploration, Grid
+from hypar_opt.studies.exploration.front import ExploredFront
+from hypar_opt.studies.exploration.subspace import cells_of
+from hypar_opt.studies.exploration.values import UNITS
+from hypar_opt.units import axis_byte_unit, axis_unit, format_bytes, format_cost, format_ratio
+
+
+def template_values(exploration: Exploration) -> dict[str, Any]:
+    """Return the values of the template's variables, except the command."""
+    plan = exploration.plan
+    where = f" on {exploration.array}" if exploration.array else ""
+    front = exploration.front  # if there is none `front_note` says why
+    is_map = exploration.two_parts is not None and exploration.values.size <= MAX_CELLS
+    return {
+        "title": f"Plans of {plan.network.name}{where}",
+        "subtitle": f"{exploration.values.size:,} plans by {exploration.objective}, batch"
+        f" {plan.batch:,}, reading {plan.cost.reading}; free: {exploration.free}",
+        "provenance": f"All other choices are as in the plan of {plan.solver.name}"
+        f" {plan.solver.search}{plan.constraints.within}",
+        "headline": _headline(exploration),
+        "warnings": [
+            f"{sentence[:1].upper()}{sentence[1:]}."
+            for sentence in map(shell_words, exploration.warnings())
+        ],
+        "order": _order(exploration),
+        "front": front_note(exploration),
+        "plans": _plans(exploration, front),
+        "charts": [
+            *([map_of(exploration, front)] if is_map else []),
+            *([trade_off(exploration, front)] if front is not None else []),
+            distribution(exploration),
+        ],
+    }
+
+
+def _headline(exploration: Exploration) -> list[tuple[str, str, str]]:
+    ties = exploration.ties
+    return [
+        (
+            name,
+            format_cost(value, exploration.unit),
+            f"{format_ratio(exploration.ratio(value))} over Data Parallelism; {note}",
+        )
+        for name, value, note in (
+            ("best", exploration.best_cost, f"{ties:,} {'equal plans' if ties > 1 else 'plan'}"),
+            ("the solver's plan", exploration.plan_cost, f"{ordinal(exploration.rank)} of all"),
+            ("worst", exploration.highest_cost, "of those explored"),
+        )
+    ]
+
+
+def _order(exploration: Exploration) -> str:
+    """Return the meaning and the order of a plan's digits."""
+    parts = exploration.free.split(",")
+    meanings = "; ".join(axis_label(exploration, part) for part in parts)
+    return (
+        f"The digits of a plan are its free choices, {digits_legend(exploration.plan)}: {meanings}."
+    )
+
+
+def _plans(exploration: Exploration, front: ExploredFront | None) -> dict[str, Any]:
+    """Return the best plans, those of the front, and the solver's, as a table."""
+    values, own = exploration.values.reshape(-1), exploration.plan_number
+    on_front = set() if front is None else set(np.flatnonzero(front.on_front).tolist())
+    listed = {own, *on_front, *np.flatnonzero(exploration.is_best()).tolist()}
+    # The best first; ties in the order of plans.
+    ranked = sorted(listed, key=lambda plan: (values[plan], plan))
+    shown = ranked[:MAX_ROWS]
+    rows, others = [], []
+    for plan, label in zip(shown, labels_of(exploration, np.array(shown)), strict=True):
+        amounts = {} if front is None else amounts_of(front, plan)
+        amounts.pop(exploration.objective, None)
+        others = list(amounts)
+        cost = format_cost(float(values[plan]), exploration.unit)
+        ratio = format_ratio(exploration.ratio(float(values[plan])))
+        notes = ["the solver's"] * (plan == own) + ["on the front"] * (plan in on_front)
+        rows.append((label, cost, ratio, *amounts.values(), ", ".join(notes)))
+    more = f"The first {len(shown)} of {len(ranked):,}." if len(ranked) > len(shown) else ""
+    header = ("plan", exploration.objective, "over Data", *others, "")
+    return {"header": header, "rows": rows, "more": more}
+
+
+MAX_ROWS = 100
+"""Plans in a table."""
+
+MAX_CELLS = 2**14
+"""Plans in a map."""
+
+_MAX_POINTS = 5000
+"""Points in a chart, both for plans on the front and for others."""
+
+_MAX_ROWS_HEIGHT = 40
+"""A map's height grows up to this many rows."""
+
+_PLAN, _FRONT, _OTHERS = "#d55e00", "#14937f", "rgba(128,128,128,0.45)"
+
+
+def labels_of(exploration: Exploration, plans: NDArray[np.intp]) -> list[str]:
+    """Return plans' free choices as digits, grouped by the parts of the free choices."""
+    parts = [cells_of(part, exploration.plan) for part in exploration.free.split(",")]
+    return [
+        " ".join("".join(str(own[level, layer]) for level, layer in part) for part in parts)
+        for own in exploration.digits(plans)
+    ]
+
+
+def amounts_of(front: ExploredFront, plan: int) -> dict[str, str]:
+    """Return a plan's amounts in the front, as text."""
+    return {
+        name: format_bytes(float(amounts.flat[plan]))
+        if name == "memory"
+        else format_cost(float(amounts.flat[plan]), UNITS.get(name, name))
+        for name, amounts in front.amounts.items()
+    }
+
+
+def map_of(exploration: Exploration, front: ExploredFront | None) -> Chart:
+    """Draw one cell per plan: rows by the first part of the free choices, columns by the second."""
+    assert exploration.two_parts is not None
+    rows, columns = exploration.two_parts
+    grid = exploration.grid(rows, columns)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = exploration.data_parallel_cost / grid.values
+    # JSON knows neither nan nor infinity; six digits are finer than any colour.
+    cells = [
+        [float(f"{ratio:.6g}") if np.isfinite(ratio) else None for ratio in row]
+        for row in ratios.tolist()
+    ]
+    scale = {"title": {"text": compared(exploration), "side": "right"}, "thickness": 12}
+    heat = {
+        "type": "heatmap",
+        "z": cells,
+        "x": list(grid.columns),
+        "y": list(grid.rows),
+        "colorscale": "Cividis",
+        "colorbar": scale,
+        "hovertemplate": "%{y} %{x}: %{z:.3g}<extra></extra>",
+    }
+    traces: list[Any] = [heat]
+    best = exploration.grid(rows, columns, of=exploration.is_best().astype(float)).values == 1
+    traces += [
+        _marks("best", _places(grid, best), "star", _PLAN, 14),
+        _marks("the solver's plan", [grid.plan[::-1]], "circle-open", _PLAN, 21),
+    ]
+    if front is not None:
+        on_front = exploration.grid(rows, columns, of=front.on_front.astype(float)).values == 1
+        # Last and small: many are among the best, too.
+        traces.append(_marks("on the Pareto front", _places(grid, on_front), "circle", "#fff", 5))
+    figure = figure_of(traces, 120 + max(18 * min(len(grid.rows), _MAX_ROWS_HEIGHT), 260))
+    for update, part, labels in (
+        (figure.update_xaxes, columns, grid.columns),
+        (figure.update_yaxes, rows, grid.rows),
+    ):
+        # Labels are digits, not numbers.
+        update(type="category", range=[-0.5, len(labels) - 0.5], showgrid=False)
+        update(title={"text": axis_label(exploration, part), "standoff": 20})
+    return chart_of(
+        figure,
+        "map",
+        "Every plan",
+        f"{compared(exploration)}: larger is better.",
+        (f"{rows} \\ {columns}", *grid.columns),
+        [
+            (row, *("" if cell is None else format_ratio(cell) for cell in own))
+            for row, own in zip(grid.rows, cells, strict=True)
+        ],
+    )
+
+
+def _places(grid: Grid, where: NDArray[np.bool_]) -> list[tuple[str, str]]:
+    """Return the true cells, by the labels of their column and row."""
+    return [(grid.columns[x], grid.rows[y]) for y, x in np.argwhere(where)]
+
+
+def _marks(
+    name: str, places: Iterable[tuple[Any, Any]], symbol: str, colour: str, size: int
+) -> Any:
+    line = {"color": colour if symbol.endswith("open") else "#333", "width": 1}
+    return points(
+        places, name=name, marker={"symbol": symbol, "size": size, "color": colour, "line": line}
+    )
+
+
+def trade_off(exploration: Exploration, front: ExploredFront) -> Chart:
+    """Draw each plan by its memory and the first amount of the front."""
+    names = list(front.amounts)
+    cost = names[0]
+    x_size, x_title = _axis(exploration, front, "memory")
+    y_size, y_title = _axis(exploration, front, cost)
+    x, y = front.amounts["memory"].reshape(-1), front.amounts[cost].reshape(-1)
+    shown = np.flatnonzero(front.on_front)[:_MAX_POINTS]
+    # Plans that are equal in both amounts are one point.
+    _, distinct = np.unique(np.stack([x, y]), axis=1, return_index=True)
+    others = distinct[:: -(-len(distinct) // _MAX_POINTS)]
+    own = np.array([exploration.plan_number])
+
+    def places(plans: NDArray[np.intp]) -> Iterable[tuple[float, float]]:
+        return zip((x[plans] / x_size).tolist(), (y[plans] / y_size).tolist(), strict=True)
+
+    labels = labels_of(exploration, shown)
+    amounts = [tuple(amounts_of(front, plan).values()) for plan in shown.tolist()]
+    hover = [f"{label}<br>{', '.join(own)}" for label, own in zip(labels, amounts, strict=True)]
+    on_front = {"size": 9, "color": _FRONT}
+    ring = {"symbol": "circle-open", "size": 17, "color": _PLAN, "line": {"width": 2}}
+    traces = [
+        points(places(others), name="plans", marker={"size": 4, "color": _OTHERS}),
+        points(places(shown), hover, name="on the Pareto front", marker=on_front),
+        points(places(own), name="the solver's plan", marker=ring),
+    ]
+    figure = figure_of(traces, 360)
+    figure.update_xaxes(title=x_title)
+    figure.update_yaxes(title=y_title)
+    return chart_of(
+        figure,
+        "trade-off",
+        f"{cost.capitalize()} against memory",
+        "The plans explored. On the front are those that no other beats in"
+        f" {', '.join(names[:-1])} and {names[-1]} together.",
+        ("on the front", *names),
+        [(label, *own) for label, own in zip(labels, amounts, strict=True)][:MAX_ROWS],
+        f"The first {MAX_ROWS} of {front.plans:,}." if front.plans > MAX_ROWS else "",
+    )
+
+
+def _axis(exploration: Exploration, front: ExploredFront, name: str) -> tuple[float, str]:
+    """Return the scale and the title of an axis of amounts."""
+    largest = float(front.amounts[name].max())
+    size, unit = 1.0, exploration.unit
+    if name in ("memory", "bytes"):
+        size, unit = axis_byte_unit(largest)
+    elif name in UNITS:
+        size, unit = axis_unit(largest, "s" if name == "time" else "J")
+    return size, f"{'memory of an accelerator' if name == 'memory' else name} ({unit})"
+
+
+def distribution(exploration: Exploration) -> Chart:
+    """Draw the histogram of costs."""
+    counts, edges = exploration.histogram()
+    ends = [format_cost(edge, exploration.unit) for edge in edges.tolist()]
+    ranges = [
+        (low, high, f"{count:,}")
+        for low, high, count in zip(ends[:-1], ends[1:], counts.tolist(), strict=True)
+    ]
+    names, y = [f"{low} to {high}" for low, high, _ in ranges], counts.tolist()
+    trace = bars(names, y, "{:,}".format, x=list(range(len(y))), y=y, marker_color=_FRONT)
+    figure = figure_of([trace], 280, bargap=0.08, showlegend=False)
+    every = -(-len(ranges) // 8)
+    ticks = {"tickvals": list(range(0, len(ranges), every)), "ticktext": ends[:-1][::every]}
+    figure.update_xaxes(**ticks, title=f"{exploration.objective}, from", showgrid=False)
+    figure.update_yaxes(title="plans", rangemode="tozero")
+    return chart_of(
+        figure,
+        "distribution",
+        "All costs",
+        f"How many plans have which {exploration.objective}.",
+        ("from", "to", "plans"),
+        ranges,
+    )

@@ -1,0 +1,159 @@
+"""The plan's provenance: the line on how it was solved, and the facts at the page's end."""
+
+from __future__ import annotations
+
+from hypar_opt.display.labels import optimality
+from hypar_opt.display.page.contents import Contents
+from hypar_opt.plan.degrees import degrees
+from hypar_opt.plan.plan import Plan, SolverRecord
+from hypar_opt.plan.problem import RUN_READINGS
+from hypar_opt.simulator.result import StepResult
+from hypar_opt.studies.simulation import Steps
+from hypar_opt.units import (
+    format_bytes,
+    format_joules,
+    format_page_cost,
+    format_ratio,
+    format_seconds,
+)
+
+_SCOPES = {"level": "each level given those above", "joint": "over all levels together"}
+
+
+def provenance(contents: Contents) -> str:
+    """Return one line on how the plan was solved."""
+    solver, cost = contents.plan.solver, contents.plan.cost
+    bound = (
+        "no bound"
+        if solver.bound is None
+        else f"{solver.says}bound {format_page_cost(solver.bound, cost.unit)}"
+    )
+    return (
+        f"Charged {cost.kind} by the reading {cost.reading}; found by {solver.name},"
+        f" {solver.search}: {optimality(contents.plan)}; {bound};"
+        f" {'a' if contents.proved else 'no'} certificate"
+    )
+
+
+def facts(contents: Contents) -> list[tuple[str, str]]:
+    """Return the problem and its answer, as names and values."""
+    parallelism = [("parallelism", sentence)] if (sentence := degrees(contents.plan)) else []
+    return [*_problem_facts(contents), *parallelism, *_answer_facts(contents)]
+
+
+def _problem_facts(contents: Contents) -> list[tuple[str, str]]:
+    plan, array = contents.plan, contents.array
+    network = plan.network.description
+    pairs = [
+        ("network", plan.network.name + (f" ({network.source})" if network.source else "")),
+        ("layers", f"{len(plan.layers):,}"),
+        ("batch", f"{plan.batch:,}"),
+        ("array", array.name + (f" ({array.source})" if array.source else "")),
+        ("topology", f"{array.topology.kind}, {array.interconnect.accelerators:,} accelerators"),
+        ("collective", array.collective),
+    ]
+    # A placement numbers the bisections of one array and means nothing on another.
+    own = plan.array is not None and plan.array.digest == array.digest()
+    if own and plan.placement != array.placement:
+        bits = ", ".join(map(str, plan.placement or ()))
+        pairs.append(("placement", f"bits {bits}, H1 first"))
+    pairs += [
+        ("charged", f"{plan.cost.kind}, reading {plan.cost.reading}"),
+        ("choices", ", ".join(plan.choices)),
+    ]
+    constraints = _constraints(plan)
+    return [*pairs, ("constraints", constraints)] if constraints else pairs
+
+
+def _constraints(plan: Plan) -> str:
+    """Return the fields that differ from a problem's defaults."""
+    kept = plan.constraints
+    parts = [f"fixed {pin}" for pin in kept.fix]
+    parts += ["even splits"] if kept.even else ["splits that can run"] if kept.runnable else []
+    parts += [f"memory {format_bytes(kept.memory)}"] if kept.memory is not None else []
+    # sgd has no state and takes no memory.
+    parts += [f"optimizer {kept.optimizer}"] if kept.optimizer != "sgd" else []
+    parts += [f"elements of {plan.element_bytes} bytes"] if plan.element_bytes != 4 else []
+    if plan.level_weights:
+        parts.append(f"level weights {', '.join(map(str, plan.level_weights))}")
+    return "; ".join(parts)
+
+
+def _answer_facts(contents: Contents) -> list[tuple[str, str]]:
+    plan = contents.plan
+    solver = plan.solver
+    stopped = f", stopped by {solver.stopped_by}" if solver.stopped_by else ""
+    # `found_by` names the source of the plan if a limit stopped the solver first.
+    status = solver.says + solver.status + stopped
+    return [
+        ("solver", solver.name),
+        ("search", solver.search),
+        ("status", status + (f", {solver.found_by}" if solver.found_by else "")),
+        ("scope", f"{solver.scope}: {_SCOPES[solver.scope]}{plan.constraints.within}"),
+        ("total", format_page_cost(plan.cost.total, plan.cost.unit)),
+        ("bound", _bound(solver, plan.cost.unit)),
+        ("certificate", contents.proof),
+    ]
+
+
+def _bound(solver: SolverRecord, unit: str) -> str:
+    if solver.bound is None:
+        return "none"
+    # Relative: (total - bound) / total.
+    gap = f", gap {solver.gap:.3g}" if solver.gap else ""
+    # The sum of the levels' bounds is not a bound of the joint optimum.
+    scope = " (the levels' bounds added up)" if solver.scope == "level" else ""
+    return solver.says + format_page_cost(solver.bound, unit) + gap + scope
+
+
+def headline(contents: Contents) -> list[tuple[str, str, str]]:
+    """Return the names of time, bytes and energy of a step, their amounts and comparisons."""
+    step, reading = contents.steps["plan"], contents.plan.cost.reading
+    names = ["step", "exchanged"]
+    values = [format_seconds(step.seconds), format_bytes(_moved(step))]
+    # An array need not have energies.
+    if step.joules is not None:
+        names.append("energy")
+        values.append(format_joules(step.joules))
+    # A reading may favour a plan that loses when run, so both comparisons are shown.
+    by_reading = _comparisons((step, contents.steps["data"]))
+    comparisons = by_reading
+    if contents.executed is not None:
+        comparisons = [
+            f"{by_own} by the reading {reading}; when run, {by_run}"
+            for by_own, by_run in zip(by_reading, _comparisons(contents.executed), strict=True)
+        ]
+    # No step in `executed` although the reading differs: output parallelism has no run.
+    elif reading not in RUN_READINGS:
+        unknown = "no run of output parallelism is known"
+        comparisons = [f"{by_own} by the reading {reading}; {unknown}" for by_own in by_reading]
+    return list(zip(names, values, comparisons, strict=True))
+
+
+def _comparisons(steps: Steps) -> list[str]:
+    """Compare a plan's step with that of Data Parallelism: time, bytes and, if known, energy."""
+    own, data = steps
+    comparisons = [
+        _comparison(data.seconds, own.seconds, "faster", "slower"),
+        _comparison(_moved(data), _moved(own), "fewer bytes", "more bytes"),
+    ]
+    if own.joules is not None and data.joules is not None:
+        comparisons.append(_comparison(data.joules, own.joules, "less energy", "more energy"))
+    return comparisons
+
+
+def _moved(step: StepResult) -> float:
+    return sum(traffic.bytes for traffic in step.levels)
+
+
+def _comparison(data: float, own: float, better: str, worse: str) -> str:
+    """Compare with Data Parallelism in words, to three digits."""
+    if data == own or (own and format_ratio(data / own) == "1"):
+        return "as with Data Parallelism"
+    # Only bytes can be 0 where Data Parallelism's are not: any step takes time and energy.
+    if not own:
+        return "Data Parallelism exchanges " + format_bytes(data)
+    if data > own:
+        return f"{format_ratio(data / own)}× {better} than Data Parallelism"
+    times = f"{format_ratio(own / data)}× " if data else ""
+    return f"{times}{worse} than Data Parallelism"

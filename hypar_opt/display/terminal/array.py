@@ -1,0 +1,168 @@
+"""An array on a terminal: its accelerators, its levels' bandwidths, its links."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hypar_opt.display.terminal.console import COUNT, SECONDS, Column, ascii_only, new_table, texts
+from hypar_opt.hardware.accelerator import Accelerator
+from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.links import Link
+from hypar_opt.hardware.roofline import roofline
+from hypar_opt.units import format_bytes, format_number, format_rate, format_si
+
+SHOWN_PARTS = 4
+"""The accelerators that a level's row names; of more, the first ones and the last."""
+
+_ENERGIES = {
+    "mac": "a multiply-accumulate",
+    "sram": "its buffer accesses",
+    "dram": "a 32-bit word of its own DRAM",
+    "remote": "a word from another",
+    "hop": "a word over one link",
+}
+
+
+def array_view(array: Array) -> RenderableType:
+    """Show an array: its accelerators, the bandwidth of each level, and its links."""
+    count = array.interconnect.accelerators
+    accelerators = "1 accelerator" if count == 1 else f"{array.hierarchy().shown} accelerators"
+    accelerators = ", ".join([accelerators, *array.kinds])
+    topology = _topology(array)
+    title = f"{array.name}: {accelerators}, {topology}, {array.collective} all-reduce"
+    parts: list[RenderableType] = [Text(title)]
+    parts += [Text(array.source, style="dim")] if array.source else []
+    kinds = [f"each of {kind}" for kind in array.kinds] or ["an accelerator"]
+    for kind, accelerator in zip(kinds, array.groups or [array.accelerator], strict=True):
+        parts += [Text(), new_table(texts(kind, ""), _accelerator(array, accelerator))]
+    if array.levels:
+        parts += [Text(), _levels(array), Text(), _links(array), Text(), Text(_bottleneck(array))]
+    return Group(*parts)
+
+
+def described(array: Array) -> dict[str, Any]:
+    """Return an array as plain data: its description, and values derived from its topology."""
+    return {
+        "name": array.name,
+        "digest": array.digest(),
+        "accelerators": array.interconnect.accelerators,
+        "levels": array.rows(),
+        "links": [
+            {"count": count, "between": between}
+            | {"bytes_per_second": float(rate), "latency": float(latency), "duplex": duplex}
+            for (between, rate, latency, duplex), count in _link_kinds(array).items()
+        ],
+        "description": array.description(),
+    }
+
+
+def _topology(array: Array) -> str:
+    """Return the kind of topology with its sizes."""
+    shape = getattr(array.topology, "shape", None)
+    if shape:
+        return f"{array.topology.kind} of {'x'.join(map(str, shape))}"
+    nodes = getattr(array.topology, "nodes", None)
+    per_node = getattr(array.topology, "per_node", None)
+    # A plug-in's topology may use such names for something else.
+    if array.topology.kind == "nodes" and nodes and per_node:
+        return f"{nodes} node{'s' if nodes > 1 else ''} of {per_node}"
+    return array.topology.kind
+
+
+def _accelerator(array: Array, own: Accelerator) -> list[tuple[str, str]]:
+    units = f" of {own.units:,} units" if own.units > 1 else ""
+    peak = own.units * own.operations
+    if own.pe_array is not None:
+        mapped = f"row-stationary on {own.pe_array.rows}x{own.pe_array.columns} elements a unit"
+    else:
+        where = "in every layer" if own.gemm is None else "in large matrix products"
+        mapped = f"{format_number(100 * float(own.utilisation or own.gemm or 0))} % of it {where}"
+    rows = [
+        (f"peak{units}", f"{format_si(float(peak), 'OP/s')}, {mapped}"),
+        ("DRAM", f"{format_bytes(own.dram_capacity)}, {format_rate(own.dram_bandwidth)}"),
+    ]
+    if own.vaults > 1:
+        rows.append(("vaults", f"{own.vaults}"))
+    if own.gemm is not None:
+        parts = [f"{format_number(100 * (own.elementwise or 1))} % of the DRAM's bandwidth"]
+        parts += [f"{format_si(float(own.launch), 's')} to launch"] if own.launch else []
+        parts += [f"{format_si(float(own.host), 's')} on the host"] if own.host else []
+        rows.append(("kernels", ", ".join([*parts, f"attention {own.attention or 'fused'}"])))
+    if array.energy is None:
+        return [*rows, ("energies", "none: joules cannot be asked for")]
+    energies = ((key, getattr(array.energy, key)) for key in _ENERGIES)
+    # Parts without energy are not in the file.
+    known = [(_ENERGIES[key], joules) for key, joules in energies if joules]
+    return [*rows, *((name, format_si(float(joules), "J")) for name, joules in known)]
+
+
+def _levels(array: Array) -> RenderableType:
+    """Show the bandwidth of an exchange at each level, in the default placement."""
+    count = array.interconnect.accelerators
+    columns: list[Column] = [
+        *texts("level", "exchanges"),
+        *(("bandwidth", format_rate), ("of each", format_rate)),
+        *(("latency", SECONDS), ("hops", format_number)),
+    ]
+    rows = []
+    for level, digit in enumerate(array.placement, 1):
+        link = array.interconnect.bisection(digit)
+        rate = 1 / link.seconds_per_byte
+        amounts = (rate, rate / count, float(link.latency), float(link.hops))
+        stride, parts = array.interconnect.place(digit)
+        others = [f"{stride * part}" for part in range(1, parts)]
+        if len(others) > SHOWN_PARTS:
+            others[SHOWN_PARTS - 1 : -1] = ["..."]
+        rows.append((f"H{level}", f"0 with {', '.join(others)}", *amounts))
+    return new_table(columns, rows)
+
+
+def _bottleneck(array: Array) -> str:
+    """Return the levels of the least bandwidth, their full link, and what computing hides."""
+    roofs = roofline(array)
+    slowest = roofs.bottleneck
+    if slowest is None or slowest.link is None:
+        return ""
+    name = slowest.name.replace("–", "-") if ascii_only() else slowest.name
+    ridge = roofs.ridge(slowest)
+    shown = f"{ridge:,.0f}" if ridge >= 10 else format_number(ridge)
+    return (
+        f"Bottleneck: {name}, {format_rate(slowest.bytes_per_second)} of each accelerator, by links"
+        f" such as {slowest.link.name} ({_between(slowest.link)}); computing takes as long at"
+        f" {shown} operations per byte."
+    )
+
+
+def _link_kinds(array: Array) -> Counter[tuple[str, Fraction, Fraction, str]]:
+    """Return the number of links of each kind, in the topology's order."""
+    kinds: Counter[tuple[str, Fraction, Fraction, str]] = Counter()
+    for link in array.interconnect.links:
+        duplex = "full" if link.full_duplex else "half"
+        kinds[_between(link), link.bytes_per_second, link.latency, duplex] += link.count
+    return kinds
+
+
+def _between(link: Link) -> str:
+    # Accelerators are the nodes with numbers as names.
+    ends = (isinstance(link.source, int), isinstance(link.target, int))
+    if all(ends):
+        return "accelerators"
+    return "accelerator and switch" if any(ends) else "switches"
+
+
+def _links(array: Array) -> RenderableType:
+    times = "x" if ascii_only() else "×"
+    columns: list[Column] = [
+        *(("links", COUNT), ("between", str), ("bandwidth", format_rate)),
+        *(("latency", SECONDS), ("duplex", str)),
+    ]
+    rows = (
+        (f"{count:,} {times}", between, bandwidth, float(latency), duplex)
+        for (between, bandwidth, latency, duplex), count in _link_kinds(array).items()
+    )
+    return new_table(columns, rows)

@@ -1,0 +1,214 @@
+"""A plan on a terminal, in the form of the paper's Figure 5."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import groupby
+from math import ceil
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hypar_opt.display.glyphs import explained, legend, stored_legend, stored_symbol, symbol
+from hypar_opt.display.labels import cost_name, level_costs, optimality, total_costs
+from hypar_opt.display.plan_grid import Stored, is_short_chain, plan_grid
+from hypar_opt.display.terminal.console import Column, ascii_only, new_table, texts
+from hypar_opt.display.terminal.memory import trains
+from hypar_opt.plan.degrees import degrees
+from hypar_opt.plan.share_of_group import SHARES
+from hypar_opt.search.shares import LEAST
+from hypar_opt.studies.advice import as_executed
+from hypar_opt.studies.memory import memory
+from hypar_opt.units import format_cost, format_ratio
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hypar_opt.display.glyphs import Symbol
+    from hypar_opt.display.plan_grid import PlanGrid
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.studies.alternatives import BestPlans, Regrets
+
+_MAX_RUNS = 8
+"""Chains with up to this many runs of a kind of layer, one column each, are shown as columns."""
+
+
+def plan_view(
+    plan: Plan,
+    joint: Plan | None = None,
+    regrets: Regrets | None = None,
+    best: BestPlans | None = None,
+    *,
+    layouts: bool = False,
+) -> RenderableType:
+    """Show a plan as in the paper's Figure 5, one row per level, one glyph per layer, and its cost.
+
+    A graph, or a long chain, has one row per layer instead, with equal layers folded into one.
+
+    Parameters
+    ----------
+    joint
+        The optimum over all levels jointly, to show its savings.
+    regrets, best
+        The extra costs of other choices, and the cheapest plans; an empty one is not shown.
+    layouts
+        Show how every layer's output is stored, not only tensors with several readers.
+    """
+    parts: list[RenderableType] = [Text(plan_title(plan))]
+    says = [sentence] if (sentence := degrees(plan)) else []
+    if plan.training.stated:
+        says.append(trains(memory(plan)))
+    if says:
+        parts.append(Text("; ".join(says)))
+    runs = _runs_of_a_kind(plan)
+    stored = Stored.ALL if layouts else Stored.SHARED
+    grid = plan_grid(plan, stored=stored, ascii_only=ascii_only())
+    if is_short_chain(plan) and len(runs) <= _MAX_RUNS and not layouts:
+        parts.append(_levels(plan, runs))
+    else:
+        parts += [_layers(plan, grid), Text(), _levels(plan)]
+    parts.append(Text(legend_line(legend(explained(plan))), style="dim"))
+    if grid.layouts:
+        parts.append(Text(f"stored: {legend_line(stored_legend(grid.layouts))}", style="dim"))
+    parts += [Text(), baselines_table(plan)]
+    # In readings other than `executed`, the total is not the bytes of a run.
+    executed = as_executed(plan.cost)
+    if executed is not None:
+        parts.append(Text(executed))
+    if plan.share is not None:
+        parts.append(Text(_shares(plan)))
+    if joint is not None:
+        parts.append(Text(_saving(plan, joint)))
+    # Each has a separate view.
+    parts += [part for other in (regrets, best) if other for part in (Text(), other)]
+    return Group(*parts)
+
+
+def plan_title(plan: Plan) -> str:
+    """Return the title: the problem and how it was solved."""
+    count = plan.accelerators
+    size = "1 accelerator" if count == 1 else f"{plan.hierarchy.shown} accelerators"
+    options = [
+        f"batch {plan.batch}",
+        f"on {plan.array.name}" if plan.array else size,
+        # The search optimised the placement, so the levels are other bisections than the array's.
+        *(["placed"] if plan.array and plan.placement != plan.array.description.placement else []),
+        f"reading {plan.cost.reading}",
+        *([] if plan.element_bytes == 4 else [_element(plan.element_bytes)]),
+        *(["inference"] if plan.inference else []),
+        # A proof says among which plans.
+        *(
+            ["plans that can run"]
+            if plan.constraints.runnable and plan.solver.status != "optimal"
+            else []
+        ),
+        f"{plan.solver.name} {plan.solver.search} ({optimality(plan)})",
+    ]
+    return f"{plan.network.name}: {', '.join(options)}"
+
+
+def _element(size: int) -> str:
+    return f"elements of {size} byte{'s' if size > 1 else ''}"
+
+
+def _shares(plan: Plan) -> str:
+    """Return what each group of accelerators has of a layer that H1 splits."""
+    shares = zip(plan.group_shares or (), plan.groups, strict=True)
+    has = (f"{own / SHARES:.2%} on {group.count:,} {group.name}" for own, group in shares)
+    sentence = f"Of a layer that H1 splits {', '.join(has)}"
+    of_all = [row[LEAST] for row in plan.solver.statistics if LEAST in row]
+    if not of_all or not plan.cost.total:
+        return f"{sentence}."
+    # Rounded up, as it is a bound.
+    saved = ceil(10_000 * max(0.0, 1 - of_all[0] / plan.cost.total)) / 10_000
+    return f"{sentence}; no other shares save more than {saved:.2%}."
+
+
+def _glyphs(symbols: Iterable[Symbol]) -> Text:
+    plain = ascii_only()
+    return Text.assemble(*((own.drawn(ascii_only=plain), own.colour) for own in symbols))
+
+
+def legend_line(entries: Iterable[tuple[Symbol, str]]) -> str:
+    """Return symbols with their words, on one line."""
+    plain = ascii_only()
+    return "   ".join(f"{own.drawn(ascii_only=plain)} {words}" for own, words in entries)
+
+
+def _levels(plan: Plan, runs: Sequence[tuple[int, int]] = ()) -> Table:
+    """Return one row per level, with its cost, and the total.
+
+    Parameters
+    ----------
+    runs
+        The first and the last layer of each column of glyphs.
+    """
+    cost, dash = plan.cost, "-" if ascii_only() else "–"
+    # A run's names may be long; on a narrow terminal its glyphs may fold too.
+    names = ((plan.layers[first], plan.layers[last]) for first, last in runs)
+    columns = texts("level", *(dash.join(dict.fromkeys(ends)) for ends in names))
+    rows = (
+        (level, *(_glyphs(map(symbol, row[first : last + 1])) for first, last in runs), charge)
+        for level, row, charge in zip(
+            plan.level_names, plan.parallelism, level_costs(cost), strict=True
+        )
+    )
+    # Compute and local memory belong to no level, so they have a separate row.
+    totals = [(name, *[""] * len(runs), amount) for name, amount in total_costs(cost)]
+    columns.append((cost_name(plan), partial(format_cost, unit=cost.unit)))
+    table = new_table(columns, rows, totals=totals)
+    table.columns[0].no_wrap = True
+    return table
+
+
+def _layers(plan: Plan, grid: PlanGrid) -> Table:
+    """Return one row per group of equal layers, with the levels' glyphs, H1 first.
+
+    Layouts have a separate column if there are any.
+    """
+    ends = dict.fromkeys(("H1", f"H{plan.levels}"))
+    levels = ("-" if ascii_only() else "–").join(ends) if plan.levels else ""
+    stored: Column | None = ("stored", str) if grid.layouts else None
+    rows = (
+        (label, _glyphs(map(symbol, row.choices)), _glyphs(map(stored_symbol, row.stored)))
+        if row
+        else (label,)
+        for label, row in grid.lines("  ")
+    )
+    table = new_table([*texts("layers", levels), stored], rows)
+    for glyphs in table.columns[1:]:
+        glyphs.no_wrap = True
+    return table
+
+
+def _runs_of_a_kind(plan: Plan) -> list[tuple[int, int]]:
+    """Return the first and the last layer of each run of layers of one kind."""
+    layers = enumerate(plan.network.description.layers)
+    runs = ([n for n, _ in run] for _, run in groupby(layers, key=lambda layer: layer[1].kind))
+    return [(run[0], run[-1]) for run in runs]
+
+
+def baselines_table(plan: Plan) -> Table:
+    """Show the costs of Data and Model Parallelism, also relative to the plan's."""
+    cost = plan.cost
+    form = partial(format_cost, unit=cost.unit)
+    rows = (
+        ("Data Parallelism", cost.baselines.data, cost.ratios.data),
+        ("Model Parallelism", cost.baselines.model, cost.ratios.model),
+    )
+    return new_table([("", str), (cost_name(plan), form), ("relative cost", format_ratio)], rows)
+
+
+def _saving(plan: Plan, joint: Plan) -> str:
+    within = plan.constraints.within
+    total, optimum = plan.cost.total, joint.cost.total
+    # Levelwise search is greedy: lower levels pay for the choices of upper ones.
+    if optimum == total:
+        return f"Optimal{within} over all levels jointly."
+    saved = (total - optimum) / total
+    cheaper = format_cost(optimum, plan.cost.unit)
+    # A smaller share would be rounded to 0.00%.
+    less = f"{saved:.2%}" if saved >= 5e-5 else format_cost(total - optimum, plan.cost.unit)
+    return f"Jointly over all levels{within}: {cheaper}, {less} less (--search joint)."

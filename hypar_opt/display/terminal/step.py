@@ -1,0 +1,116 @@
+"""A simulated step on a terminal: its time and energy by phase, layer, level and part."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hypar_opt.display.labels import ENERGY_PARTS
+from hypar_opt.display.plan_grid import GridRow, layer_times
+from hypar_opt.display.terminal.console import JOULES, SECONDS, Column, new_table
+from hypar_opt.display.terminal.training import trained
+from hypar_opt.simulator.result import StepResult
+from hypar_opt.studies.advice import as_executed
+from hypar_opt.units import format_bytes, format_percent, format_si
+
+_OVERLAPPED = {
+    "none": "nothing overlaps",
+    "gradient": "gradient exchanges overlap",
+    "branches": "all exchanges overlap what does not wait for them",
+}
+
+_SECONDS: tuple[Column, ...] = (("compute", SECONDS), ("communication", SECONDS))
+
+_LOCKSTEP = 1e-9
+"""Relative: the simulator and the closed form sum the same seconds in different orders."""
+
+
+def step_view(step: StepResult) -> RenderableType:
+    """Show the breakdown of a simulated step's time and energy, and the links' load."""
+    plan = step.plan
+    seconds = format_si(step.seconds, "s")
+    tables = [
+        _phases(step),
+        _layers(step),
+        *([_levels(step)] if step.levels else []),
+        *([_energy(step)] if step.known_energy is not None else []),
+    ]
+    notes = (*_bounds(step), _bottleneck(step), *_memory(step), as_executed(plan.cost))
+    all_reduce = f"{step.collective} all-reduce"
+    options = [f"reading {plan.cost.reading}", all_reduce, _OVERLAPPED[step.overlap]]
+    options += ["inference"] if plan.inference else []
+    options += [trained(step.of_training, plan)] if step.of_training else []
+    return Group(
+        Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
+        Text(", ".join(options), style="dim"),
+        Text(),
+        *(part for table in tables for part in (table, Text())),
+        *(Text(note) for note in notes if note is not None),
+    )
+
+
+def _phases(step: StepResult) -> Table:
+    rows = ((phase, *seconds) for phase, seconds in step.phases.items())
+    # With overlap the two add up to more than the step.
+    totals = [("total", step.compute, step.communication)]
+    return new_table([("phase", str), *_SECONDS], rows, totals=totals)
+
+
+def _layers(step: StepResult) -> Table:
+    """Sum the passes of each group of equal layers."""
+
+    def name(group: GridRow) -> str:
+        count = len(group.positions)
+        return f"{group.name} x{count}" if count > 1 else group.name
+
+    rows = ((name(group), *seconds) for group, *seconds in layer_times(step.plan, step))
+    return new_table([("layer", str), *_SECONDS], rows)
+
+
+def _levels(step: StepResult) -> Table:
+    rows = ((f"H{level.level}", level.bytes, level.seconds) for level in step.levels)
+    return new_table([("level", str), ("bytes", format_bytes), ("time", SECONDS)], rows)
+
+
+def _energy(step: StepResult) -> Table:
+    # A part for which the array has no constant is left out, not shown as 0.
+    parts = ((ENERGY_PARTS[part], joules) for part, joules in vars(step.energy).items() if joules)
+    return new_table([("energy", str), ("", JOULES)], parts, totals=[("total", step.energy.total)])
+
+
+def _bounds(step: StepResult) -> list[str]:
+    """Return the bounds of the step, if its time is not that of the closed form."""
+    if abs(step.closed_form - step.seconds) <= _LOCKSTEP * step.seconds:
+        return []
+    lower, in_sequence = format_si(step.lower_bound, "s"), format_si(step.closed_form, "s")
+    if step.in_lockstep:
+        return [f"Between {lower} (critical path) and {in_sequence} (no overlap)."]
+    return [f"At least {lower}; in lockstep without overlap {in_sequence}."]
+
+
+def _bottleneck(step: StepResult) -> str:
+    if step.bottleneck is None:
+        return "Nothing is exchanged."
+    # Symmetric topologies have many links of equal load; the first represents all.
+    name, equally_loaded = step.bottleneck
+    link = next(traffic for traffic in step.links if traffic.link == name)
+    others = f" (and {equally_loaded} with the same load)" if equally_loaded else ""
+    # Full: the seconds that the link's bytes take at its bandwidth, even if it is shared.
+    share = link.seconds_at_capacity / step.seconds
+    percent = format_percent(share, 0)
+    moved = format_bytes(link.bytes)
+    return f"Bottleneck: link {name}{others}: {moved}, full {percent} of the step."
+
+
+def _memory(step: StepResult) -> list[str]:
+    needed, capacity = format_bytes(step.memory), format_bytes(step.capacity)
+    uncounted, per = {"recompute": "recomputation", "shard": "sharding"}, "per accelerator"
+    if step.device_memory is not None:
+        uncounted, per = {}, step.device_memory.per_accelerator
+    missing = " or ".join(word for name, word in uncounted.items() if name in step.of_training)
+    without = f", not counting {missing}" if missing else ""
+    sentences = [f"Memory: {needed} of {capacity} {per}{without}."]
+    if step.vault_words:
+        sentences.append(f"From other vaults' memory: {step.vault_words:,} words.")
+    return sentences

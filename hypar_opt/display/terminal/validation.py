@@ -1,0 +1,112 @@
+"""Calculated training steps beside measured ones, as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hypar_opt.display.terminal.console import COUNT, SECONDS, Column, new_table, rows_table
+from hypar_opt.units import format_bytes
+
+if TYPE_CHECKING:
+    from hypar_opt.studies.calibration import Calibration
+    from hypar_opt.studies.installation import Installation
+    from hypar_opt.studies.validation import Validation
+    from hypar_opt.studies.verification import Verification
+
+_SHOWN = 40
+"""Steps that the table lists; files have all."""
+
+
+def verification_view(result: Verification) -> RenderableType:
+    """Show the check of a plan, or a line for each solver and search."""
+    return rows_table(result.rows())
+
+
+def installation_view(result: Installation) -> RenderableType:
+    """Show a line for each part."""
+    return rows_table([{"part": row.pop("name"), **row} for row in result.rows()])
+
+
+def validation_view(result: Validation) -> RenderableType:
+    """Show the errors of each set, and its steps where they are few."""
+    weighed = any(own.memory is not None for own in result.sets)
+    sets: list[Column | None] = [
+        ("set", str),
+        ("steps", COUNT),
+        ("modelled", COUNT),
+        ("mean error", _percent),
+        ("median", _percent),
+        ("bias", _signed),
+        ("largest", _percent),
+        ("mean of memory", _percent) if weighed else None,
+    ]
+    lines = [
+        (own.name, own.steps, own.modelled, own.mean, own.median, own.bias, own.largest, own.memory)
+        for own in result.sets
+    ]
+    parts: list[RenderableType] = [new_table(sets, lines)]
+    if len(result) <= _SHOWN:
+        steps: list[Column] = [
+            ("step", str),
+            ("measured", SECONDS),
+            ("calculated", SECONDS),
+            ("error", _signed),
+        ]
+        if any(own.measured_bytes for own in result):
+            steps += [("memory", format_bytes), ("calculated", format_bytes)]
+        lines_of_steps = (
+            (*(own.name, own.measured, own.seconds, own.error), own.measured_bytes, own.bytes)
+            for own in result
+        )
+        parts = [
+            new_table(steps, lines_of_steps),
+            Text(),
+            *parts,
+        ]
+    reasons: dict[str, int] = {}
+    for step in result:
+        if step.why is not None:
+            reason = step.why.rpartition(", here")[0] or step.why
+            reasons[reason] = reasons.get(reason, 0) + 1
+    if reasons:
+        parts += [Text(), Text("Not modelled:")]
+        parts += [Text(f"  {count:,}  {reason}") for reason, count in reasons.items()]
+    parts.append(
+        Text("\nErrors are calculated over measured, less one; means are of absolute errors.")
+    )
+    return Group(*parts)
+
+
+def calibration_view(result: Calibration) -> RenderableType:
+    """Show the fitted constants, each step before and after, and the errors."""
+    steps: list[Column] = [
+        ("step", str),
+        ("measured", SECONDS),
+        ("before", SECONDS),
+        ("after", SECONDS),
+        ("error", _signed),
+    ]
+    lines = [(own.name, own.measured, own.before, own.after, own.error) for own in result]
+    constants: list[Column] = [("constant", str), ("fitted", str)]
+    errors = f"Mean error {_percent(result.mean)} of the steps that the constants are fitted on"
+    if result.held_out is None:
+        errors += "; too few steps to hold any out."
+    else:
+        errors += f"; {_percent(result.held_out)} of either half, fitted on the other."
+    return Group(
+        new_table(steps, lines),
+        Text(),
+        new_table(constants, [*result.stated.items()]),
+        Text(f"\n{errors}"),
+    )
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
+def _signed(part: float) -> str:
+    return f"{100 * part:+.1f} %"

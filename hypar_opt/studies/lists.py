@@ -1,0 +1,179 @@
+"""What is known by name: networks, arrays, solvers and more, as ``hypar-opt list`` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hypar_opt.checked import checked
+from hypar_opt.errors import HyparError, UnknownNameError
+
+if TYPE_CHECKING:
+    from hypar_opt.registry import Registry
+
+Rows = Sequence[dict[str, Any]]
+
+
+@checked
+def list(what: str) -> Rows:  # noqa: A001
+    """Return what is known by name, one row of a data frame each.
+
+    Parameters
+    ----------
+    what
+        ``networks``, ``arrays``, ``topologies``, ``costs``, ``operators``, ``choices``,
+        ``formats``, ``solvers``, or ``backends`` of the solver ``ilp``.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such list.
+
+    Examples
+    --------
+    >>> import hypar_opt as ho
+    >>> [row["name"] for row in ho.list("costs")]
+    ['bytes', 'time', 'energy']
+    """
+    if what not in LISTS:
+        raise UnknownNameError("list", what, [*LISTS])
+    return LISTS[what]()
+
+
+def networks() -> Rows:
+    """List the networks of the zoo."""
+    from hypar_opt import models
+    from hypar_opt.workload.tensors import workload_of
+
+    return [
+        {
+            "name": name,
+            "layers": len(network.layers),
+            # For a batch of one, on which weights do not depend; shared weights count once.
+            "weights": sum(workload_of(network, 1).stored),
+            "source": network.source,
+        }
+        for name, network in ((name, models.load(name)) for name in models.names())
+    ]
+
+
+def arrays() -> Rows:
+    """List the accelerator arrays, their topologies and their collectives."""
+    from hypar_opt.hardware.arrays import load, names
+
+    return [
+        {
+            "name": name,
+            "accelerators": array.interconnect.accelerators,
+            "topology": ", ".join([array.topology.kind, *array.kinds]),
+            "collective": array.collective,
+            "source": array.source,
+        }
+        for name, array in ((name, load(name)) for name in names())
+    ]
+
+
+def topologies() -> Rows:
+    """List the topologies that an array file may use, and the keys of each."""
+    from hypar_opt.hardware.topologies import TOPOLOGIES
+
+    def keys(topology: Any) -> dict[str, Any]:
+        fields = topology.model_fields.items()
+        return {"keys": ", ".join(field.alias or name for name, field in fields if name != "kind")}
+
+    return _rows(TOPOLOGIES, keys)
+
+
+def costs() -> Rows:
+    """List the objectives that --cost takes."""
+    from hypar_opt.costs import COSTS
+
+    return _rows(COSTS)
+
+
+def operators() -> Rows:
+    """List the kinds of layers of a network file, and the axis that each choice splits."""
+    from hypar_opt.workload.operators import OPERATORS
+
+    def splits(operator: Any) -> dict[str, Any]:
+        halved = (f"{choice.word} {choice.axis}".strip() for choice in operator.choices.values())
+        return {"axes": str(operator.contraction), "choices": ", ".join(halved)}
+
+    return _rows(OPERATORS, splits)
+
+
+def choices() -> Rows:
+    """List what --choices takes, and what each kind of layer splits under it."""
+    from hypar_opt.workload.operators import OPERATORS
+    from hypar_opt.workload.parallelism import ALL_CHOICES, LEFT_WHOLE
+
+    rows = []
+    for word in ALL_CHOICES:
+        kinds: dict[str, Any] = {}
+        for name in OPERATORS:
+            choice = OPERATORS[name].choices.get(word)
+            if choice is not None:
+                kinds.setdefault(f"{choice.part}s" if choice.axis else "nothing", []).append(name)
+        rows += [
+            {"name": word, "splits": split, "kinds": ", ".join(own)} for split, own in kinds.items()
+        ]
+    kinds_of_whole = "every other, where no split of it fits"
+    rows.append({"name": LEFT_WHOLE, "splits": "nothing", "kinds": kinds_of_whole})
+    return rows
+
+
+def formats() -> Rows:
+    """List the formats that export --to takes."""
+    from hypar_opt.execution.formats import FORMATS
+
+    return _rows(FORMATS)
+
+
+def solvers() -> Rows:
+    """List the solvers, with their guarantees and options."""
+    from hypar_opt.solvers import SOLVERS
+    from hypar_opt.solvers.base import flags
+
+    return _rows(SOLVERS, lambda solver: {"takes": " ".join(flags(solver.supported_options))})
+
+
+def backends() -> Rows:
+    """List the installed backends of the solver ilp."""
+    from hypar_opt.solvers.backends.catalogue import installed_backends
+    from hypar_opt.solvers.base import flags
+
+    return [
+        {"name": own.name, "version": own.version, "takes": " ".join(flags(own.supported_options))}
+        for own in installed_backends()
+    ]
+
+
+LISTS: dict[str, Callable[[], Rows]] = {
+    own.__name__: own
+    for own in (
+        *(networks, arrays, topologies, costs, operators, choices, formats, solvers, backends),
+    )
+}
+"""What lists each kind of thing, by the name of the kind."""
+
+
+def _rows(registry: Registry[Any], more: Callable[[Any], dict[str, Any]] = lambda _: {}) -> Rows:
+    """Return one row per entry; for a plug-in that cannot be loaded, with the reason."""
+    rows = []
+    for name in registry:
+        try:
+            entry = registry[name]
+            rows.append({"name": name, "summary": _summary(entry), **more(entry)})
+        except HyparError as error:
+            rows.append({"name": name, "summary": error.for_shell})
+    # A table has the columns of its first row; those of a broken plug-in are empty.
+    return [{**dict.fromkeys(rows[0], ""), **row} for row in rows]
+
+
+def _summary(entry: Any) -> str:
+    """Return one line about a class: its ``summary``, or the first line of its docstring."""
+    summary = getattr(entry, "summary", None)
+    if isinstance(summary, str):
+        return summary
+    first = (entry.__doc__ or "").strip().partition("\n")[0]
+    return first.replace("``", "'").removesuffix(".")
