@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache, reduce
 from operator import add
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hypar_opt.simulator.rounds import message_bytes
 from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task, predecessors
+from hypar_opt.simulator.uncontended import LoneMessages, Seconds, passed
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
-    from hypar_opt.hardware.patterns import Lane, MessagePattern
-    from hypar_opt.hardware.traffic import Indices, Traffic
-
-Seconds = NDArray[np.float64]
+    from hypar_opt.hardware.patterns import Lane
 
 _ROUNDS = 64
 """Up to so many rounds in a row are added one by one."""
@@ -100,41 +96,13 @@ def _in_lockstep(task: Task, interconnect: Interconnect) -> float:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _UncontendedRound:
-    """The messages of a pattern by sender, each timed as if it had its route to itself.
-
-    Parameters
-    ----------
-    sender : (accelerators,)
-        The accelerator that sends to each accelerator.
-    latency, seconds_per_byte : (accelerators,)
-    """
-
-    traffic: Traffic
-    sender: Indices
-    latency: Seconds
-    seconds_per_byte: Seconds
-
-    @classmethod
-    def of(cls, pattern: MessagePattern, interconnect: Interconnect) -> _UncontendedRound:
-        traffic, receivers = interconnect.traffic(pattern), interconnect.receivers(pattern)
-        share = (traffic.weight / traffic.unit).astype(np.float64)
-        slowest = np.zeros(len(traffic.hops))
-        np.maximum.at(
-            slowest, traffic.message, share / interconnect.float_capacities[traffic.channel]
-        )
-        latencies = np.array([float(latency) for latency in traffic.latencies])
-        return cls(traffic, np.argsort(receivers), latencies[traffic.latency], slowest)
-
-
 class _Exchanges:
     """A step's tasks, and its exchanges' messages, each timed without contention."""
 
     def __init__(self, tasks: Sequence[Task], interconnect: Interconnect) -> None:
         self._tasks, self._interconnect = tasks, interconnect
         self._before = predecessors(tasks)
-        self._alone = cache(lambda pattern: _UncontendedRound.of(pattern, interconnect))
+        self._alone = cache(lambda pattern: LoneMessages.of(pattern, interconnect))
 
     def forward(self) -> tuple[list[Seconds], list[Seconds]]:
         """Return the earliest start and end of every task, by accelerator."""
@@ -152,7 +120,7 @@ class _Exchanges:
             for lanes, times in task.rounds:
                 after = [(sending[lane], self._alone(lane.pattern).sender) for lane in lanes]
                 for left in reversed(range(times)):
-                    last, now = now, reduce(np.maximum, _passed(now, after))
+                    last, now = now, passed(now, after)
                     added = now - last
                     # No later round adds less than the least of these, and soon all add as much.
                     if left > _ROUNDS and np.ptp(added) <= 4 * np.spacing(now.max()):
@@ -174,9 +142,8 @@ class _Exchanges:
                 alone = self._alone(lane.pattern)
                 traffic = alone.traffic
                 moved = np.asarray(message_bytes(task, lane, self._interconnect)) * times
-                share = (traffic.weight / traffic.unit).astype(np.float64)
                 moved = moved if moved.ndim == 0 else moved[traffic.message]
-                crossing += np.bincount(traffic.channel, moved * share, len(capacities))
+                crossing += np.bincount(traffic.channel, moved * alone.share, len(capacities))
                 np.minimum.at(first, traffic.channel, starts[number][traffic.message])
                 after = alone.latency + follows[number]
                 np.minimum.at(last, traffic.channel, after[traffic.message])
@@ -224,12 +191,3 @@ def _lanes(task: ExchangeTask) -> Iterator[tuple[Lane, int]]:
     for lanes, times in task.rounds:
         for lane in lanes:
             yield lane, times
-
-
-def _passed(now: Seconds, lanes: Sequence[tuple[Seconds, Indices]]) -> Iterator[Seconds]:
-    """Yield when accelerators' messages of a round are delivered, and those to them."""
-    # An accelerator continues once its messages are delivered and it has received as many.
-    for seconds, sender in lanes:
-        delivered = now + seconds
-        yield delivered
-        yield delivered[sender]

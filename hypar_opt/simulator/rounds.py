@@ -86,7 +86,7 @@ def in_rounds(
                     (
                         of(lane.pattern),
                         message_bytes(task, lane, routes.interconnect),
-                        _of_lane(task.bytes, lane, routes.interconnect),
+                        bytes_moved(task.bytes, lane, routes.interconnect),
                     )
                     for lane in lanes
                 ],
@@ -123,13 +123,15 @@ def message_bytes(exchange: ExchangeTask, lane: Lane, interconnect: Interconnect
 
     Those of groups are as each accelerator sends them; of uneven parts all send the longest.
     """
-    sent = [_of_lane(amount, lane, interconnect) for amount in exchange.sent or (exchange.bytes,)]
+    sent = [
+        bytes_moved(amount, lane, interconnect) for amount in exchange.sent or (exchange.bytes,)
+    ]
     if len(sent) == 1:
         return sent[0]
     return [own for own in sent for _ in range(interconnect.accelerators // len(sent))]
 
 
-def _of_lane(amount: float, lane: Lane, interconnect: Interconnect) -> float:
-    """Return the bytes of one message of a lane, of an exchange's."""
+def bytes_moved(amount: float, lane: Lane, interconnect: Interconnect) -> float:
+    """Return the bytes of one message of a lane, of those of an exchange."""
     numerator, denominator = lane.share.as_integer_ratio()
     return amount * numerator / (interconnect.accelerators * denominator)

@@ -119,8 +119,9 @@ class ClassRoutes(RouteTable):
 
     def __init__(self, interconnect: Interconnect, classes: Classes | None = None) -> None:
         self._classes = classes = classes or all_differ(interconnect)
-        self._firsts = classes.first
-        super().__init__(interconnect, len(self._firsts))
+        self.firsts = classes.first
+        """The accelerator that is simulated for each class."""
+        super().__init__(interconnect, len(self.firsts))
         self._members = np.bincount(classes.accelerators)
         self._channels = np.bincount(classes.channels)
         self.capacities = self.capacities[np.unique(classes.channels, return_index=True)[1]]
@@ -147,8 +148,8 @@ class ClassRoutes(RouteTable):
         return self._group_of_link
 
     def pattern(self, pattern: MessagePattern) -> tuple[list[int], list[int]]:
-        receivers = self.interconnect.receivers(pattern)[self._firsts]
-        pairs = list(zip(self._firsts.tolist(), receivers.tolist(), strict=True))
+        receivers = self.interconnect.receivers(pattern)[self.firsts]
+        pairs = list(zip(self.firsts.tolist(), receivers.tolist(), strict=True))
         return self.class_of[receivers].tolist(), self.numbers(pairs)
 
     def number(self, source: int, target: int) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.hardware.folded import MAX_LISTED, FoldedInterconnect
 from hypar_opt.hardware.interconnect import Interconnect
@@ -22,6 +24,7 @@ from hypar_opt.simulator.tasks import (
     Task,
     stream_count,
 )
+from hypar_opt.simulator.uncontended import UncontendedStep, run_uncontended
 
 MAX_WORK = 10**9
 """Upper bound on a step's computations and messages of accelerators that differ, times these: a
@@ -145,7 +148,11 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
             for round_ in task.rounds
             for lane in round_.lanes
         )
-        return _by_classes(tasks, ClassRoutes(interconnect, alike(interconnect, patterns)), record)
+        routes = ClassRoutes(interconnect, alike(interconnect, patterns))
+        uncontended = None if record else run_uncontended(tasks, routes)
+        if uncontended is None:
+            return _by_classes(tasks, routes, record)
+        return _of_uncontended(tasks, routes, uncontended)
 
 
 def _check(rounds: int, simulated: int) -> None:
@@ -193,6 +200,23 @@ def _by_classes(tasks: Sequence[Task], routes: ClassRoutes, record: bool) -> Mea
             f" {argument('overlap', 'none')}, or fewer accelerators"
         )
     return _run(tasks, routes, record=record, skip=not record)
+
+
+def _of_uncontended(
+    tasks: Sequence[Task], routes: ClassRoutes, step: UncontendedStep
+) -> Measurements:
+    """Return the measurements of a step in which no message waits for another."""
+    last = step.ends[:, step.ends[-1].argmax()]
+    return Measurements(
+        seconds=float(last[-1]),
+        task_seconds=tuple(np.diff(last, prepend=0.0).tolist()),
+        level_bytes=tuple(level_bytes(tasks, routes.interconnect)),
+        link_bytes=tuple(routes.bytes_by_link(step.sent).tolist()),
+        link_busy=step.busy,
+        link_seconds_at_capacity=tuple(routes.seconds_at_capacity(step.sent).tolist()),
+        events=routes.interconnect.accelerators * sum(map(_rounds, tasks)),
+        in_lockstep=False,
+    )
 
 
 def _run(

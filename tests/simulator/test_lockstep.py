@@ -22,10 +22,12 @@ from hypar_opt.simulator.classes import alike
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine
 from hypar_opt.simulator.options import RunOptions
+from hypar_opt.simulator.routes import ClassRoutes
 from hypar_opt.simulator.run import Measurements, run, run_by_events
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.streams import OVERLAPS, Streams
 from hypar_opt.simulator.tasks import GRADIENT_STREAM, ComputeTask, ExchangeTask, Task
+from hypar_opt.simulator.uncontended import run_uncontended
 from hypar_opt.workload.tensors import workload_of
 from tests.simulator import (
     all_reduce,
@@ -95,6 +97,34 @@ def test_on_any_graph_too(interconnect: Interconnect, data: st.DataObject) -> No
     tasks = data.draw(steps(interconnect))
     expected = run_by_events(tasks, interconnect, record=True)
     assert_same(run(tasks, interconnect, record=True), expected)
+    assert_near(run(tasks, interconnect), replace(expected, spans=()))
+
+
+@pytest.mark.parametrize("latency", ["0 s", "0.25 s"])
+@pytest.mark.parametrize(
+    "topology",
+    [
+        {"kind": "htree", "accelerators": 16, "growth": 1.5},
+        {"kind": "htree", "accelerators": 8, "growth": 0.75},
+        {"kind": "nodes", "nodes": 3, "per_node": 4, "fabric": {**LINK, "latency": "0.75 s"}},
+    ],
+    ids=lambda topology: topology["kind"],
+)
+def test_messages_that_share_no_link_follow_a_recurrence(
+    topology: dict[str, Any], latency: str
+) -> None:
+    interconnect = array({**topology, "link": {**LINK, "latency": latency}}).interconnect
+    around = all_reduce(interconnect, 960)
+    tasks: list[Any] = [around, ComputeTask("fc1", Phase.FORWARD, 3), replace(around, bytes=96)]
+    found = run_uncontended(tasks, ClassRoutes(interconnect))
+    assert found is not None
+    expected = run_by_events(tasks, interconnect)
+    assert found.ends[-1].max() == pytest.approx(expected.seconds, rel=1e-12)
+    assert found.busy == pytest.approx(expected.link_busy, rel=1e-12)
+    assert_near(run(tasks, interconnect), expected)
+    # Halves exchange over links that the ring takes whole; in an overlap, so do two rings.
+    for others in ([exchange(interconnect, 0, 64)], [replace(around, stream=GRADIENT_STREAM)]):
+        assert run_uncontended([*tasks, *others], ClassRoutes(interconnect)) is None
 
 
 @pytest.mark.parametrize(
