@@ -336,7 +336,7 @@ def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
         )
         return f"its batch is {layer.sizes[BATCH]}, its channels {channels}{''.join(images)}"
     sizes = (
-        f"{layer.split_size(choice)} {choice.part}s"
+        f"{layer.split_size(choice)} {choice.part}{'s' * (layer.split_size(choice) != 1)}"
         for choice in choices_of(layer, choices)
         if choice and choice.axis and layer.has(choice)
     )

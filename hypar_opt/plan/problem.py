@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from math import gcd
 from typing import TYPE_CHECKING, Annotated, Any, Self, cast
@@ -17,6 +16,7 @@ from pydantic import (
 )
 
 from hypar_opt.documents.document import Document, ElementBytes, Name, Size, rule
+from hypar_opt.errors import unknown
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.plan.constraints import Constraints, Flag
@@ -51,11 +51,13 @@ def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
     whole = (LEFT_WHOLE,) if LEFT_WHOLE in value else ()
     sides = tuple(side for side in SIDES if side in value)
     if own not in SETS_OF_CHOICES or value != own + whole + sides:
-        others = (*ALL_CHOICES[len(PAPERS_CHOICES) :], LEFT_WHOLE)
-        more = " or ".join(f'"{word}"' for word in others)
-        raise rule(
-            f'should be ["data", "model"], or with {more}, in this order, got {json.dumps(value)}'
-        )
+        known = [*ALL_CHOICES, LEFT_WHOLE]
+        strange = [word for word in value if word not in (*known, *SIDES)]
+        if strange:
+            raise rule(unknown("choice", strange[0], known))
+        more = ", ".join(known[len(PAPERS_CHOICES) :])
+        got = ", ".join(value) or "none"
+        raise rule(f"should be data, model, or these and some of {more}, in this order, got {got}")
     return value
 
 
@@ -205,12 +207,17 @@ class ProblemFields(Document):
         return Hierarchy((sum(shares), *self.hierarchy.sizes[1:]))
 
     @property
+    def has_own_array(self) -> bool:
+        """Whether there is an array, and none of the paper's."""
+        return self.array is not None and not arrays.is_papers(self.array.description)
+
+    @property
     def times_longest_part(self) -> bool:
         """Whether a layer takes as long as its longest part, where an axis is split unevenly.
 
         On the paper's arrays time is that of exact fractions, as the paper's is.
         """
-        return self.array is not None and not arrays.is_papers(self.array.description)
+        return self.has_own_array
 
     @property
     def place(self) -> str:

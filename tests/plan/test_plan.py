@@ -161,7 +161,7 @@ REFUSED: list[tuple[Change, str]] = [
     (at("constraints.memory", "lots"), "constraints, memory: should be bytes, as in 8GB"),
     (
         at("choices", ["data"]),
-        'choices: should be ["data", "model"], or with "output" or "tokens" or "rows" or "columns"',
+        "choices: should be data, model, or these and some of output, tokens, rows, columns",
     ),
     (at("level_weights", [1, 2]), "level_weights: should be one for each of 4 levels, got 2"),
     (

@@ -32,6 +32,7 @@ from hypar_opt.studies.sweep.run import _run_chunk, is_solved_together
 from hypar_opt.studies.sweep.spec import read_spec
 from tests.cli.shell import Shell, written
 from tests.clocks import until
+from tests.commands import ended
 
 COMMAND = Path(sys.executable).with_name("hypar-opt")
 
@@ -283,6 +284,18 @@ def test_cores_give_the_table_of_one_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_script_without_a_guard_sweeps_on_all_cores_also_if_it_is_no_file(tmp_path: Path) -> None:
+    spec, table = spec_of(tmp_path, SMALL), tmp_path / "table.csv"
+    script = (
+        f"import hypar_opt as ho; print(len(ho.sweep({str(spec)!r}, {str(table)!r}, workers=2)))"
+    )
+    (tmp_path / "script.py").write_text(script)
+    for call in ("-", tmp_path / "script.py"):
+        done = ended(sys.executable, call, input=script)
+        assert int(done.stdout) == len(read_spec(spec))
+        journal_of(table).unlink()
+
+
 def test_a_sweep_that_was_killed_goes_on_and_simulates_nothing_twice(
     tmp_path: Path, gated: Path, whole: bytes
 ) -> None:

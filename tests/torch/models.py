@@ -156,18 +156,30 @@ def llama() -> Network:
     )
 
 
+class Conv1D(nn.Module):
+    """A product whose weight has its inputs first, as in the published GPT-2."""
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(inputs, outputs) / inputs**0.5)
+        self.bias = nn.Parameter(torch.randn(outputs)) if bias else None
+
+    def forward(self, x: Any) -> Any:
+        return x @ self.weight if self.bias is None else x @ self.weight + self.bias
+
+
 class GptBlock(nn.Module):
     """A block with query, key and value in one matrix, and PyTorch's own attention."""
 
-    def __init__(self, sizes: Sizes, *, bias: bool) -> None:
+    def __init__(self, sizes: Sizes, product: Any, *, bias: bool) -> None:
         super().__init__()
         self.sizes, width = sizes, sizes.width
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attn, self.mlp = nn.Module(), nn.Module()
-        self.attn.c_attn = nn.Linear(width, 3 * width, bias=bias)
-        self.attn.c_proj = nn.Linear(width, width, bias=bias)
-        self.mlp.c_fc = nn.Linear(width, 4 * width, bias=bias)
-        self.mlp.c_proj = nn.Linear(4 * width, width, bias=bias)
+        self.attn.c_attn = product(width, 3 * width, bias=bias)
+        self.attn.c_proj = product(width, width, bias=bias)
+        self.mlp.c_fc = product(width, 4 * width, bias=bias)
+        self.mlp.c_proj = product(4 * width, width, bias=bias)
 
     def forward(self, x: Any) -> Any:
         batch, tokens, width = x.shape
@@ -184,12 +196,17 @@ class Gpt(nn.Module):
     """GPT-2, whose head is its embedding."""
 
     def __init__(
-        self, sizes: Sizes = Sizes(), positions: int = TOKENS, *, bias: bool = True
+        self,
+        sizes: Sizes = Sizes(),
+        positions: int = TOKENS,
+        product: Any = nn.Linear,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         words, width = sizes.words, sizes.width
         self.wte, self.wpe = nn.Embedding(words, width), nn.Embedding(positions, width)
-        self.h = nn.ModuleList(GptBlock(sizes, bias=bias) for _ in range(2))
+        self.h = nn.ModuleList(GptBlock(sizes, product, bias=bias) for _ in range(2))
         self.ln_f = nn.LayerNorm(width)
         self.lm_head = nn.Linear(width, words, bias=False)
         self.lm_head.weight = self.wte.weight

@@ -90,6 +90,10 @@ def of_gpt(plan: Plan) -> Case:
     return Case(torch_file(plan), models.Gpt, ids, models.WORDS, models.name_in_gpt)
 
 
+def of_conv1d(plan: Plan) -> Case:
+    return replace(of_gpt(plan), model=lambda: models.Gpt(product=models.Conv1D))
+
+
 def of_cnn(plan: Plan) -> Case:
     return Case(torch_file(plan), models.Cnn, lambda: torch.randn(BATCH, 4, 8, 8), 16)
 
@@ -128,6 +132,9 @@ def plans(levels: int) -> dict[str, Plan]:
         "llama tensor": of_degrees(llama, levels, 2),
         "gpt tensor": of_degrees(gpt(), levels, 2),
         "gpt joint": solved(gpt(), levels, **even),
+        "conv1d tensor": of_degrees(gpt(), levels, 2),
+        "conv1d joint": solved(gpt(), levels, **even),
+        **{f"conv1d {seed}": drawn(gpt(), levels, seed) for seed in range(2)},
         "cnn joint": solved(cnn, levels, **even),
         "cnn two choices": solved(cnn, levels, choices=("data", "model")),
         **{f"cnn {seed}": drawn(cnn, levels, seed) for seed in range(4)},
@@ -149,7 +156,14 @@ def plans(levels: int) -> dict[str, Plan]:
     return own
 
 
-CASES = {"mlp": of_mlp, "llama": of_llama, "gpt": of_gpt, "cnn": of_cnn, "biased": of_biased}
+CASES = {
+    "mlp": of_mlp,
+    "llama": of_llama,
+    "gpt": of_gpt,
+    "conv1d": of_conv1d,
+    "cnn": of_cnn,
+    "biased": of_biased,
+}
 
 
 @cache

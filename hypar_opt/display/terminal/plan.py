@@ -96,7 +96,7 @@ def plan_title(plan: Plan) -> str:
         # The search optimised the placement, so the levels are other bisections than the array's.
         *(["placed"] if plan.array and plan.placement != plan.array.description.placement else []),
         f"reading {plan.cost.reading}",
-        *([] if plan.element_bytes == 4 else [_element(plan.element_bytes)]),
+        *([_element(plan)] if plan.element_bytes != 4 or plan.has_own_array else []),
         *(["inference"] if plan.inference else []),
         # A proof says among which plans.
         *(
@@ -109,8 +109,8 @@ def plan_title(plan: Plan) -> str:
     return f"{plan.network.name}: {', '.join(options)}"
 
 
-def _element(size: int) -> str:
-    return f"elements of {size} byte{'s' if size > 1 else ''}"
+def _element(plan: Plan) -> str:
+    return f"elements of {plan.element_bytes} byte{'s' if plan.element_bytes > 1 else ''}"
 
 
 def _shares(plan: Plan) -> str:

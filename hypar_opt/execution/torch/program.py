@@ -63,9 +63,9 @@ def program_text(flow: Flow, training: Training, *, title: str) -> str:
     modules = list(modules_of(flow))
     tables = "\n".join(_tables(flow, modules))
     parts = [tables, *_functions(flow)]
-    if "Sharded(" in tables or "OnShards(" in tables:
+    if flow.mesh.tensor:
         on_shards = ["on shards style"] * ("OnShards(" in tables)
-        parts[:0] = map(_part, ["sharded style", *on_shards, "placed"])
+        parts[:0] = map(_part, ["sharded style", *on_shards, "turned style", "placed"])
     if any("_converted(" in part for part in parts):
         parts.append(_part("converted"))
     body = "\n\n\n".join(parts) + "\n"
@@ -88,13 +88,15 @@ def _tables(flow: Flow, modules: Sequence[Module]) -> Iterator[str]:
         yield f"ORDER = {mesh.order}"
     if mesh.tensor:
         yield f"TENSOR = {as_tuple([quoted(own.name) for own in mesh.tensor])}"
+    yield "\n# Classes of modules whose weights have their inputs first, not nn.Linear's outputs."
+    yield 'TURNED = {"Conv1D"}'
     yield "\n# The shape of each layer's weight."
     yield table("SHAPES", {own.layer: (own.layer, str(own.shape)) for own in modules})
     if mesh.tensor:
         yield "\n# How each layer's module is split, and what it converts its input and output to."
         yield table("PLAN", {own.layer: (own.layer, style(own)) for own in modules})
     dimensions = ", ".join(own.name for own in mesh.dimensions)
-    yield f"\n# The placements of each parameter, on {dimensions}."
+    yield f"\n# The placements of each parameter, on {dimensions}; of those of TURNED, turned."
     yield table("PLACEMENTS", dict(_placements(flow, modules)))
     yield from shards.tables(flow, [own.layer for own in modules])
 

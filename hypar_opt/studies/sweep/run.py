@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import lru_cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError, argument, worded
@@ -73,9 +75,10 @@ def run_local(
     others = multiprocessing.active_children()
     pool = ProcessPoolExecutor(processes, context, initializer=_end_with_parent)
     try:
-        keys: dict[Future[SweepRow], str] = {
-            pool.submit(run_case, case): key for key, case in cases.items()
-        }
+        with _no_main_module():
+            keys: dict[Future[SweepRow], str] = {
+                pool.submit(run_case, case): key for key, case in cases.items()
+            }
         for future in as_completed(keys):
             yield keys[future], future.result()
         pool.shutdown()
@@ -90,6 +93,20 @@ def run_local(
             if process not in others:
                 process.terminate()
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _no_main_module() -> Iterator[None]:
+    """Hide the caller's script from processes that start, which would run it again.
+
+    It may be no file, as in ``python -``, and few call `sweep` below ``if __name__ == "__main__"``.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _cores() -> int:
