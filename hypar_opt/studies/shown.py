@@ -104,12 +104,10 @@ def is_plan_file(name: str) -> bool:
     if is_standard_input(name):
         return read_text(name).lstrip().startswith("{")
     path = Path(name)
-    if zoo_name(name) in network_names() or not exists(path) or path.is_dir():
-        return False
-    if path.suffix == ".onnx":
-        return False  # binary
     if path.suffix == ".json":
-        return True  # even if damaged: reading it as a plan says where
+        return True  # even if missing or damaged: reading it as a plan says so
+    if zoo_name(name) in network_names() or path.suffix == ".onnx" or not exists(path):
+        return False
     return path.is_file() and read_text(path).lstrip().startswith("{")
 
 

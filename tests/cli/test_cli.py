@@ -204,6 +204,8 @@ def test_completion_in_a_real_bash() -> None:
         ("show solve --schema --rerun", "--schema takes no other option"),
         ("show sfc --rerun", "--rerun takes a plan file, and 'sfc' is a network"),
         ("show plan.json", "plan.json: cannot be read: No such file or directory"),
+        ("verify plan.json", "plan.json: cannot be read: No such file or directory"),
+        ("export plan.json --to json", "plan.json: cannot be read: No such file or directory"),
         ("simulate sfc --array ", "unknown array ''"),
         *(
             (
