@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hypar_opt.execution.jax.axes import NETWORK_INPUT
+from hypar_opt.sharding.index_labels import levels_by
+from hypar_opt.sharding.layouts import COLUMN, EXPERT, ROW, TOKEN
 from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap, TokenMap
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.sharding.layouts import Layout
     from hypar_opt.sharding.program import Program
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.maps import LayerMaps, Map
+
+BETWEEN: Mapping[int, tuple[Layout, ...]] = MappingProxyType(
+    {0: (), 1: (TOKEN,), 2: (ROW, COLUMN), 3: (TOKEN, EXPERT)}
+)
+"""What may split the dimensions between batch and channels, given their number: not slots."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +46,11 @@ class NetworkMaps:
     @property
     def shared(self) -> int:
         return self.program.workload.shared
+
+    @cached_property
+    def splits_images(self) -> bool:
+        """Whether levels split rows or columns of any image."""
+        return any(levels_by(self.program, layout) for layout in BETWEEN[2])
 
     @cached_property
     def layer_maps(self) -> list[LayerMaps]:
@@ -84,6 +100,20 @@ class NetworkMaps:
     def read_positions(self, source: int) -> tuple[int, ...]:
         """Return the dimensions between batch and channels of a layer's output; -1 is the input."""
         return self.input_positions if source == NETWORK_INPUT else self.positions[source]
+
+    def unpooled(self, source: int) -> tuple[int, ...]:
+        """Return the rows and columns that a layer writes before a pool that is fused with it."""
+        if source == NETWORK_INPUT or self.network.layers[source].fused_pool is None:
+            return ()
+        written = self.layer_maps[source].output
+        assert isinstance(written, FeatureMap)
+        return (written.height, written.width)
+
+    def read_from(self, position: int, source: int) -> int:
+        """Return the node whose tensor a layer reads: a layer, or the one that readers share."""
+        workload = self.program.workload
+        ends = source + self.shared, position + self.shared
+        return workload.boundaries[workload.boundary_between[ends]].source
 
     def owner(self, position: int) -> int:
         """Return the layer that a layer's weights are named after."""

@@ -3,9 +3,10 @@
 The text of a function is copied into a module that calls it, so that the module needs jax alone.
 Every function works on one device's shards. A shard has a dimension for each level for the batch,
 the rest of the batch, then positions, and the same for channels: ``[b1 .. bH, b, positions..,
-c1 .. cH, c]``. Positions are rows and columns, or tokens: ``[t1 .. tH, t]``. A level's dimension is
-1 where the level splits it. Tokens that are dispatched to experts have groups in place of tokens,
-then experts and their slots: ``[.. t1 .. tH, t, x1 .. xH, x, slots, c1 ..]``.
+c1 .. cH, c]``. Positions are tokens, ``[t1 .. tH, t]``, or rows and columns: ``[r, q]``; where
+levels split images ``[r1 .. rH, r, q1 .. qH, q]``. A level's dimension is 1 where the level splits
+it. Tokens that are dispatched to experts have groups in place of tokens, then experts and their
+slots: ``[.. t1 .. tH, t, x1 .. xH, x, slots, c1 ..]``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ LEVELS: tuple[str, ...] = ()
 """The axes of the mesh, the topmost level first; every module has its own."""
 
 BATCH, TOKEN, EXPERT, CHANNEL, GROUP = "batch", "token", "expert", "channel", "group"
+ROW, COLUMN = "row", "column"
 INPUTS, OUTPUTS = BATCH, CHANNEL
 """Of weights: as batch and channels, they have the first dimensions and the last."""
 
@@ -29,9 +31,9 @@ Levels = tuple[str, ...]
 
 
 def dimension(x: jax.Array, level: str, of: str) -> int:
-    """Return the dimension of x that a level splits: of its batch, tokens, experts or channels."""
+    """Return the dimension of x that a level splits: of its batch, positions or channels."""
     index, axis = LEVELS.index(level), len(LEVELS) + 1
-    first = {BATCH: 0, TOKEN: axis, EXPERT: 2 * axis}
+    first = {BATCH: 0, TOKEN: axis, ROW: axis, EXPERT: 2 * axis, COLUMN: 2 * axis}
     last = {CHANNEL: x.ndim - axis, GROUP: x.ndim - 2 * axis}
     return index + (first | last)[of]
 
@@ -141,59 +143,6 @@ def transposed(w: jax.Array) -> jax.Array:
     return w.transpose(*range(half, w.ndim), *range(half))
 
 
-def conv(
-    x: jax.Array,
-    w: jax.Array,
-    stride: tuple[int, int],
-    padding: Sequence[tuple[int, int]],
-    dilation: tuple[int, int] = (1, 1),
-) -> jax.Array:
-    """Convolve with ``w[rows, columns, inputs.., outputs..]``."""
-    outputs = w.shape[w.ndim - len(LEVELS) - 1 :]
-    kernel = w.reshape(*w.shape[:2], -1, math.prod(outputs))
-    images = plain(x)
-    # The kernel has the inputs of one group: what it lacks of them is the number of groups.
-    y = lax.conv_general_dilated(
-        images,
-        kernel,
-        stride,
-        padding,
-        rhs_dilation=dilation,
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        feature_group_count=images.shape[-1] // kernel.shape[2],
-    )
-    return y.reshape(*batch_dims(x), *y.shape[1:3], *outputs)
-
-
-def max_pool(
-    x: jax.Array,
-    size: tuple[int, int],
-    stride: tuple[int, int],
-    padding: Sequence[tuple[int, int]],
-) -> jax.Array:
-    """Return the maximum of each window."""
-    window, steps = (1, *size, 1), (1, *stride, 1)
-    borders = ((0, 0), *padding, (0, 0))
-    y = lax.reduce_window(plain(x), -jnp.inf, lax.max, window, steps, borders)
-    return y.reshape(*batch_dims(x), *y.shape[1:3], *channel_dims(x))
-
-
-def average_pool(
-    x: jax.Array,
-    size: tuple[int, int],
-    stride: tuple[int, int],
-    padding: Sequence[tuple[int, int]],
-) -> jax.Array:
-    """Return the mean of each window, of what of it lies on the map."""
-    window, steps = (1, *size, 1), (1, *stride, 1)
-    borders = ((0, 0), *padding, (0, 0))
-    images = plain(x)
-    total = lax.reduce_window(images, 0.0, lax.add, window, steps, borders)
-    ones = jnp.ones((1, *images.shape[1:3], 1), x.dtype)
-    y = total / lax.reduce_window(ones, 0.0, lax.add, window, steps, borders)
-    return y.reshape(*batch_dims(x), *y.shape[1:3], *channel_dims(x))
-
-
 def flatten(x: jax.Array) -> jax.Array:
     """Return the features of an image, a channel's positions together."""
     # The levels' dimensions of the channels go first, to split the features.
@@ -212,26 +161,20 @@ def split_features(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return x.reshape(*x.shape[: x.ndim - len(shape)], *shape)
 
 
-def enlarged(x: jax.Array, factor: tuple[int, int]) -> jax.Array:
-    """Return an image with each pixel repeated along rows and columns."""
-    first = len(LEVELS) + 1
-    return x.repeat(factor[0], axis=first).repeat(factor[1], axis=first + 1)
-
-
 def in_a_row(x: jax.Array) -> jax.Array:
     """Return all positions in one dimension: an image's row by row."""
-    return as_tokens(x, (math.prod(positions(x)),))
+    return as_positions(x, (math.prod(positions(x)),))
 
 
-def as_tokens(x: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
-    """Return positions, an image's row by row, as tokens whose dimensions have these sizes."""
+def as_positions(x: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
+    """Return positions, an image's row by row, in dimensions of these sizes."""
     return x.reshape(*batch_dims(x), *sizes, *channel_dims(x))
 
 
 def concatenate_tokens(sequences: Sequence[jax.Array], sizes: tuple[int, ...]) -> jax.Array:
     """Return one sequence after the other, as tokens whose dimensions have these sizes."""
     joined = jnp.concatenate([in_a_row(x) for x in sequences], len(LEVELS) + 1)
-    return as_tokens(joined, sizes)
+    return as_positions(joined, sizes)
 
 
 def at_positions(x: jax.Array, places: int) -> jax.Array:
@@ -262,9 +205,12 @@ def layer_norm(
     return normed
 
 
-def batch_norm(x: jax.Array, shares: Levels = (), *, epsilon: float = 1e-5) -> jax.Array:
-    """Normalise each channel over the images that this device holds, and their positions."""
-    over = tuple(n for n in range(x.ndim - len(LEVELS) - 1) if n not in map(LEVELS.index, shares))
+def batch_norm(x: jax.Array, apart: Sequence[int] = (), *, epsilon: float = 1e-5) -> jax.Array:
+    """Normalise each channel over the images that this device holds, and their positions.
+
+    Each index of the dimensions ``apart`` is a share of its own.
+    """
+    over = tuple(n for n in range(x.ndim - len(LEVELS) - 1) if n not in apart)
     centred = x - jnp.mean(x, axis=over, keepdims=True)
     spread = jnp.mean(centred * centred, axis=over, keepdims=True)
     normed: jax.Array = centred * lax.rsqrt(spread + epsilon)

@@ -42,6 +42,12 @@ if TYPE_CHECKING:
 ELEMENT_BYTES = 4
 """The size of the module's float32."""
 
+_FOR_INPUTS = (StepKind.ALL_REDUCE, StepKind.HALO)
+"""Exchanges of what a layer reads: of its statistics, and at the borders of images."""
+
+_PLANNED = {"collective-permute": str(StepKind.HALO)}
+"""The kinds of compiled collectives that plans name otherwise."""
+
 
 @dataclass(frozen=True)
 class CompiledStep:
@@ -259,7 +265,7 @@ def traffic(
         unused += one.elements * ELEMENT_BYTES - moves
     compiled: Counter[tuple[int, str]] = Counter()
     for each in moved:
-        compiled[each.level, each.kind] += each.bytes
+        compiled[each.level, _PLANNED.get(each.kind, each.kind)] += each.bytes
     of_biases = _bytes_of_biases(sharded)
     for level, size in of_biases.items():
         compiled[level, str(StepKind.ALL_REDUCE)] -= size
@@ -316,8 +322,10 @@ class _Needed:
         if node >= workload.shared and one.boundary is not None:
             source = workload.boundaries[one.boundary].source
             return reads_back(workload, node, source, self._trained)
-        statistics = one.kind is StepKind.ALL_REDUCE and self._trained[node]
-        return statistics and workload.nodes[node].operator.saves(fused=False).inputs
+        operator = workload.nodes[node].operator
+        return (
+            self._trained[node] and one.kind in _FOR_INPUTS and operator.saves(fused=False).inputs
+        )
 
     def _is_needed_back(self, one: Exchange) -> bool:
         edges, trained = self._workload.boundaries, self._trained
@@ -325,7 +333,7 @@ class _Needed:
             edge = edges[one.boundary]
             reader = self._workload.nodes[edge.target].operator
             return trained[edge.source] and edge.input not in reader.without_error
-        if one.weights or one.kind is StepKind.ALL_REDUCE:  # for the error that it passes on
+        if one.weights or one.kind in _FOR_INPUTS:  # for the error that it passes on
             if one.weights and one.node in self._again:
                 return True
             return any(

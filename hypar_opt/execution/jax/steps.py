@@ -20,7 +20,16 @@ from hypar_opt.execution.jax.weights import (
     is_softmax,
 )
 from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, SHUFFLED, TOKEN, WHOLE
+from hypar_opt.sharding.layouts import (
+    BATCH,
+    CHANNEL,
+    COLUMN,
+    EXPERT,
+    ROW,
+    SHUFFLED,
+    TOKEN,
+    WHOLE,
+)
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Step
@@ -32,6 +41,8 @@ _WORDS = {
     SHUFFLED: "CHANNEL",
     TOKEN: "TOKEN",
     EXPERT: "EXPERT",
+    ROW: "ROW",
+    COLUMN: "COLUMN",
 }
 _RESERVED = frozenset(
     (
@@ -110,16 +121,17 @@ class Lines(Values):
         if source == NETWORK_INPUT:
             key = self.inputs[position]
             value = f"inputs[{quoted(key)}]"
-            value = self.apart(value) if self._repeated(position, key, ()) else value
+            value = self.apart(value) if self._repeated(position, key, moves=False) else value
             if self.network.layers[position].shuffles:
                 value = f"by_group({value}, {self._of_group(position)})"
             yield f"{name} = {value}"
+            yield from self._bordered(position, name, "cut_out")
             return
         boundary = self.program.workload.boundary_between[source + self.shared, node]
         start = self.program.workload.boundaries[boundary].source
         value = self.names[source] if start >= self.shared else self._stored(source)
         steps = self.program.input_steps(boundary)
-        if self._repeated(position, source, steps):
+        if self._repeated(position, source, moves=bool(steps or self.parts_of_images(position))):
             value = self.apart(value)
         shuffles = self.network.layers[position].shuffles
         if shuffles and SHUFFLED not in self.program.stored[source + self.shared]:
@@ -128,6 +140,13 @@ class Lines(Values):
             value = f"split_features(flatten({value}), {self.sharded.read(position).shape})"
         lines = list(self._steps(name, steps, value, grouped=shuffles))
         yield from lines or [f"{name} = {value}"]
+        yield from self._bordered(position, name, "with_borders")
+
+    def _bordered(self, position: int, name: str, function: str) -> Iterator[str]:
+        """Yield the lines that extend a part of an image by what windows read of others."""
+        outside = ", -jnp.inf" if self.takes_largest(position) else ""
+        for part in self.parts_of_images(position):
+            yield f"{name} = {function}({name}, {part}{outside})"
 
     def _of_group(self, position: int) -> tuple[int, ...]:
         """Return the dimensions of a group's channels, as a shuffle splits them."""
@@ -176,7 +195,7 @@ class Lines(Values):
             yield f"{name} = {function}({value}, {arguments})"
             value = name
 
-    def _repeated(self, position: int, tensor: int | str, steps: Sequence[Step]) -> bool:
+    def _repeated(self, position: int, tensor: int | str, *, moves: bool) -> bool:
         """Return whether XLA may merge this exchange with that of another reader of the tensor.
 
         Own weights make a layer's computation distinct; so does a number.
@@ -184,7 +203,7 @@ class Lines(Values):
         layer = self.network.layers[position]
         shared = {node for users in self.program.workload.weight_users.values() for node in users}
         has_own_weights = layer.contraction.contracted and position + self.shared not in shared
-        if has_own_weights and not steps:
+        if has_own_weights and not moves:
             return False
         again = tensor in self._exchanged
         self._exchanged.add(tensor)
@@ -205,6 +224,8 @@ class Lines(Values):
                         f"layer {layer.name!r}, {key}: none may precede a shuffle of partial sums"
                     )
             reductions.insert(0, f"y = by_group(y, {self._of_group(reader)})")
+        if self.writes_rows_in_one(position):
+            reductions.insert(0, f"y = as_positions(y, {self.written_places(position)})")
         if reductions:
             yield f"y = {value}"
             keys = ("bias", "activation", "pool")
@@ -221,6 +242,8 @@ class Lines(Values):
             value = f"{ACTIVATIONS[activation]}({unwrapped(value)})"
         if layer.fused_pool:
             value = self.pooled(position, layer.fused_pool, value)
+            if self.sharded.splits_images:
+                value = f"as_positions({value}, {self.stored_places(position)})"
         if value == "y" and reductions:
             reductions[-1] = f"{variable}{reductions[-1].removeprefix('y')}"
             yield from reductions[-1:]

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.errors import HyparError, RefusedError
+from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import StoredAxis
-from hypar_opt.execution.jax.maps import NetworkMaps
+from hypar_opt.execution.jax.maps import BETWEEN, NetworkMaps
 from hypar_opt.execution.jax.ties import SplitAxes, split_axes
+from hypar_opt.sharding.halos import Halo, halos
 from hypar_opt.sharding.index_labels import levels_by
-from hypar_opt.sharding.layouts import BATCH, COLUMN, EXPERT, ROW, TOKEN
+from hypar_opt.sharding.layouts import BATCH, EXPERT, TOKEN
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.program import Program
@@ -129,11 +130,15 @@ class ShardedNetwork(NetworkMaps):
 
         Tokens; rows and columns; or groups of tokens, experts and slots.
         """
-        sizes = self.read_positions(source)
-        if len(sizes) == 2:
+        return self.along(self.read_positions(source))
+
+    def along(self, sizes: tuple[int, ...]) -> tuple[StoredAxis | int, ...]:
+        """Return the dimensions of so many positions: those that levels may split as axes."""
+        if len(sizes) == 2 and not self.splits_images:
             return sizes
-        tokens = (self.tokens(source),) if sizes else ()
-        return (*tokens, self.experts(source), *sizes[2:]) if len(sizes) == 3 else tokens
+        axes = zip(BETWEEN[len(sizes)], sizes, strict=False)
+        split = [self.split.axes[self.split.places[own]] for own in axes]
+        return (*split, *sizes[len(split) :])
 
     def tokens(self, source: int) -> StoredAxis:
         """The axis of the tokens that a layer writes, or of groups of them."""
@@ -144,6 +149,15 @@ class ShardedNetwork(NetworkMaps):
         """The axis of the experts whose slots a layer writes."""
         _, size, _ = self.read_positions(source)
         return self.split.axes[self.split.places[EXPERT, size]]
+
+    def halos(self, position: int) -> tuple[Halo, ...]:
+        """Return what a layer reads at the borders of parts of images, if it reads images in parts.
+
+        Of the network's input, too.
+        """
+        node, program = position + self.shared, self.program
+        tensors = program.workload.nodes[node]
+        return tuple(halos(tensors, program.read[node], self.hierarchy)) if tensors.borders else ()
 
     def rows(self, position: int) -> StoredAxis:
         """The axis of an embedding's vocabulary."""
@@ -157,18 +171,7 @@ class ShardedNetwork(NetworkMaps):
 
         Partial sums that are reduce-scattered and all-gathered are split by batch in between. Of a
         batch that levels cannot split evenly, those of sequences are split by token.
-
-        Raises
-        ------
-        RefusedError
-            If it splits rows or columns of images.
         """
-        for layout, word in ((ROW, "rows"), (COLUMN, "columns")):
-            if levels_by(program, layout):
-                raise RefusedError(
-                    f"the plan splits {word} of images, which a program in JAX does not yet;"
-                    f" choices without {word} can be exported, and run on virtual devices has them"
-                )
         images = program.hierarchy.parts(levels_by(program, BATCH))
         gathered = TOKEN if program.workload.batch % images else BATCH
         return cls(network, replace(program, gathered=gathered))

@@ -62,8 +62,8 @@ def collectives() -> str:
 @lru_cache
 def operations() -> Mapping[str, str]:
     """Return the text of each operation, by name, with anything that belongs to it."""
-    files = ("expert_operations.py", "sequence_operations.py", "operations.py")
-    text = "".join((_FOLDER / file).read_text() for file in files)
+    kinds = ("expert_", "sequence_", "image_", "")
+    text = "".join((_FOLDER / f"{kind}operations.py").read_text() for kind in kinds)
     lines = text.splitlines()
     functions = {}
     for node in ast.parse(text).body:

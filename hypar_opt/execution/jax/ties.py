@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, AxisTies, StoredAxis, split_by
+from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.sharding.index_labels import levels_by
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, PARTIAL, SHUFFLED, TOKEN
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, TOKEN
 from hypar_opt.workload.operators.maps import LogitMap
 
 if TYPE_CHECKING:
@@ -36,10 +37,11 @@ class SplitAxes(NamedTuple):
         Indexed by position in `Network.layers`.
     flattened_first
         The fully-connected layers whose input is flattened before its layout is converted. No
-        level splits that map by channel, so its features need not follow the channels' split.
+        level splits that map by channel, row or column, so its features need not follow the
+        channels' split.
     places
-        The axes of tokens and of experts, by the layout that splits them and their number, as
-        positions in ``axes``.
+        The axes of tokens, experts, rows and columns, by the layout that splits them and their
+        number, as positions in ``axes``. Images that no level splits have none.
     """
 
     axes: list[StoredAxis]
@@ -64,6 +66,7 @@ def split_axes(maps: NetworkMaps) -> SplitAxes:
         if layer.contraction.is_matrix_product
         and NETWORK_INPUT not in reads
         and len(maps.read_positions(reads[0])) == 2
+        and not {*BETWEEN[2]} & {*maps.program.stored[maps.read_from(position, reads[0])]}
     )
     while True:
         tying = _Tying(maps, AxisTies(maps.hierarchy), first, {})
@@ -112,12 +115,12 @@ class _Tying:
         return shapes
 
     def _split(self, source: int, channels: int, layouts: Layouts) -> None:
-        """Split the channels, tokens and experts of a layer's output as its layouts say."""
+        """Split the channels and positions of a layer's output as its layouts say."""
         self.ties.split(channels, split_by(layouts, CHANNEL))
-        sizes = self.maps.read_positions(source)
-        if len(sizes) in (1, 3):
-            for layout, size in zip((TOKEN, EXPERT), sizes, strict=False):
-                self.ties.split(self._place(layout, size, source), split_by(layouts, layout))
+        for sizes in (self.maps.read_positions(source), self.maps.unpooled(source)):
+            if len(sizes) != 2 or self.maps.splits_images:
+                for layout, size in zip(BETWEEN[len(sizes)], sizes, strict=False):
+                    self.ties.split(self._place(layout, size, source), split_by(layouts, layout))
 
     def _place(self, layout: Layout, size: int, source: int) -> int:
         """Return the axis of so many tokens, or experts: one for all layers."""

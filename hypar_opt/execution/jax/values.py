@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
+from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.execution.jax.weights import bias_of, split_ends, weights_of
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, PARTIAL, TOKEN
 from hypar_opt.workload.operators.maps import LogitMap
@@ -17,6 +18,7 @@ from hypar_opt.workload.operators.maps import LogitMap
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.axes import StoredAxis
     from hypar_opt.execution.jax.tensors import ShardedNetwork
+    from hypar_opt.sharding.conversions import Layouts
     from hypar_opt.workload.operators.base import Operator
     from hypar_opt.workload.operators.maps import Routing
     from hypar_opt.workload.operators.windows import PoolWindow
@@ -130,7 +132,7 @@ class Values:
         return self._applied("linear", position, read)
 
     def _conv(self, position: int, layer: Any, read: str) -> str:
-        padding = _borders(layer.padding)
+        padding = self._unless_extended(position, _borders(layer.padding))
         dilation = f", {layer.dilation}" if layer.dilation else ""
         return self._applied("conv", position, read, f", {layer.stride}, {padding}{dilation}")
 
@@ -149,8 +151,53 @@ class Values:
         ):
             # A last window that only partly covers the map needs a wider border.
             borders.append((before, max(after, (windows - 1) * stride + size - extent - before)))
-        padding = tuple(borders)
-        return f"{pool.kind}_pool({unwrapped(value)}, {pool.size}, {pool.stride}, {padding})"
+        padding, parts = _text(borders), ""
+        if not self.network.layers[position].fused_pool:
+            padding = self._unless_extended(position, borders)
+            own = self.parts_of_images(position) if pool.kind == "average" else ()
+            parts = f", ({', '.join(own)},)" if own else ""
+        return f"{pool.kind}_pool({unwrapped(value)}, {pool.size}, {pool.stride}, {padding}{parts})"
+
+    def _unless_extended(self, position: int, padding: Sequence[tuple[int, int]]) -> str:
+        """Return the padding of a layer's windows: none where they read parts of an image."""
+        read = self.program.read[position + self.shared]
+        split = [layout in read and not self.alone for layout in BETWEEN[2]]
+        return _text([(0, 0) if own else one for own, one in zip(split, padding, strict=True)])
+
+    def parts_of_images(self, position: int) -> tuple[str, ...]:
+        """Return what a layer reads at the borders of parts, as text: rows first, then columns."""
+        return tuple(
+            f"({own.layout.upper()}, {names(own.levels)}, {own.before}, {own.behind})"
+            for own in (() if self.alone else self.sharded.halos(position))
+        )
+
+    def takes_largest(self, position: int) -> bool:
+        """Return whether a layer takes the maximum of each window."""
+        layer: Any = self.network.layers[position]
+        return bool(layer.kind == "pool" and layer.pool.kind == "max")
+
+    def writes_rows_in_one(self, position: int) -> bool:
+        """Return whether a layer's computation leaves rows, and columns, in one dimension each.
+
+        Windows do, where levels split images.
+        """
+        return self.sharded.splits_images and self.network.layers[position].reads_images
+
+    def written_places(self, position: int) -> tuple[int, ...]:
+        """Return the dimensions of the rows and columns that a device computes of an image."""
+        over = self.sharded.layer_maps[position].output
+        return self._places(over, self.program.written[position + self.shared])
+
+    def stored_places(self, position: int) -> tuple[int, ...]:
+        """Return the dimensions of those that it has after a pool."""
+        over = self.sharded.layer_maps[position].pooled
+        return self._places(over, self.program.stored[position + self.shared])
+
+    def _places(self, over: Any, layouts: Layouts) -> tuple[int, ...]:
+        axes = zip(self.sharded.along((over.height, over.width)), BETWEEN[2], strict=True)
+        return tuple(
+            size for axis, layout in axes for size in self._local(axis, split_by(layouts, layout))
+        )
 
     def _embedding(self, position: int, layer: Any, read: str | None = None) -> str:
         del layer
@@ -170,8 +217,10 @@ class Values:
         ids = f"jnp.broadcast_to({ids}, {(*images, *places)})"
         return f"embedding({ids}, {weights}, {rows.shape}, {split})"
 
-    def _local(self, axis: StoredAxis, split: Sequence[int]) -> tuple[int, ...]:
+    def _local(self, axis: StoredAxis | int, split: Sequence[int]) -> tuple[int, ...]:
         """Return the dimensions of a device's part of an axis."""
+        if isinstance(axis, int):
+            return (axis,)
         split = self.mesh_levels(split)
         return tuple(1 if level in split else size for level, size in enumerate(axis.shape))
 
@@ -193,9 +242,8 @@ class Values:
     def _norm(self, position: int, layer: Any, read: str) -> str:
         epsilon = "" if layer.epsilon is None else f", epsilon={layer.epsilon!r}"
         if layer.norm == "batch":
-            # One device normalises each device's images separately, as the devices do.
-            data = split_by(self.program.read[position + self.shared], BATCH)
-            apart = f", {names(data)}" if self.alone else ""
+            # One device normalises each device's part separately, as the devices do.
+            apart = f", {self._shares(position)}" if self.alone else ""
             read = f"batch_norm({unwrapped(read)}{apart}{epsilon})"
         elif layer.norm != "affine":
             split = split_by(self.program.read[position + self.shared], CHANNEL)
@@ -203,6 +251,12 @@ class Values:
             more = f"{names(self.mesh_levels(split))}, centred={layer.norm == 'layer'}{epsilon}"
             read = f"layer_norm({unwrapped(read)}, {features}, {more})"
         return self._applied("affine", position, read)
+
+    def _shares(self, position: int) -> tuple[int, ...]:
+        """Return the dimensions by which levels split the images that a layer reads."""
+        read, each = self.program.read[position + self.shared], self.sharded.levels + 1
+        axes = enumerate((BATCH, *BETWEEN[2]))
+        return tuple(n * each + level for n, layout in axes for level in split_by(read, layout))
 
     def _broadcast(self, position: int, reads: Sequence[str], sign: str) -> str:
         places = self.sharded.places(position)
@@ -235,7 +289,10 @@ class Values:
         over = tuple(range(first, first + self._dimensions(source)))
         match layer.over:
             case "average":
-                return f"jnp.mean({read}, {over})"
+                # The average of a part of an image is an addend.
+                layouts = self.program.read[position + self.shared]
+                parts = 1 if self.alone else self.program.parts(layouts, *BETWEEN[2])
+                return f"jnp.mean({read}, {over})" + (f" / {parts}" if parts > 1 else "")
             case "max":
                 return f"jnp.max({read}, {over})"
         return f"token({read}, {0 if layer.over == 'first' else -1})"
@@ -245,7 +302,9 @@ class Values:
         places = len(self.sharded.places(source))
         if layer.to == "features":
             return (read, f"flatten_tokens({read})", f"flatten({read})")[places]
-        return read if places == 1 else f"as_tokens({read}, {self.sharded.tokens(position).shape})"
+        return (
+            read if places == 1 else f"as_positions({read}, {self.sharded.tokens(position).shape})"
+        )
 
     def _dispatch(self, position: int, layer: Operator, tokens: str, logits: str) -> str:
         routing, layouts = (
@@ -317,6 +376,10 @@ def _borders(padding: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
     top, left = padding[:2]
     bottom, right = padding[-2:]
     return (top, bottom), (left, right)
+
+
+def _text(padding: Sequence[tuple[int, int]]) -> str:
+    return str(tuple(padding))
 
 
 def names(levels: Sequence[int]) -> str:

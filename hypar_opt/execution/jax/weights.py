@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
+from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.execution.jax.tensors import StoredTensor
 from hypar_opt.sharding.conversions import StepKind
-from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, SHUFFLED, TOKEN
+from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, WHOLE
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.axes import StoredAxis
@@ -226,6 +227,9 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, 
         node = position + sharded.shared
         first = reads.index(NETWORK_INPUT) if NETWORK_INPUT in reads else 0
         layouts = sharded.program.read_as(node, first)
+        # What lies at the borders of its parts is cut out of a whole image.
+        cut = {halo.layout for halo in sharded.halos(position)}
+        layouts = tuple(WHOLE if own in cut else own for own in layouts)
         if layer.reads_ids:
             of = layer if has_own else sharded.network.input
             below = getattr(of, "vocabulary", None)
@@ -290,11 +294,9 @@ def _tensor(
 ) -> StoredTensor:
     """Return a layer's output, or the network's input, in some layouts."""
     places = sharded.places(source)
-    axes = (BATCH, TOKEN, EXPERT, CHANNEL)
-    batch, token, expert, channel = (split_by(layouts, layout) for layout in axes)
-    # No level splits rows, columns and slots.
-    between = (token, expert, ())[: len(places)]
-    return StoredTensor((sharded.batch, *places, channels), (batch, *between, channel))
+    between = (split_by(layouts, layout) for layout in BETWEEN[len(places)])
+    split = (split_by(layouts, BATCH), *between, *[()] * (len(places) == 3))
+    return StoredTensor((sharded.batch, *places, channels), (*split, split_by(layouts, CHANNEL)))
 
 
 COLLECTIVES = {
