@@ -383,9 +383,10 @@ def _macs(
 @lru_cache(maxsize=64)
 def _seconds_of_macs(workload: Workload, accelerator: Accelerator) -> tuple[Fraction, ...]:
     """Return the seconds of one of each node's multiply-accumulates on one accelerator."""
-    # Row-stationary: rows of processing units hold a kernel's rows, columns an output's. A
-    # layer without such axes (fully-connected) has one of each.
+    # Row-stationary: rows of processing units hold a kernel's rows, columns an output's. A layer
+    # whose weights have no rows (fully-connected, experts) has one of each.
     return tuple(
-        1 / accelerator.macs_per_second(node.sizes.get("k", 1), node.sizes.get("p", 1))
+        1 / accelerator.macs_per_second(*(node.sizes[axis] if has_rows else 1 for axis in "kp"))
         for node in workload.nodes
+        for has_rows in ["k" in node.operator.contraction.weight]
     )

@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 import hypar_opt as ho
 from hypar_opt.costs import COSTS
 from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.compute import Work
 from hypar_opt.costs.level_tables import level_table
 from hypar_opt.costs.physical import finest, rounded, rounded_half_even
 from hypar_opt.costs.readings import INFERENCE, TRAINING
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError, RefusedError
+from hypar_opt.hardware.accelerator import Accelerator
 from hypar_opt.hardware.array import Array
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.simulation import per_second
@@ -30,6 +33,7 @@ from hypar_opt.workload.tensors import workload_of
 from tests.hardware.cubes import cubes
 from tests.slow import examples
 from tests.strategies.arrays import stages_by_hand
+from tests.strategies.mixtures import mixture
 from tests.strategies.networks import networks
 from tests.strategies.plans import (
     Asked,
@@ -416,3 +420,16 @@ def test_placing_is_refused_where_bytes_are_all_there_is() -> None:
     for asked in ({}, {"array": "hmc-torus-16"}, {"cost": "time"}):
         with pytest.raises(ho.HyparError, match="place=True goes with array and cost='time' or"):
             ho.solve("sfc", place=True, **asked)  # type: ignore[arg-type]
+
+
+def test_slots_of_experts_are_no_rows_of_a_kernel() -> None:
+    """A row-stationary array takes experts as any other product of matrices."""
+    rows = {"pe_array": {"rows": 10, "columns": 14}, "dram_bandwidth": "320 TB/s"}
+    cube = cubes()["accelerator"] | rows
+    del cube["utilisation"]
+    accelerator = validate(Accelerator, cube)
+    work = workload_of(mixture(0), 4, PAPERS_CHOICES)
+    assert {node.sizes["k"] for node in work.nodes if node.kind == "experts"} == {4}
+    (seconds,) = Work(accelerator, Hierarchy(())).passes(work, [], INFERENCE).values()
+    for node, own in zip(work.nodes, seconds, strict=True):
+        assert own == node.macs / accelerator.macs_per_second(1, 1) or not node.macs

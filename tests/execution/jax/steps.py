@@ -23,12 +23,12 @@ from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.run import Data, one_device, random_data, run_step
 from hypar_opt.execution.jax.tensors import ShardedNetwork
 from hypar_opt.execution.jax.weights import bias_of
+from hypar_opt.execution.virtual.arithmetic.base import Group
 from hypar_opt.execution.virtual.data import StepData
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.execution.virtual.step import TrainingStep
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.sharding.passes import INFERENCE
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.network import Network
@@ -123,8 +123,8 @@ def result(
             (_distance(one, step.gradients[name]) for name, one in gradients.items()),
             default=abs(value - step.loss),
         )
-    groups = _norm_groups(sharded) if compare else None
-    if groups is not None:
+    if compare:
+        groups = Division(network, program).norm_groups()
         value, gradients = in_numpy(sharded, data, groups)
         found["loss"] = abs(value - step.loss) / max(abs(value), 1e-9)
         found["gradients"] = {
@@ -137,23 +137,8 @@ def _distance(expected: Any, found: Any) -> float:
     return float(np.abs(expected - found).max() / max(np.abs(expected).max(), 1e-6))
 
 
-def _norm_groups(sharded: ShardedNetwork) -> dict[int, list[Any]] | None:
-    """Return the images that each batch norm normalises together, if they are contiguous."""
-    groups = {}
-    for position, layer in enumerate(sharded.network.layers):
-        if getattr(layer, "norm", None) == "batch":
-            read = sharded.program.read[position + sharded.shared]
-            split = [level for level, layout in enumerate(read) if layout == BATCH]
-            if list(sharded.batch.split[: len(split)]) != split:
-                return None
-            groups[position] = np.split(
-                np.arange(sharded.batch.size), sharded.hierarchy.parts(split)
-            )
-    return groups
-
-
 def in_numpy(
-    sharded: ShardedNetwork, data: Data, groups: dict[int, list[Any]]
+    sharded: ShardedNetwork, data: Data, groups: dict[int, list[Group]]
 ) -> tuple[float, dict[str, Any]]:
     """Return loss and gradients by the other backend, whose arithmetic has tests of its own.
 
