@@ -28,6 +28,7 @@ from hypar_opt.sharding.layouts import (
     CHANNEL,
     PARTIAL,
     SHUFFLED,
+    TOKEN,
     WHOLE,
     Layout,
 )
@@ -85,9 +86,10 @@ class Program:
         The parts of each level, by which devices are numbered.
     shares
         Of H1's parts, where they are unequal: of an axis that H1 splits.
-    gathered
-        The axis of sequences by which partial sums are reduce-scattered where they are then
-        all-gathered: any moves as much. Of other tensors it is the batch.
+    by_batch
+        Whether partial sums that are all-gathered once they are reduce-scattered are split by batch
+        in between: else those of sequences are by token, and other ones by channel. Any moves as
+        much.
     joined
         Whether the all-to-alls of a conversion are one over all levels; see `conversion`.
 
@@ -98,7 +100,7 @@ class Program:
     rows: Sequence[Sequence[int]]
     hierarchy: Hierarchy
     shares: Shares | None = None
-    gathered: Layout = BATCH
+    by_batch: bool = True
     joined: bool = False
 
     def parts(self, layouts: Layouts, *among: Layout) -> int:
@@ -156,8 +158,8 @@ class Program:
         """The layouts in which each node's output is stored for its readers, after pooling.
 
         Before activation and pool, partial sums are reduce-scattered into the layout that the
-        tensor's only reader needs, or that the shared tensor has; by batch, or as `gathered` says,
-        where that is whole, or where no layer reads the output.
+        tensor's only reader needs, or that the shared tensor has; as `by_batch` says where that is
+        whole, and by batch or token where no layer reads the output.
         """
         # A tensor with several readers has one boundary only: to its shared node.
         boundaries = enumerate(self.workload.boundaries)
@@ -169,7 +171,9 @@ class Program:
                 unread = (WHOLE,) * len(written)
                 wanted = unread if boundary is None else self.read_over(boundary)
                 has_tokens = TOKENS.axis in self.workload.nodes[node].sizes
-                otherwise = self.gathered if has_tokens else BATCH
+                otherwise = BATCH
+                if not self.by_batch and (has_tokens or boundary is not None):
+                    otherwise = TOKEN if has_tokens else CHANNEL
                 stored[node] = tuple(
                     scattered(target, otherwise) if layout == PARTIAL else layout
                     for layout, target in zip(written, wanted, strict=True)

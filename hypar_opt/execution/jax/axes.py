@@ -185,5 +185,5 @@ def _uneven(name: str, axis: StoredAxis, segment: int) -> str:
     part = "" if segment == axis.size else f" (in parts, one of {segment})"
     return (
         f"{name}: its size {axis.size}{part} should be divisible by {axis.parts}, since {at} split"
-        " it; solve with --even, or use other sizes"
+        " it in one layer or another; use other sizes, or --even if one layer has all of these"
     )

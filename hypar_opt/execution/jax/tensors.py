@@ -169,12 +169,11 @@ class ShardedNetwork(NetworkMaps):
     def of(cls, network: Network, program: Program) -> ShardedNetwork:
         """Return a network with a plan's layouts; where its batch is too small, others as good.
 
-        Partial sums that are reduce-scattered and all-gathered are split by batch in between. Of a
-        batch that levels cannot split evenly, those of sequences are split by token.
+        Partial sums that are reduce-scattered and all-gathered are split by batch in between, if
+        levels can split it evenly.
         """
         images = program.hierarchy.parts(levels_by(program, BATCH))
-        gathered = TOKEN if program.workload.batch % images else BATCH
-        return cls(network, replace(program, gathered=gathered))
+        return cls(network, replace(program, by_batch=program.workload.batch % images == 0))
 
     @cached_property
     def split(self) -> SplitAxes:
