@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import hypar_opt as ho
 from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.parallelism import CHOICES
 from tests.choices import WITH_TOKENS
 
 SCHEMA = "hypar-opt/network/2"
@@ -128,6 +130,44 @@ def cnn() -> Network:
     )
 
 
+def residual(unit: int) -> Network:
+    """Return a ResNet in small: a stem and two blocks, the second of which halves its images.
+
+    Images are large and channels few, so that parts of images move less than channels.
+    """
+    layers: list[dict[str, Any]] = [
+        {"name": "stem", "kind": "conv", "filters": unit, "kernel": 7, "stride": 2, "padding": 3},
+        {"name": "stem norm", "kind": "norm", "norm": "batch", "activation": "relu"},
+        {"name": "pool", "kind": "pool"}
+        | {"pool": {"kind": "max", "size": 3, "stride": 2, "padding": 1}},
+    ]
+    last = "pool"
+    for name, stride in (("a", 1), ("b", 2)):
+        conv = {"kind": "conv", "filters": unit * stride}
+        layers += [
+            {"name": f"{name}1", "kernel": 3, "stride": stride, "padding": 1, **conv},
+            {"name": f"{name}1 norm", "kind": "norm", "norm": "batch", "activation": "relu"},
+            {"name": f"{name}2", "kernel": 3, "padding": 1, **conv},
+            {"name": f"{name}2 norm", "kind": "norm", "norm": "affine"},
+        ]
+        if stride == 2:
+            short = {"kernel": 1, "stride": 2, "inputs": [last], **conv}
+            layers.append({"name": "short", **short})
+            last = "short"
+        both = [f"{name}2 norm", last]
+        layers.append({"name": name, "kind": "add", "inputs": both, "activation": "relu"})
+        last = name
+    layers += [
+        {"name": "mean", "kind": "global_pool"},
+        {"name": "classes", "kind": "fc", "units": 2 * unit},
+        {"name": "loss", "kind": "output"},
+    ]
+    given = {"channels": 3, "height": 16 * unit, "width": 8 * unit}
+    return Network.model_validate(
+        {"schema": SCHEMA, "name": "small ResNet", "input": given, "layer": layers}
+    )
+
+
 def chain() -> Network:
     """Return an AlexNet in small: strided and pooled convolutions, then fully-connected layers."""
     layers = [
@@ -174,6 +214,22 @@ def enlarged() -> Network:
     return Network.model_validate(
         {"schema": SCHEMA, "name": "small enlarged", "input": given, "layer": layers}
     )
+
+
+def one_image(*sizes: int, reading: str = "joined") -> Plan:
+    """Return the best plan of a residual network and a single image: by rows and columns."""
+    plan = ho.solve(
+        residual(prod(sizes)),
+        batch=1,
+        hierarchy=sizes,
+        whole_levels=True,
+        choices=(*CHOICES, "rows", "columns"),
+        reading=reading,
+        search="joint",
+        constraints={"even": True},
+    )
+    assert any("rows" in own for own in plan.parallelism)
+    return plan
 
 
 def by_tokens(network: Network, batch: int, *sizes: int) -> Plan:

@@ -19,7 +19,15 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
 from tests.commands import ended
 from tests.execution.jax.steps import XLA_FLAGS
-from tests.execution.small_networks import by_tokens, chain, cnn, decoder, gpt
+from tests.execution.small_networks import (
+    by_tokens,
+    chain,
+    cnn,
+    decoder,
+    gpt,
+    one_image,
+    residual,
+)
 
 
 def solved(network: Network, *hierarchy: int, batch: int = 24) -> Plan:
@@ -35,7 +43,9 @@ def solved(network: Network, *hierarchy: int, batch: int = 24) -> Plan:
 
 
 def exported(network: Network, *hierarchy: int) -> Plan:
-    """Return a plan of a network; of `decoder`, one whose attention is by tokens."""
+    """Return a plan of a network; of `decoder`, one whose attention is by tokens; else of rows."""
+    if network.name == "small ResNet":
+        return one_image(*hierarchy)
     if network.name == "decoder":
         return by_tokens(network, 24, *hierarchy)
     return solved(network, *hierarchy)
@@ -49,12 +59,11 @@ def odd_names() -> Network:
     )
 
 
-@pytest.mark.parametrize("hierarchy", [(2, 2), (3, 2)])
-def test_an_exported_module_runs_where_hypar_opt_is_not(
-    hierarchy: tuple[int, ...], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    "plan", [solved(chain(), 2, 2), solved(chain(), 3, 2), one_image(2, 2, 2)], ids=str
+)
+def test_an_exported_module_runs_where_hypar_opt_is_not(plan: Plan, tmp_path: Path) -> None:
     """In a process that sees jax and no package of ours."""
-    plan = solved(chain(), *hierarchy)
     file = tmp_path / "model_sharded.py"
     file.write_text(jax_module(plan))
     without = "import sys; sys.modules['hypar_opt'] = None; import runpy;"
@@ -68,7 +77,9 @@ def test_an_exported_module_runs_where_hypar_opt_is_not(
 
 
 @pytest.mark.parametrize("hierarchy", [(2, 2), (3, 4)])
-@pytest.mark.parametrize("network", [odd_names(), chain(), cnn(), gpt(tied=True), decoder(12)])
+@pytest.mark.parametrize(
+    "network", [odd_names(), chain(), cnn(), gpt(tied=True), decoder(12), residual(12)]
+)
 def test_exported_modules_are_formatted(
     network: Network, hierarchy: tuple[int, ...], tmp_path: Path
 ) -> None:

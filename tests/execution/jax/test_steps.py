@@ -23,6 +23,7 @@ from hypar_opt.workload.network import Network
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.choices import WITH_EXPERTS, WITH_TOKENS
+from tests.execution.drawn_images import image_program, images
 from tests.execution.drawn_plans import (
     UNIT,
     alike_program,
@@ -33,7 +34,15 @@ from tests.execution.drawn_plans import (
     sequences,
 )
 from tests.execution.jax.steps import results
-from tests.execution.small_networks import by_tokens, cnn, decoder, enlarged, gpt, translator
+from tests.execution.small_networks import (
+    by_tokens,
+    cnn,
+    decoder,
+    enlarged,
+    gpt,
+    one_image,
+    translator,
+)
 from tests.execution.small_networks import chain as small_chain
 from tests.slow import slow_after
 from tests.strategies.mixtures import eight_groups, mixture
@@ -110,10 +119,25 @@ def test_attention_by_tokens_moves_what_is_planned() -> None:
         assert one["moved"] + Fraction(one["unused"]) == plan.cost.total
 
 
+@pytest.mark.parametrize(
+    ("sizes", "reading"),
+    slow_after(
+        1, [((2, 2, 2), "joined"), ((2, 2), "executed"), ((4, 2), "joined"), ((3,), "executed")]
+    ),
+)
+def test_one_image_in_parts_moves_what_is_planned(sizes: tuple[int, ...], reading: str) -> None:
+    """Its average is an addend, of which there is no batch to scatter to."""
+    plan = one_image(*sizes, reading=reading)
+    sharded = sharded_plan(plan)
+    (found,) = results([(sharded.network, sharded.program)])
+    assert_as_planned(found, plan)
+    assert found["moved"] + Fraction(found["unused"]) == plan.cost.total
+
+
 def test_tokens_that_a_level_cannot_split_are_refused_by_name() -> None:
     workload = workload_of(gpt(tied=False), 3, WITH_TOKENS, shared_tensors=True)
     row = [WITH_TOKENS.index("tokens")] * len(workload.nodes)
-    refusal = "layer 'token', tokens: its size 8 should be divisible by 3, since H1 split it;"
+    refusal = "layer 'token', tokens: its size 8 should be divisible by 3, since H1 split it"
     with pytest.raises(ho.HyparError, match=refusal):
         ShardedNetwork(gpt(tied=False), Program(workload, [row], Hierarchy((3,))))
 
@@ -122,6 +146,16 @@ def mixtures(rng: random.Random, unit: int) -> Network:
     """Return experts whose tokens, experts and features a level can split."""
     del unit
     return eight_groups(rng.randrange(1000))
+
+
+def in_parts(rng: random.Random, network: Network, sizes: tuple[int, ...]) -> Program:
+    """Return a program that splits rows and columns, by joined all-to-alls or one by one."""
+    return image_program(rng, network, unit_of(prod(sizes)), sizes, joined=rng.random() < 0.5)
+
+
+def unit_of(parts: int) -> int:
+    """Return a size that levels of so many parts can split, together or one by one."""
+    return 8 if parts % 3 else 12
 
 
 Draw = tuple[Callable[[random.Random, int], Network], Callable[..., Program]]
@@ -135,6 +169,7 @@ DRAWN: dict[str, Draw] = {
     "experts": (mixtures, partial(random_program, choices=WITH_EXPERTS)),
     "joined experts": (mixtures, partial(random_program, choices=WITH_EXPERTS, joined=True)),
     "joined": (sequences, partial(random_program, choices=WITH_TOKENS, joined=True)),
+    "images": (lambda rng, parts: images(rng, unit_of(parts), most=4), in_parts),
     "equal joined": (sequences, partial(alike_program, choices=WITH_TOKENS, joined=True)),
 }
 
@@ -144,6 +179,7 @@ LEVELS: dict[str, tuple[tuple[int, ...] | None, ...]] = {
     "of parts": ((3,), (4,), (6,), (2, 3), (3, 2), (4, 2), (2, 2, 3)),
     "small": ((2,), (3,), (2, 2), (2, 3)),
     "few": ((2,), (2, 2), (2,)),
+    "of images": ((2,), (2, 4), (2, 2), (2, 3), (4,), (2, 2, 2), (3,)),
     "of several": ((2, 2), (2, 3), (2, 2, 2)),
 }
 """Levels of random plans; None is one to three of halves."""
@@ -167,6 +203,8 @@ LEVELS: dict[str, tuple[tuple[int, ...] | None, ...]] = {
         *slow_after(1, [("experts", "few", seed, 8) for seed in range(8)]),
         *slow_after(1, [("joined experts", "few", seed, 8) for seed in range(8)]),
         *slow_after(1, [("joined", "of several", seed, 4) for seed in range(8)]),
+        # Seed 3 draws a scale before a batch norm, too.
+        *slow_after(1, [("images", "of images", seed, 7) for seed in range(8)]),
         *slow_after(0, [("equal joined", "of several", seed, 6) for seed in range(6)]),
         *slow_after(0, [("sequences", "of halves", seed, 10) for seed in range(4)]),
         *slow_after(0, [("sequences", "of parts", seed, 7) for seed in range(4)]),
