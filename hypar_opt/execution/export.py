@@ -96,8 +96,9 @@ def _check_whole_images(program: Program) -> None:
         for layout in (ROW, COLUMN):
             if any(layout in one for one in own):
                 raise RefusedError(
-                    f"{node.name} is split by {layout}, which a file for PyTorch does not say yet;"
-                    f" choices without {layout}s can be exported"
+                    f"{node.name} is split by {layout}, and DTensor's convolutions and pools do not"
+                    " exchange what lies at the borders of such parts; choices without rows and"
+                    f" columns have a file for PyTorch, and {argument('to', 'jax')} has these, too"
                 )
 
 

@@ -12,7 +12,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError
-from hypar_opt.execution.export import jax_module, torch_file
+from hypar_opt.execution.export import torch_file
 from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.models import find_network
 from hypar_opt.plan.stored_layouts import rows_of_plan
@@ -221,13 +221,13 @@ def test_rows_are_refused_where_nothing_has_them_or_times_them() -> None:
             ho.solve(network, **asked, **more)
 
 
-def test_what_splits_images_is_not_written_for_frameworks_yet() -> None:
-    fix = ["second=rows"]
+@pytest.mark.parametrize("axis", ["row", "column"])
+def test_a_file_for_pytorch_says_what_of_images_it_cannot_split(axis: str) -> None:
+    fix = [f"second={axis}s"]
     asked: Any = {"batch": 4, "levels": 1, "choices": OF_IMAGES, "constraints": {"fix": fix}}
     plan = ho.solve(two(kernel=3, padding=1), **asked)
-    for written, said in ((jax_module, "rows of images"), (torch_file, "split by row")):
-        with pytest.raises(RefusedError, match=said):
-            written(plan)
+    with pytest.raises(RefusedError, match=f"split by {axis}, and DTensor's convolutions"):
+        torch_file(plan)
 
 
 def test_pins_that_leave_pieces_of_images_are_refused_together() -> None:

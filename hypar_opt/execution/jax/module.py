@@ -147,11 +147,18 @@ def _header(
 ) -> str:
     hierarchy = sharded.hierarchy
     devices, sizes = hierarchy.accelerators, ", ".join(map(str, hierarchy.sizes)) or "no"
+    places, given = "tokens", ""
+    if sharded.splits_images:
+        places = "rows, its columns"
+        given = (
+            " The input is given whole along rows, or columns, where windows read beyond a part of"
+            " it: each device cuts out its own."
+        )
     arrays = textwrap.fill(
         f"The mesh has an axis for each level, of {sizes} devices, h1 the topmost. An array has a"
-        " dimension for each level of its batch, its tokens and its channels, which is 1 where no"
-        " level ever splits them, so that a PartitionSpec says which level splits what. Exchanges"
-        " are explicit.",
+        f" dimension for each level of its batch, its {places} and its channels, which is 1 where"
+        " no level ever splits them, so that a PartitionSpec says which level splits what."
+        f" Exchanges are explicit.{given}",
         _WIDTH - 4,
     )
     kind = _TYPES.get(element_bytes, _SINGLE)[0]

@@ -43,11 +43,11 @@ def shardings_text(sharded: ShardedNetwork, *, title: str) -> str:
         "BIASES = ...": f"BIASES: dict[str, P] = {_table(biases)}",
         "TENSORS = ...": f"TENSORS = {_table(tensors)}",
     }
-    header = _header(title, [*weights.values(), *tensors.values()])
+    header = _header(sharded, title, [*weights.values(), *tensors.values()])
     return header + texts.filled(texts.shardings(), parts)
 
 
-def _header(title: str, tensors: list[StoredTensor]) -> str:
+def _header(sharded: ShardedNetwork, title: str, tensors: list[StoredTensor]) -> str:
     said = [
         f"Shardings as hypar-opt {__version__} planned them, for a JAX program of one's own: place"
         " the parameters by `parameter_shardings`, and call `constrain` on what layers write."
@@ -56,6 +56,11 @@ def _header(title: str, tensors: list[StoredTensor]) -> str:
         "A layer's weights have inputs before outputs, rows and columns of a kernel first. Features"
         " of a flattened image have a channel's positions together.",
     ]
+    if sharded.splits_images:
+        said.append(
+            "Rows and columns of images are in parts one after the other: XLA exchanges what"
+            " windows read beyond theirs, of the input, too, which the plan counts as given."
+        )
     if any(_in_segments(tensor) for tensor in tensors):
         said.append(
             "Some axes are split part by part, as queries, keys and values of one product are: a"

@@ -15,7 +15,7 @@ import hypar_opt as ho
 from hypar_opt.execution.export import jax_shardings, sharded_plan
 from hypar_opt.execution.jax.weights import biases_of, weights_of
 from tests.execution.jax.steps import ROOT, XLA_FLAGS
-from tests.execution.small_networks import gpt
+from tests.execution.small_networks import gpt, one_image
 
 MLP = ho.Network.model_validate(
     {
@@ -85,6 +85,20 @@ def test_a_layer_whose_weights_are_anothers_has_its_bias() -> None:
     exec(jax_shardings(plan), made)
     assert "head" not in made["PARAMETERS"]
     assert tuple(made["BIASES"]["head"]) in {(None,), ("h1",)}
+
+
+def test_images_are_split_by_rows_and_columns_in_order() -> None:
+    """XLA's partitioner exchanges their borders."""
+    made: dict[str, Any] = {}
+    plan = one_image(2, 2, 2)
+    exec(text := jax_shardings(plan), made)
+    layer = plan.layers.index("a1")
+    words = [row[layer] for row in plan.parallelism]
+    by = {axis: tuple(f"h{n + 1}" for n, own in enumerate(words) if own == axis) for axis in words}
+    assert by.keys() == {"rows", "columns"}
+    rows, columns = (own if len(own) > 1 else own[0] for own in (by["rows"], by["columns"]))
+    assert tuple(made["TENSORS"]["a1"]) == (None, rows, columns, None)
+    assert "XLA exchanges what windows read" in " ".join(text.split())
 
 
 def test_what_a_partition_spec_cannot_say_is_said() -> None:
