@@ -51,7 +51,8 @@ class Moment:
     logits
         A loss's values in single precision.
     live
-        Errors between layers; in inference feature maps.
+        Errors between layers, in inference feature maps; and what the layer reads of other parts of
+        images.
     """
 
     layer: str

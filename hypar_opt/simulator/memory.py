@@ -16,6 +16,7 @@ from hypar_opt.costs.saved_tensors import INPUT, inputs_of, saved_tensors, store
 from hypar_opt.costs.sides import Share
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.accelerator import AcceleratorGroup
+from hypar_opt.sharding.halos import halos
 from hypar_opt.sharding.layouts import BATCH as BY_BATCH
 from hypar_opt.sharding.layouts import CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, TOKEN
 from hypar_opt.sharding.program import Program
@@ -125,12 +126,13 @@ def counted_memory(
     program = Program(workload, rows, problem.hierarchy)
     count = _Count(program, network, problem, repeats, exact_shares, fused, share)
     saved, again = count.saved()
-    live = count.live()
+    live, borders = count.live(), count.borders()
     held = count.weights(each)
     layers, moments = [], []
     for node, layer in enumerate(workload.layers, workload.shared):
+        errors = live[node] + borders[node]
         moments.append(
-            Moment(layer.name, again.get(node, 0), *count.while_running(node, each), live[node])
+            Moment(layer.name, again.get(node, 0), *count.while_running(node, each), errors)
         )
         layers.append(LayerMemory(layer.name, *held[node], saved.get(node, 0), moments[-1].total))
     # Among equal layers the last: backward it comes first, when all that is saved is there.
@@ -285,13 +287,41 @@ class _Count:
         """Return the bytes saved at each layer, and those that its backward pass computes again."""
         if self.problem.inference:
             return {}, {}
-        again = self.repeats.again
-        tensors = saved_tensors(self.network, self._workload, again, fused=self.fused)
+        tensors = saved_tensors(self.network, self._workload, self.repeats.again, fused=self.fused)
         kept, again = (
             {node: sum(map(self._bytes, own)) for node, own in of_layers.items()}
             for of_layers in (tensors.kept, tensors.again)
         )
+        # Who reads its input backward, too, does not exchange the borders twice.
+        for node, own in self.borders().items():
+            if not self._saves(node).inputs:
+                continue
+            first = self.repeats.again.get(node)
+            if first is None:
+                kept[node] = kept.get(node, 0) + own
+            for other, group in self.repeats.again.items():
+                if first is not None and group == first:
+                    again[other] = again.get(other, 0) + own
         return kept, again
+
+    def borders(self) -> dict[int, int]:
+        """Return the bytes of rows and columns of other parts that each layer reads of images."""
+        return dict.fromkeys(self._layers, 0) | {
+            node: self.problem.element_bytes * self._of_borders(node)
+            for node in self._layers
+            if self._workload.nodes[node].borders
+        }
+
+    def _of_borders(self, node: int) -> int:
+        """Return the elements at the borders of a part that lies between others."""
+        layer, read = self._workload.nodes[node], self.program.read[node]
+        axes = ((BY_BATCH,), (CHANNEL, SHUFFLED), (ROW,), (COLUMN,))
+        each = (self.program.parts(read, *among) for among in axes)
+        own = list(map(_up, layer.input, each))
+        before = prod(own)
+        for halo in halos(layer, read, self.program.hierarchy):
+            own[2 + (halo.layout == COLUMN)] += halo.before + halo.behind
+        return prod(own) - before
 
     def _bytes(self, tensor: SavedTensor) -> int:
         if tensor.own is not None:

@@ -46,10 +46,14 @@ def of_size(name: str, height: int, width: int | None = None) -> ho.Network:
     ),
 )
 def test_optima_are_those_that_another_program_found(batch: int, side: int, total: int) -> None:
-    """Of ResNet-50 on eight accelerators in half precision, all-to-alls joined, parts even."""
+    """Of ResNet-50 on eight accelerators in half precision, all-to-alls joined, parts even.
+
+    Images of another size are keys of the network that are set.
+    """
     asked: Any = {"batch": batch, "levels": 3, "element_bytes": 2, "reading": "joined"}
     plan = ho.solve(
-        of_size("resnet-50", side),
+        "resnet-50",
+        settings={"input.height": side, "input.width": side},
         choices="all",
         search="joint",
         constraints={"even": True},
