@@ -144,7 +144,8 @@ class Lines(Values):
 
     def _bordered(self, position: int, name: str, function: str) -> Iterator[str]:
         """Yield the lines that extend a part of an image by what windows read of others."""
-        outside = ", -jnp.inf" if self.takes_largest(position) else ""
+        layer: Any = self.network.layers[position]
+        outside = ", -jnp.inf" if layer.kind == "pool" and layer.pool.kind == "max" else ""
         for part in self.parts_of_images(position):
             yield f"{name} = {function}({name}, {part}{outside})"
 
@@ -212,6 +213,7 @@ class Lines(Values):
     def _computed(self, position: int, layer: Operator, reads: list[str]) -> Iterator[str]:
         """Yield the lines that compute a layer from what it reads, and reduce partial sums."""
         variable, node = self.names[position], position + self.shared
+        maps = self.sharded.layer_maps[position]
         value = self.value(position, layer, reads)
         shuffled = SHUFFLED in self.program.stored[node] and not layer.shuffles
         reductions = list(self._steps("y", self.program.output_steps(node), "y", grouped=shuffled))
@@ -224,8 +226,10 @@ class Lines(Values):
                         f"layer {layer.name!r}, {key}: none may precede a shuffle of partial sums"
                     )
             reductions.insert(0, f"y = by_group(y, {self._of_group(reader)})")
-        if self.writes_rows_in_one(position):
-            reductions.insert(0, f"y = as_positions(y, {self.written_places(position)})")
+        if layer.reads_images and self.sharded.splits_images:
+            # Windows leave rows, and columns, in one dimension each.
+            places = self.local_places(maps.output, self.program.written[node])
+            reductions.insert(0, f"y = as_positions(y, {places})")
         if reductions:
             yield f"y = {value}"
             keys = ("bias", "activation", "pool")
@@ -243,7 +247,8 @@ class Lines(Values):
         if layer.fused_pool:
             value = self.pooled(position, layer.fused_pool, value)
             if self.sharded.splits_images:
-                value = f"as_positions({value}, {self.stored_places(position)})"
+                places = self.local_places(maps.pooled, self.program.stored[node])
+                value = f"as_positions({value}, {places})"
         if value == "y" and reductions:
             reductions[-1] = f"{variable}{reductions[-1].removeprefix('y')}"
             yield from reductions[-1:]

@@ -151,18 +151,20 @@ class Values:
         ):
             # A last window that only partly covers the map needs a wider border.
             borders.append((before, max(after, (windows - 1) * stride + size - extent - before)))
-        padding, parts = _text(borders), ""
+        padding, parts = tuple(borders), ""
         if not self.network.layers[position].fused_pool:
             padding = self._unless_extended(position, borders)
             own = self.parts_of_images(position) if pool.kind == "average" else ()
             parts = f", ({', '.join(own)},)" if own else ""
         return f"{pool.kind}_pool({unwrapped(value)}, {pool.size}, {pool.stride}, {padding}{parts})"
 
-    def _unless_extended(self, position: int, padding: Sequence[tuple[int, int]]) -> str:
+    def _unless_extended(
+        self, position: int, padding: Sequence[tuple[int, int]]
+    ) -> tuple[tuple[int, int], ...]:
         """Return the padding of a layer's windows: none where they read parts of an image."""
         read = self.program.read[position + self.shared]
         split = [layout in read and not self.alone for layout in BETWEEN[2]]
-        return _text([(0, 0) if own else one for own, one in zip(split, padding, strict=True)])
+        return tuple((0, 0) if own else one for own, one in zip(split, padding, strict=True))
 
     def parts_of_images(self, position: int) -> tuple[str, ...]:
         """Return what a layer reads at the borders of parts, as text: rows first, then columns."""
@@ -171,29 +173,8 @@ class Values:
             for own in (() if self.alone else self.sharded.halos(position))
         )
 
-    def takes_largest(self, position: int) -> bool:
-        """Return whether a layer takes the maximum of each window."""
-        layer: Any = self.network.layers[position]
-        return bool(layer.kind == "pool" and layer.pool.kind == "max")
-
-    def writes_rows_in_one(self, position: int) -> bool:
-        """Return whether a layer's computation leaves rows, and columns, in one dimension each.
-
-        Windows do, where levels split images.
-        """
-        return self.sharded.splits_images and self.network.layers[position].reads_images
-
-    def written_places(self, position: int) -> tuple[int, ...]:
-        """Return the dimensions of the rows and columns that a device computes of an image."""
-        over = self.sharded.layer_maps[position].output
-        return self._places(over, self.program.written[position + self.shared])
-
-    def stored_places(self, position: int) -> tuple[int, ...]:
-        """Return the dimensions of those that it has after a pool."""
-        over = self.sharded.layer_maps[position].pooled
-        return self._places(over, self.program.stored[position + self.shared])
-
-    def _places(self, over: Any, layouts: Layouts) -> tuple[int, ...]:
+    def local_places(self, over: Any, layouts: Layouts) -> tuple[int, ...]:
+        """Return the dimensions of the rows and columns that a device has of an image."""
         axes = zip(self.sharded.along((over.height, over.width)), BETWEEN[2], strict=True)
         return tuple(
             size for axis, layout in axes for size in self._local(axis, split_by(layouts, layout))
@@ -376,10 +357,6 @@ def _borders(padding: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
     top, left = padding[:2]
     bottom, right = padding[-2:]
     return (top, bottom), (left, right)
-
-
-def _text(padding: Sequence[tuple[int, int]]) -> str:
-    return str(tuple(padding))
 
 
 def names(levels: Sequence[int]) -> str:
