@@ -130,7 +130,8 @@ def counted_memory(
     held = count.weights(each)
     layers, moments = [], []
     for node, layer in enumerate(workload.layers, workload.shared):
-        errors = live[node] + borders[node]
+        # The network's input has no error.
+        errors = live[node] + borders[node] * (node in workload.readers)
         moments.append(
             Moment(layer.name, again.get(node, 0), *count.while_running(node, each), errors)
         )

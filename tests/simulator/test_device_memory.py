@@ -246,6 +246,28 @@ def test_layers_without_weights_save_what_their_slopes_need() -> None:
         assert saved(layers(conv("a"), conv("b"), end))["p"] == expected
 
 
+@pytest.mark.parametrize(
+    ("words", "extent"), [(("rows", "rows"), (2 + 2) * 8), (("rows", "columns"), (4 + 2) * (4 + 2))]
+)
+def test_a_part_of_an_image_has_what_it_reads_of_others(words: list[str], extent: int) -> None:
+    """A row, or column, of either neighbour: saved with its own, and as errors for a moment."""
+    fix = [f"*@H{level}={word}" for level, word in enumerate(words, 1)]
+    average = {"name": "p", "kind": "pool", "pool": {"kind": "average", "size": 3, "stride": 1}}
+    average["pool"] |= {"padding": 1}  # type: ignore[operator]
+    plan = ho.solve(
+        layers(conv("a"), conv("b"), average),
+        levels=2,
+        batch=1,
+        choices=("data", "model", "output", "rows", "columns"),
+        constraints={"fix": fix},
+    )
+    held = ho.memory(plan).layers
+    assert [row.saved for row in held] == [4 * 3 * extent, 4 * 5 * extent, 0]
+    borders = [4 * count * (extent - 16) for count in (0, 5, 5)]
+    live = [4 * 5 * 16 * count for count in (1, 2, 1)]
+    assert [row.moment for row in held] == list(map(sum, zip(live, borders, strict=True)))
+
+
 def test_fused_attention_saves_its_output_and_a_number_for_each_row_of_scores() -> None:
     plans = [megatron(GPT, 1, sequence=False, batch=BATCH, fused=fused) for fused in (True, False)]
     fused, unfused = (of_block(ho.memory(plan)) for plan in plans)
