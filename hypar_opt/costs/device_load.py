@@ -278,7 +278,7 @@ def _at_all_levels(lacks: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def at_price(held: Integers, price: Fraction) -> Integers:
     """Return the charges of bytes, each at a price, rounded down."""
     per, of = price.as_integer_ratio()
-    dtype = exact_dtype(max(per * int(held.max(initial=0)), of))
+    dtype = exact_dtype(max(per, 1) * max(int(held.max(initial=0)), of))
     charged: Integers = held.astype(dtype) * per // of
     return charged
 

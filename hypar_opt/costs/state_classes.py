@@ -10,7 +10,7 @@ Source: docs/decisions/0023-classes-of-states.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -111,7 +111,13 @@ class ClassTable:
         Returns what a kind of boundary is charged for some states of its source and some of its
         target: ``(sources, targets)``.
     boundary_kinds : (boundaries,)
+    highest : (kinds of boundaries,)
+        What a boundary is charged at most.
     ends, unit, resolution
+        As in `CostTable`.
+    load : (kinds of nodes, states)
+        The part of ``capacity`` that a state uses; None if nothing is limited.
+    capacity
         As in `CostTable`.
     """
 
@@ -122,9 +128,12 @@ class ClassTable:
     node_kinds: NDArray[np.intp]
     pairs: Callable[[int, NDArray[np.intp], NDArray[np.intp]], Integers]
     boundary_kinds: NDArray[np.intp]
+    highest: Integers
     ends: NDArray[np.intp]
     unit: str
     resolution: int
+    load: Integers | None = None
+    capacity: int | None = None
 
     @cached_property
     def bound(self) -> int:
@@ -133,6 +142,60 @@ class ClassTable:
         least = self.partitions[0].least.min(axis=(1, 2))
         every = node[self.node_kinds].tolist() + least[self.boundary_kinds].tolist()
         return sum(map(int, every))
+
+    @property
+    def largest(self) -> int:
+        """An upper bound on an assignment's cost: the highest charge of each node and boundary."""
+        node = self.node.max(axis=1)[self.node_kinds], self.highest[self.boundary_kinds]
+        return sum(sum(part.tolist()) for part in node)
+
+    def loaded(self, loads: Integers, capacity: int, weights: NDArray[np.bool_]) -> ClassTable:
+        """Return the table with a capacity, and a penalty above all costs where weights differ.
+
+        Storing weights whole takes memory, so that other nodes may have to change too.
+
+        Parameters
+        ----------
+        loads : (nodes, states)
+        weights : (boundaries,)
+            Which boundaries lead from shared weights.
+        """
+        rows = zip(self.node_kinds.tolist(), map(tuple, loads.tolist()), strict=True)
+        kinds, nodes = numbered(rows)
+        own = self.node_kinds[nodes]
+        penalised = self.penalising({*self.boundary_kinds[weights].tolist()}, 1 + self.largest)
+        return replace(
+            penalised,
+            node=penalised.node[own],
+            allowed=self.allowed[own],
+            node_kinds=kinds,
+            load=loads[nodes],
+            capacity=capacity,
+        )
+
+    def penalising(self, kinds: Collection[int], penalty: int) -> ClassTable:
+        """Return the table with a penalty wherever some kinds of boundaries are charged anything."""
+        if not kinds:
+            return self
+        highest = self.highest.astype(object)
+        highest[[*kinds]] = penalty
+        charging = replace(self, highest=highest)
+        dtype = exact_dtype(charging.largest)
+
+        def charged(kind: int, charges: Integers) -> Integers:
+            charges = charges.astype(dtype)
+            return np.where(charges > 0, penalty, 0).astype(dtype) if kind in kinds else charges
+
+        partitions = [
+            Partition(own.classes, np.stack([charged(*kind) for kind in enumerate(own.least)]))
+            for own in self.partitions
+        ]
+        return replace(
+            charging,
+            partitions=partitions,
+            node=self.node.astype(dtype),
+            pairs=lambda kind, *ends: charged(kind, self.pairs(kind, *ends)),
+        )
 
     @property
     def classes(self) -> int:
@@ -210,6 +273,7 @@ def classed(
         node_kinds=node_kinds,
         pairs=lambda kind, sources, targets: pairs.of(kind, sources, targets).astype(dtype),
         boundary_kinds=boundary_kinds,
+        highest=highest,
         ends=workload.ends,
         unit=cost.unit,
         resolution=cost.resolution,

@@ -119,22 +119,9 @@ class WaysOfNodes:
             Which boundaries lead from shared weights: these charge mismatches, more than any node.
         """
         node, table = self.priced(price).min(axis=0), self.table
-        penalty = 1 + int(node.max())
         kinds = {*table.boundary_kinds[of_weights].tolist()}
-
-        def pairs(kind: int, first: NDArray[np.intp], then: NDArray[np.intp]) -> Integers:
-            charged = table.pairs(kind, first, then)
-            return (
-                np.where(charged > 0, penalty, 0).astype(node.dtype) if kind in kinds else charged
-            )
-
-        partitions = []
-        for own in table.partitions:
-            least = own.least.astype(np.result_type(own.least, node))
-            for kind in kinds:
-                least[kind][least[kind] > 0] = penalty
-            partitions.append(Partition(own.classes, least))
-        return replace(table, node=node, node_kinds=self.kinds, pairs=pairs, partitions=partitions)
+        priced = replace(table, node=node, node_kinds=self.kinds)
+        return priced.penalising(kinds, 1 + int(node.max()))
 
 
 Amount = Callable[["Indices", "States"], Integers]
@@ -205,8 +192,10 @@ def coupled(
     node = [own.node[own.node_kinds[nodes]] for own in tables]
     allowed = [own.allowed[own.node_kinds[nodes]] for own in tables]
     allowed[1] = allowed[1] & inside[nodes][:, None]
+    highest = np.maximum(*(own.highest[of] for own, of in zip(tables, kinds, strict=True)))
     return replace(
         apart,
+        highest=np.where(together, penalty, highest),
         partitions=partitions,
         node=np.concatenate(node, axis=1).astype(dtype),
         allowed=np.concatenate(allowed, axis=1),

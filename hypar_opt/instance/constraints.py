@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.costs.compute import memory_load
-from hypar_opt.costs.states import of_rows, parts_of
+from hypar_opt.costs.states import parts_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, argument, worded
@@ -36,7 +36,6 @@ from hypar_opt.workload.parallelism import PAPERS_CHOICES, on_all_sides
 from hypar_opt.workload.splitting import may_split_tensors
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.device_load import DeviceLoad
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.state_tables import FactoredTable
     from hypar_opt.costs.table import CostTable
@@ -61,9 +60,6 @@ class ConstraintSet:
 
     Parameters
     ----------
-    device, capacity
-        What a device holds of each node, and the bytes that it has for that, where a search within
-        its memory asks; else the problem's own.
     corners
         Those of a simplex of shares between which constraints hold; none for the problem's.
     """
@@ -72,15 +68,13 @@ class ConstraintSet:
         self,
         problem: Problem,
         workload: Workload,
-        device: DeviceLoad | None = None,
-        capacity: int | None = None,
         corners: Sequence[Sequence[int]] = (),
     ) -> None:
-        self._constraints, self._device = problem.constraints, device
+        self._constraints = problem.constraints
         # A device's memory is a matter of the whole step: `hypar_opt.search.within_memory`.
-        self._memory = capacity if problem.device_memory else problem.constraints.memory
+        self._memory = None if problem.device_memory else problem.constraints.memory
         self._parts = None
-        if self._memory is not None and problem.part_memory and not problem.device_memory:
+        if self._memory is not None and problem.part_memory:
             self._memory = min(problem.part_memory)  # of equal parts
             if problem.is_shared_out:
                 self._parts = PartMemory(problem, workload, tuple(map(tuple, corners)))
@@ -95,7 +89,7 @@ class ConstraintSet:
 
     @cached_property
     def _loads(self) -> LeastLoads:
-        return LeastLoads(self._problem, self._workload, self._rule, self._device)
+        return LeastLoads(self._problem, self._workload, self._rule)
 
     def within(self, orders: Orders) -> ConstraintSet:
         """Return them for states that split images at none but the first levels of an order."""
@@ -177,6 +171,15 @@ class ConstraintSet:
     ) -> NDArray[np.bool_]:
         """Return the states over all levels that each node may have: ``(nodes, states)``."""
         return self._of_states(states, deadline)[0]
+
+    def loads(
+        self, states: Sequence[tuple[int, ...]], deadline: Deadline
+    ) -> tuple[Integers, int] | None:
+        """Return the loads of nodes in states, and their capacity; None without one, or several."""
+        if self._memory is None or self._parts is not None:
+            return None
+        allowed, loads = self._of_states(states, deadline)
+        return self._capacity(np.where(allowed, loads, 0))
 
     def thresholds(self) -> NDArray[np.bool_]:
         """Return the choices that constraints `by_counts` on two choices allow at each threshold.
@@ -313,9 +316,6 @@ class ConstraintSet:
 
     def _memory_of(self, rows: Sequence[Sequence[int]]) -> int:
         parts = parts_of(rows, len(self._workload.nodes), len(self._choices), self._hierarchy)
-        if self._device is not None:
-            nodes = np.arange(len(self._workload.nodes))
-            return self._whole_bytes(int(self._device.of(nodes, of_rows(rows, len(nodes))).sum()))
         return self._whole_bytes(int(memory_load(self._workload, parts, self._problem).sum()))
 
     def load(self, parts: Parts) -> Integers:
@@ -338,20 +338,20 @@ class ConstraintSet:
 
     def _limited(self, table: CostTable, allowed: NDArray[np.bool_], loads: Integers) -> CostTable:
         """Return a table with allowed choices and, if memory is limited, loads and a capacity."""
-        if (memory := self._memory) is None:
+        if self._memory is None:
             return replace(table, allowed=allowed)
         # `impossible` marks loads without a feasible choice; it must not widen the dtype.
         loads = np.where(allowed, loads, 0)
         if self._parts is not None:
             return self._parts.limited(table, allowed, loads)
-        capacity = memory * self._problem.accelerators
-        dtype = exact_dtype(max(int(loads.max(axis=1).sum()), capacity))
-        return replace(
-            with_memory_penalties(self._workload, table),
-            allowed=allowed,
-            load=loads.astype(dtype),
-            capacity=capacity,
-        )
+        load, capacity = self._capacity(loads)
+        table = with_memory_penalties(self._workload, table)
+        return replace(table, allowed=allowed, load=load, capacity=capacity)
+
+    def _capacity(self, loads: Integers) -> tuple[Integers, int]:
+        """Return loads in integers that hold their sums, and the bytes of all accelerators."""
+        capacity = (self._memory or 0) * self._problem.accelerators
+        return loads.astype(exact_dtype(max(int(loads.max(axis=1).sum()), capacity))), capacity
 
     def _allowed_tensors(self, parts: Parts) -> NDArray[np.bool_]:
         """Return the shared nodes whose tensors may be split into so many parts."""

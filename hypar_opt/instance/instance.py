@@ -19,7 +19,6 @@ from hypar_opt.plan.micro_batch import micro_batch_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
-    from hypar_opt.costs.device_load import DeviceLoad
     from hypar_opt.costs.thresholds import ThresholdTable
     from hypar_opt.hierarchy import SplitRule
     from hypar_opt.plan.constraints import Constraints
@@ -59,14 +58,6 @@ class Instance:
         other = Instance(self.network, self.problem)
         vars(other).update(vars(self) | {"cost": cost})
         vars(other).pop("thresholds", None)
-        return other
-
-    def with_capacity(self, device: DeviceLoad, capacity: int) -> Instance:
-        """Return the same problem within so many bytes of what a device holds."""
-        other = self.with_cost(self.cost)
-        limited = ConstraintSet(self.problem, self.workload, device, capacity)
-        limited.check_feasible()
-        vars(other)["constraints"] = limited
         return other
 
     def with_share(self, share: float | tuple[float, ...]) -> Instance:

@@ -26,7 +26,6 @@ from hypar_opt.workload.parallelism import OF_IMAGES, SIDES
 from hypar_opt.workload.splitting import may_split, spatial_columns
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.device_load import DeviceLoad
     from hypar_opt.costs.table import Integers
     from hypar_opt.hierarchy import SplitRule
     from hypar_opt.plan.problem import Problem
@@ -62,10 +61,9 @@ class LeastLoads:
         problem: Problem,
         workload: Workload,
         rule: SplitRule | None,
-        device: DeviceLoad | None = None,
     ) -> None:
         parts = rule.hierarchy if rule else problem.hierarchy
-        self._problem, self._workload, self._device = problem, workload, device
+        self._problem, self._workload = problem, workload
         self._rule = rule
         self._sizes, self._choices = parts.sizes, len(problem.choices)
         self._levels = len(self._sizes)
@@ -95,8 +93,7 @@ class LeastLoads:
         """The parts above the first level."""
         # Parts of unequal shares have loads of their own: `hypar_opt.costs.group_memory`.
         papers = problem.constraints.memory is not None and not problem.device_memory
-        papers = papers and not (problem.part_memory and problem.is_shared_out)
-        self._limited = papers or device is not None
+        self._limited = papers and not (problem.part_memory and problem.is_shared_out)
         self.impossible = 1 + (sum(self.load(self.start).tolist()) if self._limited else 0)
 
     def may(
@@ -201,8 +198,6 @@ class LeastLoads:
         parts : (choices,)
             Into how many parts each choice splits every layer over all levels.
         """
-        if self._device is not None:
-            return self._device.at(parts)
         same_for_all: Integers = np.broadcast_to(
             np.array(parts, object)[:, None], (len(parts), len(self._workload.nodes))
         )

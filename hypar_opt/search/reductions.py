@@ -142,7 +142,7 @@ class ByStates:
     ) -> FactoredTable | ClassTable | None:
         instance, constraints = self.instance, self.instance.constraints
         levels, workload = instance.problem.levels, instance.workload
-        # Neither has loads: on a chain a memory limit needs the plain table.
+        # On a chain a memory limit takes the plain table.
         if ClassTable not in solver.accepted_tables:
             return None
         if workload.is_chain and constraints.couple_layers:
@@ -154,7 +154,9 @@ class ByStates:
             if table is not None:
                 return constraints.factored(table, states, deadline)
         allowed = constraints.allowed(states, deadline)
-        return classed(instance.cost, workload, states, allowed, deadline, instance.known)
+        classes = classed(instance.cost, workload, states, allowed, deadline, instance.known)
+        limit = constraints.loads(states, deadline)
+        return classes.loaded(*limit, workload.is_weight_boundary) if limit else classes
 
     def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:
         instance, levels = self.instance, self.instance.problem.levels

@@ -30,6 +30,7 @@ from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.elimination.classes import columns_at_most
+from hypar_opt.solvers.within_load import edges_between
 from hypar_opt.workload.recomputation import segments
 
 if TYPE_CHECKING:
@@ -312,7 +313,7 @@ class WaysByLayer:
             self._order,
             [of_nodes[node] for node in self._order],
             [ports[node] for node in self._order],
-            self._edges(table, numbers),
+            edges_between(table, numbers, self._order),
         )
 
     def _ways_in(
@@ -329,27 +330,6 @@ class WaysByLayer:
             picked = number, int(way), state
             amounts = (int(own[way, kind, state]) for own in (side.times, side.loads, side.moments))
             yield Column(column, picked, *amounts)
-
-    def _edges(
-        self, table: ClassTable, numbers: Sequence[NDArray[np.intp]]
-    ) -> dict[tuple[int, int], Integers]:
-        """Return what pairs of nodes are charged, by their places in `_order`.
-
-        Parameters
-        ----------
-        numbers
-            The columns of the table that are left of each node.
-        """
-        place = {node: n for n, node in enumerate(self._order)}
-        edges: dict[tuple[int, int], Integers] = {}
-        kinds = table.boundary_kinds.tolist()
-        for kind, (source, target) in zip(kinds, table.ends.tolist(), strict=True):
-            charged = table.pairs(kind, numbers[source], numbers[target])
-            pair = place[source], place[target]
-            if pair[0] > pair[1]:
-                pair, charged = pair[::-1], charged.T
-            edges[pair] = edges[pair] + charged if pair in edges else charged
-        return edges
 
     @cached_property
     def _order(self) -> list[int]:

@@ -29,8 +29,8 @@ MEMORY = "memory"
 """The ``stopped_by`` of a `SolveResult` where a proof needs more memory than is allowed."""
 
 CAPACITY = (
-    "the cheapest assignment exceeds the capacity, which is supported on chains only; this graph is"
-    " not a chain; try ilp or cpsat"
+    "the cheapest assignment exceeds one of several capacities; more than one capacity is supported"
+    " on chains only; this graph is not a chain; try ilp or cpsat"
 )
 """Why elimination refuses a table."""
 

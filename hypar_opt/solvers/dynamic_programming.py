@@ -56,12 +56,15 @@ class DynamicProgramming(Solver):
         deadline = Deadline.after(options.time_limit)
         try:
             if isinstance(table, ClassTable):
-                from hypar_opt.solvers.elimination.classes import solve_classes
+                from hypar_opt.solvers.elimination.limited import solve_limited
 
-                return solve_classes(table, deadline)
+                return solve_limited(table, deadline)
             if not isinstance(table, FactoredTable) and not table.is_chain:
+                from hypar_opt.solvers.elimination.limited import classes_of, solve_limited
                 from hypar_opt.solvers.elimination.solve import solve
 
+                if isinstance(table, CostTable) and len(table.limits) == 1:
+                    return solve_limited(classes_of(table), deadline)
                 return solve(table, deadline)
             match table:
                 case ThresholdTable():

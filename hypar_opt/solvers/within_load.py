@@ -27,6 +27,7 @@ from hypar_opt.solvers.capacity import Front, pareto_front
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hypar_opt.costs.state_classes import ClassTable
     from hypar_opt.deadline import Deadline
 
 MAX_STEPS = 2**16
@@ -140,6 +141,53 @@ def cheapest_within(
                 heappush(waiting, entry)
 
 
+def edges_between(
+    table: ClassTable, columns: Sequence[NDArray[np.intp]], order: Sequence[int]
+) -> dict[tuple[int, int], Integers]:
+    """Return what pairs of layers are charged, by their places in an order.
+
+    Parameters
+    ----------
+    columns
+        Those of a table that are left of each layer.
+    """
+    place = {node: n for n, node in enumerate(order)}
+    edges: dict[tuple[int, int], Integers] = {}
+    kinds = table.boundary_kinds.tolist()
+    for kind, (source, target) in zip(kinds, table.ends.tolist(), strict=True):
+        charged = table.pairs(kind, columns[source], columns[target])
+        pair = place[source], place[target]
+        if pair[0] > pair[1]:
+            pair, charged = pair[::-1], charged.T
+        edges[pair] = edges[pair] + charged if pair in edges else charged
+    return edges
+
+
+def narrow_order(sizes: Sequence[int], ends: NDArray[np.intp]) -> list[int]:
+    """Return layers of so many columns in an order whose frontiers have few combinations.
+
+    Greedy: of the frontier's neighbours, the one that leaves the smallest frontier is next.
+    """
+    beside: list[set[int]] = [set() for _ in sizes]
+    for one, other in ends.tolist():
+        beside[one].add(other)
+        beside[other].add(one)
+    order: list[int] = []
+    open_ones, frontier = dict.fromkeys(range(len(sizes))), set[int]()
+
+    def after(layer: int) -> set[int]:
+        return {own for own in (*frontier, layer) if beside[own] - {layer} & open_ones.keys()}
+
+    while open_ones:
+        near = {other for own in frontier for other in beside[own] if other in open_ones}
+        among = near or {next(iter(open_ones))}
+        best = min(among, key=lambda own: (prod(sizes[n] for n in after(own)), own))
+        frontier = after(best)
+        del open_ones[best]
+        order.append(best)
+    return order
+
+
 class _Extension:
     """What it costs to decide one more layer, and the frontier that this leaves."""
 
@@ -172,8 +220,8 @@ def _fronts(
     graph: LoadedGraph, extension: _Extension, capacity: int, most: int, deadline: Deadline
 ) -> list[dict[Frontier, Front]]:
     """Return the Pareto front of what completes each frontier, before each layer."""
-    zero = np.zeros(1, np.int64)
-    fronts: list[dict[Frontier, Front]] = [{(): (zero, zero)}]
+    end = [np.zeros(1, np.result_type(*own)) for own in (graph.costs, graph.loads)]
+    fronts: list[dict[Frontier, Front]] = [{(): (end[0], end[1])}]
     labels = 0
     for layer in reversed(range(len(graph.costs))):
         deadline.check()

@@ -127,17 +127,40 @@ def test_a_cut_refuses_by_name() -> None:
     assert solved(CUT, both) == optimum(both)
 
 
-def test_elimination_takes_a_capacity_that_the_cheapest_assignment_keeps_to() -> None:
+@given(SEEDS, st.integers(1, 7), st.integers(2, 4), st.booleans())
+def test_elimination_finds_the_canonical_optimum_within_a_capacity(
+    seed: int, layers: int, choices: int, forbidden: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    edges = int(rng.integers(0, 2 * layers)) if layers > 1 else 0
+    table = random_graph(rng, layers, edges, choices, largest=int(rng.integers(0, 9)))
+    if forbidden:
+        table = with_forbidden(rng, table, 0.3)
+    load, capacity = rng.integers(0, 9, table.node.shape), int(rng.integers(0, 5 * layers))
+    limited = replace(table, load=load, capacity=capacity)
+    assert solved(DP, limited) == (optimum(limited) or (None, None))
+    huge = replace(
+        limited,
+        node=table.node.astype(object) * 10**30,
+        edge=table.edge.astype(object) * 10**30,
+        load=load.astype(object) * 10**30,
+        capacity=capacity * 10**30,
+    )
+    cost, plan = optimum(limited) or (None, None)
+    assert solved(DP, huge) == (cost and cost * 10**30, plan)
+
+
+def test_elimination_takes_several_capacities_that_the_cheapest_assignment_keeps_to() -> None:
     table = random_graph(np.random.default_rng(0), 6, 9)
     best, cost = DP.solve(table, SolverOptions()).assignment, optimum(table)
     assert best is not None
     load = np.zeros_like(table.node)
     load[range(table.layers), best] = 1
-    fits = replace(table, load=load, capacity=table.layers)
+    fits = replace(table, load=load, capacity=table.layers, more_limits=((load, table.layers),))
     assert DP.accepts(fits) is None
     assert solved(DP, fits) == cost
     refusal = DP.accepts(replace(fits, capacity=table.layers - 1)) or ""
-    assert "exceeds the capacity" in refusal
+    assert "more than one capacity" in refusal
     assert "try ilp or cpsat" in refusal
 
 

@@ -36,7 +36,7 @@ def refusal(table: CostTable | ThresholdTable) -> str | None:
         return None
     try:
         _order_of(table)
-        if isinstance(table, CostTable) and table.capacity is not None:
+        if isinstance(table, CostTable) and table.more_limits:
             _if_it_fits(table, NEVER)  # only the optimum itself tells
     except RefusedError as error:
         return error.message
@@ -58,7 +58,7 @@ def solve(table: CostTable | ThresholdTable, deadline: Deadline) -> SolveResult:
             return _two_choices(PseudoBoolean.of(table), deadline)
         case CostTable() if trivially_infeasible(table):
             return SolveResult(None, None, Status.INFEASIBLE)
-        case CostTable() if table.capacity is not None:
+        case CostTable() if table.more_limits:
             return _if_it_fits(table, deadline)
         case CostTable() if table.choices == 2:
             return _two_choices(PseudoBoolean.of(table), deadline)
