@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from hypar_opt.checked import checked
-from hypar_opt.deadline import Deadline
+from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.documents.files import check_outputs, recorded_reads
 from hypar_opt.errors import (
     HyparError,
@@ -195,6 +195,13 @@ def solve_problem(
     return _solve(Instance.to_search(network, problem), how, progress)
 
 
+def solve_jointly(instance: Instance, solver: str | None) -> Plan:
+    """Solve a problem over all levels together, on tables that it may share with others."""
+    options = SolverOptions()
+    settings = settings_of(options, warm_start=False)
+    return _solve(instance, SolveRequest(solver, "joint", options, settings, None, NEVER), silent)
+
+
 @dataclass(frozen=True)
 class SolveRequest:
     """The solver, the search and their options for a problem."""
@@ -264,8 +271,7 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
         raise type(error)(f"{who}: {error.message}") from None
     rows = partition.assignments
     if how.search == "joint":
-        # The joint optimum in bytes leaves the order of the levels free; time on the array decides
-        # it.
+        # The joint optimum in bytes leaves the order of levels free; time on the array decides it.
         rows = tuple(fastest_order(instance, rows, how.deadline))
     # The gap is computed in `_priced`, from the total priced there.
     record = SolverRecord(

@@ -10,10 +10,10 @@ Source: docs/decisions/0023-classes-of-states.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,6 +119,10 @@ class ClassTable:
         The part of ``capacity`` that a state uses; None if nothing is limited.
     capacity
         As in `CostTable`.
+    strict
+        The kinds of boundaries whose charges are penalties, above those of all assignments.
+    found
+        What was found of the table, whatever its capacity.
     """
 
     states: Indices
@@ -134,6 +138,8 @@ class ClassTable:
     resolution: int
     load: Integers | None = None
     capacity: int | None = None
+    strict: frozenset[int] = frozenset()
+    found: dict[Hashable, Any] = field(default_factory=dict)
 
     @cached_property
     def bound(self) -> int:
@@ -149,8 +155,8 @@ class ClassTable:
         node = self.node.max(axis=1)[self.node_kinds], self.highest[self.boundary_kinds]
         return sum(sum(part.tolist()) for part in node)
 
-    def loaded(self, loads: Integers, capacity: int, weights: NDArray[np.bool_]) -> ClassTable:
-        """Return the table with a capacity, and a penalty above all costs where weights differ.
+    def loaded(self, loads: Integers, weights: NDArray[np.bool_]) -> ClassTable:
+        """Return the table with loads, and a penalty above all costs where weights differ.
 
         Storing weights whole takes memory, so that other nodes may have to change too.
 
@@ -163,18 +169,20 @@ class ClassTable:
         rows = zip(self.node_kinds.tolist(), map(tuple, loads.tolist()), strict=True)
         kinds, nodes = numbered(rows)
         own = self.node_kinds[nodes]
-        penalised = self.penalising({*self.boundary_kinds[weights].tolist()}, 1 + self.largest)
+        strict = frozenset(self.boundary_kinds[weights].tolist())
+        penalised = self.penalising(strict, 1 + self.largest)
         return replace(
             penalised,
             node=penalised.node[own],
             allowed=self.allowed[own],
             node_kinds=kinds,
             load=loads[nodes],
-            capacity=capacity,
+            strict=strict,
+            found={},
         )
 
-    def penalising(self, kinds: Collection[int], penalty: int) -> ClassTable:
-        """Return the table with a penalty wherever some kinds of boundaries are charged anything."""
+    def penalising(self, kinds: frozenset[int], penalty: int) -> ClassTable:
+        """Return the table with a penalty where some kinds of boundaries are charged anything."""
         if not kinds:
             return self
         highest = self.highest.astype(object)
@@ -183,8 +191,8 @@ class ClassTable:
         dtype = exact_dtype(charging.largest)
 
         def charged(kind: int, charges: Integers) -> Integers:
-            charges = charges.astype(dtype)
-            return np.where(charges > 0, penalty, 0).astype(dtype) if kind in kinds else charges
+            own: Integers = (charges > 0).astype(dtype) * penalty if kind in kinds else charges
+            return own.astype(dtype)
 
         partitions = [
             Partition(own.classes, np.stack([charged(*kind) for kind in enumerate(own.least)]))
@@ -207,6 +215,13 @@ class ClassTable:
         """Each node's allowed state of the least charge, whatever boundaries are charged."""
         node = np.where(self.allowed, self.node, self.node.max() + 1)
         return tuple(node.argmin(axis=1)[self.node_kinds].tolist())
+
+    def fits(self, assignment: Sequence[int]) -> bool:
+        """Return whether an assignment keeps to the capacity, if there is one."""
+        if self.load is None or self.capacity is None:
+            return True
+        held = self.load[self.node_kinds, list(assignment)]
+        return sum(map(int, held.tolist())) <= self.capacity
 
     def price(self, assignment: Sequence[int]) -> int:
         """Return an assignment's cost, as the entries count."""

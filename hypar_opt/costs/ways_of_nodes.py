@@ -119,7 +119,7 @@ class WaysOfNodes:
             Which boundaries lead from shared weights: these charge mismatches, more than any node.
         """
         node, table = self.priced(price).min(axis=0), self.table
-        kinds = {*table.boundary_kinds[of_weights].tolist()}
+        kinds = frozenset(table.boundary_kinds[of_weights].tolist())
         priced = replace(table, node=node, node_kinds=self.kinds)
         return priced.penalising(kinds, 1 + int(node.max()))
 

@@ -81,8 +81,7 @@ class ConstraintSet:
         self._workload, self._problem = workload, problem
         self._rule = problem.rule_at_any_share if corners else problem.split_rule
         self._hierarchy = self._rule.hierarchy if self._rule else problem.hierarchy
-        self._levels = problem.levels
-        self._choices = problem.choices
+        self._levels, self._choices = problem.levels, problem.choices
         self._orders: Orders = {}
         below = on_all_sides(problem.choices)
         self._lacks_choices = self._loads.forbids or below != problem.choices
@@ -107,6 +106,11 @@ class ConstraintSet:
     def couple_layers(self) -> bool:
         """Whether layers share a capacity, so that they cannot be constrained one by one."""
         return self._memory is not None
+
+    @property
+    def capacity(self) -> int | None:
+        """The bytes of all accelerators together; None without a limit."""
+        return None if self._memory is None else self._memory * self._problem.accelerators
 
     @property
     def by_counts(self) -> bool:
@@ -172,14 +176,12 @@ class ConstraintSet:
         """Return the states over all levels that each node may have: ``(nodes, states)``."""
         return self._of_states(states, deadline)[0]
 
-    def loads(
-        self, states: Sequence[tuple[int, ...]], deadline: Deadline
-    ) -> tuple[Integers, int] | None:
-        """Return the loads of nodes in states, and their capacity; None without one, or several."""
-        if self._memory is None or self._parts is not None:
+    def loads(self, states: Sequence[tuple[int, ...]], deadline: Deadline) -> Integers | None:
+        """Return the loads of nodes in states; None unless one capacity limits them."""
+        if self.capacity is None or self._parts:
             return None
         allowed, loads = self._of_states(states, deadline)
-        return self._capacity(np.where(allowed, loads, 0))
+        return self._exact(np.where(allowed, loads, 0))
 
     def thresholds(self) -> NDArray[np.bool_]:
         """Return the choices that constraints `by_counts` on two choices allow at each threshold.
@@ -312,7 +314,7 @@ class ConstraintSet:
 
     def memory_of(self, rows: Sequence[Sequence[int]]) -> int:
         """Return the memory of a plan, ``(levels, layers)``, per accelerator in bytes."""
-        return self._memory_of([self._with_shared_weights(row) for row in rows])
+        return self._memory_of([*map(self._with_shared_weights, rows)])
 
     def _memory_of(self, rows: Sequence[Sequence[int]]) -> int:
         parts = parts_of(rows, len(self._workload.nodes), len(self._choices), self._hierarchy)
@@ -344,14 +346,12 @@ class ConstraintSet:
         loads = np.where(allowed, loads, 0)
         if self._parts is not None:
             return self._parts.limited(table, allowed, loads)
-        load, capacity = self._capacity(loads)
-        table = with_memory_penalties(self._workload, table)
-        return replace(table, allowed=allowed, load=load, capacity=capacity)
+        load, table = self._exact(loads), with_memory_penalties(self._workload, table)
+        return replace(table, allowed=allowed, load=load, capacity=self.capacity)
 
-    def _capacity(self, loads: Integers) -> tuple[Integers, int]:
-        """Return loads in integers that hold their sums, and the bytes of all accelerators."""
-        capacity = (self._memory or 0) * self._problem.accelerators
-        return loads.astype(exact_dtype(max(int(loads.max(axis=1).sum()), capacity))), capacity
+    def _exact(self, loads: Integers) -> Integers:
+        """Return loads in integers that hold their sums and the capacity."""
+        return loads.astype(exact_dtype(max(int(loads.max(axis=1).sum()), self.capacity or 0)))
 
     def _allowed_tensors(self, parts: Parts) -> NDArray[np.bool_]:
         """Return the shared nodes whose tensors may be split into so many parts."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.of_problem import cost_of
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.row_names import RowNames
-from hypar_opt.costs.state_classes import KnownCharges
+from hypar_opt.costs.state_classes import KnownCharges, classed
+from hypar_opt.costs.state_tables import states_of
 from hypar_opt.instance.conflicts import feasible_constraints
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.last_resort import with_last_resort
@@ -19,7 +20,9 @@ from hypar_opt.plan.micro_batch import micro_batch_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
+    from hypar_opt.costs.state_classes import ClassTable
     from hypar_opt.costs.thresholds import ThresholdTable
+    from hypar_opt.deadline import Deadline
     from hypar_opt.hierarchy import SplitRule
     from hypar_opt.plan.constraints import Constraints
     from hypar_opt.plan.plan import Plan
@@ -57,8 +60,23 @@ class Instance:
         """Return the same problem with another cost model, such as a bound on its own."""
         other = Instance(self.network, self.problem)
         vars(other).update(vars(self) | {"cost": cost})
-        vars(other).pop("thresholds", None)
+        for name in ("thresholds", "baselines", "_classes"):
+            vars(other).pop(name, None)
         return other
+
+    def within_memory(self, memory: int) -> Instance:
+        """Return the problem within another memory, on the same table of states if it has one.
+
+        Raises
+        ------
+        InfeasibleError
+            If no plan fits.
+        """
+        constraints = self.problem.constraints.model_copy(update={"memory": memory})
+        kept = ["cost", "executed", "known", "baselines"]
+        if self.problem.constraints.memory is not None:
+            kept.append("_classes")
+        return self._changed({"constraints": constraints}, *kept)
 
     def with_share(self, share: float | tuple[float, ...]) -> Instance:
         """Return the problem with other shares of the groups of accelerators."""
@@ -162,6 +180,28 @@ class Instance:
         update = {"level_weights": (), "reading": reading, "cost": "bytes"}
         executed = self.problem.model_copy(update=update)
         return cost_of(executed, self.executed_workload)
+
+    def classes(self, deadline: Deadline) -> ClassTable:
+        """Return the states of all levels in classes, within the memory if it is limited.
+
+        Raises
+        ------
+        RefusedError
+            If there are more of them than memory allows.
+        NoAnswerError
+            If the deadline passes.
+        """
+        constraints, workload = self.constraints, self.workload
+        if "_classes" not in vars(self):
+            states = states_of(workload, self.problem.levels, deadline)
+            allowed = constraints.allowed(states, deadline)
+            table = classed(self.cost, workload, states, allowed, deadline, self.known)
+            loads = constraints.loads(states, deadline)
+            if loads is not None:
+                table = table.loaded(loads, workload.is_weight_boundary)
+            vars(self)["_classes"] = table
+        known: ClassTable = vars(self)["_classes"]
+        return replace(known, capacity=constraints.capacity)
 
     @cached_property
     def thresholds(self) -> ThresholdTable | None:

@@ -155,7 +155,9 @@ def _by_classes(
 
     def best_known() -> tuple[int, ...]:
         starts = [reduction.assigned(rows) for rows in known()] or [table.cheapest_states]
-        return min([improved(table, start, search.deadline) for start in starts], key=table.price)
+        if table.load is None:  # what is improved may hold more
+            starts = [improved(table, start, search.deadline) for start in starts]
+        return min(starts, key=table.price)
 
     # Before the deadline, which leaves no time for it.
     start = best_known() if search.falls_back and search.deadline != NEVER else None
@@ -166,7 +168,9 @@ def _by_classes(
             raise
         result = SolveResult(None, None, Status.FEASIBLE, tables.least, error.stopped_by)
     if result.stopped_by == MEMORY or (result.stopped_by and start is not None):
-        plans = filter(None, [result.assignment, start or best_known()])
+        plans = [*filter(table.fits, filter(None, [result.assignment, start or best_known()]))]
+        if not plans:
+            raise NoAnswerError("no plan known fits the memory", result.stopped_by or MEMORY)
         result = replace(result, assignment=min(plans, key=table.price), objective=None)
         tables.results[:] = [result]
     rows = reduction.invert(assignment_of(result))

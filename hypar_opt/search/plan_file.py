@@ -32,7 +32,11 @@ def repriced(plan: Plan, reading: str | None = None, *, cost: str | None = None)
     if update == {"reading": plan.cost.reading, "cost": plan.cost.kind}:
         return plan
     problem = plan.problem.model_copy(update=update)
-    instance = Instance(plan.network.description, problem)
+    return priced_as(plan, Instance(plan.network.description, problem))
+
+
+def priced_as(plan: Plan, instance: Instance) -> Plan:
+    """Return the same choices priced as another problem prices them."""
     tensors = plan_tensors(plan, instance.executed_workload)
     priced = price(instance, plan.assignments(), tensors)
     claims = {"status": "feasible", "bound": None, "gap": None}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
-from hypar_opt.costs.state_classes import ClassTable, classed
+from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.costs.state_tables import (
     FactoredTable,
     check_states,
@@ -148,15 +148,11 @@ class ByStates:
         if workload.is_chain and constraints.couple_layers:
             return None
         check_states(len(workload.nodes), len(workload.choices), levels)
-        states = self._states(deadline)
         if workload.is_chain:
             table = factored(instance.cost, workload, levels, deadline)
             if table is not None:
-                return constraints.factored(table, states, deadline)
-        allowed = constraints.allowed(states, deadline)
-        classes = classed(instance.cost, workload, states, allowed, deadline, instance.known)
-        limit = constraints.loads(states, deadline)
-        return classes.loaded(*limit, workload.is_weight_boundary) if limit else classes
+                return constraints.factored(table, self._states(deadline), deadline)
+        return instance.classes(deadline)
 
     def apply(self, deadline: Deadline = NEVER) -> tuple[CostTable, RowNames]:
         instance, levels = self.instance, self.instance.problem.levels

@@ -48,7 +48,7 @@ class MinimumCut(Solver):
                     " levels, states): try dp"
                 )
             if table.capacity is not None:
-                return "does not support a capacity, which couples all layers; try ilp or cpsat"
+                return "does not support a capacity, which couples all layers; try dp"
             if trivially_infeasible(table):
                 return None
         try:

@@ -114,31 +114,50 @@ def cheapest_within(
     NoAnswerError
         If the deadline passes.
     """
-    graph.check_size()
-    extension = _Extension(graph)
-    fronts = _fronts(graph, extension, capacity, most, deadline)
-    layers = len(graph.costs)
-    # Of equal bounds the one that is decided furthest is extended.
-    waiting: list[tuple[int, int, int, int, Frontier, tuple[int, ...]]] = []
-    start = _least(fronts[0][()], capacity)
-    if start is not None:
-        waiting.append((start, 0, 0, 0, (), ()))
-    while waiting:
-        bound, undecided, cost, load, frontier, decided = heappop(waiting)
-        layer = -undecided
-        if layer == layers:
-            yield bound, decided
-            continue
-        deadline.check()
-        charged = extension.charges(layer, frontier)
-        for column, further in enumerate(charged.tolist()):
-            after = extension.after(layer, frontier, column)
-            loaded = load + int(graph.loads[layer][column])
-            rest = _least(fronts[layer + 1][after], capacity - loaded)
-            if rest is not None and cost + further + rest <= most:
-                own = cost + further
-                entry = own + rest, -layer - 1, own, loaded, after, (*decided, column)
-                heappush(waiting, entry)
+    return Labels.of(graph, capacity, most, deadline).cheapest(capacity, most, deadline)
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The Pareto fronts of what completes each frontier, within a capacity and up to a cost."""
+
+    graph: LoadedGraph
+    extension: _Extension
+    fronts: Sequence[Mapping[Frontier, Front]]
+
+    @classmethod
+    def of(cls, graph: LoadedGraph, capacity: int, most: int, deadline: Deadline) -> Labels:
+        """Find them; the parameters and the errors are those of `cheapest_within`."""
+        graph.check_size()
+        extension = _Extension(graph)
+        return cls(graph, extension, _fronts(graph, extension, capacity, most, deadline))
+
+    def cheapest(
+        self, capacity: int, most: int, deadline: Deadline
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield assignments as `cheapest_within`, for no more of both than is labelled."""
+        layers = len(self.graph.costs)
+        # Of equal bounds the one that is decided furthest is extended.
+        waiting: list[tuple[int, int, int, int, Frontier, tuple[int, ...]]] = []
+        start = _least(self.fronts[0][()], capacity)
+        if start is not None and start <= most:
+            waiting.append((start, 0, 0, 0, (), ()))
+        while waiting:
+            bound, undecided, cost, load, frontier, decided = heappop(waiting)
+            layer = -undecided
+            if layer == layers:
+                yield bound, decided
+                continue
+            deadline.check()
+            charged = self.extension.charges(layer, frontier)
+            for column, further in enumerate(charged.tolist()):
+                after = self.extension.after(layer, frontier, column)
+                loaded = load + int(self.graph.loads[layer][column])
+                rest = _least(self.fronts[layer + 1][after], capacity - loaded)
+                if rest is not None and cost + further + rest <= most:
+                    own = cost + further
+                    entry = own + rest, -layer - 1, own, loaded, after, (*decided, column)
+                    heappush(waiting, entry)
 
 
 def edges_between(
@@ -166,25 +185,29 @@ def edges_between(
 def narrow_order(sizes: Sequence[int], ends: NDArray[np.intp]) -> list[int]:
     """Return layers of so many columns in an order whose frontiers have few combinations.
 
-    Greedy: of the frontier's neighbours, the one that leaves the smallest frontier is next.
+    Greedy: of the frontier's neighbours, the one that leaves the fewest is next.
     """
     beside: list[set[int]] = [set() for _ in sizes]
     for one, other in ends.tolist():
         beside[one].add(other)
         beside[other].add(one)
-    order: list[int] = []
-    open_ones, frontier = dict.fromkeys(range(len(sizes))), set[int]()
+    undecided = [len(own) for own in beside]  # of each layer's neighbours
+    left, near, order = dict.fromkeys(range(len(sizes))), set[int](), list[int]()
+    combinations = 1
 
-    def after(layer: int) -> set[int]:
-        return {own for own in (*frontier, layer) if beside[own] - {layer} & open_ones.keys()}
+    def after(layer: int) -> int:
+        done = (n for n in beside[layer] if n not in left and undecided[n] == 1)
+        rest = combinations // prod(sizes[n] for n in done)
+        return rest * sizes[layer] if undecided[layer] else rest
 
-    while open_ones:
-        near = {other for own in frontier for other in beside[own] if other in open_ones}
-        among = near or {next(iter(open_ones))}
-        best = min(among, key=lambda own: (prod(sizes[n] for n in after(own)), own))
-        frontier = after(best)
-        del open_ones[best]
-        order.append(best)
+    while left:
+        layer = min(near or [next(iter(left))], key=lambda own: (after(own), own))
+        combinations = after(layer)
+        del left[layer]
+        near = (near | beside[layer]) & left.keys()
+        for other in beside[layer]:
+            undecided[other] -= 1
+        order.append(layer)
     return order
 
 

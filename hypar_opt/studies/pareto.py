@@ -11,13 +11,13 @@ from hypar_opt.checked import checked
 from hypar_opt.costs import COSTS
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, Sentence, argument
 from hypar_opt.instance.instance import Instance
-from hypar_opt.pipeline import solve_problem
+from hypar_opt.pipeline import solve_jointly, solve_problem
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
-from hypar_opt.search.plan_file import repriced
+from hypar_opt.search.plan_file import priced_as
 from hypar_opt.search.result import Progress, part_of, parts_of, silent
 from hypar_opt.search.ways_by_layer import least_memory
 from hypar_opt.studies import front_progress
@@ -35,7 +35,8 @@ _SYMBOLS = {"time": "seconds", "energy": "joules"}
 class ParetoPoint:
     """A breakpoint: a plan of the least cost within its memory, and its other costs.
 
-    No plan with less memory costs as little, and no cheaper plan takes as little memory.
+    No plan with less memory costs as little, and no cheaper plan takes as little memory, but where
+    ``plan.solver.gap`` is not 0.
     """
 
     plan: Plan
@@ -75,6 +76,7 @@ class ParetoPoint:
             "executed_bytes": self.plan.cost.executed_bytes,
             "seconds": self.seconds,
             "joules": self.joules,
+            "gap": self.plan.solver.gap,
             **self.plan.training.unlike_defaults,
         }
 
@@ -178,10 +180,10 @@ def pareto(
 ) -> ParetoFronts:
     """Trace the Pareto fronts of bytes, time and energy against memory.
 
-    Each front is exact: it starts at the optimum over all levels, and solves again within one
-    byte less than the plan found takes, until no plan fits. Of plans of equal cost the one of the
-    least memory stays. Objectives are set against memory only, not against one another: a
-    point's other amounts are those of its plan, and not the least.
+    Each front starts at the optimum over all levels, and solves again within one byte less than the
+    plan found takes, until no plan fits. Of plans of equal cost the one of the least memory stays.
+    A front is exact where no point has a gap. Objectives are set against memory only, not against
+    one another: a point's other amounts are those of its plan, and not the least.
 
     Parameters
     ----------
@@ -204,7 +206,7 @@ def pareto(
     InfeasibleError
         If no plan satisfies the constraints.
     RefusedError
-        If the solver does not prove its plans optimal, or refuses the first of a front.
+        If the solver knows no bound on its plans, or refuses the first of a front.
     """
     if points is not None and points < 1:
         raise HyparError(f"{argument('points')} should be 1 or more, got {points}")
@@ -263,13 +265,16 @@ def _front(
     """Tighten the memory limit from plan to plan until none fits."""
     if problem.device_memory is not None:
         return _device_front(network, problem, solver, points, report)
-    constraints = Instance.to_search(network, problem).constraints
-    least, limit = constraints.least_memory(), problem.constraints.memory
+    instance = Instance.to_search(network, problem)
+    constraints = instance.constraints
+    least = constraints.least_memory()
     breakpoints: list[tuple[Plan, int]] = []
     complete, reason = False, None
     while not complete:
         try:
-            plan = _optimum(network, problem, limit, solver)
+            if breakpoints:
+                instance = instance.within_memory(breakpoints[-1][1] - 1)
+            plan = _optimum(instance, solver)
         except (InfeasibleError, RefusedError) as error:
             if not breakpoints:
                 raise
@@ -286,8 +291,9 @@ def _front(
             breakpoints.append((plan, memory))
         most = breakpoints[0][1]
         front_progress.report(report, most - memory, most - least, len(breakpoints), points)
-        complete, limit = memory <= least, memory - 1
-    entries = tuple(point_of(plan, memory) for plan, memory in breakpoints)
+        complete = memory <= least
+    others: dict[str, Instance] = {}
+    entries = tuple(point_of(plan, memory, others) for plan, memory in breakpoints)
     return ParetoFront(entries, problem.cost, complete, reason)
 
 
@@ -327,42 +333,57 @@ def _seconds(point: ParetoPoint) -> float:
     return point.seconds or 0.0
 
 
-def _optimum(network: Network, problem: Problem, memory: int | None, solver: str | None) -> Plan:
-    """Return the plan of the least cost within a memory.
+def _optimum(instance: Instance, solver: str | None) -> Plan:
+    """Return the plan of the least cost, perhaps with a gap.
 
     Raises
     ------
     RefusedError
-        If it is not proven optimal.
+        If no bound is known.
     """
-    constraints = problem.constraints.model_copy(update={"memory": memory})
-    problem = problem.model_copy(update={"constraints": constraints})
-    plan = solve_problem(network, problem, solver=solver, search="joint")
-    if plan.solver.status != "optimal":
-        other = "" if plan.solver.name == "dp" else "; try dp"
-        if not Instance.of_plan(plan).cost.is_sum:
-            other = f"; use {argument('bucket', 0)}"
-        raise RefusedError(
-            f"solver {plan.solver.name!r} on {network.name}: a front needs proven optima{other}"
-        )
+    plan = solve_jointly(instance, solver)
+    if plan.solver.gap is None:
+        other = "try dp" if instance.cost.is_sum else f"use {argument('bucket', 0)}"
+        who = f"solver {plan.solver.name!r} on {instance.network.name}"
+        raise RefusedError(f"{who}: a front needs proven optima, or bounds on them; {other}")
     return plan
 
 
-def point_of(plan: Plan, memory: int | None = None) -> ParetoPoint:
-    """Return a plan's cost by each objective that its array prices; its memory may be known."""
+def point_of(
+    plan: Plan, memory: int | None = None, others: dict[str, Instance] | None = None
+) -> ParetoPoint:
+    """Return a plan's cost by each objective that its array prices.
+
+    Parameters
+    ----------
+    memory
+        The plan's, if it is known.
+    others
+        Its problem by other objectives, to which this adds what it lacks.
+    """
+    others = {} if others is None else others
+
+    def by(cost: str) -> Plan:
+        if cost == plan.cost.kind:
+            return plan
+        if cost not in others:
+            problem = plan.problem.model_copy(update={"cost": cost})
+            others[cost] = Instance(plan.network.description, problem)
+        return priced_as(plan, others[cost])
+
     at_once = not plan.training.unlike_defaults
     if memory is None:
         constraints = Instance(plan.network.description, plan.problem).constraints
         memory = constraints.memory_of(plan.assignments())
     priced = [cost for cost in priced_by(plan.problem) if cost != "energy" or at_once]
     amounts = {
-        cost: _in_base_unit(repriced(plan, cost=cost), unit) if cost in priced else None
+        cost: _in_base_unit(by(cost), unit) if cost in priced else None
         for cost, unit in _SYMBOLS.items()
     }
     return ParetoPoint(
         plan=plan,
         memory=memory,
-        bytes=repriced(plan, cost="bytes").cost.total,
+        bytes=by("bytes").cost.total,
         seconds=amounts["time"],
         joules=amounts["energy"],
     )

@@ -22,7 +22,13 @@ from hypar_opt.display.terminal.console import (
 from hypar_opt.display.terminal.training import trained
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.studies.comparison import disagreements, geometric_means
-from hypar_opt.units import format_bytes, format_cost, format_number, format_ratio
+from hypar_opt.units import (
+    format_bytes,
+    format_cost,
+    format_number,
+    format_percent,
+    format_ratio,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,6 +178,8 @@ def pareto_view(fronts: ParetoFronts) -> RenderableType:
     problem = fronts.problem
     # If a front ends early, its last point may not be the optimum within its memory.
     known = "incomplete" if any(front.reason for front in fronts) else "exact"
+    if known == "exact" and any(_has_gaps(front) for front in fronts):
+        known = "with gaps"
     array = f" on {problem.array.name}" if problem.array else ""
     title = (
         f"{fronts.network.name}{array}: batch {problem.batch:,},"
@@ -196,6 +204,7 @@ def front_view(front: ParetoFront) -> RenderableType:
         *((name, OBJECTIVES[name]) for name in others),
         # In the reading `executed` it would be the column of bytes.
         None if cost.reading in RUN_READINGS else ("run", format_bytes),
+        ("gap", format_percent) if _has_gaps(front) else None,
         ("trains by", str) if any(own.plan.training.unlike_defaults for own in front) else None,
     ]
     lines = (
@@ -203,11 +212,16 @@ def front_view(front: ParetoFront) -> RenderableType:
             *(point.memory, format_cost(point.total, point.plan.cost.unit), front.ratio(point)),
             *map(point.amount, others),
             point.plan.cost.executed_bytes,
+            point.plan.solver.gap or 0,
             trained(point.plan.training.unlike_defaults, point.plan),
         )
         for point in front
     )
     return Group(unbroken(new_table(columns, lines)), Text(ending(front)))
+
+
+def _has_gaps(front: ParetoFront) -> bool:
+    return any(point.plan.solver.gap for point in front)
 
 
 def ending(front: ParetoFront) -> str:

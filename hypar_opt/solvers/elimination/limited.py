@@ -4,8 +4,8 @@ At any price of a unit of load, the least sum of costs and prices is a bound on 
 fit: a Lagrangian relaxation. Where it lies highest, columns of layers whose least sum exceeds that
 of the best known assignment at the capacity are left out. The others are compared by labels.
 
-Source: docs/decisions/0036-ways-by-layer.md; Fisher, "The Lagrangian relaxation method for solving
-integer programming problems", Management Science 27, 1981.
+Source: docs/decisions/0041-one-search-within-a-capacity.md; Fisher, "The Lagrangian relaxation
+method for solving integer programming problems", Management Science 27, 1981.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.solvers.base import MEMORY, SolveResult, Status
 from hypar_opt.solvers.elimination.classes import columns_at_most, solve_classes
 from hypar_opt.solvers.feasibility import allowed_choices
-from hypar_opt.solvers.within_load import LoadedGraph, cheapest_within, edges_between, narrow_order
+from hypar_opt.solvers.within_load import Labels, LoadedGraph, edges_between, narrow_order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,15 +61,16 @@ def classes_of(table: CostTable) -> ClassTable:
 
 def solve_limited(table: ClassTable, deadline: Deadline) -> SolveResult:
     """Return the canonical optimum within a table's capacity; or the best found, with a bound."""
-    free = solve_classes(replace(table, load=None, capacity=None), deadline)
-    if table.load is None or free.assignment is None:
-        return free
-    if _load(table, free.assignment) <= _capacity(table):
-        return free
-    search = _Limited(table, deadline, bound=free.bound or 0)
+    if table.load is None or table.capacity is None:
+        return solve_classes(table, deadline)
+    if not table.allowed.any(axis=1).all():
+        return SolveResult(None, None, Status.INFEASIBLE)
+    search = _Limited(table, table.load, table.capacity, deadline)
     try:
-        search.by_prices()
-        search.by_labels()
+        free = search.at(Fraction())
+        if free.load > table.capacity:
+            search.by_prices(free)
+            search.by_labels()
     except RefusedError:
         return search.result(MEMORY)
     except NoAnswerError as error:
@@ -77,32 +78,52 @@ def solve_limited(table: ClassTable, deadline: Deadline) -> SolveResult:
     return search.result()
 
 
-def _load(table: ClassTable, assignment: Sequence[int]) -> int:
-    assert table.load is not None
-    return sum(map(int, table.load[table.node_kinds, list(assignment)].tolist()))
-
-
-def _capacity(table: ClassTable) -> int:
-    assert table.capacity is not None
-    return table.capacity
-
-
 class _Found(NamedTuple):
-    """An assignment, with its cost and its load."""
-
-    cost: int
-    load: int
-    assignment: tuple[int, ...]
-
-
-@dataclass
-class _Limited:
-    """What is known of a table with a capacity.
+    """An assignment that is found with loads at a price, with its cost and load without.
 
     Parameters
     ----------
     bound
-        On all assignments that fit.
+        On the cost of all assignments with loads at that price.
+    """
+
+    bound: int
+    assignment: tuple[int, ...]
+    cost: int
+    load: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Left:
+    """What is left of a table where sums of costs and loads at a price are at most so much.
+
+    Parameters
+    ----------
+    columns
+        By layer.
+    order
+        In which labels decide layers.
+    unit
+        That of the labels' costs.
+    labels
+        None if nothing is left.
+    """
+
+    most: int
+    columns: Sequence[NDArray[np.intp]]
+    order: Sequence[int]
+    unit: int
+    labels: Labels | None
+
+
+@dataclass
+class _Limited:
+    """What is known of a table within a capacity.
+
+    Parameters
+    ----------
+    bound
+        On the cost of all assignments that fit.
     best
         The cheapest assignment known that does.
     price
@@ -110,68 +131,84 @@ class _Limited:
     """
 
     table: ClassTable
+    load: Integers
+    capacity: int
     deadline: Deadline
-    bound: int
+    bound: int = 0
     best: _Found | None = None
     price: Fraction = Fraction()
 
-    def by_prices(self) -> None:
+    def at(self, price: Fraction) -> _Found:
+        """Return what is found with loads at a price.
+
+        Raises
+        ------
+        NoAnswerError
+            If a limit comes first.
+        """
+        found: _Found | None = self.table.found.get(price)
+        if found is None:
+            result = solve_classes(self._priced(price), self.deadline)
+            if result.assignment is None or result.bound is None:
+                raise NoAnswerError("no assignment at a price", result.stopped_by or MEMORY)
+            own, load = result.assignment, self._load_of(result.assignment)
+            found = _Found(result.bound, own, self.table.price(own), load)
+            self.table.found[price] = found
+        bound = found.bound - int(price * self.capacity)
+        if bound > self.bound or not price:
+            self.bound, self.price = bound, price
+        if found.load <= self.capacity and (self.best is None or found.cost < self.best.cost):
+            self.best = found
+        return found
+
+    def _load_of(self, assignment: Sequence[int]) -> int:
+        held = self.load[self.table.node_kinds, list(assignment)]
+        return sum(map(int, held.tolist()))
+
+    def _priced(self, price: Fraction) -> ClassTable:
+        """Return the table with loads at a price, rounded down, and without the capacity."""
+        node = self.table.node.astype(object) + at_price(self.load, price)
+        priced = replace(self.table, node=node, load=None, capacity=None)
+        priced = replace(priced, node=node.astype(exact_dtype(priced.largest)))
+        return priced.penalising(self.table.strict, 1 + priced.largest)
+
+    def by_prices(self, free: _Found) -> None:
         """Raise the bound, by the prices at which two known assignments cost the same.
+
+        Parameters
+        ----------
+        free
+            What is found without a price.
 
         Raises
         ------
         NoAnswerError
         """
-        low, high = self._at(Fraction()), self._least_loaded()
+        low, high = free, self._least_loaded()
+        if high is None:
+            return
+        for found in [own for own in self.table.found.values() if isinstance(own, _Found)]:
+            if self.capacity < found.load < low.load:
+                low = found
+            elif high.load < found.load <= self.capacity:
+                high = found
         for _ in range(_PRICES):
-            if high is None or self.bound >= high.cost:
+            if self.bound >= high.cost:
                 return
-            price = Fraction(high.cost - low.cost, low.load - high.load)
-            found = self._at(price)
+            found = self.at(Fraction(high.cost - low.cost, low.load - high.load))
             if not high.load < found.load < low.load:
                 return
-            if found.load > _capacity(self.table):
-                low = found
-            else:
-                high = found
+            low, high = (found, high) if found.load > self.capacity else (low, found)
 
     def _least_loaded(self) -> _Found | None:
         """Return what fits at the lowest price that was tried; None if nothing fits."""
-        highest = self.table.largest + 1  # no cost outweighs a unit of load
-        price = Fraction(1, 1024)
-        while True:
-            found = self._at(price)
-            if found.load <= _capacity(self.table):
-                return found
-            if price >= highest:
+        highest = Fraction(self.table.largest + 1)  # no cost outweighs a unit of load
+        price = Fraction(1, 2**10)
+        while (found := self.at(price)).load > self.capacity:
+            if price == highest:
                 return None
-            price = min(64 * price, Fraction(highest))
-
-    def _at(self, price: Fraction) -> _Found:
-        priced = self._priced(price)
-        result = solve_classes(priced, self.deadline)
-        if result.bound is not None:
-            bound = result.bound - int(price * _capacity(self.table))
-            if bound > self.bound:
-                self.bound, self.price = bound, price
-        if result.assignment is None:
-            raise NoAnswerError("no assignment at a price", result.stopped_by or MEMORY)
-        own = result.assignment
-        return self._kept(_Found(self.table.price(own), _load(self.table, own), own))
-
-    def _kept(self, found: _Found) -> _Found:
-        fits = found.load <= _capacity(self.table)
-        if fits and (self.best is None or found.cost < self.best.cost):
-            self.best = found
+            price = min(2**6 * price, highest)
         return found
-
-    def _priced(self, price: Fraction) -> ClassTable:
-        """Return the table with loads at a price, rounded down, and without the capacity."""
-        table, load = self.table, self.table.load
-        assert load is not None
-        node = table.node.astype(object) + at_price(load, price)
-        priced = replace(table, node=node, load=None, capacity=None)
-        return replace(priced, node=node.astype(exact_dtype(priced.largest)))
 
     def by_labels(self) -> None:
         """Compare what may cost no more than the best assignment known, first a part of it.
@@ -193,71 +230,68 @@ class _Limited:
 
     def _cheapest(self, most: int) -> _Found | None:
         """Return the canonical optimum, if it costs at most so much."""
-        capacity, deadline = _capacity(self.table), self.deadline
-        at_capacity = int(self.price * capacity)
-        costed = columns_at_most(self._priced(self.price), most + at_capacity, deadline)
-        if not all(len(own) for own, _ in costed):
+        known, key = self.table.found, ("labels", self.price)
+        at_capacity, least = int(self.price * self.capacity), known[self.price].bound
+        left: _Left | None = known.get(key)
+        if left is None or left.most < most + at_capacity:
+            # Of a further capacity at this price more is left, and so it will be of the next.
+            twice = 0 if left is None else 2 * left.most - least
+            left = known[key] = self._left(max(most + at_capacity, twice))
+        last = (most + 1) * left.unit - 1
+        every = left.labels and left.labels.cheapest(self.capacity, last, self.deadline)
+        cost, chosen = next(every or iter([]), (0, None))
+        if chosen is None:
             return None
-        left = _Left.of(self.table, [own for own, _ in costed])
-        first = next(cheapest_within(left.graph, capacity, most, deadline), None)
-        if first is None:
-            return None
-        cost = first[0]
-        kept = [own[(least <= cost + at_capacity).astype(bool)] for own, least in costed]
-        left = _Left.of(self.table, kept)
-        ranked, unit = left.ranked
-        last = (cost + 1) * unit - 1
-        assignment = left.assignment(next(cheapest_within(ranked, capacity, last, deadline))[1])
-        return _Found(cost, _load(self.table, assignment), assignment)
+        by_layer = sorted(zip(left.order, chosen, strict=True))
+        assignment = tuple(int(left.columns[n][own]) for n, own in by_layer)
+        return _Found(least, assignment, cost // left.unit, self._load_of(assignment))
+
+    def _left(self, most: int) -> _Left:
+        """Return what is left of the table where sums with loads at the price are at most so much.
+
+        Raises
+        ------
+        RefusedError, NoAnswerError
+        """
+        costed = columns_at_most(self._priced(self.price), most, self.deadline)
+        columns = [own for own, _ in costed]
+        if not all(map(len, columns)):
+            return _Left(most, columns, (), 1, None)
+        order = narrow_order([*map(len, columns)], self.table.ends)
+        graph, unit = self._ranked(columns, order)
+        labels = Labels.of(graph, self.capacity, (most + 1) * unit - 1, self.deadline)
+        return _Left(most, columns, order, unit, labels)
+
+    def _ranked(
+        self, columns: Sequence[NDArray[np.intp]], order: Sequence[int]
+    ) -> tuple[LoadedGraph, int]:
+        """Return the graph of some columns, and its unit of cost.
+
+        Less than a unit is for the rank of an assignment: the canonical one of several that cost
+        the same is the first, compared from the last layer back.
+        """
+        table, unit, ranks = self.table, 1, []
+        for own in columns:
+            ranks.append(unit * np.arange(len(own), dtype=object))
+            unit *= len(own)
+        kinds = table.node_kinds
+        costs = [table.node[kinds[n], columns[n]].astype(object) * unit + ranks[n] for n in order]
+        loads = [self.load[kinds[n], columns[n]] for n in order]
+        ports = [np.arange(len(columns[n])) for n in order]
+        edges = edges_between(table, columns, order)
+        charged = {pair: own.astype(object) * unit for pair, own in edges.items()}
+        return LoadedGraph(costs, loads, ports, charged), unit
 
     def result(self, stopped_by: str | None = None) -> SolveResult:
+        """Return the best that is known, with the bound."""
         if self.best is None:
             status = Status.INFEASIBLE if stopped_by is None else Status.NO_ANSWER
             return SolveResult(None, None, status, self.bound, stopped_by)
-        status = Status.OPTIMAL if self.bound == self.best.cost else Status.FEASIBLE
+        proved = self.bound == self.best.cost
         return SolveResult(
-            self.best.assignment, self.best.cost, status, self.bound, stopped_by
+            self.best.assignment,
+            self.best.cost,
+            Status.OPTIMAL if proved else Status.FEASIBLE,
+            self.bound,
+            None if proved else stopped_by,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _Left:
-    """What is left of the columns of each layer, and the order in which labels decide layers."""
-
-    columns: Sequence[NDArray[np.intp]]
-    order: Sequence[int]
-    graph: LoadedGraph
-
-    @classmethod
-    def of(cls, table: ClassTable, columns: Sequence[NDArray[np.intp]]) -> _Left:
-        assert table.load is not None
-        order = narrow_order([*map(len, columns)], table.ends)
-        kinds = table.node_kinds
-        costs, loads = (
-            [amounts[kinds[n], columns[n]] for n in order] for amounts in (table.node, table.load)
-        )
-        ports = [np.arange(len(columns[n])) for n in order]
-        edges = edges_between(table, columns, order)
-        return cls(columns, order, LoadedGraph(costs, loads, ports, edges))
-
-    def assignment(self, chosen: Sequence[int]) -> tuple[int, ...]:
-        """Return an assignment of columns, given their numbers by place in the order."""
-        by_layer = sorted(zip(self.order, chosen, strict=True))
-        return tuple(int(self.columns[layer][number]) for layer, number in by_layer)
-
-    @property
-    def ranked(self) -> tuple[LoadedGraph, int]:
-        """The graph with costs multiplied by a unit, and less than that for the rank of ties.
-
-        The canonical assignment is the first one, compared from the last layer back.
-        """
-        radix = [1]
-        for own in self.columns:
-            radix.append(radix[-1] * len(own))
-        *weights, unit = radix
-        costs = [
-            own.astype(object) * unit + weights[layer] * np.arange(len(own), dtype=object)
-            for layer, own in zip(self.order, self.graph.costs, strict=True)
-        ]
-        edges = {pair: own.astype(object) * unit for pair, own in self.graph.edges.items()}
-        return replace(self.graph, costs=costs, edges=edges), unit
