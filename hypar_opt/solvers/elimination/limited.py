@@ -99,6 +99,8 @@ class _Left:
 
     Parameters
     ----------
+    capacity
+        Of the labels.
     columns
         By layer.
     order
@@ -110,6 +112,7 @@ class _Left:
     """
 
     most: int
+    capacity: int
     columns: Sequence[NDArray[np.intp]]
     order: Sequence[int]
     unit: int
@@ -128,6 +131,8 @@ class _Limited:
         The cheapest assignment known that does.
     price
         That of the bound.
+    stopped_by
+        The limit that ended a search at a price.
     """
 
     table: ClassTable
@@ -137,6 +142,7 @@ class _Limited:
     bound: int = 0
     best: _Found | None = None
     price: Fraction = Fraction()
+    stopped_by: str | None = None
 
     def at(self, price: Fraction) -> _Found:
         """Return what is found with loads at a price.
@@ -149,8 +155,9 @@ class _Limited:
         found: _Found | None = self.table.found.get(price)
         if found is None:
             result = solve_classes(self._priced(price), self.deadline)
+            self.stopped_by = result.stopped_by or self.stopped_by
             if result.assignment is None or result.bound is None:
-                raise NoAnswerError("no assignment at a price", result.stopped_by or MEMORY)
+                raise NoAnswerError("no assignment at a price", self.stopped_by or MEMORY)
             own, load = result.assignment, self._load_of(result.assignment)
             found = _Found(result.bound, own, self.table.price(own), load)
             self.table.found[price] = found
@@ -193,7 +200,7 @@ class _Limited:
             elif high.load < found.load <= self.capacity:
                 high = found
         for _ in range(_PRICES):
-            if self.bound >= high.cost:
+            if max(self.bound, low.cost) >= high.cost:
                 return
             found = self.at(Fraction(high.cost - low.cost, low.load - high.load))
             if not high.load < found.load < low.load:
@@ -233,7 +240,7 @@ class _Limited:
         known, key = self.table.found, ("labels", self.price)
         at_capacity, least = int(self.price * self.capacity), known[self.price].bound
         left: _Left | None = known.get(key)
-        if left is None or left.most < most + at_capacity:
+        if left is None or left.capacity < self.capacity or left.most < most + at_capacity:
             # Of a further capacity at this price more is left, and so it will be of the next.
             twice = 0 if left is None else 2 * left.most - least
             left = known[key] = self._left(max(most + at_capacity, twice))
@@ -256,11 +263,11 @@ class _Limited:
         costed = columns_at_most(self._priced(self.price), most, self.deadline)
         columns = [own for own, _ in costed]
         if not all(map(len, columns)):
-            return _Left(most, columns, (), 1, None)
+            return _Left(most, self.capacity, columns, (), 1, None)
         order = narrow_order([*map(len, columns)], self.table.ends)
         graph, unit = self._ranked(columns, order)
         labels = Labels.of(graph, self.capacity, (most + 1) * unit - 1, self.deadline)
-        return _Left(most, columns, order, unit, labels)
+        return _Left(most, self.capacity, columns, order, unit, labels)
 
     def _ranked(
         self, columns: Sequence[NDArray[np.intp]], order: Sequence[int]
@@ -293,5 +300,5 @@ class _Limited:
             self.best.cost,
             Status.OPTIMAL if proved else Status.FEASIBLE,
             self.bound,
-            None if proved else stopped_by,
+            None if proved else stopped_by or self.stopped_by,
         )
