@@ -230,6 +230,7 @@ class FrontPoint(HowItTrains):
     executed_bytes: Number
     seconds: float | None
     joules: float | None
+    gap: float | None
     parallelism: Choices
 
 

@@ -114,11 +114,11 @@ def cheapest_within(
     NoAnswerError
         If the deadline passes.
     """
-    return Labels.of(graph, capacity, most, deadline).cheapest(capacity, most, deadline)
+    return LabelledGraph.of(graph, capacity, most, deadline).cheapest(capacity, most, deadline)
 
 
 @dataclass(frozen=True, eq=False)
-class Labels:
+class LabelledGraph:
     """The Pareto fronts of what completes each frontier, within a capacity and up to a cost."""
 
     graph: LoadedGraph
@@ -126,7 +126,7 @@ class Labels:
     fronts: Sequence[Mapping[Frontier, Front]]
 
     @classmethod
-    def of(cls, graph: LoadedGraph, capacity: int, most: int, deadline: Deadline) -> Labels:
+    def of(cls, graph: LoadedGraph, capacity: int, most: int, deadline: Deadline) -> LabelledGraph:
         """Find them; the parameters and the errors are those of `cheapest_within`."""
         graph.check_size()
         extension = _Extension(graph)

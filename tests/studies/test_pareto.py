@@ -140,7 +140,7 @@ def test_without_an_array_there_are_bytes_alone() -> None:
 
 
 def test_what_is_not_proven_is_no_front() -> None:
-    with pytest.raises(ho.HyparError, match="needs proven optima; try dp"):
+    with pytest.raises(ho.HyparError, match="needs proven optima, or bounds on them; try dp"):
         ho.pareto("vgg-a", levels=2, solver="trick")
     with pytest.raises(ho.HyparError, match="points should be 1 or more, got 0"):
         ho.pareto("vgg-a", levels=2, points=0)

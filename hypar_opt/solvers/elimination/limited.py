@@ -24,7 +24,7 @@ from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.solvers.base import MEMORY, SolveResult, Status
 from hypar_opt.solvers.elimination.classes import columns_at_most, solve_classes
 from hypar_opt.solvers.feasibility import allowed_choices
-from hypar_opt.solvers.within_load import Labels, LoadedGraph, edges_between, narrow_order
+from hypar_opt.solvers.within_load import LabelledGraph, LoadedGraph, edges_between, narrow_order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,7 +78,7 @@ def solve_limited(table: ClassTable, deadline: Deadline) -> SolveResult:
     return search.result()
 
 
-class _Found(NamedTuple):
+class _AtPrice(NamedTuple):
     """An assignment that is found with loads at a price, with its cost and load without.
 
     Parameters
@@ -94,7 +94,7 @@ class _Found(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Left:
+class _Leftover:
     """What is left of a table where sums of costs and loads at a price are at most so much.
 
     Parameters
@@ -116,7 +116,7 @@ class _Left:
     columns: Sequence[NDArray[np.intp]]
     order: Sequence[int]
     unit: int
-    labels: Labels | None
+    labels: LabelledGraph | None
 
 
 @dataclass
@@ -140,11 +140,11 @@ class _Limited:
     capacity: int
     deadline: Deadline
     bound: int = 0
-    best: _Found | None = None
+    best: _AtPrice | None = None
     price: Fraction = Fraction()
     stopped_by: str | None = None
 
-    def at(self, price: Fraction) -> _Found:
+    def at(self, price: Fraction) -> _AtPrice:
         """Return what is found with loads at a price.
 
         Raises
@@ -152,14 +152,14 @@ class _Limited:
         NoAnswerError
             If a limit comes first.
         """
-        found: _Found | None = self.table.found.get(price)
+        found: _AtPrice | None = self.table.found.get(price)
         if found is None:
             result = solve_classes(self._priced(price), self.deadline)
             self.stopped_by = result.stopped_by or self.stopped_by
             if result.assignment is None or result.bound is None:
                 raise NoAnswerError("no assignment at a price", self.stopped_by or MEMORY)
             own, load = result.assignment, self._load_of(result.assignment)
-            found = _Found(result.bound, own, self.table.price(own), load)
+            found = _AtPrice(result.bound, own, self.table.price(own), load)
             self.table.found[price] = found
         bound = found.bound - int(price * self.capacity)
         if bound > self.bound or not price:
@@ -179,7 +179,7 @@ class _Limited:
         priced = replace(priced, node=node.astype(exact_dtype(priced.largest)))
         return priced.penalising(self.table.strict, 1 + priced.largest)
 
-    def by_prices(self, free: _Found) -> None:
+    def by_prices(self, free: _AtPrice) -> None:
         """Raise the bound, by the prices at which two known assignments cost the same.
 
         Parameters
@@ -194,7 +194,7 @@ class _Limited:
         low, high = free, self._least_loaded()
         if high is None:
             return
-        for found in [own for own in self.table.found.values() if isinstance(own, _Found)]:
+        for found in [own for own in self.table.found.values() if isinstance(own, _AtPrice)]:
             if self.capacity < found.load < low.load:
                 low = found
             elif high.load < found.load <= self.capacity:
@@ -207,7 +207,7 @@ class _Limited:
                 return
             low, high = (found, high) if found.load > self.capacity else (low, found)
 
-    def _least_loaded(self) -> _Found | None:
+    def _least_loaded(self) -> _AtPrice | None:
         """Return what fits at the lowest price that was tried; None if nothing fits."""
         highest = Fraction(self.table.largest + 1)  # no cost outweighs a unit of load
         price = Fraction(1, 2**10)
@@ -235,11 +235,11 @@ class _Limited:
                 return
             self.bound = most + 1
 
-    def _cheapest(self, most: int) -> _Found | None:
+    def _cheapest(self, most: int) -> _AtPrice | None:
         """Return the canonical optimum, if it costs at most so much."""
         known, key = self.table.found, ("labels", self.price)
         at_capacity, least = int(self.price * self.capacity), known[self.price].bound
-        left: _Left | None = known.get(key)
+        left: _Leftover | None = known.get(key)
         if left is None or left.capacity < self.capacity or left.most < most + at_capacity:
             # Of a further capacity at this price more is left, and so it will be of the next.
             twice = 0 if left is None else 2 * left.most - least
@@ -251,9 +251,9 @@ class _Limited:
             return None
         by_layer = sorted(zip(left.order, chosen, strict=True))
         assignment = tuple(int(left.columns[n][own]) for n, own in by_layer)
-        return _Found(least, assignment, cost // left.unit, self._load_of(assignment))
+        return _AtPrice(least, assignment, cost // left.unit, self._load_of(assignment))
 
-    def _left(self, most: int) -> _Left:
+    def _left(self, most: int) -> _Leftover:
         """Return what is left of the table where sums with loads at the price are at most so much.
 
         Raises
@@ -263,11 +263,11 @@ class _Limited:
         costed = columns_at_most(self._priced(self.price), most, self.deadline)
         columns = [own for own, _ in costed]
         if not all(map(len, columns)):
-            return _Left(most, self.capacity, columns, (), 1, None)
+            return _Leftover(most, self.capacity, columns, (), 1, None)
         order = narrow_order([*map(len, columns)], self.table.ends)
         graph, unit = self._ranked(columns, order)
-        labels = Labels.of(graph, self.capacity, (most + 1) * unit - 1, self.deadline)
-        return _Left(most, self.capacity, columns, order, unit, labels)
+        labels = LabelledGraph.of(graph, self.capacity, (most + 1) * unit - 1, self.deadline)
+        return _Leftover(most, self.capacity, columns, order, unit, labels)
 
     def _ranked(
         self, columns: Sequence[NDArray[np.intp]], order: Sequence[int]
