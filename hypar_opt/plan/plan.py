@@ -159,8 +159,9 @@ class Plan(Displayed, ProblemFields):
 
     @model_validator(mode="after")
     def _has_its_shape(self) -> Self:
+        oldest = schema_of(self)
         for schema, (key, _) in STATED_SINCE.items():
-            if (self.schema_ == schema) != (schema_of(self) == schema):
+            if (self.schema_ == schema) != (oldest == schema):
                 raise rule(f"{key} should be in files of {schema!r}, and there alone")
         names = tuple(layer.name for layer in self.network.description.layers)
         if self.layers != names:
