@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
+from hypar_opt.cli.commands import SUMMARIES
 from hypar_opt.cli.documents import (
     BatchPlans,
     CheckedParts,
@@ -30,7 +31,7 @@ from hypar_opt.cli.documents import (
     Verified,
     VirtualRun,
 )
-from hypar_opt.errors import UnknownNameError
+from hypar_opt.errors import HyparError, UnknownNameError
 
 DOCUMENTS: dict[str, tuple[type[BaseModel], ...]] = {
     "solve": (SolvedPlan,),
@@ -66,9 +67,11 @@ def document_type(command: str) -> TypeAdapter[Any]:
 
     Raises
     ------
-    UnknownNameError
+    HyparError
         If there is no such command, or it has no ``--json``.
     """
+    if command in SUMMARIES and command not in DOCUMENTS:
+        raise HyparError(f"{command} has no --json, which --schema describes: it writes a file")
     if command not in DOCUMENTS:
         raise UnknownNameError("command with --json", command, list(DOCUMENTS))
     kinds: Any = DOCUMENTS[command]

@@ -40,6 +40,7 @@ def proposals(layers: Sequence[Layer]) -> list[str]:
         # head that shares an embedding's.
         weight = layer.weights.name
         fits = shared[weight] == 1 or ("tied" in layer.keys and weight in tables)
+        fits = fits and weight.startswith(_own_module(layer))
         own = [name for name in _biases(layer) if biases[name] == 1]
         names.append(_name(layer, weight if fits else "", own))
     # Drop a first component that all names share, such as gpu_0/; modules' names have dots.
@@ -66,10 +67,15 @@ def _name(layer: Layer, weight: str, biases: Sequence[str]) -> str:
     return next(filter(None, map(_legal, candidates)), "")
 
 
+def _own_module(layer: Layer) -> str:
+    """Return the module that a layer's node is in, empty if unknown."""
+    *modules, _ = layer.node.scopes if layer.node and layer.node.scopes else [""]
+    return modules[-1] if modules else ""
+
+
 def _module(layer: Layer, node: OnnxNode) -> str:
     """Return the name of the module that a node is in, for what learns nothing with its own."""
-    *modules, own = node.scopes or [""]
-    module = modules[-1] if modules else ""
+    module, own = _own_module(layer), (node.scopes or [""])[-1]
     if layer.weights.regions or not module:
         return module
     own = re.sub(r"_\d+$", "", own)

@@ -53,3 +53,5 @@ def test_a_schema_is_one_and_holds(command: str, shell: Shell) -> None:
 def test_a_command_without_a_schema_is_told_the_nearest(shell: Shell) -> None:
     said = shell.refused("show", "--schema", "slove")
     assert said.startswith("unknown command with --json 'slove': did you mean solve?")
+    said = shell.refused("show", "--schema", "report")
+    assert said == "report has no --json, which --schema describes: it writes a file"

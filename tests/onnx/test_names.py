@@ -41,10 +41,11 @@ class ModuleWriter(GraphWriter):
             entry.key, entry.value = key, value
         return out
 
-    def matrix(self, x: str, module: str, features: int, units: int) -> str:
+    def matrix(self, x: str, module: str, features: int, units: int, name: str = "") -> str:
         """A product with a matrix whose name is lost, as it is where it was transposed."""
         within, self.module = self.module, f"{self.module}.{module}"
-        out: str = self("MatMul", x, self.weight(f"val_{len(self.nodes)}", features, units))
+        name = name or f"val_{len(self.nodes)}"
+        out: str = self("MatMul", x, self.weight(name, features, units))
         self.module = within
         return out
 
@@ -61,7 +62,8 @@ class ModuleWriter(GraphWriter):
 def two_blocks(g: ModuleWriter) -> str:
     one = g.weight("net.layers.0.first.weight", E)
     g.module = "net"
-    x = g.matrix("x", "embed", E, E)
+    # As an exporter writes what two modules share, of which it then transposes one.
+    x = g.matrix("x", "embed", E, E, "net.head.weight")
     for n in range(2):
         g.module = block = f"net.layers.{n}"
         y = g.rms(x, f"{block}.first", one)
