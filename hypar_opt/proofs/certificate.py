@@ -6,10 +6,10 @@ assignment of a chain costs less than ``min(u[last])``, if every reduced cost
     ``u[l-1, b] + edge[l-1, b, c] + node[l, c] - u[l, c]``     (``node[0, c] - u[0, c]``)
 
 is not negative: their sum along any assignment is its cost minus its last potential.
-Only allowed choices count. The dynamic program's costs-to-come are such potentials, and tight.
-On any other graph a maximum flow or messages prove it: `hypar_opt.proofs.graphs`.
-The tables are derived from the plan alone (`hypar_opt.proofs.reference`), by code that the search
-does not use; the check needs these, the potentials and sums of integers, and no solver.
+Only allowed choices count. The dynamic program's costs-to-come are such potentials, and tight. On
+any other graph a maximum flow or messages prove it: `hypar_opt.proofs.graphs`. The tables are
+derived from the plan alone (`hypar_opt.proofs.reference`), by code that the search does not use;
+the check needs these, the potentials and sums of integers, and no solver.
 
 Source: docs/decisions/0005-joint-optimum.md.
 """
@@ -45,7 +45,7 @@ from hypar_opt.proofs.graphs import (
     too_large,
 )
 from hypar_opt.proofs.reference.rows import price_of
-from hypar_opt.proofs.reference.tables import allowed_states, tables_of
+from hypar_opt.proofs.reference.tables import allowed_states, tables_by_order, tables_of
 from hypar_opt.results import Displayed
 
 SCHEMA: Literal["hypar-opt/certificate/1"] = "hypar-opt/certificate/1"
@@ -98,6 +98,7 @@ class Certificate(Displayed, Document):
     """A digest of the problem, the choices and the cost: the plan without its solver."""
     scope: Literal["level", "joint"]
     tables: tuple[Proof, ...]
+    """One; of scope ``level`` one for each; several of ``joint`` by order of those of images."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each table that is proved: the rows of a data frame."""
@@ -135,22 +136,26 @@ def certify(plan: Plan) -> Certificate:
         states = allowed_states(plan)
         if states is not None and (refusal := too_large(*states)):
             raise RefusedError(f"a proof over all levels {refusal}")
-        tables = tables_of(plan)
-        proofs = tuple(_prove(table) if table.is_chain else prove(table) for table in tables)
+        total = Fraction(plan.cost.total)
+        certificate, bound = _proved(plan, tables_of(plan))
+        if bound != total and (by_order := tables_by_order(plan)):
+            certificate, bound = _proved(plan, by_order)
     except RefusedError as error:
         raise RefusedError(f"no certificate: {error.message}{_claimed(plan)}") from None
-    certificate = Certificate(plan=_digest(plan), scope=plan.solver.scope, tables=proofs)
-    bound = _bound(tables, certificate)
-    total = Fraction(plan.cost.total)
     if bound != total:
         gap = float((total - bound) / total)
-        limited = plan.problem.device_memory is not None
-        of = " of plans that train alike, in any memory" if limited else ""
-        raise HyparError(
-            f"no certificate: {_proven_by(certificate)} prove {float(bound):.15g} {plan.cost.unit}"
-            f"{of}, the plan costs {plan.cost.total}, a gap of {gap:.3g}"
-        )
+        of = " of plans that train alike, in any memory" if plan.problem.device_memory else ""
+        proven = f"{_proven_by(certificate)} prove {float(bound):.15g} {plan.cost.unit}{of}"
+        costs = f"the plan costs {plan.cost.total}, a gap of {gap:.3g}"
+        raise HyparError(f"no certificate: {proven}, {costs}")
     return certificate
+
+
+def _proved(plan: Plan, tables: list[CostTable]) -> tuple[Certificate, Fraction]:
+    """Return a certificate of the tables of a plan, and the bound that it proves."""
+    proofs = tuple(_prove(table) if table.is_chain else prove(table) for table in tables)
+    certificate = Certificate(plan=_digest(plan), scope=plan.solver.scope, tables=proofs)
+    return certificate, _bound(tables, certificate)
 
 
 def _claimed(plan: Plan) -> str:
@@ -177,7 +182,8 @@ def check_certificate(plan: Plan, certificate: Certificate) -> None:
         raise CheckFailedError(f"scope: should be the plan's, {plan.solver.scope!r}")
     # First the price: tables that charge another cost would prove another bound.
     check_price(plan)
-    bound = _bound(tables_of(plan), certificate)
+    several = tables_by_order(plan) if len(certificate.tables) > 1 else []
+    bound = _bound(several or tables_of(plan), certificate)
     if bound != Fraction(plan.cost.total):
         raise CheckFailedError(
             f"tables: the {_proven_by(certificate)} prove {float(bound):.15g} {plan.cost.unit},"
@@ -323,6 +329,8 @@ def _potentials(node: Integers, table: CostTable, scale: int = 1) -> Integers:
 def _bound(tables: list[CostTable], certificate: Certificate) -> Fraction:
     """Return the lower bound that the proofs give, in the cost's unit.
 
+    Levels add up; of tables by order each plan is in one.
+
     Raises
     ------
     CheckFailedError
@@ -330,10 +338,10 @@ def _bound(tables: list[CostTable], certificate: Certificate) -> Fraction:
     """
     if len(tables) != len(certificate.tables):
         raise CheckFailedError(f"tables: should be {len(tables)}, got {len(certificate.tables)}")
-    bound = Fraction()
+    bounds = []
     for index, (table, proof) in enumerate(zip(tables, certificate.tables, strict=True)):
         if not isinstance(proof, TableProof):
-            bound += table.in_units(bound_of(table, proof, f"tables[{index}]"))
+            bounds.append(table.in_units(bound_of(table, proof, f"tables[{index}]")))
             continue
         if not table.is_chain:
             raise CheckFailedError(
@@ -343,8 +351,8 @@ def _bound(tables: list[CostTable], certificate: Certificate) -> Fraction:
             raise CheckFailedError(f"tables[{index}]: should be one potential a layer and choice")
         if proof.multiplier and table.load is None:
             raise CheckFailedError(f"tables[{index}]: a multiplier, and there is no capacity")
-        bound += table.in_units(1) * _table_bound(table, proof, f"tables[{index}]")
-    return bound
+        bounds.append(table.in_units(1) * _table_bound(table, proof, f"tables[{index}]"))
+    return min(bounds) if certificate.scope == "joint" and bounds else sum(bounds, Fraction())
 
 
 def _table_bound(table: CostTable, proof: TableProof, where: str) -> Fraction:

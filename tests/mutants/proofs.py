@@ -81,9 +81,16 @@ PROOFS = (
     Mutant(
         "price is not checked in check_certificate",
         _CHECK,
-        "    check_price(plan)\n    bound = _bound",
-        "    bound = _bound",
+        "    check_price(plan)\n    several = ",
+        "    several = ",
         ("proofs/test_proofs",),
+    ),
+    Mutant(
+        "images are split from the last level alone",
+        "proofs/reference/tables",
+        "        for count in range(problem.plan.levels)",
+        "        for count in range(1)",
+        ("proofs/test_image_proofs",),
     ),
     Mutant(
         "potentials of a graph",

@@ -49,6 +49,30 @@ def test_optima_are_proved_and_dearer_plans_are_not(seed: int) -> None:
             ho.certify(data.model_copy(update={"solver": plan.solver}))
 
 
+@pytest.mark.parametrize(
+    ("seed", "tables"), [(31, 1), (32, 2), *slow_after(0, [(111, 4), (145, 4)])]
+)
+def test_plans_of_each_order_of_levels_are_proved(seed: int, tables: int) -> None:
+    """Where the least of all states has parts with gaps; where pins leave one order, by that."""
+    rng = Random(seed)
+    network = images(rng, unit=8, most=3)
+    names, levels = [layer.name for layer in network.layers], rng.choice([2, 2, 3])
+    fix = [
+        f"{rng.choice(names)}@H{rng.randint(1, levels)}={rng.choice(['rows', 'columns'])}"
+        for _ in range(rng.randint(1, 3))
+    ]
+    asked: Any = {"batch": rng.choice([2, 4, 8]), "levels": levels, "choices": OF_IMAGES}
+    asked |= {"reading": rng.choice(["executed", "joined"]), "constraints": {"fix": fix}}
+    plan = ho.solve(network, search="joint", **asked)
+    certificate = ho.certify(plan)
+    ho.check_certificate(plan, certificate)
+    assert len(certificate.tables) == tables
+    if tables > 1:
+        fewer = certificate.model_copy(update={"tables": certificate.tables[1:]})
+        with pytest.raises(CheckFailedError, match=r"tables|reduced cost"):
+            ho.check_certificate(plan, fewer)
+
+
 def test_parts_with_gaps_and_of_unequal_size_are_refused() -> None:
     described = {
         "name": "three",

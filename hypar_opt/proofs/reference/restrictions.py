@@ -45,7 +45,7 @@ class Restrictions:
             # Parts are equal: what fits the least memory of a group fits all.
             had = (int(group.dram_capacity) for group in plan.groups)
             self._memory = min(self._memory, *had, self._memory)
-        self._of_images = [n for n, word in enumerate(plan.choices) if word in ("rows", "columns")]
+        self.of_images = [n for n, word in enumerate(plan.choices) if word in ("rows", "columns")]
         self._pins = self._read_pins()
         self._least: dict[tuple[int, tuple[tuple[int, int], ...]], int | None] = {}
         self._wholes: dict[object, int] = {}
@@ -58,7 +58,7 @@ class Restrictions:
         limited = constraints.even or constraints.runnable or self._memory is not None
         last = any(split.last_resort for node in self._nodes for split in node.own.values())
         sided = not {*self._plan.choices}.isdisjoint(SIDES)
-        return bool(constraints.fix or self._of_images) or limited or fewer or last or sided
+        return bool(constraints.fix or self.of_images) or limited or fewer or last or sided
 
     @property
     def capacity(self) -> int | None:
@@ -91,7 +91,7 @@ class Restrictions:
         states
             The choices of all nodes at the levels above.
         """
-        if choice not in self._of_images:
+        if choice not in self.of_images:
             return True
         used = {level for level, made in enumerate(zip(*states, strict=True)) if choice in made}
         return all(states[position][level] == choice for level in used)
@@ -231,7 +231,7 @@ class Restrictions:
                 parts = "unequal" if self._plan.constraints.even else "empty"
                 raise CheckFailedError(f"constraints: {node.name} is split into {parts} parts")
             total += self.load(position, state)
-        for column in self._of_images:
+        for column in self.of_images:
             if not is_contiguous(states, column):
                 word = self._plan.choices[column]
                 raise CheckFailedError(f"constraints: {word} are split into parts with gaps")

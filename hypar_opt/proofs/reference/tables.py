@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -33,7 +34,8 @@ def tables_of(plan: Plan) -> list[CostTable]:
     With scope ``joint`` there is one: where all levels have as many parts and bytes cost the same,
     of two choices and nothing restricted, a chain for each threshold t = 1..H, "model parallelism
     at t levels or more", side by side; else one choice for each state of a layer, in the order of
-    `states`.
+    `states`. Parts of images are contiguous in all of its plans only where pins leave a single
+    order of their levels; see `tables_by_order`.
 
     Raises
     ------
@@ -46,7 +48,62 @@ def tables_of(plan: Plan) -> list[CostTable]:
     # Scope level: proven is each table given the levels above, never the plan over all levels.
     if plan.solver.scope == "level":
         return _level_tables(problem)
-    return [_threshold_table(problem) if _has_thresholds(problem) else _states_table(problem)]
+    if _has_thresholds(problem):
+        return [_threshold_table(problem)]
+    table = _states_table(problem)
+    by_order = _tables_by_order(problem, table)
+    return by_order if len(by_order) == 1 else [table]
+
+
+def tables_by_order(plan: Plan) -> list[CostTable]:
+    """Return tables over all states, in one of which is every plan of contiguous parts of images.
+
+    None where `tables_of` has a plan's only one.
+
+    Raises
+    ------
+    RefusedError
+        As `tables_of`.
+    """
+    problem = PlanProblem(plan)
+    if not problem.restrictions.of_images or plan.solver.scope == "level":
+        return []
+    tables = _tables_by_order(problem, _states_table(problem))
+    return tables if len(tables) > 1 else []
+
+
+def _tables_by_order(problem: PlanProblem, table: CostTable) -> list[CostTable]:
+    """Return a table for each order of the levels that split images, which forbids other states.
+
+    Parts of images are contiguous if every node splits rows at the first of some levels, and
+    columns at the first of some others. What is first of some levels is first of these with any
+    below, so that all orders have the last. Orders that leave a node no state have no table.
+    """
+    of_images, tables = problem.restrictions.of_images, []
+    if not of_images:
+        return []
+    *above, last = range(problem.plan.levels)
+    orders = [
+        (*some, last)
+        for count in range(problem.plan.levels)
+        for some in itertools.combinations(above, count)
+    ]
+    for chosen in itertools.product(orders, repeat=len(of_images)):
+        keeps = [
+            all(map(_begins, [state] * len(of_images), of_images, chosen))
+            for state in problem.states
+        ]
+        assert table.allowed is not None
+        allowed = table.allowed & np.array(keeps)
+        if allowed.any(axis=1).all():
+            tables.append(replace(table, allowed=allowed))
+    return tables
+
+
+def _begins(state: State, column: int, order: Sequence[int]) -> bool:
+    """Return whether the levels at which a state has a choice are the first of an order."""
+    own = tuple(level for level, choice in enumerate(state) if choice == column)
+    return own == tuple(order[: len(own)])
 
 
 def allowed_states(plan: Plan) -> tuple[list[int], NDArray[np.intp]] | None:
