@@ -20,6 +20,7 @@ from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.parallelism import (
     ALL_CHOICES,
     CHOICES,
+    OF_IMAGES,
     OF_POSITIONS,
     PAPERS_CHOICES,
     SIDES,
@@ -133,7 +134,7 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
         raise HyparError(f"{argument('whole_levels')} should be true or false, got {shown(whole)}")
     if network is not None and network.element_type is not None:
         fields = {"element_bytes": network.element_bytes, **fields}
-    if fields.get("choices") in ("all", ("all",), ["all"]):
+    if every := fields.get("choices") in ("all", ("all",), ["all"]):
         fields["choices"] = ALL_CHOICES if network is None else _offered(network)
     constraints = fields.get("constraints")
     if isinstance(constraints, Mapping) and constraints.get("runnable", True) is None:
@@ -142,6 +143,8 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     if fields.get("array") is not None:
         fields |= _on_array(fields, whole=whole, bucket=bucket)
         fields = _defaults_on(fields["array"].description, fields) | fields
+        if every and not _times_images(fields["array"].description, fields.get("cost")):
+            fields["choices"] = tuple(own for own in fields["choices"] if own not in OF_IMAGES)
         fields["constraints"] = _constraints_on(fields["array"].description, fields)
         fields |= _between_groups(fields)
     elif bucket is not None:
@@ -178,6 +181,11 @@ def _offered(network: Network) -> tuple[str, ...]:
         lacked = tensors_of(layer, maps, 1).lacked
         had.update(word for word, own in layer.splits.items() if own.axis not in lacked)
     return tuple(word for word in ALL_CHOICES if word in CHOICES or word in had)
+
+
+def _times_images(array: Array, cost: object) -> bool:
+    """Return whether images may be in parts: equal ones, whose borders pairs exchange."""
+    return not array.groups and (cost == "bytes" or array.collective == "pairwise")
 
 
 def _gathered(fields: dict[str, Any], group: str, model: type[Document]) -> dict[str, Any]:

@@ -213,6 +213,24 @@ def test_no_spatial_strategy_moves_fewer_bytes_than_the_optimum(name: str, side:
         assert best <= plan.cost.total
 
 
+@pytest.mark.parametrize(
+    ("array", "cost", "are_there"),
+    [
+        ("h100-8", "time", True),
+        ("tpu-v4-8", "time", False),
+        ("tpu-v4-8", "bytes", True),
+        ("tpu-v2-v3-16", "time", False),
+    ],
+)
+def test_all_choices_are_those_that_an_array_can_have(
+    array: str, cost: Any, are_there: bool
+) -> None:
+    """Borders of images are not timed around rings, and groups may have unequal parts."""
+    plan = ho.solve("vgg-a", batch=64, array=array, cost=cost, choices="all")
+    assert ({*OF_IMAGES} <= {*plan.choices}) == are_there
+    assert {*OF_IMAGES[:3]} <= {*plan.choices}
+
+
 def test_rows_are_refused_where_nothing_has_them_or_times_them() -> None:
     asked: Any = {"batch": 8, "choices": OF_IMAGES}
     cases: list[tuple[str, dict[str, Any], str]] = [
