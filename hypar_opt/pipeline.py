@@ -230,7 +230,8 @@ def _search_for(problem: Problem, search: str | None) -> str:
         # Bytes: the paper's search. Time and energy: levels differ and parts of the charge depend
         # on the final shards, which only the joint search charges exactly
         # (docs/decisions/0007-arrays-and-time.md).
-        return "levelwise" if problem.cost == "bytes" and not problem.joins_levels else "joint"
+        jointly = problem.joins_levels or problem.device_memory is not None
+        return "levelwise" if problem.cost == "bytes" and not jointly else "joint"
     if search not in SEARCHES:
         raise UnknownNameError("search", search, list(SEARCHES))
     return search

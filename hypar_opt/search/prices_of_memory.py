@@ -27,7 +27,7 @@ _MOST = 8
 
 @dataclass(frozen=True)
 class BoundAtPrice:
-    """A bound, in seconds, on the plans that fit, with a byte of a device at a price in seconds.
+    """A bound on what plans that fit cost, with a byte of a device at a price.
 
     Parameters
     ----------
@@ -53,14 +53,14 @@ def bound_at(ways: WaysByLayer, price: Fraction) -> BoundAtPrice:
     table = ways.table(price, again=bool(price and ways.open.blocks))
     least, states = bound_by_classes(table, ways.search.deadline)
     accelerators = ways.search.instance.problem.accelerators
-    seconds = (least - ways.charges(price) * ways.capacity) / ways.per_second
+    amount = (least - ways.charges(price) * ways.capacity) / ways.per_unit
     held = ways.load_of(ways.picked(states, price))
-    return BoundAtPrice(price, seconds, Fraction(held - ways.capacity, accelerators))
+    return BoundAtPrice(price, amount, Fraction(held - ways.capacity, accelerators))
 
 
 @dataclass(frozen=True)
 class PlanAtPrice:
-    """The plan of least time with bytes at a price, and a bound on those that fit, in seconds."""
+    """The plan of least cost with bytes at a price, and a bound on those that fit."""
 
     price: Fraction
     chosen: Chosen
@@ -102,7 +102,7 @@ class Around:
 
 
 def raised(ways: WaysByLayer, around: Around, goal: Fraction) -> Iterator[BoundAtPrice]:
-    """Yield bounds at prices that may reach a goal in seconds, until one does or none can.
+    """Yield bounds at prices that may reach a goal, until one does or none can.
 
     Parameters
     ----------

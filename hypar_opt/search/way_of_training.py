@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.device_load import (
@@ -24,6 +25,7 @@ from hypar_opt.simulator.memory import counted_memory, parts_between_groups
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.shared_nodes import Rows, Tensors
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.plan.training import Training
@@ -32,16 +34,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counted:
-    """A result, the seconds that it takes, and the bytes of the device that has least left.
+    """A result, what it costs, and the bytes of the device that has least left.
 
     Parameters
     ----------
+    amount
+        Seconds, or bytes that are moved.
     part
         The number of the device's part of H1, between groups of accelerators.
     """
 
     found: SearchResult
-    seconds: Fraction
+    amount: Fraction
     bytes: int
     capacity: int
     part: int | None = None
@@ -119,10 +123,29 @@ class WayOfTraining:
         return self.search.instance
 
     @property
-    def cost(self) -> TimeCost:
-        cost = self.instance.cost
-        assert isinstance(cost, TimeCost)
-        return cost
+    def cost(self) -> CostModel:
+        return self.instance.cost
+
+    @property
+    def per_unit(self) -> int:
+        """Charges per second, or per byte."""
+        cost = self.cost
+        return cost.per_unit if isinstance(cost, TimeCost) else cost.resolution
+
+    def cost_in(self, per_unit: int) -> CostModel:
+        """Return the cost with so many charges per second; of bytes they are what they are."""
+        cost = self.cost
+        return (
+            cost.in_parts(per_unit, self.instance.workload) if isinstance(cost, TimeCost) else cost
+        )
+
+    @property
+    def tiers(self) -> Sequence[int]:
+        """The levels from which on a byte costs otherwise than above, H1's 0 among them."""
+        if isinstance(self.cost, TimeCost):
+            return self.cost.tiers
+        weights = [*enumerate(pairwise(self.instance.problem.level_weights), 1)]
+        return [0, *(level for level, (above, own) in weights if above != own)]
 
     @property
     def capacity(self) -> int:
@@ -133,8 +156,8 @@ class WayOfTraining:
         """Return a plan with what it takes, and holds where least is left."""
         instance = self.instance
         asked = found.assignments, found.priced
-        seconds = total_cost(instance, *asked) / self.cost.per_unit
-        every = [Counted(found, seconds, *own) for own in bytes_held(instance, *asked)]
+        amount = total_cost(instance, *asked) * self.cost.resolution / self.per_unit
+        every = [Counted(found, amount, *own) for own in bytes_held(instance, *asked)]
         return max(every, key=lambda own: own.bytes - own.capacity)
 
 
@@ -172,14 +195,16 @@ def bytes_held(
 
 def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:
     """Yield the layouts, ``(levels, nodes)``, that a solver finds at a few prices of memory."""
-    prices, known = [Fraction()], set()
-    if way.search.solver.searches:
+    prices, known, cost = [Fraction()], set(), way.cost
+    if way.search.solver.searches and isinstance(cost, TimeCost):
         found = way.counted(solve(way.search))
         accelerators = way.instance.problem.accelerators
-        prices += [found.seconds / found.bytes * 8**n / accelerators for n in range(-1, 4)]
+        prices += [found.amount / found.bytes * 8**n / accelerators for n in range(-1, 4)]
     for price in prices:
-        load = PricedLoad(way.load, price * way.cost.per_unit)
-        instance = way.instance.with_cost(way.cost.with_memory(load))
+        instance = way.instance
+        if isinstance(cost, TimeCost):
+            load = PricedLoad(way.load, price * way.per_unit)
+            instance = instance.with_cost(cost.with_memory(load))
         try:
             plan = solve(replace(way.search, instance=instance))
         except RefusedError:

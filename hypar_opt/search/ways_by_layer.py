@@ -82,7 +82,7 @@ class WaysByLayer:
         assert problem.array is not None
         saves = problem.array.description.accelerator.saves_scores
         # Unequal groups differ at H1 alone, which no way by level knows.
-        tiers = [0] if problem.groups else WayOfTraining(search).cost.tiers
+        tiers = [0] if problem.groups else WayOfTraining(search).tiers
         self.open = OpenWays(network, stated, saves, problem.levels, tiers)
         self.micro_batches, self._layouts = micro_batches, layouts
         self._least: dict[SavedTensor, int] = {}  # bytes of tensors, whatever the way
@@ -110,9 +110,9 @@ class WaysByLayer:
         return states_of(self.first.instance.workload, problem.levels, self.search.deadline)
 
     @cached_property
-    def per_second(self) -> int:
-        """Charges per second, the same of all ways."""
-        return min(way.cost.per_unit for way in (*self._apart, *self._again))
+    def per_unit(self) -> int:
+        """Charges per second, or per byte, the same of all ways."""
+        return min(way.per_unit for way in (*self._apart, *self._again))
 
     @cached_property
     def sides(self) -> list[WaysOfNodes]:
@@ -124,7 +124,7 @@ class WaysByLayer:
         asked = self.states, self._allowed, self.search.deadline, known
         tables = [
             classed(
-                way.cost.in_parts(self.per_second, way.instance.workload),
+                way.cost_in(self.per_unit),
                 *(way.instance.workload, *asked),
             )
             for way in ways
@@ -222,7 +222,7 @@ class WaysByLayer:
         return found
 
     def table(self, price: Fraction, *, again: bool) -> ClassTable:
-        """Return the table of plans with bytes at a price, in seconds a byte of a device.
+        """Return the table of plans with bytes at a price, a byte of a device.
 
         Parameters
         ----------
@@ -240,8 +240,8 @@ class WaysByLayer:
         return coupled(tables[0], tables[1], self.block_of, 1 + most)
 
     def charges(self, price: Fraction) -> Fraction:
-        """Return the charges for a byte of all accelerators, given the seconds for one of one."""
-        return price * self.per_second / self.search.instance.problem.accelerators
+        """Return the charges for a byte of all accelerators, given what one of one costs."""
+        return price * self.per_unit / self.search.instance.problem.accelerators
 
     def chosen(self, assignment: Sequence[int], price: Fraction) -> Chosen:
         """Return what an assignment of `table` says, each node in its cheapest way."""

@@ -1,4 +1,4 @@
-"""The fastest plan within the memory of a device: layouts, micro-batches, recomputation, shards.
+"""The plan of least cost within the memory of a device: layouts, micro-batches, ways to train.
 
 Micro-batches are tried in turn, those of the least bound first. What more of them take is never
 less, plan by plan, so that a bound holds for all multiples. For as many micro-batches the capacity
@@ -17,12 +17,11 @@ from dataclasses import replace
 from fractions import Fraction
 from heapq import merge
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from hypar_opt.costs.state_classes import ClassTable
-from hypar_opt.costs.time import TimeCost
 from hypar_opt.deadline import TIME_LIMIT
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
 from hypar_opt.search.check_result import assignment_of
@@ -37,6 +36,7 @@ from hypar_opt.search.way_of_training import Counted, WayOfTraining, layouts_at_
 from hypar_opt.search.ways_by_layer import COMPARABLE, WaysByLayer
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions, Status
+from hypar_opt.solvers.elimination.limited import PARTS
 from hypar_opt.solvers.within_load import cheapest_within
 from hypar_opt.units import format_bytes
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from hypar_opt.search.result import Search, SearchRequest
 
 _NEVER = Fraction(2**62)
-"""The seconds of a way of which no plan fits."""
+"""The cost of a way of which no plan fits."""
 
 _PRICES = 8
 """The most prices of memory that are tried for as many micro-batches."""
@@ -76,7 +76,7 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
         If no plan is found that fits a memory that was stated.
     """
     problem = search.instance.problem
-    if problem.device_memory is None or not isinstance(search.instance.cost, TimeCost):
+    if problem.device_memory is None:
         return search, in_buckets(search, solve)
     first = WayOfTraining.of(search, fastest_training(search.instance))
     at_once = replace(search, instance=first.instance)
@@ -158,8 +158,8 @@ class _WaysSearched:
 
     @property
     def _limit(self) -> Fraction:
-        """The seconds from which a plan is of no interest."""
-        return self._best[0].seconds if self._best else _NEVER
+        """The cost from which a plan is of no interest."""
+        return self._best[0].amount if self._best else _NEVER
 
     def _ways(self, count: int) -> WaysByLayer:
         if count not in self._known:
@@ -179,7 +179,7 @@ class _WaysSearched:
         return ways.least_load <= ways.first.whole_capacity
 
     def _bounds_of(self, count: int) -> Iterator[Fraction]:
-        """Search the plans of so many micro-batches; yield bounds in seconds."""
+        """Search the plans of so many micro-batches; yield bounds."""
         try:
             if self._proves:
                 yield from self._within(self._ways(count))
@@ -191,13 +191,11 @@ class _WaysSearched:
             return
 
     def _within(self, ways: WaysByLayer) -> Iterator[Fraction]:
-        """Search by prices of memory, and then among what these leave; yield bounds in seconds."""
+        """Search by prices of memory, and then among what these leave; yield bounds."""
         around = Around()
         if len(ways.states) >= _MANY and (yield from self._by_classes(ways, around)):
             return
-        low: PlanAtPrice | None = None
-        high: PlanAtPrice | None = None
-        best: PlanAtPrice | None = None
+        low, high, best = cast("list[PlanAtPrice | None]", [None] * 3)
         price = self._price if around.low else Fraction()
         for number in range(_PRICES):
             own = self._priced(ways, price)
@@ -218,22 +216,26 @@ class _WaysSearched:
             if low is None:
                 price = around.low.price if around.low and around.low.price < price else Fraction()
             elif high is None:
-                if number > _PRICES // 2 or (stays and number > 1):
+                if number > _PRICES // 2:
                     break
                 # Seconds of a byte, up to where memory outweighs time.
-                each_byte = low.counted.seconds / low.counted.bytes / 4
-                price = 8 * price or self._price or each_byte
+                each_byte = low.counted.amount / low.counted.bytes / 4
+                price = (64 if stays else 8) * price or self._price or each_byte
             elif stays or high.counted.bytes >= low.counted.bytes:
                 break
             else:
                 fast, small = low.counted, high.counted
-                price = max((small.seconds - fast.seconds) / (fast.bytes - small.bytes), Fraction())
+                price = max((small.amount - fast.amount) / (fast.bytes - small.bytes), Fraction())
         assert best is not None
         if low and high and best.bound < self._limit:
             self._join(ways, low.chosen, high.chosen)
         # In buckets a plan takes more than it is charged, and another may take less.
         if len(best.chosen.picked) * len(ways.states) <= COMPARABLE and best.bound < self._limit:
-            yield self._finished(ways, best)
+            for part in PARTS if self._best else [1]:
+                goal = best.bound + (self._limit - best.bound) / part
+                yield (bound := self._compared(ways, best, goal))
+                if bound < min(goal, self._limit):  # too many
+                    break
 
     def _join(self, ways: WaysByLayer, low: Chosen, high: Chosen) -> None:
         """Keep plans that begin as one plan and end as another, by bisection.
@@ -268,7 +270,7 @@ class _WaysSearched:
         return best.bound >= self._limit
 
     def _priced(self, ways: WaysByLayer, price: Fraction) -> PlanAtPrice:
-        """Return the plan of least time and price, and a bound on all plans that fit."""
+        """Return the plan of least cost and price, and a bound on all plans that fit."""
         # Without a price no block is computed again.
         again = bool(price and ways.open.blocks)
         search = replace(self._search, progress=silent)
@@ -278,7 +280,7 @@ class _WaysSearched:
         result = tables.solve_compact(ways.table(price, again=again))
         chosen = ways.chosen(assignment_of(result), price)
         least = (result.bound or 0) - ways.charges(price) * ways.capacity
-        return PlanAtPrice(price, chosen, self._kept(chosen), least / ways.per_second)
+        return PlanAtPrice(price, chosen, self._kept(chosen), least / ways.per_unit)
 
     def _kept(self, chosen: Chosen) -> Counted:
         """Count what a plan takes and holds, and keep it if it is the best that fits."""
@@ -289,47 +291,47 @@ class _WaysSearched:
         given = tensors if writers else None
         found = SearchResult(rows, Status.FEASIBLE, "joint", None, tensors=given, priced=given)
         counted = way.counted(found)
-        if counted.fits and counted.seconds < self._limit:
+        if counted.fits and counted.amount < self._limit:
             self._best = counted, way
         return counted
 
-    def _finished(self, ways: WaysByLayer, step: PlanAtPrice) -> Fraction:
-        """Compare the plans that may be better than the best, in the order of their charges.
+    def _compared(self, ways: WaysByLayer, step: PlanAtPrice, goal: Fraction) -> Fraction:
+        """Compare the plans that may cost less than the best and a goal, in order of their charges.
 
         Returns
         -------
         Fraction
-            A bound on all plans: the best one's seconds, unless there are too many to compare.
+            A bound on all plans: the best one's cost or the goal, unless there are too many.
         """
         most, price, bound = _MOST, step.price, step.bound
         if self._best is not None:
-            most = int(self._limit * ways.per_second + ways.charges(price) * ways.capacity) + 1
+            most = int(goal * ways.per_unit + ways.charges(price) * ways.capacity) + 1
         try:
             table = ways.table(price, again=bool(ways.open.blocks))
             columns = ways.graph(table, price, most, self._search.deadline)
             if columns is None:
-                return self._limit
+                return min(goal, self._limit)
             # What all that a plan holds for a moment exceeds its bound by is known with the plan.
             margin = 0
             for _ in range(_MARGINS):
-                chosen = next(self._cheapest(ways, columns, margin), None)
+                chosen = next(self._cheapest(ways, columns, goal, margin), None)
                 counted = chosen and self._kept(ways.of_columns(chosen[1]))
                 if counted is None or counted.fits:
                     break
                 margin += counted.bytes - counted.capacity
             count = max(_COMPARED, _NODES // len(columns.order))
-            for number, (charges, picked) in enumerate(self._cheapest(ways, columns)):
-                seconds = Fraction(charges, ways.per_second)
-                bound = max(bound, min(seconds, self._limit))
-                if seconds >= self._limit or number == count:
+            for number, (charges, picked) in enumerate(self._cheapest(ways, columns, goal)):
+                charged = Fraction(charges, ways.per_unit)
+                bound = max(bound, min(charged, self._limit))
+                if charged >= self._limit or number == count:
                     return bound
                 self._kept(ways.of_columns(picked))
         except RefusedError:
             return bound
-        return self._limit
+        return min(goal, self._limit)
 
     def _cheapest(
-        self, ways: WaysByLayer, columns: Columns, margin: int = 0
+        self, ways: WaysByLayer, columns: Columns, goal: Fraction, margin: int = 0
     ) -> Iterator[tuple[int, list[Picked]]]:
         """Yield plans that may fit with their charges, in the order of these.
 
@@ -343,7 +345,7 @@ class _WaysSearched:
         """
         accelerators = self._search.instance.problem.accelerators
         whole = ways.whole_capacity - margin * accelerators
-        most = _MOST if self._best is None else int(self._limit * ways.per_second)
+        most = _MOST if self._best is None else int(min(goal, self._limit) * ways.per_unit)
         groups = np.array_split(columns.thresholds, min(_THRESHOLDS, len(columns.thresholds)))
 
         def within(group: Integers) -> Iterator[tuple[int, tuple[Column, ...]]]:
@@ -370,8 +372,9 @@ class _WaysSearched:
         assert self._best is not None
         best, way = self._best
         search = replace(self._search, instance=way.instance)
-        units: Fraction | None = Fraction(min(bound, best.seconds) * way.cost.per_unit // 1)
-        proved = units == best.seconds * way.cost.per_unit
+        charges = min(bound, best.amount) * way.per_unit // 1
+        units: Fraction | None = Fraction(charges, way.cost.resolution)
+        proved = charges == best.amount * way.per_unit
         scope = "joint" if self._solve is joint else "level"
         if not self._proves:  # of the layouts that a solver found there is no bound on all plans
             units, proved = None, False

@@ -321,16 +321,16 @@ def _device_front(
                 raise
             break
         point = point_of(plan, memory(plan).total)
-        if entries and _seconds(point) <= _seconds(entries[-1]):
-            del entries[-1]  # as fast with less memory
+        if entries and _least(point) <= _least(entries[-1]):
+            del entries[-1]  # at as little cost with less memory
         entries.append(point)
         limit = int(TIGHTER * point.memory)
     reason = Sentence(f"each point has at most {TIGHTER} of the memory of the one before")
     return ParetoFront(tuple(entries), problem.cost, complete=False, reason=reason)
 
 
-def _seconds(point: ParetoPoint) -> float:
-    return point.seconds or 0.0
+def _least(point: ParetoPoint) -> float:
+    return point.amount(point.plan.cost.kind) or 0.0
 
 
 def _optimum(instance: Instance, solver: str | None) -> Plan:

@@ -166,6 +166,30 @@ def test_no_way_of_training_has_a_faster_plan_within_the_memory(seed: int) -> No
             assert Fraction(plan.solver.bound) / per_second(plan) <= min(fitting) + rounded
 
 
+@pytest.mark.parametrize("seed", slow_after(3, [n for n in range(60) if n != 7]))
+def test_no_way_of_training_moves_fewer_bytes_within_the_memory(seed: int) -> None:
+    """Where a memory is stated; without one bytes are of plans of any memory."""
+    network, asked = drawn(seed)
+    limits = asked.pop("constraints")
+    del asked["bucket"]
+    asked["cost"] = "bytes"
+    problem = problem_of(network, **asked, constraints={**limits, "memory": 10**15})
+    every = every_trained(problem, network)
+    sizes = sorted({held for _, held in every})
+    for limit in (sizes[0] - 1, sizes[0], *Random(seed).sample(sizes, min(2, len(sizes)))):
+        own = {**asked, "constraints": {**limits, "memory": limit}}
+        fitting = [moved for moved, held in every if held <= limit]
+        if not fitting:
+            with pytest.raises(InfeasibleError, match="no plan that was found fits"):
+                ho.solve(network, **own)
+            continue
+        plan = ho.solve(network, **own)
+        assert ho.memory(plan).total <= limit
+        assert price_of(plan) == plan.cost.total
+        if plan.training.stated:  # else the batch at once fits
+            assert plan.cost.total == plan.solver.bound == min(fitting)
+
+
 def test_blocks_and_scores_are_recomputed_where_that_is_fastest(tmp_path: Path) -> None:
     """Layouts pinned: of two blocks, their attentions and the weights of three layers."""
     network = gpt(tied=False, blocks=2)

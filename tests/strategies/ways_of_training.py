@@ -110,5 +110,5 @@ def counted(
             held, moment = counted_memory(*asked, share=share)
             total = sum(own.weights + own.gradients + own.state + own.saved for own in held)
             fullest = max(fullest, total + moment.total + int(accelerator.reserve or 0))
-        seconds = total_cost(instance, rows, tensors) / cost.per_unit  # type: ignore[attr-defined]
+        seconds = total_cost(instance, rows, tensors) / getattr(cost, "per_unit", 1)
         yield seconds, fullest

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _PRICES = 32
 """The most prices that are tried."""
 
-_PARTS = (16, 4, 1)
+PARTS = (16, 4, 1)
 """Labels are first of a sixteenth of the gap above the bound, then of a fourth, then of all."""
 
 
@@ -227,7 +227,7 @@ class _Limited:
         if self.best is None:
             return
         least, gap = self.bound, self.best.cost - self.bound
-        for part in _PARTS:
+        for part in PARTS:
             most = least + -(-gap // part)
             found = self._cheapest(most)
             if found is not None:
