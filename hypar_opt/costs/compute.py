@@ -388,5 +388,5 @@ def _seconds_of_macs(workload: Workload, accelerator: Accelerator) -> tuple[Frac
     return tuple(
         1 / accelerator.macs_per_second(*(node.sizes[axis] if has_rows else 1 for axis in "kp"))
         for node in workload.nodes
-        for has_rows in ["k" in node.operator.contraction.weight]
+        for has_rows in ["k" in node.operator.axes.weight]
     )

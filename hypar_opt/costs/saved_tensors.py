@@ -115,8 +115,10 @@ def inputs_of(network: Network, workload: Workload, node: int) -> Iterator[tuple
     Ids, which have no error, are left out.
     """
     layer = workload.nodes[node]
-    shapes = (layer.input, *layer.others)
-    for number, source in enumerate(network.sources[node - workload.shared]):
+    sources, shapes = network.sources[node - workload.shared], [layer.input, *layer.others]
+    if sources and layer.others and len(sources) == 1:  # several operands side by side
+        shapes = [(*layer.input[:-1], sum(shape[-1] for shape in shapes))]
+    for number, source in enumerate(sources):
         if source >= 0:
             writer = source + workload.shared
             yield writer, stored_output(workload, writer)

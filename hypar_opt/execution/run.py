@@ -21,6 +21,7 @@ from hypar_opt.execution.virtual.checks import (
 from hypar_opt.execution.virtual.data import random_data
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.execution.virtual.fabric import Purpose, Source
+from hypar_opt.execution.virtual.norm_groups import norm_groups
 from hypar_opt.execution.virtual.step import Progress, StepRecord, TrainingStep
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.costs import json_number
@@ -88,7 +89,7 @@ def run_program(
     phases = INFERENCE if inference else TRAINING
     count, whole = program.workload.repeats.micro_batches, _whole_batch(network, program)
     data = random_data(network, whole, seed) if data is None else data
-    alone = Division(network, Program(whole, (), Hierarchy(())), division.norm_groups())
+    alone = Division(network, Program(whole, (), Hierarchy(())), norm_groups(division))
     layers = len(network.layers) * len(phases[:2])
     total = (1 + count) * layers
     one = TrainingStep(alone, data, phases, lambda done, _: progress(done, total)).run()

@@ -20,6 +20,7 @@ from hypar_opt.execution.jax.weights import (
     targets_of,
     weights_of,
 )
+from hypar_opt.workload.operands import operands_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,7 @@ _WEIGHTS = {
     "x": "experts",
     "X": "outputs",
 }
-_TABLE = _WEIGHTS | {"i": "vocabulary", "o": "features"}
+_TABLE = _WEIGHTS | {"i": "vocabulary", "o": "features", "t": "tokens"}
 """Names of the dimensions of weights, and of an embedding's, by axis."""
 
 
@@ -99,7 +100,7 @@ def _layer(sharded: ShardedNetwork, position: int) -> dict[str, Any]:
     def named(layouts: Layouts) -> dict[str, str]:
         return dict(zip(axes, layouts, strict=True))
 
-    inputs = range(1, len(sharded.network.sources[position]))
+    inputs = range(1, len(operands_of(sharded.network)[position]))
     others = [program.read_as(node, number) for number in inputs]
     differ = any(layouts != program.read[node] for layouts in others)
     return {
@@ -139,7 +140,7 @@ def _dimension(name: str, dim: StoredAxis | int) -> dict[str, Any]:
 
 def _weights(layer: Operator) -> list[str]:
     names = _TABLE if layer.reads_ids else _WEIGHTS
-    return [names.get(axis, axis) for axis in layer.contraction.weight if axis != "g"]
+    return [names.get(axis, axis) for axis in layer.axes.weight if axis != "g"]
 
 
 def _mesh_axes(levels: Sequence[int]) -> list[str]:

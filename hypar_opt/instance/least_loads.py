@@ -320,7 +320,7 @@ def every_split(sizes: Sequence[int], choices: int) -> set[Parts]:
 def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
     """Return the sizes of the axes that a layer's choices split, for a message."""
     every = {choice.axis for choice in layer.operator.splits.values()}
-    contracted = layer.operator.contraction.contracted  # an embedding reads no channels
+    contracted = layer.operator.axes.contracted  # an embedding reads no channels
     if contracted and {"i", "o"} <= every and EXPERTS.axis not in every:
         channels = f"{layer.input[-1 if 't' in layer.sizes else 1]} in and"
         channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"

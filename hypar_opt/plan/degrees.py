@@ -82,7 +82,7 @@ def data_parallelism_below(plan: Plan, first: int) -> str:
 def _choices(plan: Plan) -> Iterator[tuple[str, tuple[Choice, ...]]]:
     """Yield each layer of products with weights, and its choice at each level."""
     for position, layer in enumerate(plan.network.description.layers):
-        if layer.contraction.contracted:
+        if layer.axes.contracted:
             own = (*layer.splits.values(), *ON_ONE_SIDE.values(), LAST_RESORT)
             known = {choice.word: choice for choice in own}
             yield layer.name, tuple(known[row[position]] for row in plan.parallelism)

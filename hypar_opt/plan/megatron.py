@@ -39,10 +39,10 @@ def tensor_parallelism(network: Network) -> dict[str, str]:
             words |= dict.fromkeys(graph.behind(n), "model")
         elif getattr(layer, "loss", None) == "softmax":
             (head,) = network.sources[n]
-            if head >= 0 and layers[head].contraction.is_matrix_product:
+            if head >= 0 and layers[head].axes.is_matrix_product:
                 words |= {n: "channel", head: "output"}
     for n, layer in enumerate(layers):
-        if not layer.contraction.is_matrix_product or n in words:
+        if not layer.axes.is_matrix_product or n in words:
             continue
         second = graph.behind(n)
         # An MLP's first layer, or its first two where one gates the other.
@@ -96,12 +96,12 @@ class _Graph:
         while waiting:
             position = waiting.pop()
             layer = self.layers[position]
-            if layer.contraction.is_matrix_product:
+            if layer.axes.is_matrix_product:
                 found.append(position)
             elif (
                 CHANNELS in layer.choices.values()
                 and not layer.merges
-                and (norms or not layer.contraction.weight)
+                and (norms or not layer.axes.weight)
             ):
                 new = {end for end in ends[position] if end >= 0} - seen
                 seen |= new

@@ -58,7 +58,7 @@ def ulysses(network: Network) -> Words:
 
 def expert_parallelism(network: Network) -> Words:
     """Return the layers of experts, which are split between devices that split the batch."""
-    weighted = [layer for layer in network.layers if layer.contraction.weight]
+    weighted = [layer for layer in network.layers if layer.axes.weight]
     words = {
         layer.name: (EXPERTS if EXPERTS in layer.splits.values() else DATA_CHOICE).word
         for layer in weighted

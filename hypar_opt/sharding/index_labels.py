@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ from hypar_opt.hierarchy import Hierarchy, parts_by_share
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, Layout, is_split
 from hypar_opt.sharding.shares import Shares
 from hypar_opt.sharding.ties import INPUT, Axis, Tie, dealt, ties_of
+from hypar_opt.workload.operands import operands_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -141,8 +143,8 @@ class _Labelling:
         sizes = {Axis(INPUT): network.input.feature_map().channels}
         for position, (layer, maps) in enumerate(zip(network.layers, network.maps(), strict=True)):
             sizes[Axis(position)] = maps.pooled.channels
-            if layer.reads_ids:
-                sizes[Axis(position, rows=True)] = layer.sizes(maps)["i"]
+            if layer.reads_ids and "i" in (own := layer.sizes(maps)):
+                sizes[Axis(position, rows=True)] = own["i"]
         self.axes = list(sizes)
         ends = np.cumsum(list(sizes.values()))
         self.slices = {
@@ -151,6 +153,13 @@ class _Labelling:
         }
         self.count = int(ends[-1])
         self.axis_of = np.repeat(np.arange(len(sizes)), list(sizes.values()))
+        # Results that are read as operands of their own are divided each by itself.
+        begins = {where.start for where in self.slices.values()} | {
+            self.slices[Axis(operand.source)].start + operand.channels[0]
+            for operand in chain.from_iterable(operands_of(network))
+            if operand.channels
+        }
+        self.result_of = np.isin(np.arange(self.count), list(begins)).cumsum()
         self.label = np.zeros(self.count, np.intp)
         self.ties: dict[int, list[Tie]] = {}
 
@@ -183,8 +192,8 @@ class _Labelling:
                         axes.add(Axis(position, rows=True))
                 else:
                     axes.update(
-                        Axis(source)
-                        for number, source in enumerate(self.network.sources[position])
+                        Axis(operand.source)
+                        for number, operand in enumerate(operands_of(self.network)[position])
                         if program.read_as(node, number)[level] == CHANNEL
                     )
         return split
@@ -209,8 +218,8 @@ class _Labelling:
             ready = waiting & ~waits if (waiting & ~waits).any() else waiting.copy()
             chosen = ready[member_class]
             known = np.where(source >= 0, part[source], -1)[chosen]
-            axes, labels = self.axis_of[members[chosen]], self.label[members[chosen]]
-            codes = axes * self.program.hierarchy.accelerators + labels
+            results, labels = self.result_of[members[chosen]], self.label[members[chosen]]
+            codes = results * self.program.hierarchy.accelerators + labels
             codes = codes * (size + 1) + known + 1
             of_class = np.full(len(first), -1)
             for together in _alike(member_class[chosen], codes):
@@ -274,7 +283,7 @@ class _Labelling:
         """Return the axis along which a choice of a layer splits the weights that it shares."""
         layer, workload = self.network.layers[position], self.program.workload
         choice = workload.choices_of_nodes[position + workload.shared][column]
-        if choice and choice.axis in layer.contraction.output:
+        if choice and choice.axis in layer.axes.output:
             return Axis(position)
         if layer.reads_ids:
             return Axis(position, rows=True)

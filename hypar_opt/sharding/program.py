@@ -161,8 +161,9 @@ class Program:
         tensor's only reader needs, or that the shared tensor has; as `by_batch` says where that is
         whole, and by batch or token where no layer reads the output.
         """
-        # A tensor with several readers has one boundary only: to its shared node.
-        boundaries = enumerate(self.workload.boundaries)
+        # A tensor with several readers has one boundary only: to its shared node. That with several
+        # operands of one reader is stored as it reads the first, which it never reads whole.
+        boundaries = reversed([*enumerate(self.workload.boundaries)])
         into_reader = {edge.source: number for number, edge in boundaries if not edge.weights}
         stored = self.written.copy()
         for node, written in enumerate(stored):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
+from hypar_opt.workload.operands import operands_of
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -47,10 +49,13 @@ class Tie(NamedTuple):
 def ties_of(network: Network, position: int) -> Iterator[Tie]:
     """Yield the ties between a layer's inputs and output, if it splits its channels."""
     layer, maps = network.layers[position], list(network.maps())[position]
-    axes = [*map(Axis, network.sources[position]), Axis(position)]
+    operands = operands_of(network)[position]
+    axes = [*(Axis(operand.source) for operand in operands), Axis(position)]
+    begins = [*(operand.channels[0] if operand.channels else 0 for operand in operands), 0]
     for parts in layer.parts(maps):
-        first = parts.runs[0]
-        for run in parts.runs:
+        runs = [run._replace(offset=begins[run.tensor] + run.offset) for run in parts.runs]
+        first = runs[0]
+        for run in runs:
             indices = np.arange(parts.count * run.scale * run.repeats)
             part = indices // run.scale % parts.count
             # The first channel of a part stands for it.

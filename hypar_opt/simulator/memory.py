@@ -209,10 +209,11 @@ class _Count:
     def _shards(self, node: int) -> list[int]:
         """Return into how many shards a node's weights, gradient and state are split."""
         firsts = self.repeats.sharded.get(node, Shards())
+        weight = self._workload.nodes[node].operator.axes.weight
         shards = []
         for first in reversed(firsts):
             parts = {} if first is None else self._parts(node, first)
-            shards.append(prod(parts.get(axis, 1) for axis in REPLICATING))
+            shards.append(prod(parts.get(axis, 1) for axis in REPLICATING if axis not in weight))
         return shards
 
     def _elements(self, node: int, axes: Axes) -> int:
@@ -235,7 +236,7 @@ class _Count:
         for node, stored in enumerate(self._workload.stored):
             if not stored:
                 continue
-            own = self._elements(node, self._workload.nodes[node].operator.contraction.weight)
+            own = self._elements(node, self._workload.nodes[node].operator.axes.weight)
             layer = min(users[node]) if node in users else node
             for n, (size, shards) in enumerate(zip(each, self._shards(node), strict=True)):
                 held[layer][n] += size * _up(own, shards)
@@ -246,7 +247,7 @@ class _Count:
         layer = self._workload.nodes[node]
         gathered = 0
         if not layer.operator.reads_ids:
-            own = self._elements(node, layer.operator.contraction.weight)
+            own = self._elements(node, layer.operator.axes.weight)
             weights, gradient, _ = self._shards(node)
             gathered = own * each.weight * ((weights > 1) + (bool(each.gradient) and gradient > 1))
         if self.problem.inference:

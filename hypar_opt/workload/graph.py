@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 from hypar_opt.checked import checked
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import networkx as nx
 
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.base import Operator
     from hypar_opt.workload.operators.maps import LayerMaps, Map
+
+
+Edge = tuple[int, int, "Map", int]
 
 
 @dataclass(frozen=True)
@@ -31,22 +36,20 @@ class LayerGraph:
     names: tuple[str, ...]
     layers: tuple[Operator, ...]
     maps: tuple[LayerMaps, ...]
-    edges: tuple[tuple[int, int, Map, int], ...]
+    edges: tuple[Edge, ...]
 
     @classmethod
     def of_network(cls, network: Network) -> LayerGraph:
         """Return a network's graph without networkx, whose import takes longer than a solve."""
         maps = tuple(network.maps())
-        pairs = sorted(
-            (source, target, number)
+        edges = [
+            (source, target, maps[source].pooled, number)
             for target, reads in enumerate(network.sources)
             for number, source in enumerate(reads)
             if source >= 0
-        )
-        edges = tuple(
-            (source, target, maps[source].pooled, number) for source, target, number in pairs
-        )
-        return cls(tuple(layer.name for layer in network.layers), network.layers, maps, edges)
+        ]
+        names = tuple(layer.name for layer in network.layers)
+        return cls(names, network.layers, maps, _by_operand(edges, maps))
 
     @classmethod
     def of(cls, graph: nx.DiGraph[str]) -> LayerGraph:
@@ -65,12 +68,21 @@ class LayerGraph:
                 raise ValueError(f"{source!r} should stand before {target!r}, which reads it")
             edges[position[source], position[target]] = data["boundary"], data.get("input", 0)
         nodes = [data for _, data in graph.nodes(data=True)]
-        return cls(
-            tuple(graph),
-            tuple(data["layer"] for data in nodes),
-            tuple(data["maps"] for data in nodes),
-            tuple((*ends, *edges[ends]) for ends in sorted(edges)),
-        )
+        maps = tuple(data["maps"] for data in nodes)
+        every = _by_operand([(*ends, *edge) for ends, edge in edges.items()], maps)
+        return cls(tuple(graph), tuple(data["layer"] for data in nodes), maps, every)
+
+
+def _by_operand(edges: Sequence[Edge], maps: Sequence[LayerMaps]) -> tuple[Edge, ...]:
+    """Return edges, sorted; of a layer that reads its operands side by side one for each."""
+    every: list[Edge] = []
+    for source, target, crossing, number in edges:
+        operands = maps[target].inputs
+        if len(operands) == 1 or operands[number] == crossing:
+            every.append((source, target, crossing, number))
+        else:
+            every += ((source, target, over, n) for n, over in enumerate(operands))
+    return tuple(sorted(every, key=lambda edge: (*edge[:2], edge[3])))
 
 
 @checked

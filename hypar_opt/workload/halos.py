@@ -50,7 +50,7 @@ def border_of(layer: Operator, maps: LayerMaps, axis: str) -> Border | None:
     is partly covered, a pool that is fused and overlaps.
     """
     window, number = layer.window(axis), SPATIAL.index(axis)
-    contraction = layer.contraction
+    contraction = layer.axes
     reads = zip(contraction.read(len(maps.inputs), len(maps.inputs)), maps.inputs, strict=True)
     read = {_extent(over, number) for axes, over in reads if axis in axes}
     has_output = axis in contraction.output

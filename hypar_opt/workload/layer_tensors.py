@@ -74,7 +74,7 @@ class LayerTensors:
         Of a grouped convolution the channels of a group, behind the number of groups; empty
         without weights.
         """
-        return self._shape(self.operator.contraction.weight)
+        return self._shape(self.operator.axes.weight)
 
     @property
     def macs(self) -> int:
@@ -180,7 +180,7 @@ class Extent(NamedTuple):
 
 def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = False) -> LayerTensors:
     """Return the tensors of a layer, given its maps for one image or sequence."""
-    contraction = layer.contraction
+    contraction = layer.axes
     sizes = {BATCH: batch, **layer.sizes(maps)}
 
     def shape(axes: tuple[str, ...], over: Map) -> Shape:

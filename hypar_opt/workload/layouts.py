@@ -100,7 +100,7 @@ def layouts_of(
     weight, output = np.full((2, *shape), data)
     alike: dict[tuple[Contraction, tuple[Choice | None, ...], int], list[int]] = {}
     for position, (node, choices) in enumerate(zip(nodes, choices_of_nodes, strict=True)):
-        own = (node.operator.contraction, choices, len(node.others))
+        own = (node.operator.axes, choices, len(node.others))
         alike.setdefault(own, []).append(position)
     for (contraction, choices, others), positions in alike.items():
         read = contraction.read(1 + others, operands)

@@ -223,7 +223,7 @@ class Network(Displayed, Document):
             owner = layers.get(layer.shares_weights_with)
             if (
                 owner is None
-                or owner.contraction.weight != layer.contraction.weight
+                or owner.axes.weight != layer.axes.weight
                 or owner.shares_weights_with is not None
                 or (layer.reads_ids and not owner.reads_ids)
             ):

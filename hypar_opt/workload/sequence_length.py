@@ -50,8 +50,10 @@ def with_tokens(network: Network, tokens: int) -> Network:
         changed = validate(Network, described)
     except InputError as error:
         raise HyparError(f"{unfit}: {error.message}") from None
-    for layer, before, after in zip(network.layers, network.maps(), changed.maps(), strict=True):
-        if layer.weights(before) != layer.weights(after):
+    for layer, before, other, after in zip(
+        network.layers, network.maps(), changed.layers, changed.maps(), strict=True
+    ):
+        if layer.weights(before) != other.weights(after):
             raise HyparError(
                 f"{unfit}: layer {layer.name!r} has weights for {network.input.tokens:,}"
             )

@@ -103,7 +103,7 @@ def with_shared_tensors(
     readers: dict[int, list[Boundary]] = {}
     for edge in edges:
         readers.setdefault(edge.source, []).append(edge)
-    several = [source for source, read in readers.items() if len(read) > 1]
+    several = [source for source, read in readers.items() if len({e.target for e in read}) > 1]
     through = {source: n - len(several) for n, source in enumerate(several)}
     alike: dict[Map, LayerTensors] = {}
     nodes = list(own)
@@ -113,7 +113,10 @@ def with_shared_tensors(
             node = SharedTensor(name="output")
             alike[pooled] = tensors_of(node, node.maps(pooled), batch)
         nodes.append(replace(alike[pooled], name=f"output of {graph.names[source]}"))
-    into = [Boundary(source, node, readers[source][0].shape) for source, node in through.items()]
+    into = [
+        Boundary(source, node, (batch, *graph.maps[source].pooled))
+        for source, node in through.items()
+    ]
     out = [
         edge._replace(source=through[edge.source]) if edge.source in through else edge
         for edge in edges

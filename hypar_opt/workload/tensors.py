@@ -171,7 +171,7 @@ class Workload:
         sizes = [[0] * len(self.nodes) for _ in range(self.operands)]
         for position in range(self.shared, len(self.nodes)):
             node = self.nodes[position]
-            last = max(1, len(node.operator.contraction.inputs)) - 1
+            last = max(1, len(node.operator.axes.inputs)) - 1
             for number, shape in enumerate((node.input, *node.others)):
                 sizes[min(number, last)][position] += _count(shape)
         return tuple(map(tuple, sizes))
@@ -179,7 +179,7 @@ class Workload:
     @_of_tensors
     def operands(self) -> int:
         """The largest number of operands of a kind of layer."""
-        return max(1, *(len(node.operator.contraction.inputs) for node in self.nodes))
+        return max(1, *(len(node.operator.axes.inputs) for node in self.nodes))
 
     @_of_tensors
     def operand(self) -> NDArray[np.intp]:
@@ -347,11 +347,10 @@ class Workload:
         }
 
     @_of_tensors
-    def boundary_between(self) -> Mapping[tuple[int, int], int]:
-        """The boundary between two layers' nodes, by the positions of writer and reader."""
-        writers = self.tensor_writers
+    def boundary_of_input(self) -> Mapping[tuple[int, int], int]:
+        """The boundary that each operand of a layer is, by the layer's node and its number."""
         return {
-            (writers.get(boundary.source, boundary.source), boundary.target): number
+            (boundary.target, boundary.input): number
             for number, boundary in enumerate(self.boundaries)
             if boundary.target >= self.shared and not boundary.weights
         }

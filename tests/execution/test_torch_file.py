@@ -82,7 +82,7 @@ def test_each_weight_is_split_as_in_the_plan(name: str) -> None:
     program = _program(plan)
     network = plan.network.description
     for position, layer in enumerate(network.layers):
-        if not layer.contraction.weight:
+        if not layer.axes.weight:
             continue
         places = found["PLACEMENTS"][f"{layer.name}.weight"]
         parts = prod(

@@ -255,10 +255,10 @@ PROOFS = (
         ("proofs/test_proof_tables",),
     ),
     Mutant(
-        "queries, keys and values side by side are read by the queries' tokens",
+        "queries, keys and values side by side are each as large as all three",
         "proofs/reference/nodes",
-        "if all(axis in axes for axes in declared)",
-        "if any(axis in axes for axes in declared)",
+        "over = described[target - shared][1].inputs[number]",
+        "over = described[writer][1].pooled",
         ("proofs/test_proof_tables",),
     ),
     Mutant(

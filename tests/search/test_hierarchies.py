@@ -128,7 +128,7 @@ def fits_memory(instance: Instance, rows: tuple[tuple[int, ...], ...]) -> bool:
         def held(elements: int, axes: tuple[str, ...], parts: dict[str, int] = parts) -> Fraction:
             return Fraction(elements, prod(n for axis, n in parts.items() if axis in axes))
 
-        contraction = layer.operator.contraction
+        contraction = layer.operator.axes
         if not layer.tied and layer.weight:
             load += held(prod(layer.weight), contraction.weight)
         for shape in (layer.input, *layer.others):

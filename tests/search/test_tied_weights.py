@@ -204,7 +204,7 @@ class Case:
         tensors = self.instance.workload.layers
         for n, (layer, own) in enumerate(zip(self.network.layers, tensors, strict=True)):
             axes = [layer.splits[self.asked["choices"][column]].axis for column in states[n]]
-            contraction = layer.contraction
+            contraction = layer.axes
             read, weight, written = contraction.input, contraction.weight, contraction.output
             for shape, of in ((own.input, read), (own.output, written)):
                 elements = Fraction(prod(shape) if of else 0)

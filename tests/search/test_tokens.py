@@ -44,26 +44,38 @@ def test_llamas_optima(tokens: int, sizes: tuple[int, ...], total: int) -> None:
     assert ho.solve(network, choices=WITH_TOKENS, **asked).cost.total == total
 
 
-def test_gpt_2s_optimum_for_long_sequences() -> None:
-    words, tokens = {"vocabulary": 50304}, 16384
-    longer = {"position": {"vocabulary": tokens}, "token": words, "head": {"units": 50304}}
-    document = of_tokens("gpt2", tokens, **longer).description()
-    document["input"] |= words
-    plan = ho.solve(
-        ho.Network.model_validate(document),
-        batch=1,
-        levels=1,
-        choices="all",
-        search="joint",
-        constraints={"even": True},
-    )
-    assert plan.cost.total == 2_523_574_272
+LONG = "gpt:layers=12,hidden=768,heads=12,tokens=16384,vocabulary=50304"
+"""GPT-2 of 16,384 tokens, whose words eight parts divide."""
 
 
-def attention(kv_heads: int, heads: int = 8, tokens: int = 16) -> ho.Network:
+@pytest.mark.parametrize(
+    ("levels", "joined", "executed"),
+    [
+        (1, 2_523_574_272, 2_523_574_272),
+        (2, 6_136_270_848, 6_438_260_736),
+        (3, 11_335_028_736, 11_637_018_624),
+    ],
+)
+def test_gpt_2s_optima_for_long_sequences(levels: int, joined: int, executed: int) -> None:
+    """Positions are split with the tokens that they are of; at three levels queries are, too.
+
+    Twelve heads are in four parts at most: at a third level parts read keys and values whole,
+    but of the queries, results of the same layer, their own alone.
+    """
+    asked: Any = {"batch": 1, "levels": levels, "choices": "all", "search": "joint"}
+    asked["constraints"] = {"even": True}
+    assert ho.solve(LONG, reading="joined", **asked).cost.total == joined
+    assert ho.solve(LONG, reading="executed", **asked).cost.total == executed
+
+
+def attention(
+    kv_heads: int, heads: int = 8, tokens: int = 16, *, fused: bool = False
+) -> ho.Network:
     features, keys = 2 * heads, 2 * kv_heads
     fc = {"kind": "fc", "inputs": ["token"]}
-    own = {"heads": heads, "kv_heads": kv_heads, "inputs": ["q", "k", "v"]}
+    units = {"q": features, "k": keys, "v": keys}
+    units = {"qkv": sum(units.values())} if fused else units
+    own = {"heads": heads, "kv_heads": kv_heads, "inputs": [*units]}
     return ho.Network.model_validate(
         {
             "schema": "hypar-opt/network/2",
@@ -71,9 +83,7 @@ def attention(kv_heads: int, heads: int = 8, tokens: int = 16) -> ho.Network:
             "input": {"tokens": tokens, "vocabulary": 8},
             "layer": [
                 {"name": "token", "kind": "embedding", "features": features},
-                {"name": "q", "units": features, **fc},
-                {"name": "k", "units": keys, **fc},
-                {"name": "v", "units": keys, **fc},
+                *({"name": name, "units": count, **fc} for name, count in units.items()),
                 {"name": "attention", "kind": "attention", **own},
                 {"name": "proj", "kind": "fc", "units": features},
             ],
@@ -83,13 +93,16 @@ def attention(kv_heads: int, heads: int = 8, tokens: int = 16) -> ho.Network:
 
 @pytest.mark.parametrize("parts", [2, 4, 8])
 @pytest.mark.parametrize("kv_heads", [1, 2, 8])
-def test_context_parallelism_gathers_keys_and_values(kv_heads: int, parts: int) -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_context_parallelism_gathers_keys_and_values(
+    kv_heads: int, parts: int, *, fused: bool
+) -> None:
     """4 rho (n - 1) A elements, rho the heads of keys and values over those of queries.
 
     Ulysses exchanges queries, keys, values and the output: 4 (1 + rho) (n - 1) / n A, where there
-    are heads for all parts.
+    are heads for all parts. Queries, keys and values that one layer writes are three results.
     """
-    network, batch = attention(kv_heads), 2
+    network, batch = attention(kv_heads, fused=fused), 2
     asked: Any = {"batch": batch, "hierarchy": (parts,), "choices": WITH_TOKENS}
     weights = sum(workload_of(network, batch).stored)
     queries = batch * 16 * 16
@@ -98,6 +111,9 @@ def test_context_parallelism_gathers_keys_and_values(kv_heads: int, parts: int) 
     def exchanged(strategy: str) -> float:
         fix = strategy_pins(network, (parts,), strategy, parts)
         plan = ho.solve(network, whole_levels=True, constraints={"fix": fix}, **asked)
+        run = ho.run(plan)
+        assert run.priced == run.modelled == run.counted
+        assert run.agrees
         return plan.cost.total / 4 - 2 * weights * (parts - 1)
 
     assert exchanged("context") == gathered

@@ -111,9 +111,9 @@ class NetworkMaps:
 
     def read_from(self, position: int, source: int) -> int:
         """Return the node whose tensor a layer reads: a layer, or the one that readers share."""
-        workload = self.program.workload
-        ends = source + self.shared, position + self.shared
-        return workload.boundaries[workload.boundary_between[ends]].source
+        workload, number = self.program.workload, self.network.sources[position].index(source)
+        boundary = workload.boundary_of_input[position + self.shared, number]
+        return workload.boundaries[boundary].source
 
     def owner(self, position: int) -> int:
         """Return the layer that a layer's weights are named after."""

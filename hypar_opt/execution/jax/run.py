@@ -294,8 +294,10 @@ class _Needed:
     def __init__(self, program: Program) -> None:
         self._workload = workload = program.workload
         trained = [bool(weights) for weights in workload.weights]
-        for writer, reader in sorted(workload.boundary_between, key=lambda ends: ends[1]):
-            trained[reader] |= trained[writer]
+        writers = workload.tensor_writers
+        for edge in workload.boundaries:  # by their targets
+            if edge.target >= workload.shared and not edge.weights:
+                trained[edge.target] |= trained[writers.get(edge.source, edge.source)]
         for shared, writer in workload.tensor_writers.items():
             trained[shared] |= trained[writer]
         # Whether each node has weights, or reads anything that depends on weights.

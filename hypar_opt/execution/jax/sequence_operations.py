@@ -11,13 +11,11 @@ from jax import lax
 
 from hypar_opt.execution.jax.operations import (
     LEVELS,
-    TOKEN,
     Levels,
     batch_dims,
     channel_dims,
     held,
     in_a_row,
-    keep_part,
     positions,
 )
 
@@ -39,8 +37,13 @@ def embedding(ids: jax.Array, w: jax.Array, rows: Sequence[int], split: Levels) 
     return jnp.where(at[..., None] < 0, 0, found).reshape(*ids.shape, *features)
 
 
+def each_image(w: jax.Array, images: tuple[int, ...]) -> jax.Array:
+    """Return a table's rows, one for each token, of all images."""
+    return jnp.broadcast_to(w, (*images, *w.shape))
+
+
 def attention(
-    x: Sequence[jax.Array],
+    x: tuple[jax.Array, jax.Array, jax.Array],
     groups: int,
     queries: int,
     *,
@@ -55,18 +58,8 @@ def attention(
     ``split`` levels split the queries' tokens, and each part reads all keys and values. ``rotary``
     positions have a base, the number of a head's features, and whether pairs are neighbours.
     """
-    query, batch = x[0], batch_dims(x[0])
-    dims = channel_dims(query)[:-1]
-    if len(x) == 1:
-        size = query.shape[-1] // (groups * (queries + 2))
-        query, key, value = jnp.split(
-            query, [groups * queries * size, groups * (queries + 1) * size], axis=-1
-        )
-        # All were read, for the sake of keys and values.
-        for level in split:
-            query = keep_part(query, level, TOKEN)
-    else:
-        key, value = x[1:]
+    query, key, value = x
+    batch, dims = batch_dims(query), channel_dims(query)[:-1]
     images, many = math.prod(batch), math.prod(dims) * groups
     q = query.reshape(images, math.prod(positions(query)), many, queries, -1)
     k = key.reshape(images, math.prod(positions(key)), many, -1)

@@ -30,6 +30,7 @@ from hypar_opt.sharding.layouts import (
     TOKEN,
     WHOLE,
 )
+from hypar_opt.workload.operands import operands_of
 
 if TYPE_CHECKING:
     from hypar_opt.sharding.conversions import Step
@@ -82,9 +83,10 @@ class Lines(Values):
         at = ", ".join(f"H{level + 1} {word}" for level, word in enumerate(words))
         lines = [f"# {layer.name}: {at or 'one device'}"]
         reads = []
-        for number, source in enumerate(self.network.sources[position]):
-            name = "x" if len(self.network.sources[position]) == 1 else f"x{number + 1}"
-            converted = list(self._read(position, source, name))
+        operands = operands_of(self.network)[position]
+        for number in range(len(operands)):
+            name = "x" if len(operands) == 1 else f"x{number + 1}"
+            converted = list(self._read(position, number, name))
             # An input that needs no conversion is used directly.
             if len(converted) == 1:
                 reads.append(converted[0].removeprefix(f"{name} = "))
@@ -115,19 +117,26 @@ class Lines(Values):
                 continue
             yield f"total += squared_error({variable}, {target}){share}"
 
-    def _read(self, position: int, source: int, name: str) -> Iterator[str]:
-        """Yield the lines that bring an input into the layout that the layer reads."""
+    def _read(self, position: int, number: int, name: str) -> Iterator[str]:
+        """Yield the lines that bring an operand into the layout that the layer reads."""
         node = position + self.shared
+        source, channels = operands_of(self.network)[position][number]
+        part = ""
+        if channels:
+            axis = self.sharded.read(position, number)
+            part = f"[..., {channels[0] // axis.parts}:{channels[1] // axis.parts}]"
         if source == NETWORK_INPUT:
             key = self.inputs[position]
             value = f"inputs[{quoted(key)}]"
             value = self.apart(value) if self._repeated(position, key, moves=False) else value
             if self.network.layers[position].shuffles:
                 value = f"by_group({value}, {self._of_group(position)})"
-            yield f"{name} = {value}"
+            yield f"{name} = {value}{part}"
+            for level in self._kept_of_input(position, number):
+                yield f'{name} = keep_part({name}, "h{level + 1}", TOKEN)'
             yield from self._bordered(position, name, "cut_out")
             return
-        boundary = self.program.workload.boundary_between[source + self.shared, node]
+        boundary = self.program.workload.boundary_of_input[node, number]
         start = self.program.workload.boundaries[boundary].source
         value = self.names[source] if start >= self.shared else self._stored(source)
         steps = self.program.input_steps(boundary)
@@ -138,8 +147,8 @@ class Lines(Values):
             value = f"by_group({value}, {self._of_group(position)})"
         if position in self.sharded.split.flattened_first:
             value = f"split_features(flatten({value}), {self.sharded.read(position).shape})"
-        lines = list(self._steps(name, steps, value, grouped=shuffles))
-        yield from lines or [f"{name} = {value}"]
+        lines = list(self._steps(name, steps, f"{value}{part}", grouped=shuffles))
+        yield from lines or [f"{name} = {value}{part}"]
         yield from self._bordered(position, name, "with_borders")
 
     def _bordered(self, position: int, name: str, function: str) -> Iterator[str]:
@@ -148,6 +157,18 @@ class Lines(Values):
         outside = ", -jnp.inf" if layer.kind == "pool" and layer.pool.kind == "max" else ""
         for part in self.parts_of_images(position):
             yield f"{name} = {function}({name}, {part}{outside})"
+
+    def _kept_of_input(self, position: int, number: int) -> Sequence[int]:
+        """Return the levels at which a layer keeps its tokens of the network's input.
+
+        Those of queries, which are side by side with keys and values that are read whole.
+        """
+        *_, last = (
+            self.program.read_as(position + self.shared, n)
+            for n in range(len(operands_of(self.network)[position]))
+        )
+        own = split_by(self.program.read_as(position + self.shared, number), TOKEN)
+        return self.mesh_levels([level for level in own if last[level] == WHOLE])
 
     def _of_group(self, position: int) -> tuple[int, ...]:
         """Return the dimensions of a group's channels, as a shuffle splits them."""
@@ -203,7 +224,7 @@ class Lines(Values):
         """
         layer = self.network.layers[position]
         shared = {node for users in self.program.workload.weight_users.values() for node in users}
-        has_own_weights = layer.contraction.contracted and position + self.shared not in shared
+        has_own_weights = layer.axes.contracted and position + self.shared not in shared
         if has_own_weights and not moves:
             return False
         again = tensor in self._exchanged

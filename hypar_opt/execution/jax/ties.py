@@ -10,6 +10,7 @@ from hypar_opt.execution.jax.axes import NETWORK_INPUT, AxisTies, StoredAxis, sp
 from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.sharding.index_labels import levels_by
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, TOKEN
+from hypar_opt.workload.operands import operands_of
 from hypar_opt.workload.operators.maps import LogitMap
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Shapes(NamedTuple):
     reads: tuple[int, ...]
     writes: int
     rows: int | None
-    """An embedding's vocabulary."""
+    """The vocabulary of an embedding that looks up its rows."""
 
 
 class SplitAxes(NamedTuple):
@@ -63,7 +64,7 @@ def split_axes(maps: NetworkMaps) -> SplitAxes:
     first = frozenset(
         position
         for position, (layer, reads) in enumerate(layers)
-        if layer.contraction.is_matrix_product
+        if layer.axes.is_matrix_product
         and NETWORK_INPUT not in reads
         and len(maps.read_positions(reads[0])) == 2
         and not {*BETWEEN[2]} & {*maps.program.stored[maps.read_from(position, reads[0])]}
@@ -97,8 +98,10 @@ class _Tying:
         for position, (layer, reads) in enumerate(
             zip(network.layers, network.sources, strict=True)
         ):
-            sources = [network_input if s == NETWORK_INPUT else shapes[s].writes for s in reads]
-            shape = self._tied(position, layer, sources)
+            written = {NETWORK_INPUT: network_input}
+            written |= {source: own.writes for source, own in enumerate(shapes)}
+            operands = operands_of(network)[position]
+            shape = self._tied(position, layer, [written[one.source] for one in operands])
             if position in self.flattened_first:
                 read = self.maps.maps[reads[0]].elements
                 features = self.ties.new(read, f"layer {layer.name!r}, features")
@@ -108,7 +111,7 @@ class _Tying:
             for layouts in (program.written[node], program.stored[node]):
                 self._split(position, shapes[-1].writes, layouts)
             for number, read in enumerate(shapes[-1].reads):
-                self._split(reads[number], read, program.read_as(node, number))
+                self._split(operands[number].source, read, program.read_as(node, number))
             if layer.shuffles:
                 self.ties.split(shapes[-1].writes, split_by(program.read[node], SHUFFLED))
         self._tie_shared(shapes)
@@ -159,14 +162,16 @@ class _Tying:
         maps, name = self.maps.layer_maps[position], f"layer {layer.name!r}"
         writes = self.ties.new(maps.output.channels, f"{name}, channels")
         if layer.reads_ids:
-            rows = self.ties.new(layer.sizes(maps)["i"], f"{name}, vocabulary")
+            if (vocabulary := layer.sizes(maps).get("i")) is None:
+                return Shapes((), writes, None)
+            rows = self.ties.new(vocabulary, f"{name}, vocabulary")
             written = self.maps.program.written[position + self.maps.shared]
             self.ties.split(rows, split_by(written, PARTIAL))
             return Shapes((), writes, rows)
         if position in self.flattened_first:
             return Shapes((), writes, None)
         image = maps.input.positions > 1 and not maps.input.tokens
-        if image and layer.contraction.is_matrix_product:
+        if image and layer.axes.is_matrix_product:
             features = self.ties.new(maps.input.elements, f"{name}, features")
             self.ties.tie(sources[0], features, scale=maps.input.positions)
             return Shapes((features,), writes, None)
@@ -176,10 +181,13 @@ class _Tying:
             if scale > 1:
                 self.ties.tie(groups, self._place(TOKEN, tokens, position), scale)
         axes = [*sources, writes]
+        operands = operands_of(self.maps.network)[position]
+        begins = [*(one.channels[0] if one.channels else 0 for one in operands), 0]
         for parts in layer.parts(maps):
             inner = self.ties.new(parts.count, f"{name}, {parts.name}s")
             for run in parts.runs:
-                self.ties.tie(inner, axes[run.tensor], run.scale, run.offset, run.repeats)
+                begin = begins[run.tensor] + run.offset
+                self.ties.tie(inner, axes[run.tensor], run.scale, begin, run.repeats)
         if layer.shuffles:
             dealt: int = layer.groups  # type: ignore[attr-defined]
             outer = self.ties.new(dealt, f"{name}, groups")

@@ -181,18 +181,19 @@ class Values:
         )
 
     def _embedding(self, position: int, layer: Any, read: str | None = None) -> str:
-        del layer
-        rows = self.sharded.rows(position)
         node = position + self.shared
-        split = names(self.mesh_levels(split_by(self.program.written[node], PARTIAL)))
         weights = self._weights(position)
         if read is None and self.repeats.micro_batches > 1 and not self.alone:
             # Else XLA would compute what no image decides once for all micro-batches.
             weights = f'apart({weights}, {self.number()} + inputs["turn"])'
+        images = self._local(self.sharded.batch, split_by(self.program.written[node], BATCH))
+        if "i" not in layer.axes.weight:
+            return f"each_image({weights}, {images})"
+        rows = self.sharded.rows(position)
+        split = names(self.mesh_levels(split_by(self.program.written[node], PARTIAL)))
         if read is not None:
             return f"embedding({read}, {weights}, {rows.shape}, {split})"
         tokens = split_by(self.program.written[node], TOKEN)
-        images = self._local(self.sharded.batch, split_by(self.program.written[node], BATCH))
         places = self._local(self.sharded.tokens(position), tokens)
         ids = f"held({places}, {names(self.mesh_levels(tokens))})"
         ids = f"jnp.broadcast_to({ids}, {(*images, *places)})"
@@ -208,7 +209,7 @@ class Values:
     def _attention(self, position: int, layer: Any, *reads: str) -> str:
         sizes = layer.sizes(self.sharded.layer_maps[position])
         groups = sizes["g"] // self.sharded.written(position).parts
-        inputs = ", ".join(reads) + ("," if len(reads) == 1 else "")
+        inputs = ", ".join(reads)
         split = self.mesh_levels(split_by(self.program.written[position + self.shared], TOKEN))
         more = f"{groups}, {sizes['r']}, causal={bool(layer.causal)}"
         more += f", split={names(split)}" if split else ""

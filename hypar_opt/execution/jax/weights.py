@@ -15,6 +15,7 @@ from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.execution.jax.tensors import StoredTensor
 from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, SHUFFLED, WHOLE
+from hypar_opt.workload.operands import operands_of
 
 if TYPE_CHECKING:
     from hypar_opt.execution.jax.axes import StoredAxis
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.sharding.conversions import Layouts
 
-_ENDS = {"i": 0, "o": 1, "g": 1, "c": 1, "x": 2}
+_ENDS = {"i": 0, "t": 0, "o": 1, "g": 1, "c": 1, "x": 2}
 """The end of the weights, inputs, outputs or experts, that a choice splits, by its axis."""
 
 
@@ -147,12 +148,14 @@ def weights_of(sharded: ShardedNetwork) -> dict[str, StoredWeights]:
         if not sharded.program.workload.stored[node]:
             continue
         sizes = layer.sizes(sharded.layer_maps[position])
-        axes = [axis for axis in layer.contraction.weight if axis in sizes and axis != "g"]
+        axes = [axis for axis in layer.axes.weight if axis in sizes and axis != "g"]
         dims: dict[str, StoredAxis | int] = {axis: sizes[axis] for axis in axes}
         if "x" in dims:
             dims["x"] = sharded.experts(position)
         if "i" in dims and "g" not in sizes:
             dims["i"] = sharded.rows(position) if layer.reads_ids else sharded.read(position)
+        if "t" in dims:
+            dims["t"] = sharded.tokens(position)
         dims |= {axis: sharded.written(position) for axis in ("o", "c", "X") if axis in dims}
         ends = _split_ends(sharded, node)
         split = [ends[_ENDS[axis]] if axis in _ENDS else () for axis in axes]
@@ -205,17 +208,19 @@ def _split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], ..
     layer = workload.nodes[named].operator
     for level, row in enumerate(sharded.program.rows):
         choice = workload.choices_of_nodes[named][row[node]]
-        if choice is None:
+        if choice is None or choice.axis not in layer.axes.weight:
             continue
-        if choice.axis in _ENDS:
-            ends[_ENDS[choice.axis]].append(level)
-        elif choice.axis in layer.contraction.weight:
+        if choice.axis not in _ENDS:
             raise HyparError(f"layer {layer.name!r}: {choice.word!r} has no program in JAX")
+        ends[_ENDS[choice.axis]].append(level)
     return tuple(map(tuple, ends))
 
 
 def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, str]]:
-    """Return the network's input as each layer reads it, by name, and the name by layer."""
+    """Return the network's input as each layer reads it, by name, and the name by layer.
+
+    Whole at the levels at which its operands, side by side, are read differently.
+    """
     inputs: dict[str, StepInput] = {}
     names: dict[int, str] = {}
     for position, (layer, reads) in enumerate(
@@ -225,8 +230,10 @@ def inputs_of(sharded: ShardedNetwork) -> tuple[dict[str, StepInput], dict[int, 
         if NETWORK_INPUT not in reads and not has_own:
             continue
         node = position + sharded.shared
-        first = reads.index(NETWORK_INPUT) if NETWORK_INPUT in reads else 0
-        layouts = sharded.program.read_as(node, first)
+        operands = enumerate(operands_of(sharded.network)[position])
+        own = [n for n, operand in operands if operand.source == NETWORK_INPUT] or [0]
+        each = zip(*(sharded.program.read_as(node, n) for n in own), strict=True)
+        layouts = tuple(at[0] if len({*at}) == 1 else WHOLE for at in each)
         # What lies at the borders of its parts is cut out of a whole image.
         cut = {halo.layout for halo in sharded.halos(position)}
         layouts = tuple(WHOLE if own in cut else own for own in layouts)

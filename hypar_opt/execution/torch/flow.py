@@ -110,11 +110,11 @@ class Flow:
             # Ids, which are no operand, have a batch and tokens alone.
             reads = tuple(
                 tuple(need(axes, own) for own in choices)
-                if layer.contraction.inputs
+                if layer.axes.inputs
                 else tuple(_OF_IDS.get(own.axis, WHOLE) for own in choices)
-                for axes in layer.contraction.read(count, count)
+                for axes in layer.axes.read(count, count)
             )
-            writes = tuple(made(layer.contraction.output, own) for own in choices)
+            writes = tuple(made(layer.axes.output, own) for own in choices)
             computed.append((choices, reads, writes if sources else _without_batch(writes)))
         return computed
 
@@ -216,7 +216,7 @@ class Flow:
                 instead = "by batch" if own is DATA_CHOICE else "whole"
                 yield f"{reason}; {instead} on {dimension.name}"
         yield otherwise(layer, flow.choices)
-        splits = (own.axis in layer.contraction.weight for own in flow.choices)
+        splits = (own.axis in layer.axes.weight for own in flow.choices)
         if any(map(and_, splits, self.is_shared_whole(position))):
             yield "its weight is shared with a layer that splits it otherwise, and replicated"
         if not has_module(layer):
@@ -257,7 +257,7 @@ class Flow:
         ]
         checks += [
             (f"{layer.name}: its size", sizes[axis], self._parts(own == axis for own in axes))
-            for axis in layer.contraction.weight
+            for axis in layer.axes.weight
             if axis in sizes
         ]
         checks += [

@@ -89,13 +89,14 @@ def modules_of(flow: Flow) -> Iterator[Module]:
 
 def _axes(layer: Operator, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the axes of a module's weight, in PyTorch's order, and their sizes."""
-    own = layer.contraction.weight
+    own = layer.axes.weight
     if "o" not in own:  # a norm's scale, which has as many values as its shift
         return {axis: sizes[axis] for axis in _VECTOR}
     # A table's rows are its first axis, as a product's outputs are.
-    order = _TABLE if layer.reads_ids else _KERNEL
+    if layer.reads_ids:
+        return dict(zip(_TABLE, (sizes[axis] for axis in own), strict=True))
     groups = sizes.get("g", 1)
-    return {axis: sizes[axis] * (groups if axis == "o" else 1) for axis in order if axis in own}
+    return {axis: sizes[axis] * (groups if axis == "o" else 1) for axis in _KERNEL if axis in own}
 
 
 def _weight(axes: tuple[str, ...], own: LayerFlow, whole: Sequence[bool]) -> Placements:

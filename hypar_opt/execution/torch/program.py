@@ -192,7 +192,7 @@ def differences(flow: Flow, training: Training) -> dict[str, list[str]]:
     way, words = shards.of(flow), shards.words_of(flow)
     for layer, own in zip(flow.network.layers, flow.layers, strict=True):
         by_batch = any(choice.axis == BATCH_AXIS for choice in own.choices)
-        weighty = bool(layer.contraction.weight)
+        weighty = bool(layer.axes.weight)
         replicated = words[layer.name] != "none" and by_batch and weighty
         more = [_REPLICATED] * replicated
         more += [_STATE] * (way == "by layer" and weighty and words[layer.name] == "state")

@@ -76,7 +76,7 @@ _BY_TOKEN = frozenset({"add", "attention", "embedding", "fc", "mul", "norm", "ou
 
 def has_module(layer: Operator) -> bool:
     """Whether a layer has weights, and it is known in which module's order they are."""
-    return bool(layer.contraction.weight) and layer.kind in _RULES
+    return bool(layer.axes.weight) and layer.kind in _RULES
 
 
 def without_rule(layer: Operator, choice: Choice, inputs: int) -> str:
@@ -98,7 +98,7 @@ def without_rule(layer: Operator, choice: Choice, inputs: int) -> str:
 
 def otherwise(layer: Operator, choices: Sequence[Choice]) -> str:
     """Return what DTensor does for a layer whatever its choices, and a plan does not."""
-    if layer.contraction.weight and not has_module(layer):
+    if layer.axes.weight and not has_module(layer):
         return f"no module is known for layers of kind {layer.kind!r}: weights are replicated"
     if getattr(layer, "norm", None) == "batch" and any(own.axis == BATCH for own in choices):
         return "DTensor gathers the batch of a batch norm, for the statistics of all of it"

@@ -62,7 +62,7 @@ def tables(flow: Flow, layers: Sequence[str]) -> Iterator[str]:
 
 def _words_of_weights(flow: Flow) -> Mapping[str, str]:
     words = words_of(flow)
-    layers = (layer for layer in flow.network.layers if layer.contraction.weight)
+    layers = (layer for layer in flow.network.layers if layer.axes.weight)
     return {layer.name: words[layer.name] for layer in layers}
 
 

@@ -16,6 +16,7 @@ from hypar_opt.sharding.conversions import StepKind, moved_but
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, TOKEN
 from hypar_opt.sharding.ties import Axis
 from hypar_opt.units import format_bytes
+from hypar_opt.workload.operands import operands_of
 from hypar_opt.workload.operators.maps import ExpertMap, LogitMap
 from hypar_opt.workload.parallelism import SIDES
 
@@ -168,6 +169,9 @@ def _check_exchange(division: Division, edge: Boundary, step: Step, *, scaled: b
     writer = workload.tensor_writers.get(edge.source, edge.source) - workload.shared
     layouts = {*step.sources, *step.targets}
     labels = {BATCH: division.images.labels, CHANNEL: division.labels.of[Axis(writer)]}
+    if edge.target >= workload.shared:
+        own = operands_of(division.network)[edge.target - workload.shared][edge.input].channels
+        labels[CHANNEL] = labels[CHANNEL][slice(*own or (None,))]
     if SHUFFLED in layouts:
         labels[SHUFFLED] = division.labels.shuffled(division.network, edge.target - workload.shared)
     for layout in layouts.intersection((TOKEN, ROW, COLUMN, EXPERT)):
@@ -227,12 +231,12 @@ def _check_shuffles(division: Division) -> None:
     for position, layer in enumerate(division.network.layers):
         if not layer.shuffles:
             continue
-        node, source = position + division.shared, division.network.sources[position][0]
+        node, source = position + division.shared, operands_of(division.network)[position][0].source
         if source < 0:
             continue
         labels = division.labels.of[Axis(source)]
         dealt = division.labels.shuffled(division.network, position)
-        edge = program.workload.boundaries[division.boundary(source, position)].source
+        edge = program.workload.boundaries[division.boundary(position, 0)].source
         for level, read in enumerate(program.read[node]):
             kept = program.stored[edge][level]
             if read != SHUFFLED or kept != CHANNEL:

@@ -33,16 +33,20 @@ from hypar_opt.sharding.layouts import (
 )
 from hypar_opt.sharding.shares import side_of
 from hypar_opt.sharding.ties import Axis
+from hypar_opt.workload.operands import operands_of
 from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.data import StepData
-    from hypar_opt.execution.virtual.shards import Array, Indices, Split
+    from hypar_opt.execution.virtual.shards import Array, Indices
     from hypar_opt.sharding.conversions import Layouts
     from hypar_opt.sharding.layouts import Layout
     from hypar_opt.sharding.program import Program
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.maps import Map
+
+Ends = tuple[int, int]
+"""The first of some channels, and the one behind the last."""
 
 _NONE, _ONE = np.zeros(0, np.intp), np.zeros(1, np.intp)
 
@@ -72,20 +76,43 @@ class Division:
         self.images = DividedAxis(self.hierarchy, images)
         self._places: dict[tuple[Layout, int], DividedAxis] = {}
         self._groups = groups
-        self._tensors: dict[tuple[int, int | None], DividedTensor] = {}
+        self._tensors: dict[tuple[int, int | None, Ends | None], DividedTensor] = {}
 
     # Tensors
 
-    def tensor(self, source: int, reader: int | None = None) -> DividedTensor:
-        """Return a layer's output, or the network's input, as a reader splits it."""
+    def tensor(
+        self, source: int, reader: int | None = None, channels: Ends | None = None
+    ) -> DividedTensor:
+        """Return a layer's output, or the network's input, as a reader splits it.
+
+        Parameters
+        ----------
+        channels
+            Those of an operand; by default all.
+        """
         shuffle = reader if reader is not None and self.network.layers[reader].shuffles else None
-        key = source, shuffle
+        key = source, shuffle, channels
         if key not in self._tensors:
             over = self.maps[source].pooled if source >= 0 else self.network.input.feature_map()
             shuffled = None if shuffle is None else self.labels.shuffled(self.network, shuffle)
-            channels = DividedAxis(self.hierarchy, self.labels.of[Axis(source)], shuffled)
-            self._tensors[key] = self._divided(over, channels)
+            labels = self.labels.of[Axis(source)][slice(*channels or (None,))]
+            self._tensors[key] = self._divided(over, DividedAxis(self.hierarchy, labels, shuffled))
         return self._tensors[key]
+
+    def operand(self, position: int, number: int) -> DividedTensor:
+        """Return what a layer reads as one of its operands."""
+        source, channels = operands_of(self.network)[position][number]
+        return self.tensor(source, position, channels)
+
+    def within(self, position: int, number: int, layouts: Layouts, device: int) -> slice:
+        """Return where an operand is among the features that a device has of its source's output.
+
+        Of one that is not all of them.
+        """
+        source, channels = operands_of(self.network)[position][number]
+        assert channels is not None
+        held = self.tensor(source).channels.held(split_of(layouts, CHANNEL), device)
+        return slice(*np.searchsorted(held, channels).tolist())
 
     def _divided(self, over: Map, channels: DividedAxis) -> DividedTensor:
         axes = {BATCH: self.images}
@@ -159,9 +186,9 @@ class Division:
                     readers[source].append(position)
         return readers
 
-    def boundary(self, source: int, reader: int) -> int:
-        """Return the number of the boundary between a layer and one that it reads."""
-        return self.program.workload.boundary_between[source + self.shared, reader + self.shared]
+    def boundary(self, position: int, number: int) -> int:
+        """Return the boundary that one of a layer's operands is."""
+        return self.program.workload.boundary_of_input[position + self.shared, number]
 
     # Layers
 
@@ -179,7 +206,7 @@ class Division:
         sources = self.network.sources[position]
         channels = _NONE
         if sources and not layer.reads_ids:
-            tensor = self.tensor(sources[0], position)
+            tensor = self.operand(position, 0)
             channels = tensor.channels.held(split_of(read, CHANNEL), device)
         data_slice = None
         if layer.reads_ids and (sources or position in data.ids):
@@ -240,50 +267,16 @@ class Division:
         return _NONE
 
     def _rows(self, position: int, device: int, among: Container[int] | None = None) -> Indices:
-        axis = Axis(position, rows=True)
-        if axis not in self.labels.of:
+        """Return the rows of an embedding's table that a device has."""
+        axis, written = Axis(position, rows=True), self.program.written[position + self.shared]
+        if axis in self.labels.of:
+            split = split_of(written, PARTIAL)[0]
+            labels = DividedAxis(self.hierarchy, self.labels.of[axis])
+            return labels.held((_among(split, among), ()), device)
+        if not self.network.layers[position].reads_ids:
             return _NONE
-        written = self.program.written[position + self.shared]
-        split = split_of(written, PARTIAL)[0]
-        labels = DividedAxis(self.hierarchy, self.labels.of[axis])
-        return labels.held((_among(split, among), ()), device)
-
-    def norm_groups(self) -> dict[int, list[Group]]:
-        """Return the groups of images, or of parts of them, that devices have at each layer.
-
-        They are normalised together. Of all micro-batches, one after the other.
-        """
-        count = self.program.workload.repeats.micro_batches
-        begins = range(0, count * self.images.size, self.images.size)
-        groups = {}
-        for position in range(len(self.network.layers)):
-            read = self.program.read[position + self.shared]
-            split, by_place = split_of(read, BATCH), by_place_of(read)
-            devices = range(self.hierarchy.accelerators)
-            used = (device for device in devices if not self.is_idle(position, device))
-            levels = [level for own, _ in (split, *by_place) for level in own if level >= 0]
-            held = {self.hierarchy.within(device, levels): device for device in used}
-            places: tuple[DividedAxis, ...] = ()
-            if any(own for own, _ in by_place):
-                places = self.places(self.maps[position].input)
-            groups[position] = [
-                self._group(begin + self.images.held(split, device), places, by_place, device)
-                for begin in begins
-                for device in held.values()
-            ]
-        return groups
-
-    def _group(
-        self,
-        images: Indices,
-        places: Sequence[DividedAxis],
-        by_place: Sequence[Split],
-        device: int,
-    ) -> Group:
-        if not places:
-            return (images,)
-        held = held_of(places, by_place, device)
-        return (images, slice(None), *(slice(own[0], own[-1] + 1) for own in held))
+        places = self.along(TOKEN, self.maps[position].output.tokens)
+        return places.held(split_of(written, TOKEN), device)
 
     def is_idle(self, position: int, device: int) -> bool:
         """Return whether a layer is all in a part of H1 that a device is not in."""
@@ -382,7 +375,7 @@ class Division:
         sources, read = self.network.sources[position], _NONE
         if sources and not layer.reads_ids:
             split, _ = split_of(self.program.read[node], CHANNEL)
-            of_read = self.tensor(sources[0], position).channels
+            of_read = self.operand(position, 0).channels
             read = of_read.held((_among(split, among), ()), device)
         return held_weights(
             self.program.workload.layers[position],

@@ -16,6 +16,7 @@ from hypar_opt.execution.virtual.recomputation import Recomputation
 from hypar_opt.sharding.conversions import Layouts, backward, dual
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, WHOLE
 from hypar_opt.sharding.passes import Phase
+from hypar_opt.workload.operands import operands_of
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.arithmetic.base import Arithmetic
@@ -103,8 +104,8 @@ class MicroBatch:
         program, node = self.program, position + self.division.shared
         layer, phase = self.network.layers[position], Phase.FORWARD
         reads = [
-            self._read(position, source)
-            for source in self.network.sources[position]
+            self._read(position, number)
+            for number in range(len(operands_of(self.network)[position]))
             if not layer.reads_ids
         ]
         if halos := program.halos(node):
@@ -189,21 +190,35 @@ class MicroBatch:
             if weights is not None:
                 weights.fill(np.nan)
 
-    def _read(self, position: int, source: int) -> Blocks:
-        """Return what each device reads of a layer's input."""
-        program, node = self.program, position + self.division.shared
-        tensor = self.division.tensor(source, position)
-        if source < 0:
+    def _read(self, position: int, number: int) -> Blocks:
+        """Return what each device reads of one of a layer's operands."""
+        program, division = self.program, self.division
+        operand, tensor = (
+            operands_of(self.network)[position][number],
+            division.operand(position, number),
+        )
+        if operand.source < 0:
             # Each reader has the network's input in its own layout.
-            number = self.network.sources[position].index(source)
-            layouts = program.read_as(node, number)
+            layouts = program.read_as(position + division.shared, number)
+            whole = self.data.input
+            if operand.channels:
+                whole = whole[..., slice(*operand.channels)]
             return [
-                self.division.input_part(self.data.input, tensor, position, layouts, device)
+                division.input_part(whole, tensor, position, layouts, device)
                 for device in self.devices
             ]
-        boundary = self.division.boundary(source, position)
-        stored = program.workload.boundaries[boundary].source
-        return self._across(boundary, Phase.FORWARD, tensor, self._stored[stored])
+        boundary = division.boundary(position, number)
+        blocks = self._stored[program.workload.boundaries[boundary].source]
+        if operand.channels:
+            there = self._within(position, number)
+            blocks = [block[..., own] for block, own in zip(blocks, there, strict=True)]
+        return self._across(boundary, Phase.FORWARD, tensor, blocks)
+
+    def _within(self, position: int, number: int) -> list[slice]:
+        """Return where an operand is among the features of its source that each device has."""
+        edge = self.program.workload.boundaries[self.division.boundary(position, number)]
+        layouts = self.program.stored[edge.source]
+        return [self.division.within(position, number, layouts, n) for n in self.devices]
 
     def _across(self, boundary: int, phase: Phase, tensor: DividedTensor, blocks: Blocks) -> Blocks:
         """Convert a tensor for the node that reads it, or its error for the one that wrote it."""
@@ -275,9 +290,9 @@ class MicroBatch:
             own = [errors[0] for errors, _ in results]
             own = without_halos(self.fabric, own, halos, Source(phase, node, None))
             results = [([error], of) for error, (_, of) in zip(own, results, strict=True)]
-        for number, source in enumerate(self.network.sources[position]):
-            if source >= 0:
-                self._send_back(position, source, [errors[number] for errors, _ in results])
+        for number, operand in enumerate(operands_of(self.network)[position]):
+            if operand.source >= 0:
+                self._send_back(position, number, [errors[number] for errors, _ in results])
         gradients = [gradient for _, gradient in results if gradient is not None]
         if gradients:
             self._keep_gradient(position, gradients)
@@ -304,12 +319,17 @@ class MicroBatch:
         shared = program.workload.boundaries[boundary].target
         return self._across(boundary, Phase.BACKWARD, tensor, self._errors.pop(shared))
 
-    def _send_back(self, position: int, source: int, error: Blocks) -> None:
-        """Convert the error of an input for the layer that wrote it, and add it to that layer's."""
-        boundary = self.division.boundary(source, position)
-        tensor = self.division.tensor(source, position)
+    def _send_back(self, position: int, number: int, error: Blocks) -> None:
+        """Convert the error of an operand for its writer, and add it to that layer's."""
+        boundary = self.division.boundary(position, number)
+        tensor = self.division.operand(position, number)
         blocks = self._across(boundary, Phase.BACKWARD, tensor, error)
         stored = self.program.workload.boundaries[boundary].source
+        if operands_of(self.network)[position][number].channels:
+            parts = list(zip(self._within(position, number), blocks, strict=True))
+            blocks = [np.zeros_like(block) for block in self._stored[stored]]
+            for whole, (own, part) in zip(blocks, parts, strict=True):
+                whole[..., own] = part
         if stored in self._errors:
             blocks = [a + b for a, b in zip(self._errors[stored], blocks, strict=True)]
         self._errors[stored] = blocks

@@ -36,14 +36,14 @@ def held_weights(
         All channels that the layer reads; a fully-connected layer has weights per position.
     """
     layer, sizes = tensors.operator, tensors.sizes
-    held = {axis: np.arange(sizes[axis]) for axis in layer.contraction.weight if axis in sizes}
+    held = {axis: np.arange(sizes[axis]) for axis in layer.axes.weight if axis in sizes}
     if "g" in held:  # whole groups
         held["g"] = np.unique(written // sizes["o"])
         return tuple(held.values())
     if "x" in held:
         held["x"] = experts
     if layer.reads_ids:
-        held["i"] = rows
+        held[layer.axes.weight[0]] = rows
     elif "i" in held:
         # Of a flattened map all positions of a channel; a sequence has one position per token.
         positions = sizes["i"] // channels

@@ -66,7 +66,7 @@ def strip_of(
     """Return how a layer's rows or columns may be split; None if not."""
     place = 1 + [*PARTS].index(axis)
     read = [over for axes, maps_ in operands if axis in axes for over in maps_]
-    written = [maps.output, maps.pooled] if axis in described.contraction.output else []
+    written = [maps.output, maps.pooled] if axis in described.axes.output else []
     if not read or not all(isinstance(over, FeatureMap) for over in (*read, *written)):
         return None
     heights = {over[place] for over in read}

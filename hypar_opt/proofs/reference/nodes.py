@@ -50,13 +50,14 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
         if layer.shares_weights_with is not None:
             owner = position[layer.shares_weights_with]
             tied.setdefault(owner, [owner]).append(n)
+    # What is read side by side in an only input is several results of one layer.
     read = [
-        (source, n, number)
-        for n, (_, _, sources) in enumerate(described)
-        for number, source in enumerate(sources)
-        if source >= 0
+        (sources[min(number, len(sources) - 1)], n, number)
+        for n, (_, maps, sources) in enumerate(described)
+        for number in range(len(maps.inputs) if sources else 0)
+        if sources[min(number, len(sources) - 1)] >= 0
     ]
-    readers = [sum(source == n for source, *_ in read) for n in range(len(layers))]
+    readers = [len({n for source, n, _ in read if source == own}) for own in range(len(layers))]
     several = [n for n, count in enumerate(readers) if count > 1 and shared_tensors]
     shared = len(tied) + len(several)
     tensor = {source: len(tied) + n for n, source in enumerate(several)}
@@ -72,7 +73,10 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     ends = [(source, source + shared, node, 0) for source, node in tensor.items()]
     ends += [(n, tensor.get(n, n + shared), reader + shared, number) for n, reader, number in read]
     for writer, source, target, number in ends:
-        over, elements = described[writer][1].pooled, layers[writer].pooled
+        over = described[writer][1].pooled
+        if target >= shared and len(described[target - shared][2]) == 1:
+            over = described[target - shared][1].inputs[number]
+        elements = images_of(plan) * over.elements
         axes = images_of(plan), over.channels, over.tokens or 1, *_extent(over), _experts(over) or 1
         operand = min(number, len(nodes[target].inputs) - 1)
         edges.append(PlanEdge(source, target, elements, False, *axes, operand))
@@ -121,7 +125,7 @@ def _image(
 
 
 def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
-    batch, weight = images_of(plan), described.contraction.weight
+    batch, weight = images_of(plan), described.axes.weight
     sizes = {"b": batch, **described.sizes(maps)}
     kernel = prod(sizes[axis] for axis in weight if axis in sizes) if weight else 0
     macs = described.macs(sizes)
@@ -162,7 +166,7 @@ def _splits(
     sizes: dict[str, int],
     plan: Plan,
 ) -> Iterator[Split | None]:
-    weight, written = described.contraction.weight, described.contraction.output
+    weight, written = described.axes.weight, described.axes.output
     last = _last_resort(described, plan, has_experts="x" in sizes)
     for word in plan.choices:
         if word in SIDES:  # all in one part of H1
@@ -202,13 +206,10 @@ def _last_resort(described: Operator, plan: Plan, *, has_experts: bool) -> str |
 
 
 def _operands(described: Operator, maps: LayerMaps) -> list[Operand]:
-    """Return the operands of a layer: an only input may have several of them side by side."""
-    declared, read = [*described.contraction.inputs.values()], maps.inputs
+    """Return the operands of a layer, further inputs with the last."""
+    declared, read = [*described.axes.inputs.values()], maps.inputs
     if not declared:  # ids of an embedding are no feature map
         return [Operand((), ())]
-    if len(read) < len(declared):
-        of_all = (axis for axis in declared[0] if all(axis in axes for axes in declared))
-        return [Operand(tuple(of_all), read)]
     *first, last = declared
     each = [Operand(axes, (over,)) for axes, over in zip(first, read, strict=False)]
     return [*each, Operand(last, read[len(first) :])]
@@ -239,7 +240,7 @@ def _is_offered(
     of_group = sizes.get("T", 1)
     return all(
         0 < over.tokens == sizes.get("t", 0) * (of_group if "T" in axes else 1)
-        for axes, over in (*read, (described.contraction.output, maps.output))
+        for axes, over in (*read, (described.axes.output, maps.output))
     )
 
 

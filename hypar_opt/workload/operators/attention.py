@@ -10,16 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from hypar_opt.documents.document import Document, Size
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.operators.axes import (
-    DATA_CHOICE,
-    OUTPUT,
-    TOKENS,
-    Axes,
-    Choice,
-    Contraction,
-    Parts,
-    Run,
-)
+from hypar_opt.workload.operators.axes import DATA_CHOICE, TOKENS, Axes, Choice, Contraction
 from hypar_opt.workload.operators.base import Operator, default
 from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap, constant
 from hypar_opt.workload.operators.kernels import PassesKernels, PassKernels
@@ -69,7 +60,8 @@ def pairs_of(features: int, *, interleaved: bool) -> tuple[slice, slice]:
 class Attention(Operator):
     """Attention with ``heads`` heads and ``kv_heads`` heads of keys and values (grouped queries).
 
-    It reads queries, keys and values as three inputs, or as one with these features side by side.
+    It reads queries, keys and values as three inputs, or as one with these features side by side:
+    then these are three results of the layer that writes them, each read as the kind needs it.
     ``causal`` says that a token sees only those before it. Fused kernels skip the scores that the
     mask hides, and so half of the products; in all other counts they are there.
     """
@@ -133,50 +125,39 @@ class Attention(Operator):
             raise self.refuse(
                 "kv_heads", f"should divide the {self.heads} heads, got {self._kv_heads}"
             )
-        query, *keys = reads
-        fused = self.heads + 2 * self._kv_heads
-        parts = self.heads if keys else fused
+        query, keys = reads[0], reads[1:]
+        parts = self.heads if keys else self.heads + 2 * self._kv_heads
         size, rest = divmod(query.channels, parts)
         if rest or not size:
             what = "heads" if keys else "heads of q, k and v"
             raise self.refuse(
                 "heads", f"should divide the {query.channels} features, got {parts} {what}"
             )
+        if not keys:
+            key = TokenMap(query.tokens, self._kv_heads * size)
+            query, keys = TokenMap(query.tokens, self.heads * size), (key, key)
         widths = [key.channels for key in keys]
         lengths = {key.tokens for key in keys}
         # Values may be wider or narrower than keys; their heads are as many.
-        if keys and (
-            widths[0] != self._kv_heads * size or widths[1] % self._kv_heads or len(lengths) > 1
-        ):
+        fits = widths[0] == self._kv_heads * size and not widths[1] % self._kv_heads
+        if not fits or len(lengths) > 1:
             raise self.refuse(
                 "inputs",
                 f"keys and values should have {self._kv_heads} heads of {size} features and as"
                 f" many tokens, got {' and '.join(map(described, keys))}",
             )
-        value = widths[1] // self._kv_heads if keys else size
-        output = TokenMap(query.tokens, self.heads * value)
-        return LayerMaps(query, output, output, tuple(keys))
+        output = TokenMap(query.tokens, self.heads * (widths[1] // self._kv_heads))
+        return LayerMaps(query, output, output, keys)
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
-        keys = maps.others
-        parts = self.heads if keys else self.heads + 2 * self._kv_heads
         return {
             "t": maps.output.tokens,
             "g": self._kv_heads,
             "r": self.heads // self._kv_heads,
             "d": maps.output.channels // self.heads,
-            "s": keys[0].tokens if keys else maps.input.tokens,
-            "e": maps.input.channels // parts,
+            "s": maps.others[0].tokens,
+            "e": maps.input.channels // self.heads,
         }
-
-    def parts(self, maps: LayerMaps) -> tuple[Parts, ...]:
-        if maps.others:
-            return super().parts(maps)
-        sizes = self.sizes(maps)
-        heads, queries, size = sizes["g"], sizes["r"] * sizes["e"], sizes["e"]
-        starts = (0, heads * queries, heads * (queries + size))
-        fused = (Run(0, *run) for run in zip((queries, size, size), starts, strict=True))
-        return (Parts(HEADS.part, heads, (Run(OUTPUT, queries), *fused)),)
 
     def macs(self, sizes: Mapping[str, int]) -> int:
         # Q K^T over the e features of a key, then the weighted sum of values of d.

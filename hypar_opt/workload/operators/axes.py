@@ -99,7 +99,8 @@ POSITIONS = (TOKENS.axis, *SPATIAL)
 """The axes of a map but its channels."""
 
 REPLICATING = (DATA_CHOICE.axis, *POSITIONS)
-"""The axes that no weights have: their parts have replicas, whose state may be sharded."""
+"""The axes that no weights have but a table of positions, which has tokens: their parts have
+replicas, whose state may be sharded."""
 
 CHANNELS = Choice("channel", "c", "channel", "●", "M")
 """A layer that treats each channel alike: its input and output are split by channel."""

@@ -119,7 +119,7 @@ class Operator(Document):
     @property
     def shuffles(self) -> bool:
         """Whether it reads channels in an order in which no tensor is stored."""
-        return any(axis.endswith(REORDERED) for axis in self.contraction.input)
+        return any(axis.endswith(REORDERED) for axis in self.axes.input)
 
     @property
     def has_bias(self) -> bool:
@@ -134,6 +134,11 @@ class Operator(Document):
     def window(self, axis: str) -> Window:  # noqa: ARG002
         """Return what it reads of its input's rows, or columns, for one of its output."""
         return Window()
+
+    @property
+    def axes(self) -> Contraction:
+        """The contraction of this layer, which may differ from that of its kind."""
+        return self.contraction
 
     @property
     def splits(self) -> Mapping[str, Choice]:
@@ -160,9 +165,9 @@ class Operator(Document):
         where a choice splits only inputs or only the output.
         """
         sizes, tensors = self.sizes(maps), (maps.output, *maps.inputs)
-        both = {*self.contraction.input} & {*self.contraction.output}
+        both = {*self.axes.input} & {*self.axes.output}
         both -= {BATCH, *POSITIONS, EXPERTS.axis}
-        read = self.contraction.read(len(maps.inputs), len(maps.inputs))
+        read = self.axes.read(len(maps.inputs), len(maps.inputs))
         return tuple(
             Parts(
                 choice.part,
@@ -210,7 +215,7 @@ class Operator(Document):
         Source: docs/decisions/0028-time-of-kernels.md.
         """
         activation = bool(getattr(self, "activation", None))
-        if self.contraction.contracted:
+        if self.axes.contracted:
             return of_products(activation=activation)
         return of_elements(activation=activation)
 
@@ -225,11 +230,11 @@ class Operator(Document):
         Source: docs/decisions/0029-memory-of-a-device.md.
         """
         activation = getattr(self, "activation", None)
-        return activated(activation, inputs=bool(self.contraction.contracted))
+        return activated(activation, inputs=bool(self.axes.contracted))
 
     def weights(self, maps: LayerMaps) -> int:
         """Return the elements of its weights W, without biases."""
-        return elements(self.contraction.weight, self.sizes(maps))
+        return elements(self.axes.weight, self.sizes(maps))
 
     def parameters(self, maps: LayerMaps) -> int:
         """Return the number of its learned parameters, biases included."""
@@ -240,7 +245,7 @@ class Operator(Document):
 
         Random weights are scaled by it.
         """
-        return elements(tuple({*self.contraction.weight} - {*self.contraction.output}), sizes)
+        return elements(tuple({*self.axes.weight} - {*self.axes.output}), sizes)
 
     def macs(self, sizes: Mapping[str, int]) -> int:
         """Return the multiply-accumulates of one pass.
@@ -250,9 +255,9 @@ class Operator(Document):
         sizes
             The size of every axis, the batch's ``b`` among them.
         """
-        if not self.contraction.weight:
+        if not self.axes.weight:
             return 0
-        return elements(self.contraction.iterated, sizes)
+        return elements(self.axes.iterated, sizes)
 
     def refuse(self, key: str, problem: str) -> Exception:
         """Return the error to raise for one of its keys."""

@@ -100,7 +100,7 @@ class Add(_Broadcast):
         return there._replace(output=2), back._replace(output=4), gradient
 
     def saves(self, *, fused: bool) -> Saved:
-        mask = OwnTensor(self.contraction.output, bytes=1)
+        mask = OwnTensor(self.axes.output, bytes=1)
         return super().saves(fused=fused)._replace(own=(mask,) if self.dropout else ())
 
 

@@ -29,6 +29,10 @@ VOCABULARY = Choice("model", "i", "word", "●", "M")
 """The table is split by row: each part adds the rows of its tokens."""
 
 
+_TABLE = Contraction.parse("w[t,o] -> y[b,t,o]")
+_OF_TABLE = FrozenDict(data=DATA_CHOICE, model=OUTPUT_CHANNELS, tokens=TOKENS)
+
+
 class Embedding(Operator):
     """A table of ``vocabulary`` rows; each token reads one of them.
 
@@ -60,6 +64,14 @@ class Embedding(Operator):
     reads_ids: ClassVar[bool] = True
 
     @property
+    def axes(self) -> Contraction:
+        return _TABLE if self._has_row_of_token else self.contraction
+
+    @property
+    def splits(self) -> Mapping[str, Choice]:
+        return _OF_TABLE if self._has_row_of_token else self.choices
+
+    @property
     def shares_weights_with(self) -> str | None:
         return self.tied
 
@@ -67,6 +79,11 @@ class Embedding(Operator):
     def is_table(self) -> bool:
         """Whether it reads its rows in order, and no ids."""
         return self.inputs == () and self.ids is None
+
+    @property
+    def _has_row_of_token(self) -> bool:
+        """Whether each token has one row, in order: then a part of tokens has its rows alone."""
+        return self.is_table and self.tokens in (None, self.vocabulary)
 
     def maps(self, *reads: Map) -> LayerMaps:
         if reads:
@@ -99,8 +116,11 @@ class Embedding(Operator):
         return self.tokens or self.vocabulary
 
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:
+        sizes = {"t": maps.output.tokens, "o": self.features}
+        if self._has_row_of_token:
+            return sizes
         assert self.vocabulary is not None
-        return {"t": maps.output.tokens, "i": padded(self.vocabulary, self.pad), "o": self.features}
+        return {**sizes, "i": padded(self.vocabulary, self.pad)}
 
     def fan_in(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
         return 1  # a row

@@ -129,7 +129,7 @@ class LayerMaps(NamedTuple):
     pooled: Map
     """The output after pooling, if there is a pool, as the next layer reads it."""
     others: tuple[Map, ...] = ()
-    """Its further inputs, in order."""
+    """Its further inputs, in order; or further operands, side by side in its only input."""
 
     @property
     def inputs(self) -> tuple[Map, ...]:

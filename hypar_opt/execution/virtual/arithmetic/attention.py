@@ -65,16 +65,8 @@ class AttentionArithmetic(Arithmetic):
         self._scale = layer.scale or 1 / np.sqrt(self._sizes["e"])
 
     def forward(self, reads: Sequence[Array], weights: Array | None, sums: Array | None) -> Array:  # noqa: ARG002
-        heads, r, e = self._heads, self._sizes["r"], self._sizes["e"]
-        self._fused = len(reads) == 1
-        if self._fused:
-            ends = [heads * r * e, heads * (r + 1) * e]
-            reads = np.split(reads[0], ends, axis=2)
         query, key, value = reads
-        self._every = query.shape[1]
-        if self._fused:
-            query = query[:, self.shard.tokens]  # it is read whole where its tokens are split
-        self._q = turned(self._split(query, r), self.shard.tokens, self._rotary)
+        self._q = turned(self._split(query, self._sizes["r"]), self.shard.tokens, self._rotary)
         self._k = turned(self._split(key, 1), np.arange(key.shape[1]), self._rotary)
         self._v = self._split(value, 1)
         scores = self._q @ self._k.swapaxes(3, 4) * self._scale
@@ -95,12 +87,7 @@ class AttentionArithmetic(Arithmetic):
         of_v = (self._p.swapaxes(3, 4) @ mixed).sum(axis=2, keepdims=True)
         of_q = turned(of_scores @ self._k, self.shard.tokens, self._rotary, back=True)
         of_k = turned(of_k, np.arange(of_k.shape[3]), self._rotary, back=True)
-        of_q, *others = (self._joined(one) for one in (of_q, of_k, of_v))
-        if not self._fused:
-            return [of_q, *others], None
-        whole = np.zeros((len(of_q), self._every, of_q.shape[2]))
-        whole[:, self.shard.tokens] = of_q
-        return [np.concatenate([whole, *others], axis=2)], None
+        return [self._joined(one) for one in (of_q, of_k, of_v)], None
 
     def _split(self, array: Array, queries: int) -> Array:
         images, tokens, features = array.shape

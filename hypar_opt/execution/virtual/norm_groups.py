@@ -1,0 +1,53 @@
+"""The groups of images that are normalised together in a plan: those that a device has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.execution.virtual.shards import by_place_of, held_of, split_of
+from hypar_opt.sharding.layouts import BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hypar_opt.execution.virtual.arithmetic.base import Group
+    from hypar_opt.execution.virtual.division import Division
+    from hypar_opt.execution.virtual.shards import DividedAxis, Indices, Split
+
+
+def norm_groups(division: Division) -> dict[int, list[Group]]:
+    """Return the groups of images, or of parts of them, that devices have at each layer.
+
+    They are normalised together. Of all micro-batches, one after the other.
+    """
+    count = division.program.workload.repeats.micro_batches
+    begins = range(0, count * division.images.size, division.images.size)
+    groups = {}
+    for position in range(len(division.network.layers)):
+        read = division.program.read[position + division.shared]
+        split, by_place = split_of(read, BATCH), by_place_of(read)
+        devices = range(division.hierarchy.accelerators)
+        used = (device for device in devices if not division.is_idle(position, device))
+        levels = [level for own, _ in (split, *by_place) for level in own if level >= 0]
+        held = {division.hierarchy.within(device, levels): device for device in used}
+        places: tuple[DividedAxis, ...] = ()
+        if any(own for own, _ in by_place):
+            places = division.places(division.maps[position].input)
+        groups[position] = [
+            _group(begin + division.images.held(split, device), places, by_place, device)
+            for begin in begins
+            for device in held.values()
+        ]
+    return groups
+
+
+def _group(
+    images: Indices,
+    places: Sequence[DividedAxis],
+    by_place: Sequence[Split],
+    device: int,
+) -> Group:
+    if not places:
+        return (images,)
+    held = held_of(places, by_place, device)
+    return (images, slice(None), *(slice(own[0], own[-1] + 1) for own in held))
