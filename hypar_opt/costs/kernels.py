@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
 from hypar_opt.costs.compute import NO_SIZES, Work
+from hypar_opt.costs.longest_parts import stretched
 from hypar_opt.costs.physical import rounded_half_even
-from hypar_opt.costs.states import added_up, copies
+from hypar_opt.costs.states import added_up, copies, copies_of
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.accelerator import OPERATIONS_PER_MAC, exactly
+from hypar_opt.sharding.layouts import TOKEN
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.repetitions import passes_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
+from hypar_opt.workload.mirrored import are_mirrored, causal_nodes
 from hypar_opt.workload.operators.base import elements
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
@@ -126,6 +129,27 @@ class KernelWork(Work):
         launching = launches * len(workload.nodes) * (self.accelerator.launch or 0)
         seconds: Fraction = (loading + computing) * self._stretched_bound(workload) + launching
         return seconds
+
+    _counts_order: ClassVar[bool] = True
+    """Whether the last tokens of a causal sequence are more work than the first."""
+
+    def _operations(self, workload: Workload, nodes: Indices, states: States) -> Integers:
+        operations = super()._operations(workload, nodes, states)
+        names, causal = workload.layouts.names, causal_nodes(workload)
+        skips = self._counts_order and self.longest and self.accelerator.fuses_attention
+        skips = skips and bool(causal.any())
+        in_order = TOKEN in names and not are_mirrored(workload, self.hierarchy.accelerators)
+        if not (skips and in_order):
+            return operations
+        by_token = causal & (workload.layouts.output == names.index(TOKEN))
+        made = [by_token[block, nodes] for block in states]
+        parts = copies_of(made, self.hierarchy.sizes)[-1].below[0]
+        # The last of some parts in order sees 2 - 1/parts times the mean.
+        return stretched(operations, [(parts, 2 * parts - 1)])
+
+    def _stretched_bound(self, workload: Workload) -> int:
+        once = super()._stretched_bound(workload)
+        return 2 * once if self.longest and causal_nodes(workload).any() else once
 
     def _of_phase(
         self, workload: Workload, nodes: Indices, states: States, per_second: int, phase: Phase

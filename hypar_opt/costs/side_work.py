@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from hypar_opt.costs.compute import Work
 from hypar_opt.costs.kernels import KernelWork
@@ -43,6 +43,8 @@ class _SideWork(_WorkOfSide, Work):
 @dataclass(frozen=True)
 class _SideKernelWork(_WorkOfSide, KernelWork):
     """That of an accelerator which runs kernels."""
+
+    _counts_order: ClassVar[bool] = False  # a share's first token is not known
 
 
 def side_work(work: Work, share: Share) -> Work:

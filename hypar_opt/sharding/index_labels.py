@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.hierarchy import Hierarchy, parts_by_share
-from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, Layout, is_split
+from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, TOKEN, Layout, is_split
 from hypar_opt.sharding.shares import Shares
 from hypar_opt.sharding.ties import INPUT, Axis, Tie, dealt, ties_of
+from hypar_opt.workload.mirrored import are_mirrored
 from hypar_opt.workload.operands import operands_of
 
 if TYPE_CHECKING:
@@ -95,6 +96,18 @@ def contiguous_labels(program: Program, size: int, axis: Layout) -> Integers:
             digits.append(own)
         labels += np.concatenate(digits) * program.hierarchy.stride(level)
     return labels
+
+
+def place_labels(program: Program, size: int, layout: Layout) -> Integers:
+    """Return the label of each row, token or expert: contiguous, but for tokens that are mirrored.
+
+    Source: `hypar_opt.workload.mirrored`.
+    """
+    equal, accelerators = program.shares is None, program.hierarchy.accelerators
+    if layout == TOKEN and equal and are_mirrored(program.workload, accelerators):
+        half = contiguous_labels(program, size // 2, layout)
+        return np.concatenate([half, half[::-1]])
+    return contiguous_labels(program, size, layout)
 
 
 def _digits(program: Program, level: int, count: int, turn: int) -> tuple[Integers, int]:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.costs.kernels import work_of
 from hypar_opt.costs.kinds import kinds_of_nodes
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
+from hypar_opt.hardware.arrays import load
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.plan.strategies import strategy_pins
+from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.workload.tensors import workload_of
+from tests.choices import WITH_TOKENS
 
 PEAK, DRAM, LAUNCH = 312e12, 2e12, 5e-6
 
@@ -126,3 +135,32 @@ def test_layers_of_the_same_tensors_and_other_kernels_are_charged_apart() -> Non
     assert at["decoder.0.gate"] == at["decoder.31.gate"]
     plan = ho.solve(network, array=one_device(**KERNELS), batch=2)
     assert plan.solver.status == "optimal"
+
+
+@pytest.mark.parametrize(("tokens", "longest"), [(1024, 1), (1032, Fraction(15, 8))])
+def test_the_last_of_eight_parts_in_order_sees_fifteen_eighths_of_the_mean(
+    tokens: int, longest: Fraction
+) -> None:
+    """Of 1,024 tokens sixteen chunks are equal, so that each part has one of either end."""
+    network = ho.gpt(layers=1, hidden=256, heads=8, tokens=tokens, vocabulary=1024)
+    fix = strategy_pins(network, (2, 2, 2), "context", 8)
+    plan = ho.solve(
+        network,
+        batch=4,
+        array="h100-8",
+        choices=WITH_TOKENS,
+        search="joint",
+        constraints={"fix": fix},
+        micro_batches=1,
+        recompute="none",
+        shard="none",
+    )
+    assert price_of(plan) == plan.cost.total
+    workload = workload_of(network, 4, plan.choices, shared_tensors=True)
+    accelerator = load("h100-8").accelerator
+    work = work_of(accelerator, plan.hierarchy, plan.element_bytes, longest=True)
+    position = [node.kind for node in workload.nodes].index("attention")
+    nodes = np.array([position])
+    states = [np.array(row)[None, nodes] for row in rows_of_plan(plan, workload)]
+    macs = workload.nodes[position].macs
+    assert work._operations(workload, nodes, states).tolist() == [macs * longest]

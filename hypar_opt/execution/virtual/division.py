@@ -20,7 +20,7 @@ from hypar_opt.execution.virtual.shards import (
 )
 from hypar_opt.execution.virtual.weights import Held, held_weights, within
 from hypar_opt.sharding.halos import AXES
-from hypar_opt.sharding.index_labels import contiguous_labels, labels_of
+from hypar_opt.sharding.index_labels import contiguous_labels, labels_of, place_labels
 from hypar_opt.sharding.layouts import (
     BATCH,
     CHANNEL,
@@ -133,10 +133,13 @@ class Division:
         return self.along(ROW, over.height), self.along(COLUMN, over.width)
 
     def along(self, layout: Layout, count: int) -> DividedAxis:
-        """Return an axis that is contiguous on each device: so many rows, tokens, experts."""
+        """Return an axis of so many rows, tokens or experts.
+
+        Contiguous on each device, but for tokens that are mirrored.
+        """
         key = layout, count
         if key not in self._places:
-            labels = contiguous_labels(self.program, count, layout)
+            labels = place_labels(self.program, count, layout)
             self._places[key] = DividedAxis(self.hierarchy, labels)
         return self._places[key]
 

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -344,6 +344,10 @@ class TimeOfGroups(Time):
         self, conversion: EdgeConversion, sources: tuple[State, ...], targets: tuple[State, ...]
     ) -> Integers:
         return self._groups.of_pairs(conversion, sources, targets, self._slowest)
+
+    @cached_property
+    def _skips_what_is_hidden(self) -> bool:
+        return False  # where a share of tokens begins is not known
 
     def _slowest(self, level: int, passes: Sequence[tuple[int, Sequence[int]]]) -> int:
         """Return what the slowest part takes of each pass at a level, between pairs."""

@@ -148,6 +148,8 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
         inner=prod(sizes[axis] for axis in described.inner) if described.inner else 0,
         kernels=_kernels(described, plan),
         image=_image(described, operands, maps, plan),
+        is_causal=bool(getattr(described, "causal", False)),
+        has_tokens=any(over.tokens for over in (*maps.inputs, maps.output)),
     )
 
 

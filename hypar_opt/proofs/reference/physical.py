@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
@@ -223,7 +224,26 @@ class Time(ArrayCharges):
         count = self.hierarchy.parts(whole)
         kept, sharing = of_longest(layer.stored * count, uneven[0]), copies[0] // count
         macs, inner = (self._of_work(layer, state, n) for n in (self._macs(layer), layer.inner))
+        if self.plan.times_longest_part and layer.is_causal and self._skips_what_is_hidden:
+            made = [self.plan.choices[column] for column in state]
+            parts = self.hierarchy.parts(n for n, own in enumerate(made) if own == "tokens")
+            macs = of_longest(macs, ((parts, 2 * parts - 1),))  # what the last tokens see
         return LayerWork(accessed, kept, macs, inner, sharing)
+
+    @cached_property
+    def _skips_what_is_hidden(self) -> bool:
+        """Whether the last tokens of a sequence are more work than the first, and in one part.
+
+        They are in all parts where each has tokens of both ends: of equal chunks, two a part.
+        """
+        accelerator = self.array.accelerator
+        if accelerator.gemm is None or accelerator.attention == "unfused":
+            return False
+        if "tokens" not in self.plan.choices:
+            return False
+        column, chunks = self.plan.choices.index("tokens"), 2 * self.plan.accelerators
+        splits = [node.splits[column] for node in self.exchanges.graph.nodes if node.has_tokens]
+        return not all(split and split.size % chunks == 0 for split in splits)
 
     def _seconds_of(
         self, accelerator: Accelerator, layer: PlanNode, work: LayerWork, passes: Sequence[int]

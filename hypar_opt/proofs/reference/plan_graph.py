@@ -89,6 +89,8 @@ class PlanNode:
         Elements of an inner tensor, and the kernels of each pass, on a machine that has them.
     image
         What it reads of images, where parts of them read of one another.
+    is_causal, has_tokens
+        Whether its tokens see only those before them; and whether it reads or writes any tokens.
     """
 
     name: str = field(compare=False)
@@ -106,6 +108,8 @@ class PlanNode:
     inner: int = 0
     kernels: tuple[PassKernels, ...] = ()
     image: ReadImage | None = None
+    is_causal: bool = False
+    has_tokens: bool = False
 
     @cached_property
     def own(self) -> dict[int, Split]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from itertools import combinations
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ import hypar_opt as ho
 from hypar_opt.errors import RefusedError
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.plan.strategies import strategy_pins
+from hypar_opt.sharding.layouts import TOKEN
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.tensors import workload_of
 from tests.choices import WITH_TOKENS
@@ -73,6 +77,11 @@ def test_a_class_tokens_gradient_is_all_reduced_where_images_are_split() -> None
     assert moved == 2 * (8 - 1) * 8 * 4
 
 
+def division_by_tokens(network: ho.Network, plan: ho.Plan) -> Division:
+    workload = workload_of(network, plan.batch, WITH_TOKENS, shared_tensors=True)
+    return Division(network, Program(workload, rows_of_plan(plan, workload), plan.hierarchy))
+
+
 @pytest.mark.parametrize("sizes", [(2,), (2, 3)])
 def test_a_part_of_a_sequence_has_its_rows_of_a_table_of_positions(sizes: tuple[int, ...]) -> None:
     """Their gradients are no other part's: nothing of the table moves."""
@@ -84,9 +93,42 @@ def test_a_part_of_a_sequence_has_its_rows_of_a_table_of_positions(sizes: tuple[
     assert run.agrees
     assert run.priced == run.counted
     assert "position" not in {row.layer for row in run.exchanges}
-    workload = workload_of(network, 6, WITH_TOKENS, shared_tensors=True)
-    program = Program(workload, rows_of_plan(plan, workload), plan.hierarchy)
-    division = Division(network, program)
+    division = division_by_tokens(network, plan)
     devices = range(plan.hierarchy.accelerators)
     rows = np.concatenate([division.stored(1, device)[0] for device in devices])
     assert sorted(rows.tolist()) == list(range(12))
+
+
+SUBSETS = [(2,), (2, 2), (2, 3), (2, 2, 2)]
+
+
+@pytest.mark.parametrize("sizes", SUBSETS)
+def test_parts_of_a_causal_sequence_see_as_much_at_any_of_their_levels(
+    sizes: tuple[int, ...],
+) -> None:
+    """Each has one chunk from the front, and the one as far from the end."""
+    accelerators, batch = prod(sizes), prod(sizes)
+    network = ho.gpt(layers=1, hidden=4, heads=2, tokens=4 * accelerators, vocabulary=10)
+    fix = strategy_pins(network, sizes, "context", accelerators)
+    asked: Any = {"batch": batch, "hierarchy": sizes, "choices": WITH_TOKENS}
+    plan = ho.solve(network, constraints={"fix": fix}, **asked)
+    run = ho.run(plan)
+    assert run.agrees
+    assert run.priced == run.counted
+    division = division_by_tokens(network, plan)
+    axis, seen = division.along(TOKEN, 4 * accelerators), np.arange(1, 4 * accelerators + 1)
+    for count in range(1, len(sizes) + 1):
+        for levels in combinations(range(len(sizes)), count):
+            held = [axis.held((levels, ()), device) for device in range(accelerators)]
+            assert len({len(own) for own in held}) == 1
+            assert len({int(seen[own].sum()) for own in held}) == 1
+    assert axis.held(((0,), ()), 0)[0] == 0
+    assert axis.held(((0,), ()), 0)[-1] == 4 * accelerators - 1
+
+
+def test_of_odd_chunks_parts_are_in_order() -> None:
+    """Of twelve tokens eight chunks are not equal."""
+    network = ho.gpt(layers=1, hidden=4, heads=2, tokens=12, vocabulary=10)
+    plan = ho.solve(network, batch=4, hierarchy=(4,), choices=WITH_TOKENS)
+    labels = division_by_tokens(network, plan).along(TOKEN, 12).labels
+    assert (np.diff(labels) >= 0).all()

@@ -1,0 +1,42 @@
+"""Whether parts of a sequence have tokens of both of its ends, so that a causal mask suits all.
+
+Of tokens in order the last of n parts would see 2 - 1/n times as many before them as the mean. Of
+2 n chunks each part has one from the front and the one as far from the end.
+
+Source: docs/decisions/0042-mirrored-tokens.md.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.workload.tensors import Workload
+
+
+def causal_nodes(workload: Workload) -> NDArray[np.bool_]:
+    """Return the nodes whose tokens see only those before them: ``(nodes,)``."""
+    return np.array([bool(getattr(node.operator, "causal", False)) for node in workload.nodes])
+
+
+@lru_cache(maxsize=64)
+def are_mirrored(workload: Workload, accelerators: int) -> bool:
+    """Return whether parts of sequences are mirrored, in which any order of tokens will do.
+
+    They are where a layer is causal, all layers of tokens may split them, and twice as many chunks
+    as there are accelerators are equal: then all parts are, at any of their levels.
+    """
+    if "tokens" not in workload.choices or not causal_nodes(workload).any():
+        return False
+    sizes = workload.split_sizes[workload.choices.index("tokens")].tolist()
+    # A sequence has three axes, that of experts' slots five.
+    return all(
+        size > 0 and size % (2 * accelerators) == 0
+        for node, size in zip(workload.nodes, sizes, strict=True)
+        if {3, 5} & {len(shape) for shape in (node.input, *node.others, node.output)}
+    )
