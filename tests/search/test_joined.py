@@ -152,6 +152,14 @@ def test_whole_norms_save_what_optima_of_split_norms_move(
     assert 0.998 * total < best < total
 
 
+def test_mixtral_of_one_sequence_level_by_level() -> None:
+    """Joined it is 48,325,591,040, above."""
+    network = ho.load("mixtral-8x7b")
+    asked: dict[str, Any] = {"batch": 1, "levels": 3, "choices": "all", "reading": "executed"}
+    problem = problem_of(network, constraints=EVEN, **asked)
+    assert of_split_norms(Instance(network, problem)) == 59_063_009_280
+
+
 def of_split_norms(instance: Instance) -> Fraction | None:
     """Return the optimum of a problem without the choice of whole norms."""
     workload = replace(instance.workload)
