@@ -43,7 +43,9 @@ def each_image(w: jax.Array, images: tuple[int, ...]) -> jax.Array:
 
 
 def attention(
-    x: tuple[jax.Array, jax.Array, jax.Array],
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
     groups: int,
     queries: int,
     *,
@@ -58,7 +60,6 @@ def attention(
     ``split`` levels split the queries' tokens, and each part reads all keys and values. ``rotary``
     positions have a base, the number of a head's features, and whether pairs are neighbours.
     """
-    query, key, value = x
     batch, dims = batch_dims(query), channel_dims(query)[:-1]
     images, many = math.prod(batch), math.prod(dims) * groups
     q = query.reshape(images, math.prod(positions(query)), many, queries, -1)

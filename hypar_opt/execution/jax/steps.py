@@ -140,7 +140,8 @@ class Lines(Values):
         start = self.program.workload.boundaries[boundary].source
         value = self.names[source] if start >= self.shared else self._stored(source)
         steps = self.program.input_steps(boundary)
-        if self._repeated(position, source, moves=bool(steps or self.parts_of_images(position))):
+        moves = bool(steps or self.parts_of_images(position))
+        if self._repeated(position, source, moves=moves) and not channels:
             value = self.apart(value)
         shuffles = self.network.layers[position].shuffles
         if shuffles and SHUFFLED not in self.program.stored[source + self.shared]:

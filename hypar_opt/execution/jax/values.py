@@ -218,8 +218,8 @@ class Values:
         more += f", scale={layer.scale!r}" if layer.scale else ""
         again = position + self.shared in self.repeats.again
         if again and not (self.alone or self.runs_again(position)):
-            return f"jax.checkpoint(lambda *x: attention(x, {more}))({', '.join(reads)})"
-        return f"attention(({inputs}), {more})"
+            return f"jax.checkpoint(lambda *x: attention(*x, {more}))({inputs})"
+        return f"attention({inputs}, {more})"
 
     def _norm(self, position: int, layer: Any, read: str) -> str:
         epsilon = "" if layer.epsilon is None else f", epsilon={layer.epsilon!r}"
