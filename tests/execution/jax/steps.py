@@ -26,6 +26,7 @@ from hypar_opt.execution.jax.weights import bias_of
 from hypar_opt.execution.virtual.arithmetic.base import Group
 from hypar_opt.execution.virtual.data import StepData
 from hypar_opt.execution.virtual.division import Division
+from hypar_opt.execution.virtual.norm_groups import norm_groups
 from hypar_opt.execution.virtual.step import TrainingStep
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hierarchy import Hierarchy
@@ -124,7 +125,7 @@ def result(
             default=abs(value - step.loss),
         )
     if compare:
-        groups = Division(network, program).norm_groups()
+        groups = norm_groups(Division(network, program))
         value, gradients = in_numpy(sharded, data, groups)
         found["loss"] = abs(value - step.loss) / max(abs(value), 1e-9)
         found["gradients"] = {
