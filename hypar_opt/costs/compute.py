@@ -271,14 +271,14 @@ class Work:
         words = added_up(self._words(workload, nodes, states))
         loading = rounded_half_even(words, self.element_bytes * per_second / self._dram_bandwidth)
         each = self._seconds_of_macs(workload)
-        return loading, self._computing(each, workload, nodes, states, per_second)
+        operations = self._operations(workload, nodes, states)
+        return loading, self._computing(each, operations, nodes, per_second)
 
     def _computing(
         self,
         each: Sequence[Fraction],
-        workload: Workload,
+        operations: Integers,
         nodes: Indices,
-        states: States,
         per_second: int,
     ) -> Integers:
         """Return the time of nodes' multiply-accumulates in a pass.
@@ -288,7 +288,6 @@ class Work:
         each
             The seconds of one of them on one accelerator, by node.
         """
-        operations = self._operations(workload, nodes, states)
         known: dict[Fraction, int] = {}
         own = [known.setdefault(each[node], len(known)) for node in nodes.reshape(-1).tolist()]
         numbers = np.array(own, np.intp).reshape(nodes.shape)

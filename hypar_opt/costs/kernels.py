@@ -76,11 +76,10 @@ class KernelWork(Work):
     ) -> dict[Phase, list[Fraction]]:
         """Return the seconds of each layer's passes, without the update of weights."""
         nodes = np.arange(len(workload.nodes))
+        times = self._of_phases(workload, nodes, states, _RESOLUTION, phases)
         return {
-            phase: _in_seconds(
-                np.maximum(*self._of_phase(workload, nodes, states, _RESOLUTION, phase)), nodes
-            )
-            for phase in phases
+            phase: _in_seconds(np.maximum(*own), nodes)
+            for phase, own in zip(phases, times, strict=True)
         }
 
     def updates(
@@ -105,8 +104,8 @@ class KernelWork(Work):
         per_second: int,
         phases: Sequence[Phase],
     ) -> Iterator[tuple[Integers | int, Sequence[Integers]]]:
-        for phase in phases:
-            linear = self._of_phase(workload, nodes, states, per_second, phase)
+        times = self._of_phases(workload, nodes, states, per_second, phases)
+        for phase, linear in zip(phases, times, strict=True):
             yield passes_of(workload, phase)[nodes], linear
         if Phase.GRADIENT in phases:
             yield 1, [self._update(workload, nodes, states, per_second, workload.repeats)]
@@ -151,35 +150,43 @@ class KernelWork(Work):
         once = super()._stretched_bound(workload)
         return 2 * once if self.longest and causal_nodes(workload).any() else once
 
-    def _of_phase(
-        self, workload: Workload, nodes: Indices, states: States, per_second: int, phase: Phase
-    ) -> tuple[Integers, Integers]:
-        """Return the times of one pass of nodes as products load and as they compute.
+    def _of_phases(
+        self,
+        workload: Workload,
+        nodes: Indices,
+        states: States,
+        per_second: int,
+        phases: Sequence[Phase],
+    ) -> Iterator[tuple[Integers, Integers]]:
+        """Yield the times of each pass of nodes as products load and as they compute.
 
         The longer of the two counts. The update of weights is none of them.
         """
         once, accelerators = repeated(workload, ONCE), self.hierarchy.accelerators
-        own = _of_pass(once, self.accelerator, phase)
-        whole = workload.layouts.whole
-        dtype = exact_dtype(
-            _MOST * (workload.elements + int(sum(own.inner.tolist()))) * accelerators
-        )
         tensors = self._words(workload, nodes, states)
-        weights, *operands, output = (words.astype(dtype, copy=False) for words in tensors)
-        inner = self._amounts(workload, own.inner.astype(dtype), whole, nodes, states)
-        each: Integers = added_up([*operands, output]).astype(dtype, copy=False)
-        of_products: Integers = own.products[nodes] * (each + weights) + own.scores[nodes] * inner
-        others: Integers = (
-            own.each[nodes] * each + own.output[nodes] * output + own.of_inner[nodes] * inner
-        )
+        operations = self._operations(workload, nodes, states)
         per_word = self.element_bytes * per_second / self._dram_bandwidth
-        loading = rounded_half_even(of_products, per_word)
-        computing = self._computing(own.seconds, workload, nodes, states, per_second)
-        launching = rounded_half_even(
-            own.launches[nodes], (self.accelerator.launch or Fraction()) * per_second
-        )
-        rest = rounded_half_even(others, per_word / 4), launching
-        return added_up([loading, *rest]), added_up([computing, *rest])
+        for phase in phases:
+            own = _of_pass(once, self.accelerator, phase)
+            dtype = exact_dtype(
+                _MOST * (workload.elements + int(sum(own.inner.tolist()))) * accelerators
+            )
+            weights, *operands, output = (words.astype(dtype, copy=False) for words in tensors)
+            whole = workload.layouts.whole
+            inner = self._amounts(workload, own.inner.astype(dtype), whole, nodes, states)
+            each: Integers = added_up([*operands, output]).astype(dtype, copy=False)
+            of_products: Integers = own.products[nodes] * (each + weights)
+            of_products = of_products + own.scores[nodes] * inner
+            others: Integers = (
+                own.each[nodes] * each + own.output[nodes] * output + own.of_inner[nodes] * inner
+            )
+            loading = rounded_half_even(of_products, per_word)
+            computing = self._computing(own.seconds, operations, nodes, per_second)
+            launching = rounded_half_even(
+                own.launches[nodes], (self.accelerator.launch or Fraction()) * per_second
+            )
+            rest = rounded_half_even(others, per_word / 4), launching
+            yield added_up([loading, *rest]), added_up([computing, *rest])
 
     def _update(
         self,

@@ -74,6 +74,8 @@ class SearchRequest:
         Called with the number of solved tables, and of all.
     deadline
         When to end: a moment, where the time limit among the options is a duration.
+    known : (levels, layers)
+        A plan to return where a limit comes before a better one.
     falls_back
         Whether the plan of a level-by-level search is known where a limit ends that of all levels.
     """
@@ -84,6 +86,7 @@ class SearchRequest:
     start: Assignments | None = None
     progress: Progress = silent
     deadline: Deadline = NEVER
+    known: Assignments | None = None
     falls_back: bool = True
 
     @property

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from itertools import combinations, count, permutations
 from math import gcd
 from typing import TYPE_CHECKING
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.group_time import GroupTime
-from hypar_opt.errors import InfeasibleError
+from hypar_opt.errors import InfeasibleError, NoAnswerError
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.pricing import total_cost
 from hypar_opt.plan.share_of_group import SHARES, shares_of_parts
+from hypar_opt.search.result import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from hypar_opt.instance.instance import Instance
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem, ProblemFields
-    from hypar_opt.search.result import SearchRequest, SearchResult
+    from hypar_opt.search.result import Assignments, SearchRequest, SearchResult
 
     Search = Callable[[SearchRequest], SearchResult]
 
@@ -36,6 +38,12 @@ Simplex = tuple[Shares, ...]
 
 GAP = Fraction(1, 1000)
 """The search ends when no shares can be better than the best known by more than this part."""
+
+MAX_BOUNDED = 32
+"""Upper bound on the simplices that are bounded: of two groups, mostly fewer meet the gap."""
+
+_STEEP = 8
+"""How much of its time a plan gains where a share grows by a part of all, about, at most."""
 
 _SAME = 1e-9
 """What rounding leaves of a weight of 0."""
@@ -101,9 +109,11 @@ def shared_out(
     at_start = replace(search, instance=instance.with_share(as_stated(start)))
     if not (joint and search.solver.searches):
         return at_start, []
-    share, least = best_share(at_start, solve)
+    finding = replace(at_start, progress=part_of(search.progress, 0, 2))
+    share, least, plan = best_share(finding, solve)
     statistics: list[Mapping[str, float]] = [] if least is None else [{LEAST: float(least)}]
-    return replace(search, instance=instance.with_share(share)), statistics
+    instance, progress = instance.with_share(share), part_of(search.progress, 1, 2)
+    return replace(search, instance=instance, progress=progress, known=plan), statistics
 
 
 def step_of(problem: ProblemFields) -> int:
@@ -114,8 +124,8 @@ def step_of(problem: ProblemFields) -> int:
 
 def best_share(
     search: SearchRequest, solve: Search
-) -> tuple[float | tuple[float, ...], Fraction | None]:
-    """Return the shares of the least time, and a lower bound on that of all shares.
+) -> tuple[float | tuple[float, ...], Fraction | None, Assignments | None]:
+    """Return the shares of the least time, a lower bound on that of all shares, and the plan.
 
     Simplices of shares are searched by their lower bounds, the least first, and the choices of each
     priced in its middle. Together they are all shares, so that the least of their bounds holds for
@@ -147,47 +157,54 @@ class _ShareSearch:
         """Bounds at shares searched by themselves, as where constraints depend on them."""
         self._charged: Fraction | None = None
         """The least that tables charge at any shares, which with buckets is less than is taken."""
-        self._best: tuple[Fraction, Shares] | None = None
+        self._best: tuple[Fraction, Shares, Assignments] | None = None
+        self._entries: list[tuple[Fraction, int, Simplex, bool]] = []
+        """Simplices that are left, the least bound first; and whether it is its own."""
 
-    def best(self) -> tuple[float | tuple[float, ...], Fraction | None]:
-        """Return the shares of the least time that is found, and a bound on all."""
+    def best(self) -> tuple[float | tuple[float, ...], Fraction | None, Assignments | None]:
+        """Return the shares of the least time that is found, a bound on all, and the plan."""
         start = self._problem.group_shares
         assert start is not None
+        with suppress(NoAnswerError):  # the deadline has passed
+            self._search_from(start)
+        known = [bound for bound, *_ in self._entries[:1]] + [*self._tried.values()]
+        if self._best is None:
+            return as_stated(start), min(known, default=None), None
+        least, shares, plan = self._best
+        return as_stated(shares), min([*known, least]), plan
+
+    def _search_from(self, start: Shares) -> None:
         self._try(start)
         # Bounds on the shares in simplices; those of a half at first of the whole. Most charges
         # have corners where groups compute in equal time, and at the best shares known.
-        entries = [
-            (Fraction(), next(self._number), simplex, False)
-            for simplex in _between(start, self._best[1] if self._best else start)
-        ]
+        entries = self._entries
+        for simplex in _between(start, self._best[1] if self._best else start):
+            entries.append((Fraction(), next(self._number), simplex, False))
+        bounded = 0
         while entries and not self._search.deadline.passed():
             bound, _, simplex, own = entries[0]
-            if bound >= self._limit:
+            if bound >= self._limit or bounded == MAX_BOUNDED:
                 break
-            halves = _halved(simplex, self._step) if own else []
-            if own and not halves and not self._problem.depends_on_shares:
-                break  # there are no shares between them
-            heappop(entries)
             if not own:
+                bounded += 1
+                self._search.progress(bounded, MAX_BOUNDED)
                 bound = max(bound, self._bound(simplex))
-                heappush(entries, (bound, next(self._number), simplex, True))
+                heapreplace(entries, (bound, next(self._number), simplex, True))
                 continue
+            halves = _halved(simplex, self._step)
+            if not halves and not self._problem.depends_on_shares:
+                break  # there are no shares between them
             for shares in () if halves else simplex:
                 if min(shares):
                     self._try(shares)
+            heappop(entries)
             for half in halves:
                 heappush(entries, (bound, next(self._number), half, False))
-        known = [bound for bound, *_ in entries[:1]] + [*self._tried.values()]
-        least = [] if self._best is None else [self._best[0]]
-        return self._found(start), min([*known, *least], default=None)
 
     @property
     def _limit(self) -> Fraction:
         """The bound from which no shares are better by more than `GAP`."""
         return _NEVER if self._charged is None else self._charged * (1 - GAP)
-
-    def _found(self, start: Shares) -> float | tuple[float, ...]:
-        return as_stated(start if self._best is None else self._best[1])
 
     def _bound(self, simplex: Simplex) -> Fraction:
         """Bound the shares between some from below, and keep good ones with the plans of the bound.
@@ -227,16 +244,14 @@ class _ShareSearch:
         """Search at some shares alone."""
         if shares in self._tried:
             return
-        instance = self._search.instance
-        if self._problem.depends_on_shares:
-            instance = instance.with_share(as_stated(shares))
-        found = self._solved(instance.with_cost(self._cost.at(self._of_parts(shares))))
+        found = self._solved(self._at(shares))
         if found is None:
             self._tried[shares] = _NEVER
             return
         self._tried[shares] = found.bound or Fraction()
         if self._problem.bounds_shares:
             self._keep(shares, found)
+            self._charge(shares, found)
         else:
             self._improve(shares, found)
 
@@ -254,7 +269,9 @@ class _ShareSearch:
             return
         self._improved.add(found.assignments)
         least, move = self._keep(shares, found), SHARES // 4
-        while move >= max(self._step, SHARES // 2000):
+        while move >= max(self._step, SHARES // 2000) and not self._search.deadline.passed():
+            if self._best is None or least > self._best[0] * (1 + Fraction(_STEEP * move, SHARES)):
+                break  # too far from the best plan for what is left of the moves
             for own, other in permutations(range(len(shares)), 2):
                 moved = [*shares]
                 moved[own], moved[other] = shares[own] + move, shares[other] - move
@@ -263,22 +280,31 @@ class _ShareSearch:
                     break
             else:
                 move = move // 2 // self._step * self._step
+        if least < _NEVER:
+            self._charge(shares, found)
 
     def _keep(self, shares: Shares, found: SearchResult) -> Fraction:
         """Keep shares if a plan is the best known with them; return what it takes."""
         if not self._allowed(shares, found):
             return _NEVER
-        cost = self._cost.at(self._of_parts(shares))
+        total = total_cost(self._at(shares), found.assignments, found.tensors)
+        if self._best is None or total < self._best[0]:
+            self._best = total, shares, found.assignments
+        return total
+
+    def _charge(self, shares: Shares, found: SearchResult) -> None:
+        """Keep what tables charge a plan at some shares, if it is the least known."""
+        rows, tensors = found.assignments, found.tensors
+        charged = total_cost(self._at(shares), rows, tensors, charged=True)
+        if self._charged is None or charged < self._charged:
+            self._charged = charged
+
+    def _at(self, shares: Shares) -> Instance:
+        """Return the problem at some shares."""
         instance = self._search.instance
         if self._problem.depends_on_shares:
             instance = instance.with_share(as_stated(shares))
-        instance = instance.with_cost(cost)
-        total, charged = _priced(instance, found)
-        if self._charged is None or charged < self._charged:
-            self._charged = charged
-        if self._best is None or total < self._best[0]:
-            self._best = total, shares
-        return total
+        return instance.with_cost(self._cost.at(self._of_parts(shares)))
 
 
 _NEVER = Fraction(2**62)
@@ -338,12 +364,3 @@ def _middle(simplex: Simplex, step: int, *, at_ends: bool = False) -> Shares:
 def _first_share(share: int, step: int) -> Shares:
     first = step * max(1, share // step)
     return first, SHARES - first
-
-
-def _priced(instance: Instance, found: SearchResult) -> tuple[Fraction, Fraction]:
-    """Return what a plan takes, and what tables charge it."""
-    rows, tensors = found.assignments, found.tensors
-    total = total_cost(instance, rows, tensors)
-    if instance.cost.is_sum:
-        return total, total
-    return total, total_cost(instance, rows, tensors, charged=True)

@@ -134,6 +134,8 @@ def _best_known(
     known: dict[str | None, Assignments] = {None: tuple(rows)} if solved == levels else {}
     if search.start:
         known["the plan to start from"] = search.start
+    if search.known:
+        known["the search of shares"] = search.known
     for nodes in levelwise:
         known["the levelwise plan"] = tuple(map(search.layers_of, nodes))
     baselines = search.instance.workload.baselines

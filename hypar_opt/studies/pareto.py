@@ -233,7 +233,10 @@ def fronts_of(
     for objective in objectives:
         COSTS[objective]  # an unknown name is refused before the work
     if problem.groups and {*objectives} != {"bytes"}:
-        raise RefusedError("a front is over memory, which is not counted in unequal groups")
+        raise RefusedError(
+            "a front is over memory, which is not counted in unequal groups; use"
+            f" {argument('cost', 'bytes')}"
+        )
     if problem.groups:  # bytes keep equal parts
         choices = on_all_sides(problem.choices)
         problem = problem.model_copy(update={"choices": choices, "share": None})

@@ -119,7 +119,7 @@ def test_published_groups_take_the_time_of_the_prototype(
         )
     # One ratio for all layers is within .2 % of a ratio for each of them.
     assert expected[-1] <= of_all * 1.0021 + 1e-4
-    _, least = best_share(search, joint)
+    _, least, _ = best_share(search, joint)
     assert least is not None
     bound, at_best = float(least) / 1e12, expected[-1]
     assert bound <= at_best + 6e-5
@@ -174,7 +174,7 @@ def test_no_plan_at_a_share_is_cheaper_than_the_search_or_its_bound(seed: int) -
         found = joint(request(own))
         assert total_cost(own, found.assignments) == least == found.bound
         assert bound <= least
-    share, proved = best_share(request(instance), joint)
+    share, proved, _ = best_share(request(instance), joint)
     assert proved is not None
     assert isinstance(share, float)
     at_best = cheapest(instance.with_cost(cost.at(both(round(share * SHARES)))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from random import Random
 from typing import Any
@@ -13,15 +14,16 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.costs.group_memory import memory_of_parts
 from hypar_opt.costs.group_time import GroupTime
-from hypar_opt.errors import HyparError, InfeasibleError
+from hypar_opt.deadline import TIME_LIMIT, Deadline
+from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, price_plans, total_cost
 from hypar_opt.plan.arguments import one_sided, problem_of
 from hypar_opt.plan.share_of_group import SHARES, shares_of_parts
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.search.joint import joint
-from hypar_opt.search.result import SearchRequest
-from hypar_opt.search.shares import GAP, LEAST
+from hypar_opt.search.result import SearchRequest, SearchResult
+from hypar_opt.search.shares import GAP, LEAST, shared_out
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
 from tests.slow import slow_after
@@ -284,3 +286,22 @@ def test_even_shares_divide_the_axes_and_the_best_of_them_is_found(seed: int) ->
     totals = [at(number / 8) for number in range(1, 8)]
     least = min(total for total in totals if total is not None)
     assert least <= found.cost.total <= least / (1 - float(GAP))
+
+
+def test_a_limit_leaves_the_plan_that_is_known_at_the_best_shares() -> None:
+    network, array = ho.load("lenet-c"), of_counts((2, 2, 2))
+    asked: dict[str, Any] = {"choices": (*PAPERS_CHOICES, *one_sided(array)), "cost": "time"}
+    search = request(Instance(network, problem_of(network, array=array, batch=48, **asked)))
+    solved: list[SearchResult] = []
+
+    def once(asked: SearchRequest) -> SearchResult:
+        if solved:
+            raise NoAnswerError("no answer within the time limit", TIME_LIMIT)
+        solved.append(joint(asked))
+        return solved[0]
+
+    found, [least] = shared_out(search, once, joint=True)
+    assert found.known == solved[0].assignments
+    assert least == {LEAST: 0}  # nothing bounds the shares between those tried
+    stopped = joint(replace(found, deadline=Deadline.after(-1.0), falls_back=False))
+    assert (stopped.assignments, stopped.found_by) == (found.known, "the search of shares")

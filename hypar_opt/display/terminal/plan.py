@@ -22,6 +22,7 @@ from hypar_opt.search.shares import LEAST
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.studies.memory import memory
 from hypar_opt.units import format_cost, format_ratio
+from hypar_opt.workload.parallelism import SIDES
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -117,7 +118,10 @@ def _shares(plan: Plan) -> str:
     """Return what each group of accelerators has of a layer that H1 splits."""
     shares = zip(plan.group_shares or (), plan.groups, strict=True)
     has = (f"{own / SHARES:.2%} on {group.count:,} {group.name}" for own, group in shares)
-    sentence = f"Of a layer that H1 splits {', '.join(has)}"
+    of_groups = ", ".join(has)
+    sentence = f"Of a layer that H1 splits {of_groups}"
+    if set(plan.parallelism[0]) <= set(SIDES):
+        sentence = f"H1 splits no layer; its shares would be {of_groups}"
     of_all = [row[LEAST] for row in plan.solver.statistics if LEAST in row]
     if not of_all or not plan.cost.total:
         return f"{sentence}."

@@ -6,6 +6,7 @@ Every kind of layer, up to 2^3 devices, three choices; sizes are as they come, o
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
@@ -18,6 +19,7 @@ from hypar_opt.execution.virtual.checks import check_division
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.sharding.conversions import StepKind
 from hypar_opt.sharding.layouts import SHUFFLED
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES
@@ -67,6 +69,30 @@ def test_levels_of_other_sizes_move_what_is_charged(seed: int) -> None:
     with suppress(RefusedError):
         result = run_as_one_device(network, program, seed)
         assert sum(row.counted for row in result.exchanges) == moved
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_level_of_four_reduces_and_gathers_what_two_of_two_do(seed: int) -> None:
+    """All-to-alls, too, where they cross both at once: by themselves each moves a half."""
+    network = drawn_network(seed)
+    (four,) = drawn_programs(network, seed, 1, ((4,),))
+
+    def moved(program: Program) -> dict[StepKind, int]:
+        moved = Counter[StepKind]()
+        for exchange in program.exchanges():
+            moved[exchange.kind] += exchange.elements
+        return dict(moved)
+
+    two = {
+        joined: Program(four.workload, four.rows * 2, Hierarchy((2, 2)), joined=joined)
+        for joined in (False, True)
+    }
+    once = moved(four)
+    assert moved(two[True]) == once
+    by_level = moved(two[False])
+    exchanged = once.pop(StepKind.ALL_TO_ALL, 0)
+    assert by_level.pop(StepKind.ALL_TO_ALL, 0) * 3 == exchanged * 4
+    assert by_level == once
 
 
 def test_few_plans_of_uneven_batches_are_refused() -> None:
