@@ -202,8 +202,8 @@ def test_a_bound_above_a_plan_is_no_bound() -> None:
     ("levels", "number", "remedy"),
     [
         (1, 500_000, "1 level take too many steps; ask for 53,515 or fewer"),
-        (16, 3, "16 levels take too many steps; use fewer levels"),
-        (64, 3, "64 levels take too many steps; use fewer levels"),
+        (16, 3, "16 levels take too many steps; use fewer choices or levels"),
+        (64, 3, "64 levels take too many steps; use fewer choices or levels"),
     ],
 )
 def test_more_best_plans_than_a_few_seconds_find_are_refused_first(

@@ -373,7 +373,7 @@ def _completion(number: int, instance: Instance, deadline: Deadline) -> Completi
         except RefusedError as error:  # by the graph's width
             reason = error.message.split(";")[0]
             raise RefusedError(
-                f"listing the best plans over {over} {reason}; use fewer levels"
+                f"listing the best plans over {over} {reason}; use fewer choices or levels"
             ) from None
     return completion
 
@@ -391,5 +391,7 @@ def _check_size(number: int, instance: Instance, over: str, steps: int) -> None:
     if nodes * (states * steps + plans * (states + PLAN_STEPS)) <= MAX_STEPS:
         return
     upper_bound = (MAX_STEPS // nodes - states * steps) // (states + PLAN_STEPS)
-    remedy = f"ask for {upper_bound:,} or fewer" if upper_bound > 0 else "use fewer levels"
+    remedy = (
+        f"ask for {upper_bound:,} or fewer" if upper_bound > 0 else "use fewer choices or levels"
+    )
     raise RefusedError(f"the {number:,} best plans over {over} take too many steps; {remedy}")
