@@ -84,7 +84,7 @@ def test_a_level_of_four_reduces_and_gathers_what_two_of_two_do(seed: int) -> No
         return dict(moved)
 
     two = {
-        joined: Program(four.workload, four.rows * 2, Hierarchy((2, 2)), joined=joined)
+        joined: Program(four.workload, [*four.rows, *four.rows], Hierarchy((2, 2)), joined=joined)
         for joined in (False, True)
     }
     once = moved(four)
