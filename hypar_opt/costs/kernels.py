@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -239,18 +239,32 @@ class _Pass(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _of_pass(workload: Workload, accelerator: Accelerator, phase: Phase) -> _Pass:
-    fused, number = accelerator.fuses_attention, list(Phase).index(phase)
-    kernels = [node.operator.kernels(fused=fused)[number] for node in workload.nodes]
-    flash = exactly(accelerator.flash or accelerator.gemm or 1)
+    fused = accelerator.fuses_attention
     peak = accelerator.units * accelerator.operations / OPERATIONS_PER_MAC
-    achieved = [
-        flash if fused and node.operator.inner else exactly(accelerator.gemm or 1)
-        for node in workload.nodes
-    ]
+    gemm = 1 / (peak * exactly(accelerator.gemm or 1))
+    flash = 1 / (peak * exactly(accelerator.flash)) if accelerator.flash else gemm
+    products, *columns = _kernels(workload, phase, fused=fused)
+    seconds = (
+        own * (flash if fused and node.operator.inner else gemm)
+        for own, node in zip(products, workload.nodes, strict=True)
+    )
+    return _Pass._make((*columns, tuple(seconds)))
+
+
+@lru_cache(maxsize=256)
+def _kernels(workload: Workload, phase: Phase, *, fused: bool) -> tuple[Any, ...]:
+    """Return how often each node's pass multiplies, and what of `_Pass` no accelerator decides."""
+    number = list(Phase).index(phase)
+    kernels = [node.operator.kernels(fused=fused)[number] for node in workload.nodes]
     columns = np.array(
         [(bool(k.products), k.scores, k.each, k.output, k.inner, k.launches) for k in kernels],
         np.int64,
     ).T
     inner = [elements(node.operator.inner, node.sizes) for node in workload.nodes]
-    seconds = (own.products / (peak * part) for own, part in zip(kernels, achieved, strict=True))
-    return _Pass._make((*columns, np.array(inner, object), tuple(seconds)))
+    return [own.products for own in kernels], *columns, np.array(inner, object)
+
+
+def launches_of(workload: Workload, phase: Phase, *, fused: bool) -> list[int]:
+    """Return the kernels of a pass of each node."""
+    *_, launches, _ = _kernels(workload, phase, fused=fused)
+    return launches.tolist()

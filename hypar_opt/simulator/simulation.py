@@ -77,10 +77,9 @@ def simulate_step(
     if any(len(row) != len(workload.nodes) for row in rows):
         raise ValueError(f"a row should have a choice for each of {len(workload.nodes)} nodes")
     tasks = program(plan, workload, array, options, rows)
-    measured, bounds = _measured(tasks, array.interconnect, options)
-    # The device waits where it is faster than the host launches its kernels.
-    launched = options.micro_batches * launching(plan, workload, array, options)
-    stalls = max(0.0, launched - measured.seconds)
+    measured = _measured(tasks, array.interconnect, options)
+    bounds = _bounds(tasks, array.interconnect, options, in_lockstep=measured.in_lockstep)
+    stalls = _stalls(plan, workload, array, options, measured.seconds)
     memory, capacity, device_memory = _memory(plan, workload, array, rows, options)
     times = _passes(plan, workload, repeats_on(plan, workload, array, options))
     words, between_vaults = _accessed(plan, workload, rows, times)
@@ -115,6 +114,20 @@ def simulate_step(
     )
 
 
+def step_seconds(
+    plan: Plan,
+    workload: Workload,
+    array: Array,
+    options: RunOptions,
+    *,
+    rows: Rows | None = None,
+) -> float:
+    """Return the seconds that `simulate_step` says, and nothing else."""
+    tasks = program(plan, workload, array, options, rows)
+    seconds = _measured(tasks, array.interconnect, options).seconds
+    return seconds + _stalls(plan, workload, array, options, seconds)
+
+
 def _passes(plan: Plan, workload: Workload, repeats: Repeats) -> list[int]:
     """Return how often a step passes through each node."""
     forward, others = repeats.passes(len(workload.nodes))
@@ -143,19 +156,34 @@ def _accessed(plan: Plan, workload: Workload, rows: Rows, times: Sequence[int]) 
 
 def _measured(
     tasks: Sequence[Task], interconnect: Interconnect, options: RunOptions
-) -> tuple[Measurements, tuple[float, float]]:
-    """Run all micro-batches; return what was measured, and the step in sequence and at least."""
+) -> Measurements:
+    """Run all micro-batches."""
     measured = run(tasks, interconnect, record=options.trace)
-    at_least = critical_path if measured.in_lockstep else lower_bound
+    before = options.micro_batches - 1
+    return (
+        measured.after(run(of_one_micro_batch(tasks), interconnect), before) if before else measured
+    )
+
+
+def _bounds(
+    tasks: Sequence[Task], interconnect: Interconnect, options: RunOptions, *, in_lockstep: bool
+) -> tuple[float, float]:
+    """Return the seconds of all micro-batches in sequence, and at least."""
     before = options.micro_batches - 1
     others = of_one_micro_batch(tasks) if before else ()
-    if before:
-        measured = measured.after(run(others, interconnect), before)
     sequence, least = (
         bound(tasks, interconnect) + (before * bound(others, interconnect) if before else 0.0)
-        for bound in (in_sequence, at_least)
+        for bound in (in_sequence, critical_path if in_lockstep else lower_bound)
     )
-    return measured, (sequence, least)
+    return sequence, least
+
+
+def _stalls(
+    plan: Plan, workload: Workload, array: Array, options: RunOptions, seconds: float
+) -> float:
+    """Return how long the device waits where it is faster than the host launches its kernels."""
+    launched = options.micro_batches * launching(plan, workload, array, options)
+    return max(0.0, launched - seconds)
 
 
 def _stalled(seconds: float) -> tuple[LayerTime, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.costs.buckets import buckets_of
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.kernels import KernelWork, work_of
+from hypar_opt.costs.kernels import KernelWork, launches_of, work_of
 from hypar_opt.costs.physical import Pairs, Rings
 from hypar_opt.costs.side_work import side_work
 from hypar_opt.costs.sides import Share, check_reading
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.compute import Work
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.array import Array
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.tasks import OfParts, Task
     from hypar_opt.workload.repeats import Repeats
@@ -94,12 +96,10 @@ def repeats_on(plan: Plan, workload: Workload, array: Array, options: RunOptions
 
 def launching(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> float:
     """Return the seconds in which the host launches all kernels of a micro-batch."""
-    fused, phases = array.accelerator.fuses_attention, len(phases_of(plan))
+    fused = array.accelerator.fuses_attention
+    passes = [launches_of(workload, phase, fused=fused) for phase in phases_of(plan)]
     again = repeats_on(plan, workload, array, options).again
-    kernels = 0
-    for number, node in enumerate(workload.nodes):
-        passes = [own.launches for own in node.operator.kernels(fused=fused)[:phases]]
-        kernels += sum(passes) + (passes[0] if number in again else 0)
+    kernels = sum(map(sum, passes)) + sum(passes[0][node] for node in again)
     hosts = (accelerator.host or 0 for accelerator in array.groups or [array.accelerator])
     return float(kernels * max(hosts))
 
@@ -134,13 +134,32 @@ def _exchanges(
         return of_groups(workload, equal_parts, rows, plan.part_shares)
     cost = CommunicationCost.from_problem(unweighted, workload)
     if plan.cost.reading in RUN_READINGS:
-        ran = Program(workload, rows, plan.hierarchy, joined=plan.joins_levels)
-        exchanges = of_program(ran, phases_of(plan), plan.element_bytes)
+        of_run = (
+            workload,
+            tuple(map(tuple, rows)),
+            plan.hierarchy,
+            phases_of(plan),
+            plan.element_bytes,
+        )
+        exchanges = _of_run(*of_run, joined=plan.joins_levels)
     else:
         exchanges = of_tables(workload, cost, rows)
     if not _longest(array, options):
         return exchanges
     return of_longest(exchanges, of_tables(workload, replace(cost, longest=True), rows))
+
+
+@lru_cache(maxsize=64)
+def _of_run(
+    workload: Workload,
+    rows: Rows,
+    hierarchy: Hierarchy,
+    phases: tuple[Phase, ...],
+    element_bytes: int,
+    *,
+    joined: bool,
+) -> StepExchanges:
+    return of_program(Program(workload, rows, hierarchy, joined=joined), phases, element_bytes)
 
 
 def phases_of(plan: Plan) -> tuple[Phase, ...]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import exp
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from hypar_opt.checked import checked
 from hypar_opt.errors import HyparError, RefusedError, argument
@@ -18,53 +16,21 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.results import Results
 from hypar_opt.search.result import Progress, silent
-from hypar_opt.studies.validation.calculated import NotModelledError, step_of
+from hypar_opt.studies.fitted_constants import (
+    CONSTANTS,
+    FACTOR,
+    ROUNDS,
+    UNITS,
+    first_fit,
+    fitted,
+    held_out,
+)
+from hypar_opt.studies.validation.calculated import NotModelledError, seconds_of
 from hypar_opt.studies.validation.machines import PLACES
 from hypar_opt.studies.validation.rows import Row, read_steps, setting
 
-FACTOR = "factor"
-"""One factor on all that kernels achieve, which a single step decides."""
-
-
-class _Constant(NamedTuple):
-    """What is fitted: where from, unless the array says it, and within which bounds."""
-
-    start: float
-    least: float
-    most: float
-    unit: str = ""
-
-
-_PART = 0.01, 1.0
-_TIME = 1e-8, 0.1, "us"
-_BANDWIDTH = 1e6, 1e15, "GB/s"
-_UNITS = {"": 1.0, "us": 1e-6, "GB/s": 1e9}
-
-CONSTANTS: Mapping[str, _Constant] = {
-    "gemm": _Constant(0.7, *_PART),
-    "elementwise": _Constant(0.7, *_PART),
-    "flash": _Constant(0.6, *_PART),
-    "launch": _Constant(5e-6, *_TIME),
-    "host": _Constant(20e-6, *_TIME),
-    "link.bandwidth": _Constant(100e9, *_BANDWIDTH),
-    "link.latency": _Constant(5e-6, *_TIME),
-    "fabric.bandwidth": _Constant(100e9, *_BANDWIDTH),
-    "fabric.latency": _Constant(5e-6, *_TIME),
-}
-"""By name: keys of the accelerator, and of links."""
-
 _ACHIEVED = ("gemm", "elementwise", "flash")
 """Those that a single step changes by one factor."""
-
-_OUTLIER = 0.02
-"""From about this error on a step counts by its error, and not by the error's square."""
-
-_STEP = 0.02
-"""Relative: of a constant, to see by how much it changes the steps."""
-
-_ROUNDS = 8
-_SETTLED = 1e-4
-"""A round that changes every constant by less than this part ends the fit."""
 
 
 @dataclass(frozen=True)
@@ -174,38 +140,39 @@ def calibrate(
             raise RefusedError(f"step {row['id']!r} has no seconds to calibrate with")
     keys = _keys(fit, rows)
     done, in_halves = 0, len(rows) >= max(4, 2 * len(keys))
-    total = (len(keys) + 1) * _ROUNDS * (len(rows) * (1 + in_halves)) + 2 * len(rows)
+    total = (len(keys) + 2 + ROUNDS * (1 + in_halves)) * len(rows)
 
     def seconds(row: Row, constants: Mapping[str, float]) -> float:
         nonlocal done
         done += 1
         progress(min(done, total), total)
         try:
-            return step_of(row, {"": _with(machine, constants)}).seconds
+            return seconds_of(row, {"": _with(machine, constants)})
         except NotModelledError as error:
             raise RefusedError(f"step {row['id']!r}: {error.message}") from None
 
     start = _start(target, keys)
     before = [seconds(row, start) for row in rows]
-    fitted = _fitted(rows, keys, start, seconds)
-    held_out = _held_out(rows, keys, start, seconds) if in_halves else None
-    after = [seconds(row, fitted) for row in rows]
+    best = fitted(rows, first_fit(rows, before, keys, start, seconds), seconds)
+    constants = best.constants
+    after = [row["seconds"] * exp(error) for row, error in zip(rows, best.errors, strict=True)]
     return Calibration(
         tuple(
             CalibratedStep(str(row["id"]), row["seconds"], *pair)
             for row, *pair in zip(rows, before, after, strict=True)
         ),
-        array=_calibrated(target, _with(machine, fitted), fitted, Path(steps).name, len(rows)),
-        constants=FrozenDict(fitted),
-        held_out=held_out,
+        array=_calibrated(
+            target, _with(machine, constants), constants, Path(steps).name, len(rows)
+        ),
+        constants=FrozenDict(constants),
+        held_out=held_out(rows, best, seconds) if in_halves else None,
     )
 
 
 def _start(array: Array, keys: Sequence[str]) -> dict[str, float]:
     """Return what a fit starts from: what the array says, if that is not zero."""
-    fitted = _ACHIEVED if FACTOR in keys else keys
     found = {}
-    for key in fitted:
+    for key in _ACHIEVED if FACTOR in keys else keys:
         table, _, name = key.rpartition(".")
         own = getattr(array.topology, table) if table else array.accelerator
         found[key] = float(getattr(own, name) or CONSTANTS[key].start)
@@ -225,7 +192,7 @@ def _with(machine: Mapping[str, Any], constants: Mapping[str, float]) -> dict[st
 def _said(key: str, value: float) -> float | str:
     """Return a constant as a file states it."""
     unit = CONSTANTS[key].unit
-    return f"{value / _UNITS[unit]:.4g} {unit}" if unit else value
+    return f"{value / UNITS[unit]:.4g} {unit}" if unit else value
 
 
 def _machine(array: Array) -> dict[str, Any]:
@@ -260,81 +227,6 @@ def _keys(fit: Sequence[str] | None, rows: Sequence[Row]) -> tuple[str, ...]:
     if len(set(fit)) > len(rows):
         raise RefusedError(f"{len(set(fit))} constants need as many steps, got {len(rows)}")
     return tuple(dict.fromkeys(fit))
-
-
-def _fitted(
-    rows: Sequence[Row],
-    keys: Sequence[str],
-    start: Mapping[str, float],
-    seconds: Callable[[Row, Mapping[str, float]], float],
-) -> dict[str, float]:
-    """Return the constants of the least errors: Gauss-Newton in their logarithms, reweighted.
-
-    Source: P. J. Huber, "Robust estimation of a location parameter", Annals of Mathematical
-    Statistics 35(1), 1964: a step that is far off counts for less than by its square.
-    """
-    logs = np.zeros(len(keys))
-
-    def constants(moved: Sequence[float]) -> dict[str, float]:
-        factors = dict(zip(keys, map(math.exp, moved), strict=True))
-        every = factors.pop(FACTOR, 1.0)
-        return {
-            key: _bounded(CONSTANTS[key], value * factors.get(key, every))
-            for key, value in start.items()
-        }
-
-    def errors(moved: Sequence[float]) -> Any:
-        found = constants(moved)
-        return np.array([math.log(seconds(row, found) / row["seconds"]) for row in rows])
-
-    now = errors(logs.tolist())
-    for number in range(_ROUNDS):
-        # Down: what is achieved is at most all.
-        moves = _STEP * np.eye(len(keys))
-        slopes = np.array([(now - errors((logs - move).tolist())) / _STEP for move in moves])
-        for key, slope in zip(keys, slopes, strict=True):
-            if not (number or slope.any()):
-                raise RefusedError(f"{key}: no step's seconds depend on it")
-        weights = 1 / np.sqrt(np.sqrt(1 + (now / _OUTLIER) ** 2))
-        step, *_ = np.linalg.lstsq((slopes * weights).T, -now * weights, rcond=1e-6)
-        step = np.clip(step, -0.5, 0.5)
-        while float(np.abs(step).max()) >= _SETTLED:
-            after = errors((logs + step).tolist())
-            if _loss(after) < _loss(now):
-                break
-            step = step / 4
-        else:
-            break
-        logs, now = logs + step, after
-    return constants(logs.tolist())
-
-
-def _held_out(
-    rows: Sequence[Row],
-    keys: Sequence[str],
-    start: Mapping[str, float],
-    seconds: Callable[[Row, Mapping[str, float]], float],
-) -> float | None:
-    """Return the mean error of each half of the steps with constants of the other, if these are."""
-    halves, errors = [rows[::2], rows[1::2]], list[float]()
-    for own, others in zip(halves, reversed(halves), strict=True):
-        try:
-            of_others = _fitted(others, keys, start, seconds)
-        except RefusedError:  # a constant of which this half says nothing
-            return None
-        errors += [abs(seconds(row, of_others) / row["seconds"] - 1) for row in own]
-    return fmean(errors)
-
-
-def _bounded(constant: _Constant, value: float) -> float:
-    """Return a value within bounds, in the four digits that a file states."""
-    within = min(max(value, constant.least), constant.most)
-    return float(f"{within:.4g}") if constant.unit else round(within, 4)
-
-
-def _loss(errors: Any) -> float:
-    """Return what is least: squares of small errors, and large ones by their size."""
-    return float(np.sum(np.sqrt(1 + (errors / _OUTLIER) ** 2) - 1))
 
 
 def _calibrated(

@@ -30,8 +30,11 @@ from hypar_opt.units import PREFIXES
 from hypar_opt.workload.patterns import Words
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.shared_nodes import Rows
+    from hypar_opt.simulator import RunOptions
     from hypar_opt.simulator.result import StepResult
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.tensors import Workload
 
 
 class _StepArguments(TypedDict, total=False):
@@ -111,13 +114,29 @@ def simulate(
             f"the plan was solved for the array {own.name}, and {target.name} is another;"
             f" {argument('other_array', True)} simulates it anyway"
         )
-    target = fitting(plan, target)
+    step, rows = _step(plan, target, run)
+    return simulate_step(*step, rows=rows)
+
+
+def simulated_seconds(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> float:
+    """Return the seconds of a plan's step on an array, which `simulate` says, and no more."""
+    from hypar_opt.simulator import step_seconds
+
+    step, rows = _step(plan, array, run)
+    return step_seconds(*step, rows=rows)
+
+
+def _step(
+    plan: Plan, array: Array, run: Mapping[str, Any]
+) -> tuple[tuple[Plan, Workload, Array, RunOptions], Rows | None]:
+    """Return what a step is of, and the choices of its nodes where there are shared ones."""
+    from hypar_opt.simulator import RunOptions
+
     options = RunOptions(**{**plan.training.stated, **run})
     options.check_levels(plan.levels)
-    workload, rows = micro_batch(plan, options.micro_batches).workload, None
-    if workload.shared:
-        rows = rows_of_plan(plan, workload)
-    return simulate_step(plan, workload, target, options, rows=rows)
+    workload = micro_batch(plan, options.micro_batches).workload
+    rows = rows_of_plan(plan, workload) if workload.shared else None
+    return (plan, workload, fitting(plan, array), options), rows
 
 
 def _split(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hypar_opt.frozen import FrozenDict
@@ -14,12 +15,13 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 
+@lru_cache(maxsize=64)
 def needed_again(
     workload: Workload,
     again: Mapping[int, int | None],
     *,
     fused: bool,
-    trained: Sequence[bool] | None = None,
+    trained: tuple[bool, ...] | None = None,
 ) -> FrozenDict[int, int | None]:
     """Return those of the nodes that run again whose results a backward pass reads.
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hypar_opt.studies.calibration import _fitted
-from hypar_opt.studies.validation.calculated import step_of
+from hypar_opt.studies.fitted_constants import first_fit, fitted
+from hypar_opt.studies.validation.calculated import seconds_of
 from hypar_opt.studies.validation.machines import known_machines
 from hypar_opt.studies.validation.rows import read_steps
 
@@ -25,7 +25,7 @@ FURTHER = os.environ.get("HYPAR_OPT_MEASURED", "")
 def seconds(row: Mapping[str, Any], constants: Mapping[str, float]) -> float:
     machine = known_machines()[row["machine"]]
     own = {**machine, "accelerator": {**machine["accelerator"], **constants}}
-    return step_of(row, {row["machine"]: own}).seconds
+    return seconds_of(row, {row["machine"]: own})
 
 
 def modelled(file: str | Path | None, *sets: str) -> Rows:
@@ -42,7 +42,9 @@ def held_out(rows: Rows, keys: tuple[str, ...]) -> float:
         fitted_on, held = rows[first::2], rows[1 - first :: 2]
         of_machine = known_machines()[rows[0]["machine"]]["accelerator"]
         start = {key: float(of_machine[key]) for key in keys}
-        constants = _fitted(fitted_on, keys, start, seconds)
+        before = [seconds(row, start) for row in fitted_on]
+        first = first_fit(fitted_on, before, keys, start, seconds)
+        constants = fitted(fitted_on, first, seconds).constants
         errors += map(partial(error, constants), held)
     return fmean(errors)
 

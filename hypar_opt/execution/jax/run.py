@@ -304,7 +304,7 @@ class _Needed:
         self._trained = trained
         again = workload.repeats.again
         self._together = {node for node, first in again.items() if first is not None}
-        self._again = needed_again(workload, again, fused=False, trained=trained)
+        self._again = needed_again(workload, again, fused=False, trained=tuple(trained))
 
     def share(self, one: Exchange) -> Fraction:
         """Return how much of what a step repeats of an exchange is needed: all, half or none.

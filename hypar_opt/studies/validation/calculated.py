@@ -11,13 +11,14 @@ from hypar_opt.errors import HyparError, InputError
 from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import solve
 from hypar_opt.plan.strategies import strategy_pins
-from hypar_opt.studies.simulation import simulate
+from hypar_opt.studies.simulation import RunArguments, simulate, simulated_seconds
 from hypar_opt.studies.validation.machines import array_of
 from hypar_opt.studies.validation.rows import NUMBERS, setting
 from hypar_opt.workload.operators.axes import REPLICAS
 from hypar_opt.workload.parallelism import CHOICES, SHARDED
 
 if TYPE_CHECKING:
+    from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
     from hypar_opt.simulator.result import StepResult
     from hypar_opt.studies.validation.machines import Machines
@@ -40,6 +41,18 @@ def step_of(row: Row, machines: Machines) -> StepResult:
     NotModelledError
         Saying what is not modelled.
     """
+    plan, array, run = _asked(row, machines)
+    return simulate(plan, array, **run)
+
+
+def seconds_of(row: Row, machines: Machines) -> float:
+    """Return the seconds of `step_of`, without what else a step says."""
+    plan, array, run = _asked(row, machines)
+    return simulated_seconds(plan, array, **run)
+
+
+def _asked(row: Row, machines: Machines) -> tuple[Plan, Array, RunArguments]:
+    """Return the plan of a row's settings, its array, and how its step trains."""
     _check(row, machines)
     flash = setting(row, "attention") == "flash"
     # Sharded gradients and weights are of FSDP, which runs exchanges beside the computation; else
@@ -51,10 +64,7 @@ def step_of(row: Row, machines: Machines) -> StepResult:
     except InputError as error:
         raise NotModelledError(f"{error.where}: {error.problem}") from None
     plan = _plan(_network(row), array.hierarchy().sizes, row["tp"], sequence_parallel=row["sp"])
-    return simulate(
-        # The same choices for another batch; of the plan's cost nothing is read.
-        plan.model_copy(update={"batch": row["gbs"]}),
-        array,
+    run = RunArguments(
         micro_batches=row["gbs"] // (row["mbs"] * row["dp"]),
         recompute=setting(row, "recompute"),
         shard=SHARDED[row["zero"]],  # ZeRO's stages in their order
@@ -62,6 +72,8 @@ def step_of(row: Row, machines: Machines) -> StepResult:
         # Sequence parallelism splits tokens evenly; here images stand for them.
         exact_shares=True,
     )
+    # The same choices for another batch; of the plan's cost nothing is read.
+    return plan.model_copy(update={"batch": row["gbs"]}), array, run
 
 
 def _check(row: Row, machines: Machines) -> None:

@@ -1,0 +1,185 @@
+"""Constants of the least errors of measured steps, whatever calculates these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from hypar_opt.errors import RefusedError
+
+if TYPE_CHECKING:
+    from hypar_opt.studies.validation.rows import Row
+
+FACTOR = "factor"
+"""One factor on all that kernels achieve, which a single step decides."""
+
+
+class Constant(NamedTuple):
+    """What is fitted: where from, unless the array says it, and within which bounds."""
+
+    start: float
+    least: float
+    most: float
+    unit: str = ""
+
+
+_PART = 0.01, 1.0
+_TIME = 1e-8, 0.1, "us"
+_BANDWIDTH = 1e6, 1e15, "GB/s"
+UNITS = {"": 1.0, "us": 1e-6, "GB/s": 1e9}
+
+CONSTANTS: Mapping[str, Constant] = {
+    "gemm": Constant(0.7, *_PART),
+    "elementwise": Constant(0.7, *_PART),
+    "flash": Constant(0.6, *_PART),
+    "launch": Constant(5e-6, *_TIME),
+    "host": Constant(20e-6, *_TIME),
+    "link.bandwidth": Constant(100e9, *_BANDWIDTH),
+    "link.latency": Constant(5e-6, *_TIME),
+    "fabric.bandwidth": Constant(100e9, *_BANDWIDTH),
+    "fabric.latency": Constant(5e-6, *_TIME),
+}
+"""By name: keys of the accelerator, and of links."""
+
+_OUTLIER = 0.02
+"""From about this error on a step counts by its error, and not by the error's square."""
+
+_STEP = 0.02
+"""Relative: of a constant, to see by how much it changes the steps."""
+
+_REWEIGHTED = 50
+ROUNDS = 8
+_SETTLED = 1e-3
+"""A round that changes every constant by less than this part ends the fit."""
+
+Seconds = Callable[["Row", Mapping[str, float]], float]
+"""What some constants calculate of a step."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Constants, the steps' errors with them, and how these follow the constants: all logarithms.
+
+    Parameters
+    ----------
+    start
+        The constants from which all are counted.
+    moved : (keys,)
+    errors : (steps,)
+        Calculated over measured.
+    slopes : (keys, steps)
+    """
+
+    keys: tuple[str, ...]
+    start: Mapping[str, float]
+    moved: Any
+    errors: Any
+    slopes: Any
+
+    @property
+    def constants(self) -> dict[str, float]:
+        factors = dict(zip(self.keys, map(math.exp, self.moved.tolist()), strict=True))
+        every = factors.pop(FACTOR, 1.0)
+        return {
+            key: _bounded(CONSTANTS[key], value * factors.get(key, every))
+            for key, value in self.start.items()
+        }
+
+    def at(self, moved: Any, rows: Sequence[Row], seconds: Seconds) -> Fit:
+        """Return the constants elsewhere, with the slopes that two points tell.
+
+        Source: C. G. Broyden, "A class of methods for solving nonlinear simultaneous equations",
+        Mathematics of Computation 19, 1965.
+        """
+        found, step = replace(self, moved=moved), moved - self.moved
+        constants = found.constants
+        errors = np.array([math.log(seconds(row, constants) / row["seconds"]) for row in rows])
+        unforeseen = errors - self.errors - step @ self.slopes
+        slopes = self.slopes + np.outer(step, unforeseen) / (step @ step)
+        return replace(found, errors=errors, slopes=slopes)
+
+
+def first_fit(
+    rows: Sequence[Row],
+    before: Sequence[float],
+    keys: tuple[str, ...],
+    start: Mapping[str, float],
+    seconds: Seconds,
+) -> Fit:
+    """Return the constants from which a fit starts.
+
+    Parameters
+    ----------
+    before : (steps,)
+        What they calculate.
+    """
+    errors = np.log(before) - np.log([row["seconds"] for row in rows])
+    first = Fit(keys, start, np.zeros(len(keys)), errors, np.zeros((len(keys), len(rows))))
+    # Down: what is achieved is at most all.
+    for move in -_STEP * np.eye(len(keys)):
+        first = replace(first, slopes=first.at(move, rows, seconds).slopes)
+    return first
+
+
+def fitted(rows: Sequence[Row], fit: Fit, seconds: Seconds) -> Fit:
+    """Return the constants of the least errors: Gauss-Newton in their logarithms, reweighted.
+
+    Source: P. J. Huber, "Robust estimation of a location parameter", Annals of Mathematical
+    Statistics 35(1), 1964: a step that is far off counts for less than by its square.
+
+    Raises
+    ------
+    RefusedError
+        If no step depends on a constant.
+    """
+    for key, slope in zip(fit.keys, fit.slopes, strict=True):
+        if not slope.any():
+            raise RefusedError(f"{key}: no step's seconds depend on it")
+    for _ in range(ROUNDS):
+        step = np.zeros(len(fit.keys))
+        for _ in range(_REWEIGHTED):  # costs nothing beside a calculation of the steps
+            foreseen = fit.errors + step @ fit.slopes
+            weights = (1 + (foreseen / _OUTLIER) ** 2) ** -0.25
+            step, *_ = np.linalg.lstsq((fit.slopes * weights).T, -fit.errors * weights, rcond=1e-6)
+        step = np.clip(step, -0.5, 0.5)
+        while float(np.abs(step).max()) >= _SETTLED:
+            after = fit.at(fit.moved + step, rows, seconds)
+            if _loss(after.errors) < _loss(fit.errors):
+                break
+            step = step / 4
+        else:
+            break
+        fit = after
+    return fit
+
+
+def held_out(rows: Sequence[Row], fit: Fit, seconds: Seconds) -> float | None:
+    """Return the mean error of each half of the steps with constants of the other, if these are.
+
+    Either half's search starts from the constants of all.
+    """
+    halves, errors = (slice(0, None, 2), slice(1, None, 2)), list[float]()
+    for own, others in zip(halves, reversed(halves), strict=True):
+        half = replace(fit, errors=fit.errors[others], slopes=fit.slopes[:, others])
+        try:
+            constants = fitted(rows[others], half, seconds).constants
+        except RefusedError:  # a constant of which this half says nothing
+            return None
+        errors += [abs(seconds(row, constants) / row["seconds"] - 1) for row in rows[own]]
+    return fmean(errors)
+
+
+def _bounded(constant: Constant, value: float) -> float:
+    """Return a value within bounds, in the four digits that a file states."""
+    within = min(max(value, constant.least), constant.most)
+    return float(f"{within:.4g}") if constant.unit else round(within, 4)
+
+
+def _loss(errors: Any) -> float:
+    """Return what is least: squares of small errors, and large ones by their size."""
+    return float(np.sum(np.sqrt(1 + (errors / _OUTLIER) ** 2) - 1))
