@@ -98,7 +98,7 @@ class Fit:
         """
         found, step = replace(self, moved=moved), moved - self.moved
         constants = found.constants
-        errors = np.array([math.log(seconds(row, constants) / row["seconds"]) for row in rows])
+        errors = _errors(rows, [seconds(row, constants) for row in rows])
         unforeseen = errors - self.errors - step @ self.slopes
         slopes = self.slopes + np.outer(step, unforeseen) / (step @ step)
         return replace(found, errors=errors, slopes=slopes)
@@ -118,8 +118,8 @@ def first_fit(
     before : (steps,)
         What they calculate.
     """
-    errors = np.log(before) - np.log([row["seconds"] for row in rows])
-    first = Fit(keys, start, np.zeros(len(keys)), errors, np.zeros((len(keys), len(rows))))
+    flat = np.zeros((len(keys), len(rows)))
+    first = Fit(keys, start, np.zeros(len(keys)), _errors(rows, before), flat)
     # Down: what is achieved is at most all.
     for move in -_STEP * np.eye(len(keys)):
         first = replace(first, slopes=first.at(move, rows, seconds).slopes)
@@ -172,6 +172,10 @@ def held_out(rows: Sequence[Row], fit: Fit, seconds: Seconds) -> float | None:
             return None
         errors += [abs(seconds(row, constants) / row["seconds"] - 1) for row in rows[own]]
     return fmean(errors)
+
+
+def _errors(rows: Sequence[Row], calculated: Sequence[float]) -> Any:
+    return np.log(calculated) - np.log([row["seconds"] for row in rows])
 
 
 def _bounded(constant: Constant, value: float) -> float:

@@ -38,8 +38,8 @@ def modelled(file: str | Path | None, *sets: str) -> Rows:
 def held_out(rows: Rows, keys: tuple[str, ...]) -> float:
     """Return the mean of absolute errors of either half, with constants fitted on the other."""
     errors: list[float] = []
-    for first in (0, 1):
-        fitted_on, held = rows[first::2], rows[1 - first :: 2]
+    for offset in (0, 1):
+        fitted_on, held = rows[offset::2], rows[1 - offset :: 2]
         of_machine = known_machines()[rows[0]["machine"]]["accelerator"]
         start = {key: float(of_machine[key]) for key in keys}
         before = [seconds(row, start) for row in fitted_on]
