@@ -43,13 +43,16 @@ def with_searched(found: SearchResult, asked: Instance, settled: Instance) -> Se
 def fastest_training(instance: Instance) -> Training:
     """Return how the fastest plan of any memory trains: the batch at once, as is stated.
 
-    Where weights take time to be updated, the parts that have the same share it out.
+    An optimizer's state is shared out by the parts that have the same weights: as many bytes move,
+    each holds less, and updates less where that takes time.
     """
     problem = instance.problem
     asked = instance.network, problem.training
     open_ways = OpenWays(*asked, saves_scores=False, levels=problem.levels, begins=[0])
     accelerator = problem.array and problem.array.description.accelerator
-    if not (accelerator and accelerator.update and None in open_ways.shard):
+    updates = accelerator and accelerator.update
+    has_state = updates or problem.constraints.optimizer not in ("sgd", 0)
+    if not (has_state and problem.levels and None in open_ways.shard):
         return problem.training
     shard = compact([own or "state" for own in open_ways.shard], open_ways.names)
     return problem.training.model_copy(update={"shard": shard})

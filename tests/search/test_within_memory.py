@@ -324,6 +324,16 @@ def test_where_weights_take_time_to_update_their_state_is_sharded(tmp_path: Path
     assert ho.solve(GPT, batch=16, array="h100-8").training.stated == {}
 
 
+def test_an_optimizers_state_is_shared_out_where_it_has_one() -> None:
+    """As many bytes move, in the same time, and each part holds less, unless it is to keep all."""
+    asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "constraints": {"optimizer": "adam"}}
+    plan = ho.solve(GPT, **asked)
+    assert (plan.training.stated, plan.solver.status) == ({"shard": "state"}, "optimal")
+    whole = ho.solve(GPT, **asked, training={"shard": "none"})
+    assert (whole.training.shard, whole.cost.total) == ("none", plan.cost.total)
+    assert ho.memory(plan).total < ho.memory(whole).total
+
+
 def test_one_of_the_layers_that_share_weights_says_what_is_sharded_of_all() -> None:
     network = gpt(tied=True)
     asked: dict[str, Any] = {"batch": 8, "array": "h100-8"}
