@@ -267,4 +267,4 @@ def _kernels(workload: Workload, phase: Phase, *, fused: bool) -> tuple[Any, ...
 def launches_of(workload: Workload, phase: Phase, *, fused: bool) -> list[int]:
     """Return the kernels of a pass of each node."""
     *_, launches, _ = _kernels(workload, phase, fused=fused)
-    return launches.tolist()
+    return list(map(int, launches))

@@ -134,14 +134,11 @@ def _exchanges(
         return of_groups(workload, equal_parts, rows, plan.part_shares)
     cost = CommunicationCost.from_problem(unweighted, workload)
     if plan.cost.reading in RUN_READINGS:
-        of_run = (
-            workload,
-            tuple(map(tuple, rows)),
-            plan.hierarchy,
-            phases_of(plan),
+        exchanges = _of_run(
+            *(workload, tuple(map(tuple, rows)), plan.hierarchy, phases_of(plan)),
             plan.element_bytes,
+            joined=plan.joins_levels,
         )
-        exchanges = _of_run(*of_run, joined=plan.joins_levels)
     else:
         exchanges = of_tables(workload, cost, rows)
     if not _longest(array, options):
