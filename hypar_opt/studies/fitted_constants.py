@@ -19,7 +19,7 @@ FACTOR = "factor"
 """One factor on all that kernels achieve, which a single step decides."""
 
 
-class Constant(NamedTuple):
+class FittedConstant(NamedTuple):
     """What is fitted: where from, unless the array says it, and within which bounds."""
 
     start: float
@@ -33,16 +33,16 @@ _TIME = 1e-8, 0.1, "us"
 _BANDWIDTH = 1e6, 1e15, "GB/s"
 UNITS = {"": 1.0, "us": 1e-6, "GB/s": 1e9}
 
-CONSTANTS: Mapping[str, Constant] = {
-    "gemm": Constant(0.7, *_PART),
-    "elementwise": Constant(0.7, *_PART),
-    "flash": Constant(0.6, *_PART),
-    "launch": Constant(5e-6, *_TIME),
-    "host": Constant(20e-6, *_TIME),
-    "link.bandwidth": Constant(100e9, *_BANDWIDTH),
-    "link.latency": Constant(5e-6, *_TIME),
-    "fabric.bandwidth": Constant(100e9, *_BANDWIDTH),
-    "fabric.latency": Constant(5e-6, *_TIME),
+CONSTANTS: Mapping[str, FittedConstant] = {
+    "gemm": FittedConstant(0.7, *_PART),
+    "elementwise": FittedConstant(0.7, *_PART),
+    "flash": FittedConstant(0.6, *_PART),
+    "launch": FittedConstant(5e-6, *_TIME),
+    "host": FittedConstant(20e-6, *_TIME),
+    "link.bandwidth": FittedConstant(100e9, *_BANDWIDTH),
+    "link.latency": FittedConstant(5e-6, *_TIME),
+    "fabric.bandwidth": FittedConstant(100e9, *_BANDWIDTH),
+    "fabric.latency": FittedConstant(5e-6, *_TIME),
 }
 """By name: keys of the accelerator, and of links."""
 
@@ -178,7 +178,7 @@ def _errors(rows: Sequence[Row], calculated: Sequence[float]) -> Any:
     return np.log(calculated) - np.log([row["seconds"] for row in rows])
 
 
-def _bounded(constant: Constant, value: float) -> float:
+def _bounded(constant: FittedConstant, value: float) -> float:
     """Return a value within bounds, in the four digits that a file states."""
     within = min(max(value, constant.least), constant.most)
     return float(f"{within:.4g}") if constant.unit else round(within, 4)
