@@ -127,7 +127,7 @@ def test_a_placed_plan_says_so(tmp_path: Path, shell: Shell) -> None:
     file = tmp_path / "mesh.toml"
     file.write_text(CUBES.replace('"torus"', '"mesh"'))
     args = ["solve", "alexnet", "--array", file, "--cost", "time"]
-    title = "AlexNet: batch 256, on four cubes, reading executed, elements of 4 bytes, dp"
+    title = "AlexNet: batch 256, on four cubes, reading executed, elements of 4 bytes,"
     assert shell(*args)[1].startswith(title)
     placed = title.replace("cubes,", "cubes, placed,").partition(" of 4")[0]
     assert shell(*args, "--place")[1].startswith(placed)

@@ -87,6 +87,10 @@ def plan_view(
     return Group(*parts)
 
 
+ONE_BY_ONE = "each gradient reduced by itself"
+"""What is said of an array without buckets."""
+
+
 def plan_title(plan: Plan) -> str:
     """Return the title: the problem and how it was solved."""
     count = plan.accelerators
@@ -99,6 +103,7 @@ def plan_title(plan: Plan) -> str:
         f"reading {plan.cost.reading}",
         *([_element(plan)] if plan.element_bytes != 4 or plan.has_own_array else []),
         *(["inference"] if plan.inference else []),
+        *([ONE_BY_ONE] if plan.reduces_each_gradient and plan.cost.kind != "bytes" else []),
         # A proof says among which plans.
         *(
             ["plans that can run"]
