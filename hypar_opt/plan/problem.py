@@ -212,16 +212,6 @@ class ProblemFields(Document):
         return self.array is not None and not arrays.is_papers(self.array.description)
 
     @property
-    def reduces_each_gradient(self) -> bool:
-        """Whether gradients are all-reduced one by one on an array of one's own, without buckets.
-
-        Frameworks reduce them in buckets, with fewer latencies.
-        """
-        if self.inference or not self.has_own_array:
-            return False
-        return self.array is not None and self.array.description.bucket is None
-
-    @property
     def times_longest_part(self) -> bool:
         """Whether a layer takes as long as its longest part, where an axis is split unevenly.
 

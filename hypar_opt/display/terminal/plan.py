@@ -87,10 +87,6 @@ def plan_view(
     return Group(*parts)
 
 
-ONE_BY_ONE = "each gradient reduced by itself"
-"""What is said of an array without buckets."""
-
-
 def plan_title(plan: Plan) -> str:
     """Return the title: the problem and how it was solved."""
     count = plan.accelerators
@@ -103,7 +99,7 @@ def plan_title(plan: Plan) -> str:
         f"reading {plan.cost.reading}",
         *([_element(plan)] if plan.element_bytes != 4 or plan.has_own_array else []),
         *(["inference"] if plan.inference else []),
-        *([ONE_BY_ONE] if plan.reduces_each_gradient and plan.cost.kind != "bytes" else []),
+        *(reductions(plan) if plan.cost.kind != "bytes" else []),
         # A proof says among which plans.
         *(
             ["plans that can run"]
@@ -113,6 +109,12 @@ def plan_title(plan: Plan) -> str:
         f"{plan.solver.name} {plan.solver.search} ({optimality(plan)})",
     ]
     return f"{plan.network.name}: {', '.join(options)}"
+
+
+def reductions(plan: Plan) -> list[str]:
+    """Return what is said of an array of one's own without buckets, which frameworks have."""
+    alone = plan.has_own_array and plan.array is not None and plan.array.description.bucket is None
+    return ["each gradient reduced by itself"] if alone and not plan.inference else []
 
 
 def _element(plan: Plan) -> str:

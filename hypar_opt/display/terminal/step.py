@@ -9,7 +9,7 @@ from rich.text import Text
 from hypar_opt.display.labels import ENERGY_PARTS
 from hypar_opt.display.plan_grid import GridRow, layer_times
 from hypar_opt.display.terminal.console import JOULES, SECONDS, Column, new_table
-from hypar_opt.display.terminal.plan import ONE_BY_ONE
+from hypar_opt.display.terminal.plan import reductions
 from hypar_opt.display.terminal.training import trained
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import as_executed
@@ -41,7 +41,7 @@ def step_view(step: StepResult) -> RenderableType:
     all_reduce = f"{step.collective} all-reduce"
     options = [f"reading {plan.cost.reading}", all_reduce, _OVERLAPPED[step.overlap]]
     options += ["inference"] if plan.inference else []
-    options += [ONE_BY_ONE] if plan.reduces_each_gradient else []
+    options += reductions(plan)
     options += [trained(step.of_training, plan)] if step.of_training else []
     return Group(
         Text(f"{plan.network.name} on {step.array}: {seconds} a step, batch {plan.batch}"),
