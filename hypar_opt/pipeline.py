@@ -195,11 +195,11 @@ def solve_problem(
     return _solve(Instance.to_search(network, problem), how, progress)
 
 
-def solve_jointly(instance: Instance, solver: str | None) -> Plan:
+def solve_jointly(instance: Instance, solver: str | None, progress: Progress = silent) -> Plan:
     """Solve a problem over all levels together, on tables that it may share with others."""
     options = SolverOptions()
     settings = settings_of(options, warm_start=False)
-    return _solve(instance, SolveRequest(solver, "joint", options, settings, None, NEVER), silent)
+    return _solve(instance, SolveRequest(solver, "joint", options, settings, None, NEVER), progress)
 
 
 @dataclass(frozen=True)

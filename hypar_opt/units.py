@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 PREFIXES = {10**15: "femto", 10**12: "pico", 10**9: "nano", 10**6: "micro", 10**3: "milli", 1: ""}
 """Prefixes of the units in which costs are exact integers, by their number in a base unit."""
@@ -12,14 +13,24 @@ _PARTS = {prefix: parts for parts, prefix in PREFIXES.items()}
 _MULTIPLES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 _SUBMULTIPLES = (("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9))
 _MICRO_SIGN = "µ"
+_ALL_DIGITS = 17  # of a double
 
 
-def format_bytes(count: float | Fraction) -> str:
-    """Return a number of bytes to four digits, in the largest unit below it: ``20.31 MB``."""
+def format_bytes(count: float | Fraction, digits: int = 4) -> str:
+    """Return a number of bytes to so many digits, in the largest unit below it: ``20.31 MB``."""
     for prefix, size in _MULTIPLES:
         if count >= size:
-            return f"{_four_digits(count / size)} {prefix}B"
-    return f"{float(count):,.4g} B"
+            return f"{_to_digits(count / size, digits)} {prefix}B"
+    return f"{float(count):,.{digits}g} B"
+
+
+def digits_apart(counts: Sequence[int]) -> int:
+    """Return the digits, four or more, to which neighbours among numbers of bytes differ."""
+
+    def apart(digits: int) -> bool:
+        return all(a != b for a, b in pairwise(format_bytes(own, digits) for own in counts))
+
+    return next(filter(apart, range(4, _ALL_DIGITS)), _ALL_DIGITS)
 
 
 def format_rate(bytes_per_second: float | Fraction) -> str:
@@ -27,9 +38,9 @@ def format_rate(bytes_per_second: float | Fraction) -> str:
     return f"{format_bytes(bytes_per_second)}/s"
 
 
-def _four_digits(value: float | Fraction) -> str:
+def _to_digits(value: float | Fraction, digits: int = 4) -> str:
     # Beyond the largest unit four digits would be followed by zeros.
-    return f"{float(value):,.4g}" if value < 9999.5 else f"{float(value):.3e}"
+    return f"{float(value):,.{digits}g}" if value < 9999.5 else f"{float(value):.{digits - 1}e}"
 
 
 def format_si(value: float, symbol: str, *, micro: str = "u") -> str:
@@ -43,7 +54,7 @@ def format_si(value: float, symbol: str, *, micro: str = "u") -> str:
     # Seconds have no kiloseconds.
     for prefix, size in _MULTIPLES if symbol != "s" else ():
         if abs(value) >= size:
-            return f"{_four_digits(value / size)} {prefix}{symbol}"
+            return f"{_to_digits(value / size)} {prefix}{symbol}"
     for prefix, size in _SUBMULTIPLES:
         if abs(value) >= size:
             return f"{value / size:,.4g} {micro if prefix == 'u' else prefix}{symbol}"

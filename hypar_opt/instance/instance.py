@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.state_classes import ClassTable
     from hypar_opt.costs.thresholds import ThresholdTable
+    from hypar_opt.costs.ways_of_nodes import WaysOfNodes
     from hypar_opt.deadline import Deadline
     from hypar_opt.hierarchy import SplitRule
     from hypar_opt.plan.constraints import Constraints
@@ -60,7 +61,7 @@ class Instance:
         """Return the same problem with another cost model, such as a bound on its own."""
         other = Instance(self.network, self.problem)
         vars(other).update(vars(self) | {"cost": cost})
-        for name in ("thresholds", "baselines", "_classes"):
+        for name in ("thresholds", "baselines", "ways", "_classes"):
             vars(other).pop(name, None)
         return other
 
@@ -73,7 +74,7 @@ class Instance:
             If no plan fits.
         """
         constraints = self.problem.constraints.model_copy(update={"memory": memory})
-        kept = ["cost", "executed", "known", "baselines"]
+        kept = ["cost", "executed", "known", "baselines", "ways"]
         if self.problem.constraints.memory is not None:
             kept.append("_classes")
         return self._changed({"constraints": constraints}, *kept)
@@ -171,6 +172,11 @@ class Instance:
     def known(self) -> KnownCharges:
         """What boundaries are charged, for the next search by a cost that differs in nodes only."""
         return KnownCharges()
+
+    @cached_property
+    def ways(self) -> dict[Hashable, Sequence[WaysOfNodes]]:
+        """What `WaysByLayer` knows of nodes by micro-batches, layouts and part, in any memory."""
+        return {}
 
     @cached_property
     def executed(self) -> CostModel:

@@ -115,9 +115,12 @@ class WaysByLayer:
         return min(way.per_unit for way in (*self._apart, *self._again))
 
     @cached_property
-    def sides(self) -> list[WaysOfNodes]:
+    def sides(self) -> Sequence[WaysOfNodes]:
         """The ways of nodes whose blocks are not computed again; and of those that are."""
-        return [self._ways_of(ways) for ways in (self._apart, self._again) if ways]
+        known, key = self.search.instance.ways, (self.micro_batches, self._layouts, self.first.part)
+        if key not in known:
+            known[key] = [self._ways_of(ways) for ways in (self._apart, self._again) if ways]
+        return known[key]
 
     def _ways_of(self, ways: Sequence[WayOfTraining]) -> WaysOfNodes:
         known = KnownCharges()  # what these ways share

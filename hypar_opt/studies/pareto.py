@@ -11,7 +11,7 @@ from hypar_opt.checked import checked
 from hypar_opt.costs import COSTS
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, Sentence, argument
 from hypar_opt.instance.instance import Instance
-from hypar_opt.pipeline import solve_jointly, solve_problem
+from hypar_opt.pipeline import solve_jointly
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
@@ -309,16 +309,17 @@ def _device_front(
 ) -> ParetoFront:
     """Tighten the memory of a device step by step: what a step repeats and shares out follows."""
     limit, entries = problem.constraints.memory, list[ParetoPoint]()
-    least = least_memory(Instance.to_search(network, problem))
+    instance = Instance.to_search(network, problem)
+    least = least_memory(instance)
     while points is None or len(entries) < points:
-        constraints = problem.constraints.model_copy(update={"memory": limit})
-        own = problem.model_copy(update={"constraints": constraints})
         most = entries[0].memory if entries else problem.device_memory or least
         at = front_progress.position(most, limit or most, least, len(entries), points)
         step = part_of(report, *at)
         step(0, 1)
         try:
-            plan = solve_problem(network, own, solver=solver, search="joint", progress=step)
+            if limit is not None:
+                instance = instance.within_memory(limit)
+            plan = solve_jointly(instance, solver, step)
         except InfeasibleError:
             if not entries:
                 raise

@@ -153,6 +153,16 @@ def test_a_front_that_a_solver_cannot_follow_says_so(capsys: Capture) -> None:
     assert "try dp" in out
 
 
+def test_neighbours_in_the_column_of_memory_differ() -> None:
+    """GPT-2 gives up one small tensor after the other: points differ in the seventh digit."""
+    fronts = ho.pareto("gpt2", ["bytes"], levels=2, batch=8, points=8)
+    shown = Console(width=200, file=io.StringIO())
+    with shown.capture() as captured:
+        shown.print(pareto_view(fronts))
+    memories = [line.split(" GB")[0] for line in captured.get().splitlines() if " GB" in line]
+    assert len(set(memories)) == len(fronts[0]) == 8
+
+
 def test_a_front_that_ends_early_is_not_called_exact() -> None:
     fronts = ho.pareto("lenet-c", levels=2)
     shown = Console(width=200, file=io.StringIO())

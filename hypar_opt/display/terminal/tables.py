@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from hypar_opt.display.terminal.training import trained
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.studies.comparison import disagreements, geometric_means
 from hypar_opt.units import (
+    digits_apart,
     format_bytes,
     format_cost,
     format_number,
@@ -197,7 +199,7 @@ def front_view(front: ParetoFront) -> RenderableType:
     others = [name for name in known if name != front.objective]
     least = _LEAST.get(front.objective, f"least {front.objective}")
     columns: list[Column | None] = [
-        ("memory", format_bytes),
+        ("memory", partial(format_bytes, digits=digits_apart([one.memory for one in front]))),
         (least, "{}".format),
         # Four digits: neighbours on a front differ by little.
         ("ratio", format_number),
