@@ -17,9 +17,9 @@ from hypar_opt.hardware.topologies import graph
 from tests.cli.shell import chain
 from tests.hardware.cubes import WIRED
 
-RING = WIRED.replace(
+MESH = WIRED.replace(
     '"graph"\nfile = "wires.json"',
-    '"htree"\naccelerators = 1024\nlink = { bandwidth = "1 GB/s", latency = "1 us" }',
+    '"mesh"\nshape = [32, 32]\nlink = { bandwidth = "1 GB/s", latency = "1 us" }',
 )
 
 
@@ -51,11 +51,11 @@ def test_a_graph_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_step_of_millions_of_messages_is_not_simulated(tmp_path: Path) -> None:
     """Each of 1,024 accelerators sends 2,046 messages for each of four layers' gradients.
 
-    From one half of an H tree to the other they cross more links than inside: a half differs.
+    A ring by number goes from the end of a mesh's row to the next row's start, on links of others.
     """
-    (tmp_path / "ring.toml").write_text(RING)
-    plan = ho.solve("lenet-c", solver="data", array=tmp_path / "ring.toml", batch=1024)
-    refusal = "computations and messages of 512 accelerators that differ, about a minute"
+    (tmp_path / "mesh.toml").write_text(MESH)
+    plan = ho.solve("lenet-c", solver="data", array=tmp_path / "mesh.toml", batch=1024)
+    refusal = "computations and messages of 1,024 accelerators that differ, about 4 minutes"
     with pytest.raises(RefusedError, match=refusal):
         ho.simulate(plan, collective="one-ring")
 

@@ -154,7 +154,7 @@ def _weights(values: _Values, layer: Layer, operator: Operator, maps: LayerMaps)
         return _scale_and_shift(values, layer, sizes["s"], maps.output.channels)
     matrix = values.of(layer, layer.weights.matrix)
     if operator.kind == "embedding":
-        return _shaped(layer, matrix, sizes["i"], sizes["o"])
+        return _shaped(layer, matrix, *(sizes[axis] for axis in operator.axes.weight))
     if operator.kind == "conv":
         groups, outputs = sizes.get("g", 1), sizes["o"]
         # (inputs, rows, columns, groups, outputs of a group)

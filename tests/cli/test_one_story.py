@@ -164,10 +164,8 @@ def test_a_plan_is_shown_by_another_reading_with_the_same_choices(
     assert other["solver"] == own["solver"] | claims
     for key in own.keys() - {"cost", "solver"}:
         assert other[key] == own[key]
-    assert (
-        "reading executed, dp joint (not proved optimal)"
-        in shell("show", file, "--reading", "executed")[1]
-    )
+    shown = " ".join(shell("show", file, "--reading", "executed")[1].split())
+    assert "dp joint (not proved optimal)" in shown
     assert "leave --reading out" in shell.refused("show", file, "--reading", "executed", "--rerun")
     assert "--reading takes a plan file" in shell.refused(
         *["show", call[0], "--reading", "executed"]

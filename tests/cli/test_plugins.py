@@ -88,9 +88,7 @@ def test_what_cannot_be_loaded_is_listed_with_the_reason(group: str, folder: Pat
     listed = command(["list", group, "--json"], folder)
     assert listed.status == 0, listed.errors
     document = json.loads(listed.output)
-    rows = {
-        row["name"]: row["summary"] for row in document["solvers" if group == "solvers" else "rows"]
-    }
+    rows = {row["name"]: row["summary"] for row in document["rows"]}
     assert rows["leaves"] == f"{kind} 'leaves' cannot be loaded from 'leaves:X': SystemExit: 0"
     assert rows["shouts"] == (
         f"{kind} 'shouts' cannot be loaded from 'shouts:X':"
