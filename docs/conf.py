@@ -41,7 +41,7 @@ nitpick_ignore_regex = [
     # As a NamedTuple or a type variable writes them.
     ("py:class", r"hypar_opt\.hierarchy\.Numbers"),
     ("py:class", r"(Axes|Fraction|FrozenDict|Map|NDArray|StoredLayout|np\..+)"),
-    ("py:.*", r"(Sizes|Task|hypar_opt\.display\.pictures\.paper\.DrawnRow)"),
+    ("py:.*", r"(Proof|Sizes|Task|hypar_opt\.display\.pictures\.paper\.DrawnRow)"),
     ("py:class", r"hypar_opt\.(frozen\.FrozenDict|results\.Entry|workload\.layouts\.Layouts)"),
     ("py:class", "Entry|ElementBytes|Part|Shape"),
     (
