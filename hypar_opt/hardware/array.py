@@ -180,6 +180,11 @@ class Array(Displayed, Document):
         return tuple(group for group, parts in pairs for _ in range(parts))
 
     @property
+    def accelerators_of_parts(self) -> tuple[Accelerator, ...]:
+        """One of each part of H1 between groups of accelerators; else one of all."""
+        return self.groups_of_parts or (self.accelerator,)
+
+    @property
     def members(self) -> tuple[range, ...]:
         """The numbers of the accelerators in each part of H1."""
         firsts = range(0, self.interconnect.accelerators, self._in_each_part)

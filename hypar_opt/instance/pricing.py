@@ -118,6 +118,14 @@ class _Charges(NamedTuple):
         return Fraction(sum(self.of_levels), self.resolution)
 
 
+class _Baselines(NamedTuple):
+    """What the paper's baselines cost, and the bytes that a run of Data Parallelism moves."""
+
+    data: Fraction
+    model: Fraction
+    executed: Fraction
+
+
 def _charges(
     workload: Workload,
     cost: CostModel,
@@ -245,13 +253,20 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
     _check_choices(workload, rows)
     # Layouts are those of a run: a reading without shared tensors has none to price.
     of_reading = tensors if workload is instance.executed_workload else None
+    baselines: _Baselines | None = vars(instance).get("baselines")
+    names = () if baselines else PAPERS_CHOICES
+    others = [[workload.baselines[name][workload.shared :]] * problem.levels for name in names]
+    given = [None] * len(others)
 
-    (priced,) = moved = _charges(workload, own, [rows], [of_reading], rule=rule)
+    moved = priced = _charges(workload, own, [rows, *others], [of_reading, *given], rule=rule)
     if (workload, own) != (instance.executed_workload, instance.executed):
-        asked = instance.executed_workload, instance.executed
-        moved = _charges(*asked, [rows], [tensors], rule=rule)
-    costs, executed = priced.total, moved[0].total
-    data, model, executed_data = baselines_of(instance)
+        run = instance.executed_workload, instance.executed
+        moved = _charges(*run, [rows, *others[:1]], [tensors, *given[:1]], rule=rule)
+    costs, executed = priced[0].total, moved[0].total
+    if baselines is None:
+        baselines = _Baselines(priced[1].total, priced[2].total, moved[1].total)
+        vars(instance)["baselines"] = baselines
+    data, model, executed_data = baselines
     communication = None
     if isinstance(own, ArrayCost):
         exchanges = own.communication_only()
@@ -262,7 +277,7 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
         reading=problem.reading,
         unit=own.unit,
         total=json_number(costs),
-        per_level=tuple(map(json_number, priced.levels)),
+        per_level=tuple(map(json_number, priced[0].levels)),
         communication=communication,
         executed_bytes=json_number(executed),
         data_parallel_bytes=json_number(executed_data),
@@ -272,21 +287,6 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
             model=float(model / costs) if costs else None,
         ),
     )
-
-
-def baselines_of(instance: Instance) -> tuple[Fraction, Fraction, Fraction]:
-    """Return what the paper's baselines cost, data parallelism first, and the bytes of its run."""
-    known: tuple[Fraction, Fraction, Fraction] | None = vars(instance).get("baselines")
-    if known is None:
-        workload, levels = instance.workload, instance.problem.levels
-        rows = [[workload.baselines[name][workload.shared :]] * levels for name in PAPERS_CHOICES]
-        rule, executed = instance.rule, (instance.executed_workload, instance.executed)
-        data, model = _charges(workload, instance.cost, rows, [None, None], rule=rule)
-        run = data
-        if (workload, instance.cost) != executed:
-            (run,) = _charges(*executed, rows[:1], [None], rule=rule)
-        known = vars(instance)["baselines"] = data.total, model.total, run.total
-    return known
 
 
 def _check_choices(workload: Workload, rows: Rows) -> None:

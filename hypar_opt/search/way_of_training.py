@@ -111,12 +111,9 @@ class WayOfTraining:
 
     @property
     def _accelerators(self) -> Sequence[Accelerator]:
-        """One of each part of H1 between groups of accelerators; else one of all."""
         array = self.instance.problem.array
         assert array is not None
-        described = array.description
-        accelerators: Sequence[Accelerator] = described.groups_of_parts or (described.accelerator,)
-        return accelerators
+        return array.description.accelerators_of_parts
 
     @property
     def instance(self) -> Instance:

@@ -93,9 +93,8 @@ def parts_between_groups(
     problem: ProblemFields, array: Array
 ) -> Sequence[tuple[Accelerator, Share | None]]:
     """Return an accelerator of each part of H1 between groups with its share; else one of all."""
-    if not array.groups:
-        return [(array.accelerator, None)]
-    return [*zip(array.groups_of_parts, Share.each(problem.part_shares), strict=True)]
+    shares = Share.each(problem.part_shares) if array.groups else [None]
+    return [*zip(array.accelerators_of_parts, shares, strict=True)]
 
 
 def counted_memory(

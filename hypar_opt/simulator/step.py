@@ -203,7 +203,7 @@ def _works(plan: Plan, array: Array, options: RunOptions) -> list[Work]:
             *(accelerator, plan.hierarchy, plan.element_bytes, options.input_sizes),
             longest=_longest(array, options),
         )
-        for accelerator in array.groups_of_parts or [array.accelerator]
+        for accelerator in array.accelerators_of_parts
     ]
     return list(map(side_work, works, Share.each(plan.part_shares))) if array.groups else works
 
