@@ -33,7 +33,8 @@ from hypar_opt.units import format_bytes, format_percent, format_si
 from hypar_opt.workload.network import Network
 
 AMOUNTS = (
-    *("bytes", "executed_bytes", "seconds", "joules", "speedup", "energy_efficiency"),
+    *("bytes", "executed_bytes", "seconds", "closed_form_seconds", "joules"),
+    *("speedup", "energy_efficiency"),
     *("executed_speedup", "executed_energy_efficiency"),
 )
 
@@ -65,6 +66,9 @@ class ComparisonRow:
     data_parallel_bytes: int | float | None = None
     """Bytes moved when Data Parallelism is run."""
     seconds: float | None = None
+    """Of the simulated step."""
+    closed_form_seconds: float | None = None
+    """Of the step in closed form: what the cost of time charges."""
     joules: float | None = None
     speedup: float | None = None
     energy_efficiency: float | None = None
@@ -87,6 +91,12 @@ class ComparisonRow:
     def is_of_three_choices(self) -> bool:
         """Whether the plan has output parallelism: by the reading ``executed``, as it is run."""
         return self.plan == "three" or strategy_of(self.plan) is not None
+
+    @property
+    def is_in_closed_form(self) -> bool:
+        """Whether the simulated step takes the time of the closed form, or is not known."""
+        least, most = sorted((self.seconds or 0.0, self.closed_form_seconds or 0.0))
+        return least >= most * NEARLY
 
     def __repr__(self) -> str:
         amounts = [] if self.bytes is None else [format_bytes(self.bytes)]
@@ -248,6 +258,7 @@ def _row(
         "executed_bytes": own.plan.cost.executed_bytes,
         "data_parallel_bytes": own.plan.cost.data_parallel_bytes,
         "seconds": own.step and own.step.seconds,
+        "closed_form_seconds": own.step and own.step.closed_form,
         "joules": own.step and own.step.joules,
     }
     # A layer pinned to model parallelism makes Data Parallelism infeasible: there is no baseline.

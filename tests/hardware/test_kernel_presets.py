@@ -37,6 +37,16 @@ def test_a_preset_says_what_kernels_achieve_and_whence(name: str) -> None:
     assert re.search(r"^# (Inside a node NCCL's|Assumed: )", said, re.M)
 
 
+def test_the_groups_of_a_mixed_preset_are_the_presets_of_each() -> None:
+    mixed, alone = arrays.load("a100-h100-2x8"), [*map(arrays.load, ("a100-8", "h100-8"))]
+    for group, array in zip(mixed.groups, alone, strict=True):
+        of_group = group.model_dump(exclude={"name"})
+        assert of_group == {"count": 8, **array.accelerator.model_dump()}
+    of_nodes = [array.description()["topology"] for array in (mixed, *alone)]
+    for own in ("link", "fabric"):
+        assert of_nodes[0][own] == of_nodes[1][own]
+
+
 @pytest.mark.parametrize("name", OF_THE_PAPER)
 def test_the_papers_have_none_of_the_keys(name: str) -> None:
     own = arrays.load(name).accelerator

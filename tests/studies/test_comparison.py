@@ -35,6 +35,17 @@ def rows() -> Any:
     return ho.compare(networks, arrays, batches=[32, 256], reading="figures")
 
 
+def test_a_row_has_what_a_plan_is_charged_where_the_simulated_time_is_another(shell: Shell) -> None:
+    call = "lenet-c", "--array", "tpu-v2-v3-16"
+    data = next(row for row in shell.told("compare", *call)[0]["rows"] if row["plan"] == "data")
+    charged = shell.told("solve", *call, "--solver", "data")[0]["cost"]
+    assert data["closed_form_seconds"] == pytest.approx(float(charged["total"]) / 1e15)
+    assert data["seconds"] == shell.told("simulate", *call, "--solver", "data")[0]["seconds"]
+    assert data["seconds"] > data["closed_form_seconds"] * 1.05
+    assert "closed form" in shell("compare", *call)[1]
+    assert "closed form" not in shell("compare", "lenet-c", "--array", "hmc-htree-4")[1]
+
+
 def test_a_row_is_a_plan_solved_and_simulated(rows: Any) -> None:
     for row in rows:
         if row.plan == "three":
@@ -51,6 +62,7 @@ def test_a_row_is_a_plan_solved_and_simulated(rows: Any) -> None:
         assert (row.levels, row.cost, row.reading) == (plan.levels, cost, "figures")
         moved = repriced(plan, cost="bytes").cost
         assert (row.bytes, row.seconds) == (moved.total, step.seconds)
+        assert row.closed_form_seconds == step.closed_form
         assert row.executed_bytes == moved.executed_bytes
         assert row.data_parallel_bytes == moved.data_parallel_bytes
         assert row.joules == step.energy.total

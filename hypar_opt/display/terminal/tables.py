@@ -46,6 +46,7 @@ AMOUNTS: dict[str, Column] = {
     "bytes": ("communication", format_bytes),
     "executed_bytes": ("executed", format_bytes),
     "seconds": ("time", SECONDS),
+    "closed_form_seconds": ("closed form", SECONDS),
     "joules": ("energy", JOULES),
     "speedup": ("speed-up", format_ratio),
     "executed_speedup": ("when run", format_ratio),
@@ -99,7 +100,7 @@ def many_view(many: ManyPlans) -> RenderableType:
 
 def sweep_view(swept: SweepResult) -> RenderableType:
     """Show the cases, by the columns in which they differ, with the amounts of their steps."""
-    rows, amounts = swept.rows(), list(AMOUNTS)[:4]
+    rows, amounts = swept.rows(), ["bytes", "executed_bytes", "seconds", "joules"]
     names = [name for name in _SWEPT if len({row[name] for row in rows}) > 1] or ["network"]
     columns = texts(*(name.replace("_", " ") for name in names))
     columns += [AMOUNTS[name] for name in amounts]
@@ -128,10 +129,12 @@ def comparison_view(compared: Comparison) -> RenderableType:
     executed = any(row.reading not in RUN_READINGS for row in compared)
     energy = any(row.joules is not None for row in compared)
     simulated = any(row.seconds is not None for row in compared)
+    in_closed_form = all(row.is_in_closed_form for row in compared)
     amounts = [
         name
         for name in AMOUNTS
         if (executed or not name.startswith("executed"))
+        and (name != "closed_form_seconds" or not in_closed_form)
         and (energy or name not in ("joules", "energy_efficiency"))
         and (simulated or name.endswith("bytes"))
     ]
