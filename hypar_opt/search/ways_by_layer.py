@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.device_load import held_while_running, load_of_tensors
-from hypar_opt.costs.longest_parts import divides_evenly
+from hypar_opt.costs.kinds import kinds_of_nodes, numbered
 from hypar_opt.costs.saved_tensors import errors_at_once, saved_tensors
 from hypar_opt.costs.state_classes import ClassTable, KnownCharges, classed
-from hypar_opt.costs.state_tables import states_of
+from hypar_opt.costs.state_tables import nodes_by_state, states_of
+from hypar_opt.costs.time import TimeCost
 from hypar_opt.costs.ways_of_nodes import Amount, WaysOfNodes, by_state, coupled
 from hypar_opt.instance.least_loads import every_split
 from hypar_opt.search.left_columns import Chosen, Column, Columns, Picked
@@ -31,6 +32,7 @@ from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.elimination.classes import columns_at_most
 from hypar_opt.solvers.within_load import edges_between
+from hypar_opt.workload.parallelism import RECOMPUTED
 from hypar_opt.workload.recomputation import segments
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ class WaysByLayer:
         The only choices of all nodes; None for any.
     part
         As in `WayOfTraining`.
+    ample
+        Whether all fits, so that nothing is computed again, nor weights gathered more often.
     """
 
     def __init__(
@@ -75,6 +79,8 @@ class WaysByLayer:
         micro_batches: int,
         layouts: Rows | None = None,
         part: int | None = None,
+        *,
+        ample: bool = False,
     ) -> None:
         network, problem = search.instance.network, search.instance.problem
         stated = problem.training.model_copy(update={"micro_batches": micro_batches})
@@ -84,10 +90,13 @@ class WaysByLayer:
         # Unequal groups differ at H1 alone, which no way by level knows.
         tiers = [0] if problem.groups else WayOfTraining(search).tiers
         self.open = OpenWays(network, stated, saves, problem.levels, tiers)
-        self.micro_batches, self._layouts = micro_batches, layouts
+        self.micro_batches, self._layouts, self._ample = micro_batches, layouts, ample
         self._least: dict[SavedTensor, int] = {}  # bytes of tensors, whatever the way
-        again = ["full"] if self.open.blocks else []
-        self._words = [[*product(own, self.open.sharded)] for own in (self.open.apart, again)]
+        apart, again = self.open.apart, ["full"] if self.open.blocks else []
+        shards = self.open.sharded
+        if ample:
+            apart, again, shards = RECOMPUTED[:1], [], [w for w in shards if "weights" not in w]
+        self._words = [[*product(own, shards)] for own in (apart, again)]
         self._apart, self._again = (
             [WayOfTraining.of(search, self.open.uniform(*own), part) for own in words]
             for words in self._words
@@ -99,12 +108,6 @@ class WaysByLayer:
         return self._apart[0]
 
     @cached_property
-    def even(self) -> bool:
-        """Whether all parts of a micro-batch are equal."""
-        instance = self.first.instance
-        return divides_evenly(instance.workload.batch, instance.problem.hierarchy, instance.rule)
-
-    @cached_property
     def states(self) -> Sequence[tuple[int, ...]]:
         problem = self.search.instance.problem
         return states_of(self.first.instance.workload, problem.levels, self.search.deadline)
@@ -114,10 +117,29 @@ class WaysByLayer:
         """Charges per second, or per byte, the same of all ways."""
         return min(way.per_unit for way in (*self._apart, *self._again))
 
+    @property
+    def first_takes_least(self) -> bool:
+        """Whether no weights of the batch at once take less in another way than the first.
+
+        Around rings gradients that inner levels split may: these then reduce over faster links.
+        """
+        cost, levels = self.first.cost, self.search.instance.problem.levels
+        if not (isinstance(cost, TimeCost) and cost.rings):
+            return True
+        ways = [(way.cost_in(self.per_unit), way.instance.workload) for way in self._apart]
+        alike = [kinds_of_nodes(workload).numbers.tolist() for _, workload in ways]
+        alike += [cost.symmetries(workload, levels).marks for cost, workload in ways]
+        nodes, deadline = numbered(zip(*alike, strict=True)).first, self.search.deadline
+        least, *others = (nodes_by_state(*own, nodes, levels, deadline) for own in ways)
+        return all((least <= own).all() for own in others)
+
     @cached_property
     def sides(self) -> Sequence[WaysOfNodes]:
         """The ways of nodes whose blocks are not computed again; and of those that are."""
-        known, key = self.search.instance.ways, (self.micro_batches, self._layouts, self.first.part)
+        known, key = (
+            self.search.instance.ways,
+            (self.micro_batches, self._layouts, self.first.part, self._ample),
+        )
         if key not in known:
             known[key] = [self._ways_of(ways) for ways in (self._apart, self._again) if ways]
         return known[key]

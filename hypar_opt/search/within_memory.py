@@ -21,21 +21,16 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from hypar_opt.costs.state_classes import ClassTable
-from hypar_opt.deadline import TIME_LIMIT
+from hypar_opt.costs.longest_parts import divides_evenly
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
-from hypar_opt.search.check_result import assignment_of
+from hypar_opt.search.best_fit import NEVER, BestFit
 from hypar_opt.search.fused_gradients import in_buckets
-from hypar_opt.search.joint import joint
 from hypar_opt.search.left_columns import Chosen, Column, Columns, Picked
 from hypar_opt.search.open_ways import divisors, fastest_training, with_searched
 from hypar_opt.search.prices_of_memory import Around, PlanAtPrice, bound_at, raised
 from hypar_opt.search.result import SearchResult, silent
-from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.way_of_training import Counted, WayOfTraining, layouts_at_prices
 from hypar_opt.search.ways_by_layer import COMPARABLE, WaysByLayer
-from hypar_opt.solvers import SOLVERS
-from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.solvers.elimination.limited import PARTS
 from hypar_opt.solvers.within_load import cheapest_within
 from hypar_opt.units import format_bytes
@@ -43,9 +38,6 @@ from hypar_opt.units import format_bytes
 if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.search.result import Search, SearchRequest
-
-_NEVER = Fraction(2**62)
-"""The cost of a way of which no plan fits."""
 
 _PRICES = 8
 """The most prices of memory that are tried for as many micro-batches."""
@@ -85,10 +77,11 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
     if counted.fits:
         found = in_buckets(at_once, solve, found)
         counted = first.counted(found)
-        if counted.fits:
-            return at_once, with_searched(found, search.instance, at_once.instance)
+    ways = _WaysSearched(search, solve, counted.part if problem.groups else None)
+    if counted.fits:
+        return ways.best_but(counted, first)
     try:
-        return _WaysSearched(search, solve, counted.part if problem.groups else None).best()
+        return ways.best()
     except InfeasibleError:
         if problem.constraints.memory is not None:
             raise
@@ -102,7 +95,7 @@ class _WaysSearched:
 
     def __init__(self, search: SearchRequest, solve: Search, part: int | None) -> None:
         self._search, self._solve, self._part = search, solve, part
-        self._best: tuple[Counted, WayOfTraining] | None = None
+        self._best = BestFit(search, solve)
         self._known: dict[int, WaysByLayer] = {}
         self._unlimited: dict[int, Fraction] = {}
         """By micro-batches: a bound on all plans, whether they fit or not."""
@@ -111,17 +104,57 @@ class _WaysSearched:
         self._price = Fraction()
         """That of the best bound of the micro-batches that were searched last."""
 
-    def best(self) -> tuple[SearchRequest, SearchResult]:
+    def best_but(self, counted: Counted, way: WayOfTraining) -> tuple[SearchRequest, SearchResult]:
+        """Return the fastest plan of the batch at once, which fits, or a better one.
+
+        In micro-batches of even parts none is. At once none is that splits more of its weights,
+        unless parts of a ring's all-reduce have faster links than all of it.
+        """
+        found, instance, asked = counted.found, way.instance, self._search.instance
+        stated = asked.problem.training.micro_batches
+        counts = [n for n in divisors(asked.problem.batch) if n > 1 and not self._even(n)]
+        counts = [] if stated else [n for n in counts if self._may_fit(n)]
+        if not WaysByLayer(self._search, stated or 1, ample=True).first_takes_least:
+            counts.append(stated or 1)
+        if found.scope == "joint" and found.bound is not None and counts:
+            self._best.found = counted, way
+            bounds = {count: self._bound_of_any(count) for count in counts}
+            left = [count for count, bound in bounds.items() if 0 < bound < self._best.limit]
+            known = found.bound * way.cost.resolution / way.per_unit
+            if left or 0 in bounds.values() or self._best.found[0] is not counted:
+                return self.best(left, min(known, *bounds.values()))
+        return replace(self._search, instance=instance), with_searched(found, asked, instance)
+
+    def _bound_of_any(self, count: int) -> Fraction:
+        """Return a bound on the plans of so many micro-batches, whether they fit or not; or 0."""
+        try:
+            ways = WaysByLayer(self._search, count, ample=True)
+            return self._best.at_price(ways, Fraction()).bound
+        except InfeasibleError:
+            return NEVER
+        except (NoAnswerError, RefusedError):  # a limit, or more than memory allows
+            return Fraction()
+
+    def best(
+        self, counts: Sequence[int] | None = None, bound: Fraction = NEVER
+    ) -> tuple[SearchRequest, SearchResult]:
         """Return the best plan of all ways, and the bound on all of them.
 
         The micro-batches of the least bound are searched on, until none can have a better plan.
+
+        Parameters
+        ----------
+        counts
+            The micro-batches that are searched; by default all by which a plan may fit.
+        bound
+            That on plans of other ones.
 
         Raises
         ------
         InfeasibleError
             If there is no plan that fits.
         """
-        bounds = dict.fromkeys(self._counts(), Fraction())
+        bounds = dict.fromkeys(self._counts() if counts is None else counts, Fraction())
         searches = {count: self._bounds_of(count) for count in bounds}
         ended: set[int] = set()
 
@@ -134,17 +167,17 @@ class _WaysSearched:
             for other, own in bounds.items():
                 # Of even parts, more micro-batches take no less, plan by plan.
                 known = (least for n, least in self._unlimited.items() if other % n == 0)
-                bounds[other] = max([own, *known]) if self._ways(other).even else own
+                bounds[other] = max([own, *known]) if self._even(other) else own
 
         def next_one() -> int | None:
             left = [count for count in bounds if count not in ended]
-            promising = [count for count in left if bounds[count] < self._limit]
+            promising = [count for count in left if bounds[count] < self._best.limit]
             over = not promising or self._search.deadline.passed()
             return None if over else min(promising, key=lambda count: (bounds[count], count))
 
         self._search.progress(0, len(bounds))
         for count in bounds:  # as if all plans fitted
-            if bounds[count] < self._limit and not self._search.deadline.passed():
+            if bounds[count] < self._best.limit and not self._search.deadline.passed():
                 advance(count)
         # First those whose fastest plan nearly fits, whose best one tells which others are slower.
         for near in sorted(self._excess, key=self._excess.__getitem__)[:1]:
@@ -152,19 +185,20 @@ class _WaysSearched:
                 advance(near)
         while (best := next_one()) is not None:
             advance(best)
-        if self._best is None:
+        if self._best.found is None:
             self._refuse()
-        return self._result(min(bounds.values(), default=Fraction()))
-
-    @property
-    def _limit(self) -> Fraction:
-        """The cost from which a plan is of no interest."""
-        return self._best[0].amount if self._best else _NEVER
+        return self._best.result(min([bound, *bounds.values()]))
 
     def _ways(self, count: int) -> WaysByLayer:
         if count not in self._known:
             self._known[count] = WaysByLayer(self._search, count, part=self._part)
         return self._known[count]
+
+    def _even(self, count: int) -> bool:
+        """Return whether all parts of so many micro-batches are equal."""
+        instance = self._search.instance
+        images = instance.problem.batch // count
+        return divides_evenly(images, instance.problem.hierarchy, instance.rule)
 
     def _counts(self) -> Sequence[int]:
         """Return the micro-batches by which a plan may fit: more of them hold no more."""
@@ -181,14 +215,17 @@ class _WaysSearched:
     def _bounds_of(self, count: int) -> Iterator[Fraction]:
         """Search the plans of so many micro-batches; yield bounds."""
         try:
-            if self._proves:
+            if self._best.proves:
                 yield from self._within(self._ways(count))
             else:
                 yield from self._of_found_layouts(count)
         except InfeasibleError:
-            yield _NEVER
+            yield NEVER
         except NoAnswerError:  # a limit
             return
+        except RefusedError:
+            if self._best.found is None:
+                raise
 
     def _within(self, ways: WaysByLayer) -> Iterator[Fraction]:
         """Search by prices of memory, and then among what these leave; yield bounds."""
@@ -198,7 +235,7 @@ class _WaysSearched:
         low, high, best = cast("list[PlanAtPrice | None]", [None] * 3)
         price = self._price if around.low else Fraction()
         for number in range(_PRICES):
-            own = self._priced(ways, price)
+            own = self._best.at_price(ways, price)
             if not price:
                 self._unlimited.setdefault(ways.micro_batches, own.bound)
             if not (price or own.counted.fits):
@@ -211,7 +248,7 @@ class _WaysSearched:
                 high = own
             else:
                 low = own
-            if best.bound >= self._limit or (high and not high.price):
+            if best.bound >= self._best.limit or (high and not high.price):
                 break
             if low is None:
                 price = around.low.price if around.low and around.low.price < price else Fraction()
@@ -227,14 +264,17 @@ class _WaysSearched:
                 fast, small = low.counted, high.counted
                 price = max((small.amount - fast.amount) / (fast.bytes - small.bytes), Fraction())
         assert best is not None
-        if low and high and best.bound < self._limit:
+        if low and high and best.bound < self._best.limit:
             self._join(ways, low.chosen, high.chosen)
         # In buckets a plan takes more than it is charged, and another may take less.
-        if len(best.chosen.picked) * len(ways.states) <= COMPARABLE and best.bound < self._limit:
-            for part in PARTS if self._best else [1]:
-                goal = best.bound + (self._limit - best.bound) / part
+        if (
+            len(best.chosen.picked) * len(ways.states) <= COMPARABLE
+            and best.bound < self._best.limit
+        ):
+            for part in PARTS if self._best.found else [1]:
+                goal = best.bound + (self._best.limit - best.bound) / part
                 yield (bound := self._compared(ways, best, goal))
-                if bound < min(goal, self._limit):  # too many
+                if bound < min(goal, self._best.limit):  # too many
                     break
 
     def _join(self, ways: WaysByLayer, low: Chosen, high: Chosen) -> None:
@@ -250,7 +290,7 @@ class _WaysSearched:
             fits, does_not = (0, len(cuts) - 1) if first is low else (len(cuts) - 1, 0)
             while abs(fits - does_not) > 1:
                 upto = (fits + does_not) // 2
-                mixed = self._kept(ways.joined(first, then, cuts[upto]))
+                mixed = self._best.keep(ways.joined(first, then, cuts[upto]))
                 fits, does_not = (upto, does_not) if mixed.fits else (fits, upto)
 
     def _by_classes(self, ways: WaysByLayer, around: Around) -> Generator[Fraction, None, bool]:
@@ -262,38 +302,12 @@ class _WaysSearched:
         around.add(low)
         self._excess[ways.micro_batches] = math.ceil(low.excess)
         yield low.bound
-        if low.bound < self._limit:
-            for found in raised(ways, around, self._limit):
+        if low.bound < self._best.limit:
+            for found in raised(ways, around, self._best.limit):
                 best = max(best, found, key=lambda own: own.bound)
                 yield best.bound
             self._price = best.price
-        return best.bound >= self._limit
-
-    def _priced(self, ways: WaysByLayer, price: Fraction) -> PlanAtPrice:
-        """Return the plan of least cost and price, and a bound on all plans that fit."""
-        # Without a price no block is computed again.
-        again = bool(price and ways.open.blocks)
-        search = replace(self._search, progress=silent)
-        if not self._proves:  # the ways of given layouts, which any solver would choose
-            search = replace(search, solver=SOLVERS["dp"](), options=SolverOptions())
-        tables = TableSolver(search, 1)
-        result = tables.solve_compact(ways.table(price, again=again))
-        chosen = ways.chosen(assignment_of(result), price)
-        least = (result.bound or 0) - ways.charges(price) * ways.capacity
-        return PlanAtPrice(price, chosen, self._kept(chosen), least / ways.per_unit)
-
-    def _kept(self, chosen: Chosen) -> Counted:
-        """Count what a plan takes and holds, and keep it if it is the best that fits."""
-        way = WayOfTraining.of(self._search, chosen.training)
-        rows = tuple(map(self._search.layers_of, chosen.rows))
-        writers = way.instance.workload.tensor_writers
-        tensors = tuple({node: row[node] for node in writers} for row in chosen.rows)
-        given = tensors if writers else None
-        found = SearchResult(rows, Status.FEASIBLE, "joint", None, tensors=given, priced=given)
-        counted = way.counted(found)
-        if counted.fits and counted.amount < self._limit:
-            self._best = counted, way
-        return counted
+        return best.bound >= self._best.limit
 
     def _compared(self, ways: WaysByLayer, step: PlanAtPrice, goal: Fraction) -> Fraction:
         """Compare the plans that may cost less than the best and a goal, in order of their charges.
@@ -304,31 +318,31 @@ class _WaysSearched:
             A bound on all plans: the best one's cost or the goal, unless there are too many.
         """
         most, price, bound = _MOST, step.price, step.bound
-        if self._best is not None:
+        if self._best.found is not None:
             most = int(goal * ways.per_unit + ways.charges(price) * ways.capacity) + 1
         try:
             table = ways.table(price, again=bool(ways.open.blocks))
             columns = ways.graph(table, price, most, self._search.deadline)
             if columns is None:
-                return min(goal, self._limit)
+                return min(goal, self._best.limit)
             # What all that a plan holds for a moment exceeds its bound by is known with the plan.
             margin = 0
             for _ in range(_MARGINS):
                 chosen = next(self._cheapest(ways, columns, goal, margin), None)
-                counted = chosen and self._kept(ways.of_columns(chosen[1]))
+                counted = chosen and self._best.keep(ways.of_columns(chosen[1]))
                 if counted is None or counted.fits:
                     break
                 margin += counted.bytes - counted.capacity
             count = max(_COMPARED, _NODES // len(columns.order))
             for number, (charges, picked) in enumerate(self._cheapest(ways, columns, goal)):
                 charged = Fraction(charges, ways.per_unit)
-                bound = max(bound, min(charged, self._limit))
-                if charged >= self._limit or number == count:
+                bound = max(bound, min(charged, self._best.limit))
+                if charged >= self._best.limit or number == count:
                     return bound
-                self._kept(ways.of_columns(picked))
+                self._best.keep(ways.of_columns(picked))
         except RefusedError:
             return bound
-        return min(goal, self._limit)
+        return min(goal, self._best.limit)
 
     def _cheapest(
         self, ways: WaysByLayer, columns: Columns, goal: Fraction, margin: int = 0
@@ -345,7 +359,9 @@ class _WaysSearched:
         """
         accelerators = self._search.instance.problem.accelerators
         whole = ways.whole_capacity - margin * accelerators
-        most = _MOST if self._best is None else int(min(goal, self._limit) * ways.per_unit)
+        most = (
+            _MOST if self._best.found is None else int(min(goal, self._best.limit) * ways.per_unit)
+        )
         groups = np.array_split(columns.thresholds, min(_THRESHOLDS, len(columns.thresholds)))
 
         def within(group: Integers) -> Iterator[tuple[int, tuple[Column, ...]]]:
@@ -366,31 +382,7 @@ class _WaysSearched:
         for layouts in layouts_at_prices(self._ways(count).first, self._solve):
             for _ in self._within(WaysByLayer(self._search, count, layouts, self._part)):
                 yield Fraction()
-        yield _NEVER
-
-    def _result(self, bound: Fraction) -> tuple[SearchRequest, SearchResult]:
-        assert self._best is not None
-        best, way = self._best
-        search = replace(self._search, instance=way.instance)
-        charges = min(bound, best.amount) * way.per_unit // 1
-        units: Fraction | None = Fraction(charges, way.cost.resolution)
-        proved = charges == best.amount * way.per_unit
-        scope = "joint" if self._solve is joint else "level"
-        if not self._proves:  # of the layouts that a solver found there is no bound on all plans
-            units, proved = None, False
-        limit = TIME_LIMIT if self._search.deadline.passed() and not proved else None
-        found = replace(
-            best.found,
-            status=Status.OPTIMAL if proved else Status.FEASIBLE,
-            scope=scope,
-            bound=units,
-            stopped_by=best.found.stopped_by or limit,
-        )
-        return search, with_searched(found, self._search.instance, way.instance)
-
-    @property
-    def _proves(self) -> bool:
-        return ClassTable in self._search.solver.accepted_tables and self._solve is joint
+        yield NEVER
 
     def _refuse(self) -> None:
         memory = format_bytes(self._search.instance.problem.device_memory or 0)

@@ -1,0 +1,100 @@
+"""The best plan known of those that fit a memory: what is better is kept, others are counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from hypar_opt.costs.state_classes import ClassTable
+from hypar_opt.deadline import TIME_LIMIT
+from hypar_opt.search.check_result import assignment_of
+from hypar_opt.search.joint import joint
+from hypar_opt.search.open_ways import with_searched
+from hypar_opt.search.prices_of_memory import PlanAtPrice
+from hypar_opt.search.result import SearchResult, silent
+from hypar_opt.search.table_solver import TableSolver
+from hypar_opt.search.way_of_training import Counted, WayOfTraining
+from hypar_opt.solvers import SOLVERS
+from hypar_opt.solvers.base import SolverOptions, Status
+
+if TYPE_CHECKING:
+    from hypar_opt.search.left_columns import Chosen
+    from hypar_opt.search.result import Search, SearchRequest
+    from hypar_opt.search.ways_by_layer import WaysByLayer
+
+NEVER = Fraction(2**62)
+"""The cost of a way of which no plan fits."""
+
+
+@dataclass
+class BestFit:
+    """The best plan known of a search whose training is left open.
+
+    Parameters
+    ----------
+    solve
+        What finds plans that train in one way.
+    found
+        What it takes and holds, and how it trains; None where no plan is known that fits.
+    """
+
+    search: SearchRequest
+    solve: Search
+    found: tuple[Counted, WayOfTraining] | None = None
+
+    @property
+    def limit(self) -> Fraction:
+        """The cost from which a plan is of no interest."""
+        return self.found[0].amount if self.found else NEVER
+
+    @property
+    def proves(self) -> bool:
+        return ClassTable in self.search.solver.accepted_tables and self.solve is joint
+
+    def keep(self, chosen: Chosen) -> Counted:
+        """Count what a plan takes and holds, and keep it if it is the best that fits."""
+        way = WayOfTraining.of(self.search, chosen.training)
+        rows = tuple(map(self.search.layers_of, chosen.rows))
+        writers = way.instance.workload.tensor_writers
+        tensors = tuple({node: row[node] for node in writers} for row in chosen.rows)
+        given = tensors if writers else None
+        found = SearchResult(rows, Status.FEASIBLE, "joint", None, tensors=given, priced=given)
+        counted = way.counted(found)
+        if counted.fits and counted.amount < self.limit:
+            self.found = counted, way
+        return counted
+
+    def at_price(self, ways: WaysByLayer, price: Fraction) -> PlanAtPrice:
+        """Return the plan of least cost and price, and a bound on all plans that fit."""
+        # Without a price no block is computed again.
+        again = bool(price and ways.open.blocks)
+        search = replace(self.search, progress=silent)
+        if not self.proves:  # the ways of given layouts, which any solver would choose
+            search = replace(search, solver=SOLVERS["dp"](), options=SolverOptions())
+        tables = TableSolver(search, 1)
+        result = tables.solve_compact(ways.table(price, again=again))
+        chosen = ways.chosen(assignment_of(result), price)
+        least = (result.bound or 0) - ways.charges(price) * ways.capacity
+        return PlanAtPrice(price, chosen, self.keep(chosen), least / ways.per_unit)
+
+    def result(self, bound: Fraction) -> tuple[SearchRequest, SearchResult]:
+        assert self.found is not None
+        best, way = self.found
+        search = replace(self.search, instance=way.instance)
+        charges = min(bound, best.amount) * way.per_unit // 1
+        units: Fraction | None = Fraction(charges, way.cost.resolution)
+        proved = charges == best.amount * way.per_unit
+        scope = "joint" if self.solve is joint else "level"
+        # Of the layouts that a solver found there is no bound on all plans; nor where none ended.
+        if not self.proves or (best.amount and not bound):
+            units, proved = None, False
+        limit = TIME_LIMIT if self.search.deadline.passed() and not proved else None
+        found = replace(
+            best.found,
+            status=Status.OPTIMAL if proved else Status.FEASIBLE,
+            scope=scope,
+            bound=units,
+            stopped_by=best.found.stopped_by or limit,
+        )
+        return search, with_searched(found, self.search.instance, way.instance)
