@@ -181,21 +181,21 @@ def checked_plan(
         raise CheckFailedError(f"{name}: {error.message}") from None
     optimal = None
     if certificate is not None:
-        _check_proof(plan, certificate)
-        within = plan.constraints.within + plan.training.alike
-        optimal = f"proved ({plan.solver.scope}{within})"
+        proof = _checked_proof(plan, certificate)
+        optimal = f"proved ({plan.solver.scope}{proof.among(plan)})"
     return Verification((PlanCheck(name, plan.cost.total, plan.cost.unit, "agrees", optimal),))
 
 
-def _check_proof(plan: Plan, certificate: str | Path | Certificate) -> None:
+def _checked_proof(plan: Plan, certificate: str | Path | Certificate) -> Certificate:
     if isinstance(certificate, Certificate):
         proofs.check_certificate(plan, certificate)
-        return
+        return certificate
     proof = proofs.read_certificate(certificate)
     try:
         proofs.check_certificate(plan, proof)
     except CheckFailedError as error:
         raise CheckFailedError(f"{certificate}: {error.message}") from None
+    return proof
 
 
 def _networks(

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _FLOWS = "proofs/graphs"
 _CHECK = "proofs/certificate"
+_CHAINS = "proofs/chains"
 
 PROOFS = (
     Mutant(
@@ -94,7 +95,7 @@ PROOFS = (
     ),
     Mutant(
         "potentials of a graph",
-        _CHECK,
+        _CHAINS,
         "if not table.is_chain:",
         "if False:",
         ("proofs/test_proofs",),
@@ -123,21 +124,35 @@ PROOFS = (
     ),
     Mutant(
         "negative reduced costs of potentials",
-        _CHECK,
+        _CHAINS,
         "if reduced.min() < 0:",
         "if reduced.max() < 0:",
         ("proofs/test_certificate",),
     ),
     Mutant(
-        "a capacity costs nothing",
+        "nodes train in one of all ways",
+        "proofs/reference/tables",
+        "[min(own.node(n, state) for own in every) for state in columns]",
+        "[every[0].node(n, state) for state in columns]",
+        ("proofs/test_trained_plans",),
+    ),
+    Mutant(
+        "a claim of all ways is proved by a plan's own",
         _CHECK,
+        "table_of_ways(plan) if certificate.training else None",
+        "tables_of(plan)[0] if certificate.training else None",
+        ("proofs/test_trained_plans",),
+    ),
+    Mutant(
+        "a capacity costs nothing",
+        _CHAINS,
         "- proof.multiplier * capacity, proof.scale",
         ", proof.scale",
         ("proofs/test_certificate",),
     ),
     Mutant(
         "potentials overflow 64 bits",
-        _CHECK,
+        _CHAINS,
         "dtype = exact_dtype(largest)",
         "dtype = np.int64",
         ("proofs/test_proofs",),

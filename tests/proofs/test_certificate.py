@@ -14,7 +14,8 @@ from hypar_opt.cli.app import run
 from hypar_opt.documents import files
 from hypar_opt.errors import RefusedError
 from hypar_opt.models import PAPER_NETWORKS
-from hypar_opt.proofs.certificate import Proof, TableProof, read_certificate, write_certificate
+from hypar_opt.proofs.certificate import Proof, read_certificate, write_certificate
+from hypar_opt.proofs.chains import TableProof
 from hypar_opt.proofs.graphs import EliminationProof, FlowProof
 from hypar_opt.workload.parallelism import CHOICES
 from tests.slow import slow_after

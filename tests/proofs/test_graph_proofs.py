@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from hypar_opt.costs.table import CostTable
 from hypar_opt.documents.document import validate
 from hypar_opt.errors import CheckFailedError, InputError
-from hypar_opt.proofs.certificate import Certificate, TableProof
+from hypar_opt.proofs.certificate import Certificate
+from hypar_opt.proofs.chains import TableProof
 from hypar_opt.proofs.graphs import EliminationProof, FlowProof, bound_of, prove
 from tests.solvers.graphs import optimum, random_graph, with_forbidden
 

@@ -20,7 +20,8 @@ from hypar_opt.errors import CheckFailedError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_table
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.proofs.certificate import Certificate, Proof, TableProof, _digest, _prove
+from hypar_opt.proofs.certificate import Certificate, Proof, _digest
+from hypar_opt.proofs.chains import TableProof, prove_chain
 from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.proofs.reference.tables import tables_of
 from hypar_opt.workload.parallelism import CHOICES
@@ -162,7 +163,7 @@ def test_no_potentials_prove_a_plan_that_is_not_optimal(
     of_best = list(ho.certify(best).tables)
     for rows, plan in plans.items():
         tables = tables_of(plan)
-        tight = [_prove(table) for table in tables]
+        tight = [prove_chain(table) for table in tables]
         if is_optimal(rows, plans):
             assert is_proved(plan, tight)
             assert list(ho.certify(plan).tables) == tight
@@ -238,9 +239,9 @@ def test_potentials_never_prove_more_than_the_optimum(table: CostTable) -> None:
     least = min(price_table(table, assignment) for assignment in every)
     if not table.is_chain:
         with pytest.raises(RefusedError, match="solves chains only; this graph is not a chain"):
-            _prove(table)
+            prove_chain(table)
         return
-    assert min(_prove(table).potentials[-1]) == least
+    assert min(prove_chain(table).potentials[-1]) == least
 
 
 @pytest.mark.parametrize("seed", slow_after(12, range(60)))

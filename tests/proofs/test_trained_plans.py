@@ -13,19 +13,26 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.errors import CheckFailedError, HyparError
 from hypar_opt.hardware.arrays import find_array
-from hypar_opt.proofs.certificate import check_certificate, check_price
+from hypar_opt.plan.arguments import problem_of
+from hypar_opt.proofs.certificate import Certificate, check_certificate, check_price
+from hypar_opt.proofs.graphs import EliminationProof
 from hypar_opt.proofs.reference.exchanges import shares_tensors
 from hypar_opt.proofs.reference.nodes import nodes_of
 from hypar_opt.proofs.reference.repetitions import Pass, repetitions_of
 from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.proofs.reference.tables import table_of_ways
+from hypar_opt.solvers.base import SolverOptions
+from hypar_opt.solvers.brute_force import BruteForce
 from hypar_opt.studies.random_networks import random_graph
+from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from tests.costs.test_energy import per_joule
 from tests.execution import small_networks
 from tests.execution.virtual.test_training import by_layer
 from tests.slow import slow_after
 from tests.strategies.arrays import random_array
-from tests.strategies.ways_of_training import words_in
+from tests.strategies.problems import random_network
+from tests.strategies.ways_of_training import counted, ways_by_layer, words_in
 from tests.strategies.written_plans import with_collective
 
 WAYS = [*product((1, 2, 3), RECOMPUTED, SHARDED)]
@@ -140,6 +147,56 @@ def test_the_best_plan_that_trains_in_a_way_is_proved(shard: str) -> None:
             check_price(other)
     with pytest.raises(HyparError, match="no certificate"):
         ho.certify(ho.solve(network, **asked, solver="model"))
+
+
+@pytest.mark.parametrize("seed", slow_after(4, range(60)))
+def test_the_table_of_all_ways_bounds_just_the_best_plan_of_any(seed: int) -> None:
+    """Of all layouts and ways of each layer, from whichever level on, in as many micro-batches."""
+    rng = Random(seed)
+    network = random_network(rng, 2)
+    array = with_collective(random_array(rng, 2 if len(network.layers) == 1 else 1), "ring")
+    asked: dict[str, Any] = {"array": array, "batch": 4, "bucket": 0, "cost": "time"}
+    asked |= {"reading": "executed", "choices": ("data", "model")}
+    asked |= {"constraints": {"runnable": False}, "training": {"micro_batches": rng.choice([1, 2])}}
+    plan = ho.solve(network, **asked)
+    table, count = table_of_ways(plan), plan.training.micro_batches or 1
+    assert table is not None
+    ways = ways_by_layer(network, count, words=words_in(array.levels))
+    problem = problem_of(network, **asked)
+    every = [seconds for way in ways for seconds, _ in counted(problem, network, way)]
+    bound = Fraction(BruteForce().solve(table, SolverOptions()).objective or 0)
+    rounded = Fraction(100 * count * len(plan.layers), per_second(plan))
+    assert abs(bound / per_second(plan) - min(every)) <= rounded
+
+
+def test_a_certificate_of_any_training_vouches_for_all_ways_by_layer() -> None:
+    network = small_networks.gpt(tied=False)
+    asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "bucket": 0}
+    asked["constraints"] = {"optimizer": "adam"}
+    best = ho.solve(network, **asked)
+    proof = ho.certify(best)
+    assert (proof.training, best.training.stated) == ("any", {"shard": "state"})
+    checked = ho.verify(best, certificate=proof)
+    assert "of all plans of the batch at once" in str(checked.rows()[0]["optimal"])
+    rng = Random(0)
+    for _ in range(2):
+        recompute, shard = by_layer(rng, network, words_in(3))
+        other = ho.solve(network, **asked, training={"recompute": recompute, "shard": shard})
+        assert other.cost.total >= best.cost.total
+        own = ho.certify(other)
+        assert own.training is None
+        with pytest.raises(CheckFailedError):  # it may not claim more than it proves
+            check_certificate(other, own.model_copy(update={"training": "any"}))
+    with pytest.raises(CheckFailedError):  # nor less be claimed with its messages raised
+        check_certificate(best, _raised(proof))
+
+
+def _raised(proof: Certificate) -> Certificate:
+    """The proof with each message of its table one higher."""
+    (table,) = proof.tables
+    assert isinstance(table, EliminationProof)
+    messages = tuple(tuple(entry + 1 for entry in own) for own in table.messages)
+    return proof.model_copy(update={"tables": (table.model_copy(update={"messages": messages}),)})
 
 
 def test_the_memory_that_a_plan_states_is_what_a_device_holds(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
     tables = "one table" if count == 1 else f"{count} tables, one per level"
     joint = proof.scope == "joint"
     scope = "over all levels together" if joint else "each level given those above"
-    within = scope + plan.constraints.within + plan.training.alike
+    within = scope + proof.among(plan)
     return f"potentials of {tables}, prove the plan optimal {within}", True
 
 

@@ -15,6 +15,7 @@ from hypar_opt.errors import RefusedError, argument
 from hypar_opt.proofs.reference.charges import Bytes
 from hypar_opt.proofs.reference.rows import PlanProblem, nodes_states, states
 from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.shards import Shards
 
 if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
@@ -53,6 +54,28 @@ def tables_of(plan: Plan) -> list[CostTable]:
     table = _states_table(problem)
     by_order = _tables_by_order(problem, table)
     return by_order if len(by_order) == 1 else [table]
+
+
+def table_of_ways(plan: Plan) -> CostTable | None:
+    """Return the table of plans that train in any way, in as many micro-batches as a plan.
+
+    What is sharded of weights is charged by their node alone, which is in its cheapest way. To
+    gather weights more often, or to run a pass again, adds to charges; so none is less than where
+    nothing is split, or the state, or from some level down gradients, too. None where the plan is
+    of no memory of a device, or no single table has all plans.
+
+    Raises
+    ------
+    RefusedError
+        As `tables_of`.
+    """
+    if plan.problem.device_memory is None or plan.solver.scope == "level" or not plan.levels:
+        return None
+    begins = None, *range(plan.levels)
+    words = "none", *(Shards(0, first).word(plan.levels) for first in begins)
+    trained = (plan.training.model_copy(update={"recompute": "none", "shard": w}) for w in words)
+    ways = [PlanProblem(plan.model_copy(update={"training": own})) for own in trained]
+    return None if ways[0].restrictions.of_images else _states_table(ways[0], ways[1:])
 
 
 def tables_by_order(plan: Plan) -> list[CostTable]:
@@ -226,11 +249,21 @@ def _threshold_table(problem: PlanProblem) -> CostTable:
     return _table(problem, node, [each for _, edge in parts for each in edge], columns)
 
 
-def _states_table(problem: PlanProblem) -> CostTable:
-    """Return one table with a choice for each state of a node, in the order of `states`."""
+def _states_table(problem: PlanProblem, ways: Sequence[PlanProblem] = ()) -> CostTable:
+    """Return one table with a choice for each state of a node, in the order of `states`.
+
+    Parameters
+    ----------
+    ways
+        Other problems, which charge nodes alone otherwise: the least of all counts.
+    """
     allowed = _columns(problem)
     charges, graph, columns = problem.charges, problem.graph, problem.states
-    node = [[charges.node(n, state) for state in columns] for n in range(len(graph.nodes))]
+    every = [own.charges for own in (problem, *ways)]
+    node = [
+        [min(own.node(n, state) for own in every) for state in columns]
+        for n in range(len(graph.nodes))
+    ]
     # What is forbidden is in no assignment.
     edge: list[Integers] = []
     for n, (source, target, *_) in enumerate(graph.edges):
