@@ -14,6 +14,7 @@ from hypar_opt.sharding.program import Program
 from hypar_opt.workload.kept import left_out
 
 if TYPE_CHECKING:
+    from hypar_opt.execution.virtual.division import Division
     from hypar_opt.plan.plan import Plan
 
 
@@ -80,12 +81,16 @@ def _check_splits(plan: Plan) -> None:
 
 
 def _check_exports(plan: Plan) -> None:
-    if plan.is_shared_out:
+    if plan.unequal_shares:
         raise RefusedError(
-            "a plan with unequal parts in groups of accelerators cannot be exported, since"
-            f" frameworks split into equal ones: those of {argument('cost', 'bytes')} are, and run"
-            " has unequal ones on virtual devices"
+            "the plan divides H1 into unequal parts, and the framework splits into equal ones:"
+            f" {argument('to', 'json')} says which part of each tensor a device has;"
+            f" plans of {argument('cost', 'bytes')} have equal parts"
         )
+    _check_trains(plan)
+
+
+def _check_trains(plan: Plan) -> None:
     if plan.inference:
         raise HyparError("cannot export an inference plan: export writes a training step")
 
@@ -105,8 +110,28 @@ def _check_whole_images(program: Program) -> None:
 def _program(plan: Plan) -> Program:
     network = plan.network.description
     workload = micro_batch_of(plan, network, shared_tensors=True)
-    rows = rows_of_plan(plan, workload)
-    return Program(workload, rows, plan.hierarchy, joined=plan.joins_levels)
+    rows, joined = rows_of_plan(plan, workload), plan.joins_levels
+    return Program(workload, rows, plan.hierarchy, plan.unequal_shares, joined=joined)
+
+
+def divided_plan(plan: Plan) -> Division:
+    """Return the parts of all tensors that each device has, as a run on virtual devices has them.
+
+    Raises
+    ------
+    HyparError
+        If the plan is for inference, or layers with unequal parts shuffle channels.
+    """
+    from hypar_opt.execution.virtual.division import Division
+
+    _check_trains(plan)
+    network = plan.network.description
+    for layer in network.layers:
+        if layer.shuffles:
+            raise RefusedError(
+                f"layer {layer.name!r} shuffles channels, of which unequal parts would keep others"
+            )
+    return Division(network, _program(plan))
 
 
 def jax_shardings(plan: Plan) -> str:

@@ -4,13 +4,20 @@ Arrays are described as a program stores them: an axis that levels split becomes
 level, of its parts, and one for the rest, so that every mesh axis splits a dimension of its own.
 Those of a step in micro-batches are of one of them; what data parallelism shards of weights is
 divided over the mesh axes over which their gradient is all-reduced.
+
+A mesh has equal parts. Of a plan with unequal ones the indices of each dimension are listed, device
+by device.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
-from hypar_opt.execution.export import sharded_plan
+import numpy as np
+
+from hypar_opt.execution.export import divided_plan, sharded_plan
 from hypar_opt.execution.jax.tensors import StoredTensor
 from hypar_opt.execution.jax.weights import (
     bias_of,
@@ -20,19 +27,24 @@ from hypar_opt.execution.jax.weights import (
     targets_of,
     weights_of,
 )
+from hypar_opt.sharding.layouts import BATCH
 from hypar_opt.workload.operands import operands_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from hypar_opt.execution.jax.axes import StoredAxis
-    from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.jax.weights import StoredWeights
+    from hypar_opt.execution.virtual.division import Division
     from hypar_opt.plan.plan import Plan
     from hypar_opt.sharding.conversions import Layouts
+    from hypar_opt.sharding.program import Program
+    from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.base import Operator
 
-SCHEMA = "hypar-opt/shardings/1"
+SCHEMA, _UNEQUAL = "hypar-opt/shardings/1", "hypar-opt/shards/1"
 
 _WEIGHTS = {
     "k": "rows",
@@ -43,19 +55,24 @@ _WEIGHTS = {
     "c": "channels",
     "x": "experts",
     "X": "outputs",
+    "t": "tokens",
 }
-_TABLE = _WEIGHTS | {"i": "vocabulary", "o": "features", "t": "tokens"}
+_TABLE = _WEIGHTS | {"i": "vocabulary", "o": "features"}
 """Names of the dimensions of weights, and of an embedding's, by axis."""
 
 
 def shardings(plan: Plan) -> dict[str, Any]:
     """Return a plan's shardings by name, as plain data: ``hypar-opt/shardings/1``.
 
+    Of a plan with unequal parts ``hypar-opt/shards/1``: what each device has.
+
     Raises
     ------
     HyparError
-        As `sharded_plan`.
+        As `sharded_plan`; of unequal parts as `divided_plan`.
     """
+    if plan.unequal_shares:
+        return _shards(plan, divided_plan(plan))
     sharded = sharded_plan(plan)
     layers = sharded.network.layers
     operators = {layer.name: layer for layer in layers}
@@ -67,18 +84,13 @@ def shardings(plan: Plan) -> dict[str, Any]:
         if layer.has_bias
     }
     return {
-        "schema": SCHEMA,
-        "network": sharded.network.name,
-        "batch": plan.batch,
-        **({"training": plan.training.stated} if plan.training.unlike_defaults else {}),
-        "mesh": dict(zip(_mesh_axes(range(sharded.levels)), sharded.hierarchy.sizes, strict=True)),
-        "layers": {layer.name: _layer(sharded, position) for position, layer in enumerate(layers)},
+        **_of_plan(plan, SCHEMA, sharded.program),
         "inputs": {
             name: _array(one.tensor, _activation(sharded.input_positions))
             for name, one in inputs_of(sharded)[0].items()
         },
         "weights": {
-            name: _trained(one, _weights(operators[name]))
+            name: _trained(one, _weights(operators[name], _WEIGHTS))
             for name, one in weights_of(sharded).items()
         },
         **({"biases": biases} if biases else {}),
@@ -92,15 +104,90 @@ def shardings(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _layer(sharded: ShardedNetwork, position: int) -> dict[str, Any]:
+def _of_plan(plan: Plan, schema: str, program: Program) -> dict[str, Any]:
+    """Return what is said of any plan: its mesh, and its layers' choices and layouts."""
+    network = plan.network.description
+    return {
+        "schema": schema,
+        "network": network.name,
+        "batch": plan.batch,
+        **({"training": plan.training.stated} if plan.training.unlike_defaults else {}),
+        "mesh": dict(zip(_mesh_axes(range(plan.levels)), plan.hierarchy.sizes, strict=True)),
+        "layers": {
+            layer.name: _layer(network, program, position)
+            for position, layer in enumerate(network.layers)
+        },
+    }
+
+
+def _shards(plan: Plan, division: Division) -> dict[str, Any]:
+    """Return the indices of each dimension that every device has of weights and layers' outputs."""
+    program, network, shared = division.program, division.network, division.shared
+    devices = range(plan.accelerators)
+
+    def array(
+        sizes: Mapping[str, int], held: Callable[[int], Sequence[NDArray[np.intp]]]
+    ) -> dict[str, Any]:
+        dims = [{"name": name, "size": size} for name, size in sizes.items()]
+        return {"dims": dims, "shards": [list(map(_runs, held(device))) for device in devices]}
+
+    def bias(position: int, device: int) -> list[NDArray[np.intp]]:
+        return [division.bias_channels(position, device)]
+
+    weights, biases, tensors = {}, {}, {}
+    for position, layer in enumerate(network.layers):
+        for device in devices:
+            division.use(position, device)  # refuses weights that are stored otherwise than used
+        node = division.weight_node(position)
+        if node is not None and layer.shares_weights_with is None:
+            tensor = program.workload.layers[position]
+            reduced = sorted(step.level for step in program.gradient_steps(node))
+            weights[layer.name] = {
+                **array(
+                    dict(zip(_weights(layer, tensor.sizes), tensor.weight, strict=True)),
+                    partial(division.stored, position),
+                ),
+                "all_reduced": _mesh_axes(reduced),
+            }
+        if layer.has_bias:
+            reduced = sorted(step.level for step in program.bias_steps(position + shared))
+            sizes = {"outputs": division.maps[position].output.channels}
+            biases[layer.name] = {
+                **array(sizes, partial(bias, position)),
+                "all_reduced": _mesh_axes(reduced),
+            }
+        output, layouts = division.tensor(position), program.written[position + shared]
+        sizes = {f"{name}s" if name != BATCH else name: n for name, n in output.sizes.items()}
+        tensors[layer.name] = array(sizes, partial(output.held, layouts))
+    groups = plan.array.description.groups if plan.array else ()
+    ends = [0, *accumulate(group.count for group in groups)]
+    return {
+        **_of_plan(plan, _UNEQUAL, program),
+        "groups": {
+            group.name: {"devices": list(between)}
+            for group, between in zip(groups, pairwise(ends), strict=True)
+        },
+        "weights": weights,
+        **({"biases": biases} if biases else {}),
+        "tensors": tensors,
+    }
+
+
+def _runs(indices: NDArray[np.intp]) -> list[list[int]]:
+    """Return ascending indices as the ends of their runs, ``[first, behind the last]``."""
+    pieces = np.split(indices, np.flatnonzero(np.diff(indices) > 1) + 1)
+    return [[int(own[0]), int(own[-1]) + 1] for own in pieces if len(own)]
+
+
+def _layer(network: Network, program: Program, position: int) -> dict[str, Any]:
     """Return a layer's choice at each level, and the layouts that it reads and writes."""
-    node, layer = position + sharded.shared, sharded.network.layers[position]
-    program, axes = sharded.program, _mesh_axes(range(sharded.levels))
+    node, layer = position + program.workload.shared, network.layers[position]
+    axes = _mesh_axes(range(program.hierarchy.levels))
 
     def named(layouts: Layouts) -> dict[str, str]:
         return dict(zip(axes, layouts, strict=True))
 
-    inputs = range(1, len(operands_of(sharded.network)[position]))
+    inputs = range(1, len(operands_of(network)[position]))
     others = [program.read_as(node, number) for number in inputs]
     differ = any(layouts != program.read[node] for layouts in others)
     return {
@@ -138,9 +225,9 @@ def _dimension(name: str, dim: StoredAxis | int) -> dict[str, Any]:
     }
 
 
-def _weights(layer: Operator) -> list[str]:
+def _weights(layer: Operator, axes: Iterable[str]) -> list[str]:
     names = _TABLE if layer.reads_ids else _WEIGHTS
-    return [names.get(axis, axis) for axis in layer.axes.weight if axis != "g"]
+    return [names.get(axis, "groups") for axis in layer.axes.weight if axis in axes]
 
 
 def _mesh_axes(levels: Sequence[int]) -> list[str]:

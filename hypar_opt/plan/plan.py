@@ -33,6 +33,7 @@ from hypar_opt.plan.problem import NetworkRecord, Problem, ProblemFields
 from hypar_opt.plan.schemas import NEWEST, SCHEMA, STATED_SINCE, WITHOUT_LAYOUTS, schema_of
 from hypar_opt.results import Displayed
 from hypar_opt.units import format_cost, format_si
+from hypar_opt.workload.parallelism import SIDES
 
 StoredLayout = Literal[
     "batch",
@@ -216,6 +217,13 @@ class Plan(Displayed, ProblemFields):
         """The problem that the plan answers."""
         fields = {name: getattr(self, name) for name in ProblemFields.model_fields}
         return Problem(cost=self.cost.kind, reading=self.cost.reading, **fields)
+
+    @property
+    def unequal_shares(self) -> tuple[int, ...] | None:
+        """The shares of H1's parts, if they are unequal or one has all of a layer; else None."""
+        of_h1 = {word for row in self.parallelism[:1] for word in row}
+        shares = self.part_shares
+        return shares if len({*shares}) > 1 or of_h1.intersection(SIDES) else None
 
     @property
     def joins_levels(self) -> bool:

@@ -112,7 +112,7 @@ def run(
     to_run = _to_run(plan, scale_down=scale_down)
     instance, workload, cannot_run = to_run.instance, to_run.workload, to_run.notes
     joined = plan.joins_levels
-    program = Program(workload, to_run.rows, plan.hierarchy, _shares_of(plan), joined=joined)
+    program = Program(workload, to_run.rows, plan.hierarchy, plan.unequal_shares, joined=joined)
     model = None
     if weights is not None:
         check_memory(instance.network, program, most=most)
@@ -173,7 +173,7 @@ def _to_run(plan: Plan, *, scale_down: bool) -> _ToRun:
 
     parts = parts_of(rows, len(workload.nodes), len(workload.choices), plan.hierarchy)
     small = scaled_down(
-        *(instance.network, plan.batch, plan.hierarchy, _shares_of(plan)),
+        *(instance.network, plan.batch, plan.hierarchy, plan.unequal_shares),
         micro_batches=repeats.micro_batches,
         keeps=keeps if spatial_columns(workload) else None,
     )
@@ -205,13 +205,8 @@ def _priced(instance: Instance, workload: Workload, plan: Plan) -> tuple[int | f
     return tuple(map(json_number, levels))
 
 
-def _shares_of(plan: Plan) -> tuple[int, ...] | None:
-    """Return the shares of H1's parts between groups; None where they are equal."""
-    return plan.part_shares if plan.is_shared_out else None
-
-
 def _check_arguments(plan: Plan, backend: str, seed: int) -> None:
-    if plan.is_shared_out and backend != "numpy":
+    if plan.unequal_shares and backend != "numpy":
         raise RefusedError(
             "a plan with unequal parts in groups of accelerators runs on virtual devices alone:"
             f" {argument('backend', 'numpy')}"

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import hypar_opt as ho
 from hypar_opt.execution.export import jax_module, sharded_plan
 from hypar_opt.execution.jax.weights import weights_of
 from hypar_opt.execution.shardings import shardings
+from hypar_opt.hierarchy import parts_by_share
 from hypar_opt.plan.plan import Plan
 from hypar_opt.workload.network import Network
 from tests.commands import ended
@@ -28,6 +30,8 @@ from tests.execution.small_networks import (
     one_image,
     residual,
 )
+from tests.strategies.groups import nodes, of_counts
+from tests.strategies.problems import random_network
 
 
 def solved(network: Network, *hierarchy: int, batch: int = 24) -> Plan:
@@ -150,6 +154,48 @@ def test_keys_and_values_of_attention_by_tokens_are_read_whole() -> None:
     for bias in document["biases"].values():  # split as the output's channels, or reduced
         assert (bias["split"]["h1"] is None) == (bias["all_reduced"] == ["h1"])
     assert "biases" not in shardings(exported(chain(), 2))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_shards_of_unequal_parts_are_those_of_the_choices_and_shares(seed: int) -> None:
+    rng = Random(seed)
+    array = [nodes(2), of_counts((4, 2))][seed % 2]
+    network = random_network(rng, 4)
+    fix = [f"{layer.name}@H2={rng.choice(['data', 'model'])}" for layer in network.layers]
+    fix.append(f"{network.layers[0].name}@H1=first")
+    plan = ho.solve(
+        network,
+        array=array,
+        share=0.3,
+        batch=50,
+        constraints={"fix": fix, "runnable": False},
+    )
+    document = shardings(plan)
+    assert document["schema"] == "hypar-opt/shards/1"
+    assert document["groups"]["fast" if seed % 2 == 0 else "b"]["devices"][1] == plan.accelerators
+    levels = list(zip(plan.hierarchy.sizes, plan.parallelism, strict=True))
+    for n, name in enumerate(plan.layers):
+        choices = [row[n] for _, row in levels]
+        weights = document["weights"].get(name)
+        if weights:
+            # Each element is held as often as data parallelism copies it.
+            held = np.zeros([dim["size"] for dim in weights["dims"]], int)
+            for shard in weights["shards"]:
+                held[np.ix_(*(_indices(runs) for runs in shard))] += 1
+            copied = [parts for parts, row in levels if row[n] == "data"]
+            assert (held == np.prod(copied, dtype=int)).all()
+            assert weights["all_reduced"] == [
+                f"h{k + 1}" for k, c in enumerate(choices) if c == "data"
+            ]
+        if {*choices} == {"data"}:
+            below = plan.accelerators // plan.hierarchy.sizes[0]
+            images = [len(_indices(batch)) for batch, *_ in document["tensors"][name]["shards"]]
+            of_parts = [sum(images[p : p + below]) for p in range(0, len(images), below)]
+            assert of_parts == parts_by_share(50, plan.part_shares)
+
+
+def _indices(runs: list[list[int]]) -> list[int]:
+    return [index for first, end in runs for index in range(first, end)]
 
 
 def test_pytorch_takes_the_shardings(tmp_path: Path) -> None:

@@ -9,12 +9,14 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.execution.formats import FORMATS
 from tests.commands import command
+from tests.strategies.groups import nodes
 
 PLANS = {
     "chain.json": ("lenet-c", {"levels": 2, "choices": ("data", "model", "output")}),
     "graph.json": ("bert-base", {"levels": 1, "constraints": {"even": True}}),
     "inference.json": ("sconv", {"levels": 1, "inference": True}),
     "uneven.json": ("lenet-c", {"levels": 9}),
+    "unequal.json": ("lenet-c", {"array": nodes(1), "share": 0.3}),
 }
 
 

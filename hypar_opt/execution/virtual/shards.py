@@ -130,10 +130,18 @@ class DividedTensor:
         both = [axis.common(by, device, its, other) for axis, by, its in every]
         return tuple(own for own, _ in both), tuple(theirs for _, theirs in both)
 
+    @property
+    def sizes(self) -> dict[Layout, int]:
+        """The size of each axis, by the layout that splits it."""
+        return {name: axis.size for name, axis in zip(self._names, self._axes, strict=True)}
+
+    def held(self, layouts: Layouts, device: int) -> list[Indices]:
+        """Return the indices that a device has along each axis."""
+        return held_of(self._axes, self._splits(layouts), device)
+
     def shape(self, like: Array, layouts: Layouts, device: int) -> tuple[int, ...]:
         """Return the shape of a device's part; the other extents are those of ``like``."""
-        own = zip(self._axes, self._splits(layouts), strict=True)
-        held = [int(axis.member(by, device).sum()) for axis, by in own]
+        held = tuple(map(len, self.held(layouts, device)))
         return (*held, *like.shape[len(held) :])
 
 
