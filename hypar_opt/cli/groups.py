@@ -108,8 +108,8 @@ class CostOptions:
     optimizer: Annotated[
         str,
         problem_option(
-            help="The optimizer, whose state counts as memory: sgd (none), momentum, adam, or a"
-            " number of bytes per weight.",
+            help="The optimizer, whose state counts as memory, and whose update takes the time that"
+            " an array has for it: sgd (none), momentum, adam, or a number of bytes per weight.",
         ),
     ] = "sgd"
 

@@ -90,8 +90,9 @@ class GroupTime(TimeCost):
             If it has options that contradict the array, or is not of the reading of a run.
         """
         array, placement = array_of(problem)
+        asked, kept = (problem.hierarchy, problem.element_bytes), problem.constraints.optimizer
         works = {
-            group.name: work_of(group, problem.hierarchy, problem.element_bytes, longest=True)
+            group.name: work_of(group.updated_by(kept), *asked, longest=True)
             for group in array.groups
         }
         network, (between, *below) = array.interconnect, placement

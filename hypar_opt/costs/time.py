@@ -99,7 +99,7 @@ class TimeCost(ArrayCost):
             rings=Rings.of(array, placement),
             splits=tuple(map(array.interconnect.bisection, placement)),
             work=work_of(
-                array.accelerator,
+                array.accelerator.updated_by(problem.constraints.optimizer),
                 problem.hierarchy,
                 problem.element_bytes,
                 longest=problem.times_longest_part,

@@ -30,7 +30,7 @@ def without_buffer(accelerator: Any) -> Any:
 
 Part = Annotated[float, Strict(), Field(ge=1e-9, le=1)]
 
-OF_KERNELS = ("elementwise", "attention", "flash", "launch", "host", "update")
+OF_KERNELS = ("elementwise", "attention", "flash", "launch", "host", "update", "updates")
 """The keys that belong to ``gemm``."""
 
 
@@ -39,6 +39,13 @@ class PeArray(Document):
 
     rows: Size
     columns: Size
+
+
+class Updates(Document):
+    """What optimizers read and write in DRAM to update a weight."""
+
+    momentum: Bytes | None = None
+    adam: Bytes | None = None
 
 
 class Accelerator(Document):
@@ -70,6 +77,8 @@ class Accelerator(Document):
     """Of every kernel, on the host, which launches them one by one while the device computes."""
     update: Bytes | None = None
     """Read and written in DRAM to update a weight; 0 where it is missing."""
+    updates: Updates | None = None
+    """The same where a problem states an optimizer, instead of ``update``."""
     mac_count: Literal["output", "input"] = "output"
     """Whether a layer's multiply-accumulates are counted over its output, or, as the HyPar
     paper does, over its input, which ignores stride and padding.
@@ -106,6 +115,11 @@ class Accelerator(Document):
         if self.gemm is not None and self.mac_count == "input":
             raise rule("mac_count: should be 'output' with gemm, got 'input'")
         return self
+
+    def updated_by(self, optimizer: str | int) -> Self:
+        """Return the accelerator with what an optimizer reads and writes as ``update``."""
+        own: Fraction | None = getattr(self.updates, str(optimizer), None)
+        return self if own is None else self.model_copy(update={"update": own})
 
     @property
     def saves_scores(self) -> bool:

@@ -200,7 +200,8 @@ def _works(plan: Plan, array: Array, options: RunOptions) -> list[Work]:
     """Return the work of an accelerator, or of one of each part of H1 between groups."""
     works = [
         work_of(
-            *(accelerator, plan.hierarchy, plan.element_bytes, options.input_sizes),
+            accelerator.updated_by(plan.constraints.optimizer),
+            *(plan.hierarchy, plan.element_bytes, options.input_sizes),
             longest=_longest(array, options),
         )
         for accelerator in array.accelerators_of_parts

@@ -204,7 +204,7 @@ def _machine(array: Array) -> dict[str, Any]:
     accelerator = array.description()["accelerator"]
     rest = {k: v for k, v in accelerator.items() if k not in ("utilisation", "pe_array")}
     # Measured steps train with Adam.
-    own: dict[str, Any] = {"update": "44 B"}
+    own: dict[str, Any] = {} if "update" in accelerator else {"updates": {"adam": "44 B"}}
     if "gemm" not in accelerator:
         own |= {key: _said(key, CONSTANTS[key].start) for key in (*_ACHIEVED, "launch")}
     places = {key: topology[key] for key in PLACES if key in topology}

@@ -18,7 +18,9 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.strategies import strategy_pins
+from hypar_opt.proofs.certificate import check_price
 from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.tensors import workload_of
 from tests.choices import WITH_TOKENS
 
@@ -107,6 +109,24 @@ def test_the_update_reads_and_writes_every_weight_once_a_step() -> None:
         seconds.append(ho.simulate(plan, micro_batches=4, shard="none").seconds)
     weights = sum(ho.Workload.of_network(network, 1).stored)
     assert seconds[1] - seconds[0] == pytest.approx(44 * weights / (0.5 * DRAM))
+
+
+def test_an_optimizer_that_is_stated_takes_the_time_that_an_array_has_for_it() -> None:
+    """As an array whose every update takes as long; another optimizer, and none, takes `update`."""
+    network = ho.gpt(layers=2, hidden=64, heads=4, tokens=16, vocabulary=99)
+    more = {"update": "4 B", "updates": {"adam": "44 B"}}
+
+    def total(optimizer: str, **keys: Any) -> Any:
+        asked: dict[str, Any] = {"array": one_device(**KERNELS, **keys), "batch": 8}
+        plan = ho.solve(network, **asked, constraints={"optimizer": optimizer})
+        check_price(plan)
+        taken = plan.cost.total / per_second(plan)
+        assert ho.simulate(plan).closed_form == pytest.approx(float(taken), rel=1e-6)
+        return taken
+
+    assert total("adam", **more) == total("adam", update="44 B") > total("momentum", **more)
+    for other in ("momentum", "sgd"):
+        assert total(other, **more) == total(other, update="4 B")
 
 
 @pytest.mark.parametrize("key", ["elementwise", "flash", "launch", "host", "update", "attention"])

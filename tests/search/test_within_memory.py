@@ -337,12 +337,12 @@ def test_gradients_are_reduced_inside_nodes_where_a_ring_around_all_takes_longer
 
 
 def test_an_optimizers_state_is_shared_out_where_it_has_one() -> None:
-    """As many bytes move, in the same time, and each part holds less, unless it is to keep all."""
+    """Each part holds less, and updates less, unless it is to keep all; without one none is."""
     asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "constraints": {"optimizer": "adam"}}
     plan = ho.solve(GPT, **asked)
     assert (plan.training.stated, plan.solver.status) == ({"shard": "state"}, "optimal")
     whole = ho.solve(GPT, **asked, training={"shard": "none"})
-    assert (whole.training.shard, whole.cost.total) == ("none", plan.cost.total)
+    assert (whole.training.shard, whole.cost.total > plan.cost.total) == ("none", True)
     assert ho.memory(plan).total < ho.memory(whole).total
 
 

@@ -292,7 +292,8 @@ class Time(ArrayCharges):
             once += round(own.launches * (accelerator.launch or Fraction()) * self.parts)
             times.append(often * once)
         if not self.plan.inference:
-            times.append(round(kept * (accelerator.update or Fraction()) * per_byte * self.parts))
+            updating = accelerator.updated_by(self.plan.constraints.optimizer).update or Fraction()
+            times.append(round(kept * updating * per_byte * self.parts))
         return times
 
     def _of_work(self, layer: PlanNode, state: State, amount: int) -> int:
