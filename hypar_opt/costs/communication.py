@@ -12,6 +12,7 @@ import numpy as np
 
 from hypar_opt.costs.all_to_alls import joined_over
 from hypar_opt.costs.base import CostModel, Symmetries
+from hypar_opt.costs.copies_at_boundaries import passed_sums_of, reduced_over, repeated_over
 from hypar_opt.costs.halos import halos_of
 from hypar_opt.costs.longest_parts import (
     most_stretched,
@@ -23,7 +24,7 @@ from hypar_opt.costs.longest_parts import (
 from hypar_opt.costs.positions import check_positions
 from hypar_opt.costs.reading_factors import conversions_of, reductions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
-from hypar_opt.costs.states import ByLevel, Copies, copies_of, levels_of, runs_of
+from hypar_opt.costs.states import ByLevel, copies_of, levels_of, runs_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError, argument
@@ -32,8 +33,6 @@ from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
     from hypar_opt.costs.longest_parts import Stretches
     from hypar_opt.costs.states import Indices, States
@@ -198,26 +197,48 @@ class CommunicationCost(CostModel):
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> Sequence[Integers]:
-        """Return each boundary's charges: Table 2.
+        """Return each boundary's charges: Table 2, and the sums that it may pass on."""
+        ends = workload, boundaries, sources, targets
+        converted, passed = self.converted(*ends), self.passed_sums(*ends)
+        if not passed:
+            return converted
+        return [own + more for own, more in zip(converted, passed, strict=True)]
+
+    def passed_sums(
+        self, workload: Workload, boundaries: Indices, sources: States, targets: States
+    ) -> Sequence[Integers]:
+        """Return what boundaries move of sums that they may pass on; no level if none may."""
+        parts = self._parts(levels_of(targets))
+        if not (targets and workload.passes_addends[boundaries].any()):
+            return ()
+        reduced, copies = reduced_over(workload, boundaries, sources, targets, parts)
+        quarters = passed_sums_of(workload, self.reading, self.phases)[boundaries]
+        uneven: Stretches = []
+        if self.longest:
+            sizes, _ = sizes_at_ends(workload)
+            uneven = stretches_of(sizes[:, boundaries], sources, self.hierarchy)
+
+        def charge(block: int) -> Integers:
+            scales = self._scales(workload, targets, block)
+            amount = quarters.astype(scales.dtype, copy=False) * copies * reduced[block].added
+            return scales * stretched(amount, uneven)
+
+        return ByLevel(targets, charge)
+
+    def converted(
+        self, workload: Workload, boundaries: Indices, sources: States, targets: States
+    ) -> Sequence[Integers]:
+        """Return what boundaries move as one axis or another is split: Table 2.
 
         The exchanged tensor is the target's input, so that only the target's splits count: an input
         that it reads whole has a copy in each part. All-gathers come last, the topmost first: by
         then the levels above have gathered their parts; below, only tensors that are stored whole
         are replicated.
         """
-        source, target = workload.ends[boundaries, 0], workload.ends[boundaries, 1]
-        layouts, operand = workload.layouts, workload.operand[boundaries]
         parts = self._parts(levels_of(targets))
-        whole: list[NDArray[np.bool_]] = []
-        if workload.reads_whole:
-            whole = [layouts.inputs[operand, block, target] == 0 for block in targets]
-        gathered = copies_of(whole, parts)
-        kept: list[Copies] = []
-        if workload.replica_boundaries[boundaries].any():
-            stored = [layouts.whole[block, source] for block in sources]
-            both = [(a & b)[::-1] for a, b in zip(whole[::-1], stored[::-1], strict=True)]
-            kept = copies_of(both, parts[::-1])
-
+        repeated = repeated_over(
+            *(workload, boundaries, sources, targets, parts), gathers_last=self._row.gathers_last
+        )
         uneven = [
             stretches_of(sizes[:, boundaries], states, self.hierarchy)
             for sizes, states in zip(sizes_at_ends(workload), (sources, targets), strict=True)
@@ -239,23 +260,12 @@ class CommunicationCost(CostModel):
             if joined:
                 # What crosses a joined level has not crossed one above: no remainder.
                 amounts = amounts // joined[block].above
-            if whole:
-                amounts = amounts * repeated(block)
+            amounts = amounts * repeated(block)
             if any(uneven):
                 # The slowest sends the longest part of what is written, or receives that of what
                 # is read.
                 amounts = np.maximum(*(stretched(amounts, end) for end in uneven))
             return scales * amounts
-
-        def repeated(block: int) -> Integers:
-            copies = gathered[block].above
-            if self._row.gathers_last:
-                # All-gathers come last, so during other exchanges the input is not yet whole.
-                copies = np.where(whole[block], copies, 1)
-            if kept:
-                below = kept[-1 - block].above[::-1]
-                copies = copies * np.where(whole[block], below, kept[-1].below)
-            return copies
 
         return ByLevel(targets, charge)
 

@@ -15,12 +15,14 @@ from hypar_opt.costs.compute import layer_macs, local_tensors
 from hypar_opt.costs.joined_levels import by_stage, joined
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
-from hypar_opt.costs.states import added_up, copies_of, levels_of, shape_of
+from hypar_opt.costs.states import added_up, copies_of, shape_of
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.repetitions import passes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from hypar_opt.costs.joined_levels import Levels, Places
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
@@ -87,39 +89,49 @@ class EnergyCost(ArrayCost):
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each layer's charges: its exchanges, and the local words that a choice adds."""
-        moved = self.communication.node(workload, nodes, states)
-        if self.rings is None:
-            rows = [self.charge(row, self.rates(level)) for level, row in enumerate(moved)]
-        else:
-            # Remote access is each level's, whatever links its bytes cross.
-            rows = [self.charge(row, self._rates_over(Fraction())) for row in moved]
-            links = self._over_links(self.rings, workload, nodes, states)
-            rows = [row + link for row, link in zip(rows, links, strict=True)]
+        rows = self.of_reductions(
+            lambda moved: moved.node(workload, nodes, states),
+            workload,
+            nodes,
+            shape_of(nodes, states),
+        )
         if self.local and states:
             self._add_local_words(workload, nodes, states, rows)
             rows[0] = rows[0] + self._before_any_choice(workload)[nodes]
         return rows
 
+    def of_reductions(
+        self,
+        moved_by: Callable[[CommunicationCost], Sequence[Integers]],
+        workload: Workload,  # noqa: ARG002
+        nodes: Indices,  # noqa: ARG002
+        shape: tuple[int, ...],
+    ) -> list[Integers]:
+        moved = moved_by(self.communication)
+        if self.rings is None:
+            return [self.charge(row, self.rates(level)) for level, row in enumerate(moved)]
+        # Remote access is each level's, whatever links its bytes cross.
+        rows = [self.charge(row, self._rates_over(Fraction())) for row in moved]
+        phases = map(self.communication.of, self.communication.phases)
+        passes = [joined(moved_by(own), shape) for own in phases]
+        links = self._over_links(self.rings, passes, len(moved))
+        return [row + link for row, link in zip(rows, links, strict=True)]
+
     def _over_links(
-        self, rings: Rings, workload: Workload, nodes: Indices, states: States
+        self, rings: Rings, passes: list[tuple[Integers, Integers]], levels: int
     ) -> list[Integers]:
         """Return the charges of the links that rings' bytes cross, by level."""
-        shape = shape_of(nodes, states)
-        rows = self.uncharged(levels_of(states))
-        passes = [
-            joined(self.communication.of(phase).node(workload, nodes, states), shape)
-            for phase in self.communication.phases
-        ]
+        rows = self.uncharged(levels)
         while passes:
             # What several passes reduce over the same levels is rounded once.
-            levels, reduced = passes.pop(0)
+            over, reduced = passes.pop(0)
             for number, (others, more) in enumerate(passes):
-                same = others == levels
+                same = others == over
                 reduced = reduced + np.where(same, more, 0)
                 passes[number] = np.where(same, 0, others), more
 
             charged = by_stage(
-                levels,
+                over,
                 reduced,
                 rows,
                 rings,

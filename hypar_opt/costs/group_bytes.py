@@ -66,7 +66,7 @@ class GroupBytes(CommunicationCost):
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         return self._mean(side.node(workload, nodes, states) for side in self._sides)
 
-    def edge(
+    def converted(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:
         return self._mean(side.edge(workload, boundaries, sources, targets) for side in self._sides)

@@ -40,6 +40,7 @@ def kinds_of_boundaries(workload: Workload) -> Kinds:
             numbered(workload.extents).numbers,
             # What weights are charged depends on their node.
             np.where(workload.is_weight_boundary, sources, -1),
+            workload.passes_addends,
             layouts.output[:, sources],
             layouts.inputs[workload.operand, :, targets].T,
             # Heads, say, of which a tensor has fewer than channels.
@@ -87,6 +88,7 @@ def _kinds_of_tensors(workload: Workload) -> Indices:
             numbered(tensors).numbers,
             numbered(kernels).numbers,
             np.isin(np.arange(len(nodes)), list(workload.readers)),
+            np.isin(np.arange(len(nodes)), workload.ends[workload.passes_addends, 0]),
             *layouts.inputs,
             layouts.weight,
             layouts.output,

@@ -15,14 +15,14 @@ from hypar_opt.costs.all_to_alls import messages_of
 from hypar_opt.costs.base import CostModel, Symmetries
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.physical import Rings, finest, rounded
-from hypar_opt.costs.states import levels_of
+from hypar_opt.costs.states import levels_of, shape_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.sharding.repetitions import exchanges_of
 from hypar_opt.units import PREFIXES
 from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.workload.tensors import Workload
@@ -85,14 +85,42 @@ class ArrayCost(CostModel):
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:
-        """Return each boundary's charges: its exchanges, always between pairs."""
+        """Return each boundary's charges: its exchanges, always between pairs, and passed sums."""
         rows = self.uncharged(levels_of(targets))
         ends = boundaries, sources, targets
         for exchanges in self.charged_apart:
-            moved = exchanges.edge(workload, *ends)
+            moved = exchanges.converted(workload, *ends)
             charged = self.conversions(exchanges, moved, workload, *ends)
             rows = [row + own for row, own in zip(rows, charged, strict=True)]
-        return rows
+        if not (rows and workload.passes_addends[boundaries].any()):
+            return rows
+        passed = self.of_reductions(
+            lambda moved: moved.passed_sums(workload, *ends),
+            workload,
+            workload.ends[boundaries, 0],
+            np.broadcast_shapes(shape_of(boundaries, sources), shape_of(boundaries, targets)),
+        )
+        return [row + own for row, own in zip(rows, passed, strict=True)]
+
+    @abstractmethod
+    def of_reductions(
+        self,
+        moved_by: Callable[[CommunicationCost], Sequence[Integers]],
+        workload: Workload,
+        nodes: Indices,
+        shape: tuple[int, ...],
+    ) -> list[Integers]:
+        """Return the charges of reductions, level by level.
+
+        Parameters
+        ----------
+        moved_by
+            Returns what they move, as a model of some passes counts it.
+        nodes
+            Whose tensors they reduce.
+        shape
+            Of what moves at a level.
+        """
 
     def conversions(
         self,
@@ -124,8 +152,11 @@ class ArrayCost(CostModel):
     def symmetries(self, workload: Workload, levels: int) -> Symmetries:
         """Return which levels are charged alike, by parts and rates: runs of a kind are a group.
 
-        Around rings, too: they reduce what a node is charged, no boundary.
+        Around rings, too: they reduce what a node is charged, and of boundaries none but sums that
+        may be passed on.
         """
+        if self.rings is not None and workload.passes_addends.any():
+            return super().symmetries(workload, levels)
         alike = self.communication.symmetries(workload, levels)
         return alike.told_apart([self.rates(level) for level in range(levels)])
 

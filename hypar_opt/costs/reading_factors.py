@@ -52,7 +52,7 @@ def conversions_of(
     names = layouts.names
     moved: Integers = np.zeros((len(names), len(names), len(workload.boundaries)), dtype)
     for written, read in itertools.product(range(len(names)), repeat=2):
-        if written != read and names[read] != PARTIAL:  # no layer reads partial sums
+        if written != read and names[read] != PARTIAL:  # addends are padded: nothing moves
             both = READINGS[reading].conversion(names[written], names[read], parts, tensors)
             for quarters, phase in zip(both, (Phase.FORWARD, Phase.BACKWARD), strict=True):
                 if phase in phases:
@@ -93,7 +93,11 @@ def reductions_of(
         [gradient * own for own in each.tolist()]
         for each in workload.repeats.halves_by_level(workload.users, levels)
     ]
-    output_quarters = [row.partial_sum * own + row.gathered_error * behind for own in times]
+    passed = np.isin(np.arange(len(times)), workload.ends[workload.passes_addends, 0])
+    output_quarters = [
+        0 if apart else row.partial_sum * own + row.gathered_error * behind
+        for own, apart in zip(times, passed.tolist(), strict=True)
+    ]
     statistics = [
         node.statistics[0] * own + node.statistics[1] * behind
         for node, own in zip(workload.nodes, times, strict=True)

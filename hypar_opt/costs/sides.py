@@ -250,7 +250,7 @@ class SideBytes(OfPart, CommunicationCost):
             sums = [node.statistics[0 if forward else 1] for node in nodes]
             yield split, quarters(factors.gradient, sums, often), True, layouts.whole
 
-    def edge(
+    def converted(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:
         (charged,) = self.edges_of_each([self.share], workload, boundaries, sources, targets)

@@ -24,7 +24,7 @@ from hypar_opt.costs.states import levels_of, of_rows, shape_of
 from hypar_opt.sharding.passes import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -237,13 +237,27 @@ class TimeCost(ArrayCost):
 
     def _reductions(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return the charges of each layer's reductions."""
-        rows = self.uncharged(levels_of(states))
-        shape = shape_of(nodes, states)
-        for phase in self.communication.phases:
-            moved = self.communication.of(phase).node(workload, nodes, states)
-            charged = self.reduced(phase, moved, workload, nodes, shape)
-            rows = [row + charge for row, charge in zip(rows, charged, strict=True)]
-        return rows
+        if not states:
+            return []
+        return self.of_reductions(
+            lambda moved: moved.node(workload, nodes, states),
+            workload,
+            nodes,
+            shape_of(nodes, states),
+        )
+
+    def of_reductions(
+        self,
+        moved_by: Callable[[CommunicationCost], Sequence[Integers]],
+        workload: Workload,
+        nodes: Indices,
+        shape: tuple[int, ...],
+    ) -> list[Integers]:
+        each = [
+            self.reduced(phase, moved_by(self.communication.of(phase)), workload, nodes, shape)
+            for phase in self.communication.phases
+        ]
+        return [sum(rows[1:], rows[0]) for rows in zip(*each, strict=True)]
 
     def reduced(
         self,

@@ -21,6 +21,7 @@ from hypar_opt.sharding.layouts import (
 )
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import (
+    ADDENDS,
     COLUMNS,
     DATA_CHOICE,
     EXPERTS,
@@ -70,6 +71,7 @@ SYMBOLS = tuple(
         (ROWS, "#1d9a8d", ("#cdeceb", "#0b5c5c"), ("#16494a", "#9fe3e1")),
         (COLUMNS, "#6f9a1f", ("#dfeec2", "#43610c"), ("#30430f", "#c8e695")),
         (EXPERTS, "#5b50c8", ("#dcd9f7", "#3a308f"), ("#2b2663", "#bdb7f2")),
+        (ADDENDS, "#8a6d3b", ("#efe3cf", "#5c4310"), ("#453514", "#ead3a4")),
         (REPLICAS, "#3a9a5c", ("#cfe8d5", "#1d5c33"), ("#1f4a2d", "#b5e6c4")),
     )
 )
@@ -77,8 +79,8 @@ SYMBOLS = tuple(
 
 Source: Figure 5, whose open dots are data and filled dots model parallelism."""
 
-DATA_SYMBOL, MODEL_SYMBOL, OUTPUT_SYMBOL, TOKENS_SYMBOL, *SPATIAL_SYMBOLS = SYMBOLS[:-2]
-EXPERTS_SYMBOL, WHOLE_SYMBOL = SYMBOLS[-2:]
+DATA_SYMBOL, MODEL_SYMBOL, OUTPUT_SYMBOL, TOKENS_SYMBOL, *SPATIAL_SYMBOLS = SYMBOLS[:-3]
+EXPERTS_SYMBOL, ADDENDS_SYMBOL, WHOLE_SYMBOL = SYMBOLS[-3:]
 
 ONE_SIDED = {
     # Cells of a page as those of `whole`, by another glyph.
@@ -87,7 +89,7 @@ ONE_SIDED = {
 }
 """The symbols of layers that are all in one part of H1."""
 
-_UNSPLIT = {WHOLE: WHOLE_SYMBOL, **ONE_SIDED}
+_UNSPLIT = {WHOLE: WHOLE_SYMBOL, ADDENDS.word: ADDENDS_SYMBOL, **ONE_SIDED}
 
 _STORED = {
     BATCH: DATA_SYMBOL,

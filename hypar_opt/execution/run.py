@@ -26,6 +26,7 @@ from hypar_opt.execution.virtual.step import Progress, StepRecord, TrainingStep
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.costs import json_number
 from hypar_opt.sharding.conversions import StepKind
+from hypar_opt.sharding.layouts import PARTIAL
 from hypar_opt.sharding.passes import INFERENCE, TRAINING, Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.repeated_step import exchanges_of_step
@@ -193,9 +194,11 @@ def _difference_of_values(division: Division, record: StepRecord, one: StepRecor
     def pairs(position: int) -> Iterator[tuple[Array, Array]]:
         layouts, blocks = record.outputs[position]
         tensor, micro_batches = division.output_tensor(position), np.split(wholes[position], count)
-        for device, block in enumerate(blocks):
+        addends = [level for level, layout in enumerate(layouts) if layout == PARTIAL]
+        for device in range(len(blocks)):
             parts = [tensor.part_of(own, layouts, device) for own in micro_batches]
-            yield np.concatenate(parts), block
+            group = division.hierarchy.group(device, addends)
+            yield np.concatenate(parts), sum(map(blocks.__getitem__, group[1:]), blocks[group[0]])
 
     return largest_difference(wholes, pairs)
 

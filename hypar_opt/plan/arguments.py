@@ -16,12 +16,14 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.problem import MAX_PARTS, RUN_READINGS, ArrayRecord, Problem
 from hypar_opt.plan.training import Training
+from hypar_opt.workload.addends import joins_addends
 from hypar_opt.workload.layer_tensors import tensors_of
+from hypar_opt.workload.operators.axes import ADDENDS
 from hypar_opt.workload.parallelism import (
     ALL_CHOICES,
     CHOICES,
     OF_IMAGES,
-    OF_POSITIONS,
+    OF_RUNS,
     PAPERS_CHOICES,
     SIDES,
 )
@@ -173,13 +175,15 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
 
 
 def _offered(network: Network) -> tuple[str, ...]:
-    """Return all choices but those that no layer of a network has."""
+    """Return all choices but those that no layer of a network has, or that save it nothing."""
     had: set[str] = set()
     for layer, maps in zip(network.layers, network.maps(), strict=True):
         if had.issuperset(layer.splits):
             continue
         lacked = tensors_of(layer, maps, 1).lacked
         had.update(word for word, own in layer.splits.items() if own.axis not in lacked)
+    if not joins_addends(network):
+        had.discard(ADDENDS.word)
     return tuple(word for word in ALL_CHOICES if word in CHOICES or word in had)
 
 
@@ -314,7 +318,7 @@ def default_reading(problem: Problem, network: Network | None = None) -> str:
     ``text``, the paper's, for a chain without an array or on one of the paper's arrays, between
     two parts at each level; else ``executed``, what running a plan moves.
     """
-    if (network is not None and not network.is_chain) or {*OF_POSITIONS} & {*problem.choices}:
+    if (network is not None and not network.is_chain) or {*OF_RUNS} & {*problem.choices}:
         return "executed"
     if problem.array is None:
         return "executed" if problem.parts else "text"

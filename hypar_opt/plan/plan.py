@@ -43,6 +43,7 @@ StoredLayout = Literal[
     "column",
     "expert",
     "whole",
+    "addends",
     "first",
     "second",
     "third",
@@ -52,7 +53,7 @@ StoredLayout = Literal[
     "seventh",
     "eighth",
 ]
-"""How a tensor is stored: split by batch or channels, a replica in each part, or in one part."""
+"""How a tensor is stored: split by an axis, a replica or an addend in each part, or in one part."""
 
 
 class SolverSettings(Document):
@@ -146,6 +147,7 @@ class Plan(Displayed, ProblemFields):
         "hypar-opt/plan/6",
         "hypar-opt/plan/7",
         "hypar-opt/plan/10",
+        "hypar-opt/plan/11",
         "hypar-opt/plan/8",
         "hypar-opt/plan/9",
     ] = Field(default=SCHEMA, alias="schema")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
 WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
-NEWEST = "hypar-opt/plan/10"
+NEWEST = "hypar-opt/plan/11"
 
 
 _NEW = {*OF_IMAGES, "experts"}
@@ -31,7 +31,8 @@ def _has_more_parts(problem: ProblemFields) -> bool:
 
 STATED_SINCE: Mapping[str, tuple[str, Callable[[ProblemFields], bool]]] = MappingProxyType(
     {
-        NEWEST: ("choices: whole", lambda own: LEFT_WHOLE in own.choices),
+        NEWEST: ("choices: addends", lambda own: "addends" in own.choices),
+        "hypar-opt/plan/10": ("choices: whole", lambda own: LEFT_WHOLE in own.choices),
         "hypar-opt/plan/9": (
             "choices: rows, columns or experts",
             lambda own: bool(_NEW & {*own.choices}),

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hypar_opt.errors import HyparError
-from hypar_opt.sharding.layouts import CHANNEL, EXPERT, SHUFFLED, Layout
+from hypar_opt.sharding.layouts import CHANNEL, EXPERT, PARTIAL, SHUFFLED, Layout
 from hypar_opt.sharding.program import Program
 from hypar_opt.sharding.weights import shared_weights
-from hypar_opt.workload.operators.axes import EXPERTS
+from hypar_opt.workload.operators.axes import ADDENDS, EXPERTS
 
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
@@ -54,9 +54,10 @@ def _words(workload: Workload) -> Mapping[Layout, Layout]:
     """Return the words of layouts in a plan's file that are not their names.
 
     The order of channels is the reader's: before a channel shuffle they are stored as it reads
-    them. Without a choice of their own experts are the channels of what is dispatched to them.
+    them. Without a choice of their own experts are the channels of what is dispatched to them. And
+    partial sums are the addends that their reader takes.
     """
-    words = {SHUFFLED: CHANNEL}
+    words = {SHUFFLED: CHANNEL, PARTIAL: ADDENDS.word}
     return words if EXPERTS.word in workload.choices else words | {EXPERT: CHANNEL}
 
 

@@ -50,7 +50,7 @@ class StepKind(StrEnum):
     """How a step changes a tensor's layout at one level."""
 
     SLICE = "slice"
-    """A replica is sliced to a part: nothing moves."""
+    """A replica is sliced to a part, or all but one are zeros: nothing moves."""
     PAD = "pad"
     """A part is padded with zeros to an addend of the whole: the error of a slice."""
     REDUCE_SCATTER = "reduce-scatter"
@@ -168,8 +168,9 @@ def conversion(
 ) -> tuple[Step, ...]:
     """Return the steps that convert ``source`` into ``target``, in the order that moves least.
 
-    Slices come first, then reduce-scatters from the deepest level up, all-to-alls, and
-    all-gathers from the topmost level down.
+    Slices come first, then reduce-scatters from the deepest level up, all-to-alls, all-gathers from
+    the topmost level down, and parts padded to addends. Of replicas that are to be addends, one is
+    kept.
 
     Parameters
     ----------
@@ -178,12 +179,6 @@ def conversion(
     even
         To join all-to-alls over levels: the tensor's axes as `even_axes` returns them. None to take
         them level by level.
-
-    Raises
-    ------
-    ValueError
-        If the target has partial sums where the source has none: only errors are padded, by
-        `backward`.
     """
     levels = range(len(source))
     now = list(source)
@@ -195,7 +190,7 @@ def conversion(
         now[level] = to
 
     for level in levels:
-        if source[level] == WHOLE and is_split(target[level]):
+        if source[level] == WHOLE != target[level]:
             take(StepKind.SLICE, level, target[level])
     for level in reversed(levels):
         if source[level] == PARTIAL != target[level]:
@@ -209,8 +204,9 @@ def conversion(
     for level in levels:
         if is_split(now[level]) and target[level] == WHOLE:
             take(StepKind.ALL_GATHER, level, WHOLE)
-    if tuple(now) != target:
-        raise ValueError(f"no conversion from {source} to {target}")
+    for level in levels:
+        if is_split(now[level]) and target[level] == PARTIAL:
+            take(StepKind.PAD, level, PARTIAL)
     return tuple(steps)
 
 

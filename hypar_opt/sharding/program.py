@@ -157,6 +157,8 @@ class Program:
     def stored(self) -> list[Layouts]:
         """The layouts in which each node's output is stored for its readers, after pooling.
 
+        Addends, where the reader takes these.
+
         Before activation and pool, partial sums are reduce-scattered into the layout that the
         tensor's only reader needs, or that the shared tensor has; as `by_batch` says where that is
         whole, and by batch or token where no layer reads the output.
@@ -171,12 +173,15 @@ class Program:
                 boundary = into_reader.get(node)
                 unread = (WHOLE,) * len(written)
                 wanted = unread if boundary is None else self.read_over(boundary)
+                passes = boundary is not None and self.workload.passes_addends[boundary]
                 has_tokens = TOKENS.axis in self.workload.nodes[node].sizes
                 otherwise = BATCH
                 if not self.by_batch and (has_tokens or boundary is not None):
                     otherwise = TOKEN if has_tokens else CHANNEL
                 stored[node] = tuple(
-                    scattered(target, otherwise) if layout == PARTIAL else layout
+                    scattered(target, otherwise)
+                    if layout == PARTIAL and not (passes and target == PARTIAL)
+                    else layout
                     for layout, target in zip(written, wanted, strict=True)
                 )
         return stored
@@ -203,10 +208,10 @@ class Program:
     def bias_layouts(self, node: int) -> Layouts:
         """Return the layouts in which a node's bias is kept: split as the channels of its output.
 
-        Of the output without partial sums, to which the bias is added.
+        Of the output as it is stored: of addends one has the bias.
         """
-        split = (CHANNEL, SHUFFLED)
-        return tuple(lay if lay in split else WHOLE for lay in self.stored[node])
+        kept = (CHANNEL, SHUFFLED, PARTIAL)
+        return tuple(lay if lay in kept else WHOLE for lay in self.stored[node])
 
     def bias_steps(self, node: int) -> tuple[Step, ...]:
         """Return the all-reduces of the gradient of a node's bias, which no cost counts."""

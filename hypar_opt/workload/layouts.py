@@ -53,6 +53,12 @@ class Layouts(NamedTuple):
         whole: NDArray[np.bool_] = self.output == 0
         return whole
 
+    @property
+    def addends(self) -> NDArray[np.bool_]:
+        """Choices that take addends, and leave addends: ``(choices, nodes)``."""
+        addends: NDArray[np.bool_] = self.inputs[0] == 1
+        return addends
+
 
 NAMES = (WHOLE, PARTIAL, BY_BATCH, BY_CHANNEL)
 FIRST_SPLIT = 2

@@ -17,16 +17,17 @@ Source: section 3.1; for ``output``, Song et al., "AccPar", HPCA 2020, Type III.
 
 PAPERS_CHOICES = CHOICES[:2]
 
-ALL_CHOICES = (*CHOICES, "tokens", "rows", "columns", "experts")
+ALL_CHOICES = (*CHOICES, "tokens", "rows", "columns", "experts", "addends")
 """Those of layers on tokens and images too: each sequence, or image, is split, and the weights are
 replicated. And those of layers on tokens that are dispatched to experts: these are split. Without
-`experts` such layers split experts under `model`, and their features under no choice.
+`experts` such layers split experts under `model`, and their features under no choice. And that of
+sums that take addends.
 
 Source: docs/decisions/0035-tokens.md, docs/decisions/0039-rows-and-columns.md,
-docs/decisions/0038-features-of-experts.md."""
+docs/decisions/0038-features-of-experts.md, docs/decisions/0044-addends.md."""
 
-OF_POSITIONS = ALL_CHOICES[len(CHOICES) :]
-"""Those that split a map's positions: a layer has them where its tensors do."""
+OF_RUNS = ALL_CHOICES[len(CHOICES) :]
+"""Those that only the readings of a run charge: a layer has them where its tensors do."""
 
 OF_IMAGES = ("rows", "columns")
 """Those that split images into equal, contiguous parts."""

@@ -91,7 +91,8 @@ def consistent_digest(document: dict[str, Any]) -> None:
 
 
 REFUSED: list[tuple[Change, str]] = [
-    (at("schema", "hypar-opt/plan/11"), "schema: 'hypar-opt/plan/11' is newer than this version"),
+    (at("schema", "hypar-opt/plan/12"), "schema: 'hypar-opt/plan/12' is newer than this version"),
+    (at("schema", "hypar-opt/plan/11"), "choices: addends should be in files of"),
     (at("schema", "hypar-opt/plan/10"), "choices: whole should be in files of 'hypar-opt/plan/10'"),
     (at("schema", "hypar-opt/plan/9"), "choices: rows, columns or experts should be in files of"),
     (at("schema", "hypar-opt/plan/8"), "training: shards from a level down should be in files of"),
@@ -99,7 +100,7 @@ REFUSED: list[tuple[Change, str]] = [
     (at("schema", "hypar-opt/plan/6"), "training: words by layer should be in files of"),
     (at("schema", "hypar-opt/plan/5"), "choices: tokens should be in files of 'hypar-opt/plan/5'"),
     (at("schema", "hypar-opt/plan/3"), "parts: should be in files of 'hypar-opt/plan/3'"),
-    (at("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/plan/10', got"),
+    (at("schema", "hypar-opt/network/1"), "schema: should be 'hypar-opt/plan/11', got"),
     (
         at("schema", "hypar-opt/plan/1"),
         "layouts: should be in files of 'hypar-opt/plan/2' or later",

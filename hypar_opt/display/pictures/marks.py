@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.display.glyphs import (
+    ADDENDS_SYMBOL,
     DATA_SYMBOL,
     EXPERTS_SYMBOL,
     MODEL_SYMBOL,
@@ -44,6 +45,7 @@ MARKS: dict[Symbol, dict[str, Any]] = {
         (TOKENS_SYMBOL, "D", False),
         *((own, marker, True) for own, marker in zip(SPATIAL_SYMBOLS, "_|", strict=True)),
         (EXPERTS_SYMBOL, "*", True),
+        (ADDENDS_SYMBOL, "P", True),
         (WHOLE_SYMBOL, "s", False),
         *((own, marker, True) for own, marker in zip(ONE_SIDED.values(), "<>^vphXP", strict=True)),
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from hypar_opt.execution.virtual.shards import Array, DividedTensor, cut, place
 from hypar_opt.sharding.conversions import Layouts, Step, StepKind
+from hypar_opt.sharding.layouts import PARTIAL, WHOLE
 
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
@@ -112,6 +113,11 @@ class Fabric:
             return cut(blocks[of], tensor.common(before, of, after, wanted_by)[0])
 
         kept = [part(device, device) for device in self.devices]
+        # Of replicas that become addends, the first is one and the others zeros.
+        ends = zip(step.levels, step.sources, step.targets, strict=True)
+        if one := [level for level, *own in ends if own == [WHOLE, PARTIAL]]:
+            within = self.hierarchy.within
+            return [block * (not within(device, one)) for device, block in enumerate(kept)]
         if step.kind is StepKind.SLICE:
             return [block.copy() for block in kept]
         arrived: list[dict[int, Array]] = [{} for _ in self.devices]

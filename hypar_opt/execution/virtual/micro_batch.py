@@ -121,7 +121,7 @@ class MicroBatch:
         outputs, layouts = self.fabric.convert(tensor, outputs, written, steps, whose)
         biases: Sequence[Array | None] = [None] * len(self.devices)
         if layer.has_bias:
-            biases = self.biases.used(node, node, phase)
+            biases = self._one_of(self.biases.used(node, node, phase), program.stored[node])
         self._epilogues[position] = [
             Epilogue(layer, self.division.maps[position], bias) for bias in biases
         ]
@@ -203,10 +203,11 @@ class MicroBatch:
             whole = self.data.input
             if operand.channels:
                 whole = whole[..., slice(*operand.channels)]
-            return [
+            parts = [
                 division.input_part(whole, tensor, position, layouts, device)
                 for device in self.devices
             ]
+            return self._one_of(parts, layouts)
         boundary = division.boundary(position, number)
         blocks = self._stored[program.workload.boundaries[boundary].source]
         if operand.channels:
@@ -301,23 +302,23 @@ class MicroBatch:
         """Return the error of a layer's output, in the dual of the layouts that it is stored in."""
         program, node = self.program, position + self.division.shared
         layouts, tensor = dual(program.stored[node]), self.division.output_tensor(position)
-        within = self.program.hierarchy.within
-        addends = [level for level, layout in enumerate(layouts) if layout == PARTIAL]
-        # One replica has the error and the others zeros, so that they add up to it.
-        counts = [not within(device, addends) for device in self.devices]
         if position in self.data.targets:
-            blocks = zip(self._stored[node], counts, strict=True)
-            return [np.full_like(block, one) for block, one in blocks]
+            return self._one_of([np.ones_like(block) for block in self._stored[node]], layouts)
         if position in self.data.errors:
             whole = self.data.errors[position]
-            return [
-                tensor.part_of(whole, layouts, device) * counts[device] for device in self.devices
-            ]
+            parts = [tensor.part_of(whole, layouts, device) for device in self.devices]
+            return self._one_of(parts, layouts)
         boundary = self.program.workload.boundary_into_shared.get(node)
         if boundary is None:
             return self._errors.pop(node)
         shared = program.workload.boundaries[boundary].target
         return self._across(boundary, Phase.BACKWARD, tensor, self._errors.pop(shared))
+
+    def _one_of(self, blocks: Blocks, layouts: Layouts) -> Blocks:
+        """Return replicas as addends where layouts say so: one has all, the others zeros."""
+        addends = [level for level, layout in enumerate(layouts) if layout == PARTIAL]
+        within = self.program.hierarchy.within
+        return [block * (not within(n, addends)) for n, block in enumerate(blocks)]
 
     def _send_back(self, position: int, number: int, error: Blocks) -> None:
         """Convert the error of an operand for its writer, and add it to that layer's."""

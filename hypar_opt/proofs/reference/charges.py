@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.reference.conversions import EdgeConversion
+    from hypar_opt.proofs.reference.exchanges import Reduction
 
 
 class Charges(Protocol):
@@ -144,8 +145,9 @@ class ExchangeCharges(ABC):
         read, target, wanted = self._whole(conversion.read, targets)
         copies = conversion.copies(stored, wanted, self.hierarchy)
         above, below = conversion.at_once(written, read, self.hierarchy)
-        if above.size > 1:
-            copies = copies[:, source[:, None], target]
+        addends, *sums = conversion.addends(written, read, self.hierarchy)
+        if above.size > 1 or (addends > 1).any():
+            copies = copies[:, source[:, None], target] * addends
             source, target = np.arange(len(sources)), np.arange(len(targets))
         shares = self._as_number(copies, above, below)
         numbers, which = np.unique(shares, return_inverse=True)
@@ -162,7 +164,44 @@ class ExchangeCharges(ABC):
         level = np.arange(levels)[:, None, None]
         every = charges.astype(dtype)[level, which, written[:, :, None], read[:, None]]
         total: Integers = every.sum(axis=0)
-        return total
+        return total + self._charge_sums(conversion.sums, *sums, uneven[0])
+
+    def _charge_sums(
+        self,
+        reductions: Sequence[Reduction],
+        copies: Integers,
+        reduced: NDArray[np.bool_],
+        uneven: LongestParts,
+    ) -> Integers:
+        """Return what pairs of states are charged of sums that are reduced between their nodes.
+
+        Parameters
+        ----------
+        copies : (sources, targets)
+            Of replicas and addends throughout.
+        reduced : (levels, sources, targets)
+            The levels at which they are reduced.
+        """
+        if not reductions or not reduced.any():
+            return np.zeros(1, np.int64)
+        bits = np.left_shift(1, np.arange(len(reduced)))[:, None, None]
+        keys = self._as_number(copies) * 2 ** len(reduced) + (reduced * bits).sum(axis=0)
+        numbers, which = np.unique(keys, return_inverse=True)
+        charges = []
+        for number in numbers.tolist():
+            repeated, levels = divmod(number, 2 ** len(reduced))
+            passes = []
+            for own in reductions:
+                amount, moved = own.quarters * repeated, {}
+                for level, parts in enumerate(self.hierarchy.sizes[: len(reduced)]):
+                    if levels >> level & 1:
+                        moved[level] = of_longest(amount * (parts - 1), uneven)
+                        amount *= parts
+                passes.append(Reduced(moved, own.often))
+            charges.append(self._reduced([own for own in passes if own.levels]))
+        dtype = exact_dtype(max(charges))
+        charged: Integers = np.array(charges, dtype)[which].reshape(keys.shape)
+        return charged
 
     def _as_number(self, *parts: Integers) -> Integers:
         """Return numbers of at most as many as there are accelerators as digits of one number."""

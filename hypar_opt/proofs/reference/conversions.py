@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.hierarchy import Hierarchy
+    from hypar_opt.proofs.reference.exchanges import Reduction
     from hypar_opt.proofs.reference.plan_graph import PlanEdge, SplitAxis
     from hypar_opt.proofs.reference.readings import ReadingFactors
 
@@ -32,6 +33,8 @@ class EdgeConversion:
         The tensor's axes that the choices of the source split, and those of the target.
     passes
         Those in which it moves, and how often.
+    sums
+        Of partial sums that are reduced on this way, unless they are read as addends.
     """
 
     reading: ReadingFactors
@@ -40,6 +43,7 @@ class EdgeConversion:
     read: tuple[str, ...]
     axes: tuple[tuple[SplitAxis, ...], tuple[SplitAxis, ...]]
     passes: tuple[tuple[Pass, int], ...]
+    sums: tuple[Reduction, ...] = ()
 
     def moved(self, parts: int) -> list[list[list[int]]]:
         """Return what each pass moves of a copy in a step, for each pair of choices.
@@ -89,6 +93,31 @@ class EdgeConversion:
             return above
         by_each: Integers = np.where(kept, sizes, 1).prod(axis=0)
         return by_each * np.where(gathered, above, 1)
+
+    def addends(
+        self, sources: NDArray[np.intp], targets: NDArray[np.intp], hierarchy: Hierarchy
+    ) -> tuple[Integers, Integers, NDArray[np.bool_]]:
+        """Return the copies that addends are, and the levels at which sums are reduced.
+
+        Parameters
+        ----------
+        sources, targets : (levels, states)
+            The choices of both ends.
+
+        Returns
+        -------
+        converted, summed : (sources, targets)
+            The copies of the tensor while it is converted, and before, while it is summed.
+        reduced : (levels, sources, targets)
+        """
+        written = np.array(self.written)[sources][:, :, None]
+        taken = (np.array(self.read)[targets] == "partial")[:, None]
+        left, replicas = (written == "partial") & bool(self.sums), written == "whole"
+        sizes: Integers = np.array(hierarchy.sizes, exact_dtype(hierarchy.accelerators))
+        sizes = sizes[: len(sources), None, None]
+        converted: Integers = np.where(taken & (left | replicas), sizes, 1).prod(axis=0)
+        summed: Integers = np.where((taken & left) | replicas, sizes, 1).prod(axis=0)
+        return converted, summed, left & ~taken
 
     def at_once(
         self, sources: NDArray[np.intp], targets: NDArray[np.intp], hierarchy: Hierarchy
@@ -148,7 +177,7 @@ def _moved(
         return 0 if forward or read == "whole" else reading.behind_model * tensor.elements
     if written == "partial":  # scattered into what is read, or by batch where that is whole
         written = "batch" if read == "whole" else read
-    if written in ("whole", read):
+    if written in ("whole", read) or read == "partial":
         return 0
     if read == "whole":
         gathered = reading.gathered_map if forward else reading.gathered_error

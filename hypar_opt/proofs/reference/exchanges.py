@@ -164,13 +164,17 @@ def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
         )
     passes = (Pass.FORWARD,) if plan.inference else tuple(Pass)
     fed = {edge.target for edge in graph.edges if not edge.weights}
+    adds_up = graph.adds_up()
+    passing = {edge.source for edge, adds in zip(graph.edges, adds_up, strict=True) if adds}
     repetitions = repetitions_of(plan, graph)
     reductions, shares = [], _shares_of_latency(plan, graph, chosen, repetitions)
     for position, node in enumerate(graph.nodes):
         # No layer reads the error of the network's input; AccPar charges it by convention.
         is_fed = position in fed or reading.of_network_input
         own = repetitions, position, repetitions.sharing(position, plan.levels)
-        charged = _reductions(reading, node, shares[position], *own, is_fed=is_fed)
+        charged = [*_reductions(reading, node, shares[position], *own, is_fed=is_fed)]
+        if position not in passing:  # else they are an edge's
+            charged += _summed(reading, node, repetitions, position)
         kept = (r for r in charged if r.step in passes and r.quarters and r.choices)
         reductions.append(tuple(kept))
     # No proof rests on a choice that a node does not have, but potentials state one for it.
@@ -179,7 +183,7 @@ def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
     def padded(layouts: Sequence[str | None]) -> tuple[str, ...]:
         return tuple(layout or (as_first and layouts[0]) or "none" for layout in layouts)
 
-    def converted(edge: PlanEdge) -> EdgeConversion:
+    def converted(edge: PlanEdge, adds: bool) -> EdgeConversion:
         source, target = graph.nodes[edge.source], graph.nodes[edge.target]
         written = [split and split.output for split in source.splits]
         read = [split and split.inputs[edge.operand] for split in target.splits]
@@ -193,9 +197,14 @@ def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
             ()
             if edge.weights
             else tuple((step, repetitions.exchanged[step, edge.target]) for step in passes),
+            tuple(
+                own
+                for own in _summed(reading, source, repetitions, edge.source)
+                if adds and own.step in passes
+            ),
         )
 
-    conversions = tuple(map(converted, graph.edges))
+    conversions = tuple(map(converted, graph.edges, adds_up))
     reduced = tuple(reductions)
     # The network's input arrives with them; weights have none.
     borders = tuple(
@@ -236,11 +245,7 @@ def _reductions(
 
     Those of 0 quarters, or by no choice, are among them.
     """
-    # A program reduces partial sums before the activation and the pool; the paper counts the pooled
-    # map.
-    output = node.outputs if reading.scattered else node.pooled
     weights, inputs, _ = node.copied_by
-    partial = frozenset(c for c, split in node.own.items() if split.output == "partial")
     sums = frozenset(c for c, split in node.own.items() if split.shares_statistics)
     for word, levels in sharing.items():
         halves = tuple(
@@ -250,15 +255,8 @@ def _reductions(
         apart = Often(1) if word == "none" else Often(0, *halves)
         of = gradient, apart, latency.get(word)
         yield Reduction(Pass.GRADIENT, weights, weights, *of, levels=frozenset(levels))
-    ahead, behind = (
-        repetitions.exchanged[step, position] for step in (Pass.FORWARD, Pass.BACKWARD)
-    )
-    forward, backward = reading.forward_sum * output, reading.backward_sum * output
-    summed = Often(scatters=ahead) if reading.scattered else Often(ahead)
+    behind = repetitions.exchanged[Pass.BACKWARD, position]
     whole = frozenset(c for c, split in node.own.items() if split.output == "whole")
-    gathered = Often(gathers=behind)
-    yield Reduction(Pass.FORWARD, partial, partial, ahead * forward, summed, repeating=whole)
-    yield Reduction(Pass.BACKWARD, partial, partial, behind * backward, gathered, repeating=whole)
     for size, copying in zip(node.inputs, inputs, strict=True):
         error = (reading.input_error or 0) * size if is_fed else 0
         yield Reduction(Pass.BACKWARD, copying, copying, behind * error, Often(behind))
@@ -266,3 +264,25 @@ def _reductions(
         times = repetitions.exchanged[step, position]
         amount = times * reading.gradient * size
         yield Reduction(step, sums, sums, amount, Often(times), repeating=whole)
+
+
+def _summed(
+    reading: ReadingFactors, node: PlanNode, repetitions: StepCounts, position: int
+) -> Iterator[Reduction]:
+    """Yield the reductions of a node's output: of partial sums, and all-gathers of their error."""
+    # A program reduces partial sums before the activation and the pool; the paper counts the pooled
+    # map.
+    output = node.outputs if reading.scattered else node.pooled
+    partial, whole = (
+        frozenset(c for c, split in node.own.items() if split.output == word)
+        for word in ("partial", "whole")
+    )
+    ahead, behind = (
+        repetitions.exchanged[step, position] for step in (Pass.FORWARD, Pass.BACKWARD)
+    )
+    summed = Often(scatters=ahead) if reading.scattered else Often(ahead)
+    for step, times, factor, often in (
+        (Pass.FORWARD, ahead, reading.forward_sum, summed),
+        (Pass.BACKWARD, behind, reading.backward_sum, Often(gathers=behind)),
+    ):
+        yield Reduction(step, partial, partial, times * factor * output, often, repeating=whole)

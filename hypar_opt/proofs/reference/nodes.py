@@ -150,6 +150,7 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
         image=_image(described, operands, maps, plan),
         is_causal=bool(getattr(described, "causal", False)),
         has_tokens=any(over.tokens for over in (*maps.inputs, maps.output)),
+        ends_in_sums=described.fused_pool is None and not getattr(described, "activation", None),
     )
 
 
@@ -175,6 +176,9 @@ def _splits(
             yield Split(0, (word,) * len(operands), word, keeps_weights=False)
             continue
         choice = _choice(described.splits, word, plan, has_experts="x" in sizes)
+        if choice and choice.word == "addends":
+            yield Split(0, ("partial",) * len(operands), "partial", keeps_weights=False)
+            continue
         if word == last or (choice and not choice.axis):  # nothing is split
             whole = ("whole",) * len(operands)
             keeps = bool(weight)
@@ -202,7 +206,7 @@ def _last_resort(described: Operator, plan: Plan, *, has_experts: bool) -> str |
     """Return the choice of a plan as which a layer is whole only where no other fits, if any."""
     splits = described.splits
     own = {word: _choice(splits, word, plan, has_experts=has_experts) for word in plan.choices}
-    if any(choice is not None and not choice.axis for choice in own.values()):
+    if any(choice is not None and choice.word == "whole" for choice in own.values()):
         return None  # it may be whole anyway
     return next((word for word in ("output", "whole") if word in own and not own[word]), None)
 
@@ -293,7 +297,7 @@ def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     extents = dict(zip(("row", "column"), _extent(over), strict=True))
     # A tensor that may be whole is that as one choice.
     layouts |= {"whole": "" if "output" in plan.choices else "whole"}
-    layouts |= {side: side for side in SIDES}
+    layouts |= dict.fromkeys(("addends",), "") | {side: side for side in SIDES}
     if sizes["expert"] and "experts" not in plan.choices:
         layouts["model"] = "expert"
     splits = (

@@ -32,7 +32,7 @@ class Split(NamedTuple):
     """The size of the axis that is split; 0 if none is."""
     inputs: tuple[str, ...]
     """The axis that is read in parts, of each operand: ``batch``, ``token``, ``channel`` or, after
-    a shuffle, ``shuffled``; or ``whole``."""
+    a shuffle, ``shuffled``; or ``whole``; or ``partial``, where addends are read."""
     output: str
     """The axis that is written in parts: ``batch``, ``token`` or ``channel``; or ``partial``; or
     ``whole``, where nothing is split."""
@@ -91,6 +91,8 @@ class PlanNode:
         What it reads of images, where parts of them read of one another.
     is_causal, has_tokens
         Whether its tokens see only those before them; and whether it reads or writes any tokens.
+    ends_in_sums
+        Whether nothing is computed of its sums, so that addends of them may be added up later.
     """
 
     name: str = field(compare=False)
@@ -110,6 +112,7 @@ class PlanNode:
     image: ReadImage | None = None
     is_causal: bool = False
     has_tokens: bool = False
+    ends_in_sums: bool = False
 
     @cached_property
     def own(self) -> dict[int, Split]:
@@ -202,6 +205,18 @@ class PlanGraph(NamedTuple):
     @property
     def reads_whole(self) -> bool:
         return any("whole" in split.inputs for node in self.nodes for split in node.own.values())
+
+    def adds_up(self) -> list[bool]:
+        """Return of each edge whether its target may take addends as its source leaves them."""
+        sources = [edge.source for edge in self.edges]
+        return [
+            not edge.weights
+            and sources.count(edge.source) == 1
+            and self.nodes[edge.source].ends_in_sums
+            and any(own.output == "partial" for own in self.nodes[edge.source].own.values())
+            and any("partial" in own.inputs for own in self.nodes[edge.target].own.values())
+            for edge in self.edges
+        ]
 
     def users(self, node: int) -> list[int]:
         """Return the layers that use shared weights; none of a shared tensor."""

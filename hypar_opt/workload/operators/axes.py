@@ -108,6 +108,9 @@ CHANNELS = Choice("channel", "c", "channel", "●", "M")
 REPLICAS = Choice("whole", "", "replica", "□", "W")
 """Nothing is split: all parts read and write whole tensors."""
 
+ADDENDS = Choice("addends", "", "addend", "∑", "S")
+"""Nothing is split: each part reads an addend of every input, and leaves one of the result."""
+
 LAST_RESORT = replace(REPLICAS, last_resort=True)
 """The same of a layer whose work would be repeated, for which bytes charge nothing."""
 
@@ -135,6 +138,8 @@ def made(result: Axes, choice: Choice) -> str:
 def _laid_out(axes: Axes, choice: Choice, lacking: str) -> str:
     if choice.word in ON_ONE_SIDE:
         return choice.word  # one part has all of every tensor
+    if choice == ADDENDS:
+        return PARTIAL
     if not choice.axis:
         return WHOLE  # each part computes the whole result, not an addend
     if choice.axis + REORDERED in axes:

@@ -131,6 +131,11 @@ class Operator(Document):
         """The pool that follows its output as part of the layer."""
         return None
 
+    @property
+    def keeps_addends(self) -> bool:
+        """Whether nothing follows its sums, so that their reader may take addends of them."""
+        return self.fused_pool is None and not getattr(self, "activation", None)
+
     def window(self, axis: str) -> Window:  # noqa: ARG002
         """Return what it reads of its input's rows, or columns, for one of its output."""
         return Window()

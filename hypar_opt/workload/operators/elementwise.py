@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from hypar_opt.documents.document import Size
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import (
+    ADDENDS,
     CHANNELS,
     DATA_CHOICE,
     OUTPUT,
@@ -90,7 +91,12 @@ class Add(_Broadcast):
     dropout: Annotated[bool | None, default(False)] = None
     """Whether its last input is dropped at random: for time and memory; a run adds all of it."""
 
+    choices: ClassVar[Mapping[str, Choice]] = FrozenDict({**WITH_EXPERTS, "addends": ADDENDS})
     merges: ClassVar[bool] = True
+
+    @property
+    def splits(self) -> Mapping[str, Choice]:
+        return self.choices if self.keeps_addends and not self.dropout else WITH_EXPERTS
 
     def kernels(self, *, fused: bool) -> PassesKernels:
         there, back, gradient = super().kernels(fused=fused)
