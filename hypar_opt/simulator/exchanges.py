@@ -214,8 +214,14 @@ def _charged(
 
     for phase, in_pass in sides.items():
         of_nodes = [side.node(workload, every_node, states) for side in in_pass]
-        of_edges = [side.edge(workload, every_boundary, sources, targets) for side in in_pass]
+        ends = workload, every_boundary, sources, targets
+        of_edges = [side.converted(*ends) for side in in_pass]
+        passed = [own for side in in_pass if (own := side.passed_sums(*ends))]
         for level in range(len(rows)):
+            for number, step in moved(passed, level, every_boundary) if passed else ():
+                half, source = halves[phase], int(workload.ends[number, 0])
+                sums = reductions.setdefault((phase, _TENSORS[half], source), [])
+                sums.append(step._replace(step=half))
             for number, step in moved(of_nodes, level, every_node):
                 kind, tensor = StepKind.ALL_REDUCE, _sums(phase, workload.nodes[number].statistics)
                 if _is_border(workload, number, rows[level][number], phase):

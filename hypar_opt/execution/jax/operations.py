@@ -81,6 +81,23 @@ def keep_part(x: jax.Array, level: str, to: str) -> jax.Array:
     return lax.dynamic_slice_in_dim(x, lax.axis_index(level), 1, axis=dimension(x, level, to))
 
 
+def padded(x: jax.Array, level: str, of: str) -> jax.Array:
+    """Pad this device's part with zeros to an addend, which moves nothing; the error is cut."""
+    at = dimension(x, level, of)
+    zeros = jnp.zeros((*x.shape[:at], lax.axis_size(level), *x.shape[at + 1 :]), x.dtype)
+    return lax.dynamic_update_slice_in_dim(zeros, x, lax.axis_index(level), axis=at)
+
+
+def one_of(x: jax.Array, level: str) -> jax.Array:
+    """Make addends of replicas, which moves nothing: one of them, and zeros; so of the error."""
+    return x * (lax.axis_index(level) == 0).astype(x.dtype)
+
+
+def in_one(bias: jax.Array, level: str) -> jax.Array:
+    """Make addends of a bias, and leave its error, which all devices of a level have, as it is."""
+    return bias - lax.stop_gradient(bias - one_of(bias, level))
+
+
 def apart(x: jax.Array, number: int) -> jax.Array:
     """Multiply by 1, and the error too: XLA merges exchanges of what it knows to be equal."""
     # No index is above a number, which XLA does not know: it takes each factor for another.

@@ -25,6 +25,7 @@ from hypar_opt.sharding.layouts import (
     CHANNEL,
     COLUMN,
     EXPERT,
+    PARTIAL,
     ROW,
     SHUFFLED,
     TOKEN,
@@ -132,6 +133,9 @@ class Lines(Values):
             if self.network.layers[position].shuffles:
                 value = f"by_group({value}, {self._of_group(position)})"
             yield f"{name} = {value}{part}"
+            addends = split_by(self.program.read_as(position + self.shared, number), PARTIAL)
+            for level in self.mesh_levels(addends):
+                yield f'{name} = one_of({name}, "h{level + 1}")'
             for level in self._kept_of_input(position, number):
                 yield f'{name} = keep_part({name}, "h{level + 1}", TOKEN)'
             yield from self._bordered(position, name, "cut_out")
@@ -211,7 +215,10 @@ class Lines(Values):
                 StepKind.REDUCE_SCATTER: f"{level}, {to}",
                 StepKind.ALL_TO_ALL: f"{level}, {of}, {to}",
                 StepKind.ALL_GATHER: f"{level}, {of}",
+                StepKind.PAD: f"{level}, {of}",
             }[step.kind]
+            if step.kind is StepKind.SLICE and not to:
+                function, arguments = "one_of", level
             if len(moves) > 1:
                 function = f"joined_{function}"
                 arguments = ", ".join(f"({', '.join(move)})" for move in moves)
@@ -262,7 +269,10 @@ class Lines(Values):
             yield f"y = {value}"
             value = "y"
         if layer.has_bias:
-            value = f"({value} + {self.bias(position)})"
+            bias = self.bias(position)
+            for level in self.mesh_levels(split_by(self.program.stored[node], PARTIAL)):
+                bias = f'in_one({bias}, "h{level + 1}")'
+            value = f"({value} + {bias})"
         activation = getattr(layer, "activation", None)
         if activation is not None:
             value = f"{ACTIVATIONS[activation]}({unwrapped(value)})"

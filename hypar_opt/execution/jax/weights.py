@@ -311,5 +311,6 @@ COLLECTIVES = {
     StepKind.REDUCE_SCATTER: "reduce_scatter",
     StepKind.ALL_TO_ALL: "all_to_all",
     StepKind.ALL_GATHER: "all_gather",
+    StepKind.PAD: "padded",
 }
 """The functions of `hypar_opt.execution.jax.operations` for a conversion's steps."""

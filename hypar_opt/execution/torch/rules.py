@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.workload.operators.axes import BATCH, TOKENS
+from hypar_opt.workload.operators.axes import ADDENDS, BATCH, TOKENS
 
 if TYPE_CHECKING:
     from hypar_opt.workload.operators.axes import Choice
@@ -87,6 +87,8 @@ def without_rule(layer: Operator, choice: Choice, inputs: int) -> str:
     inputs
         The number of maps that the layer reads.
     """
+    if choice == ADDENDS:
+        return "DTensor takes no addends in a sum with other terms: it adds them up before"
     if not choice.axis or choice.axis == BATCH:
         return ""
     if choice.axis == TOKENS.axis and layer.kind not in _BY_TOKEN:

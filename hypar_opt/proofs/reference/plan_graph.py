@@ -125,7 +125,7 @@ class PlanNode:
         return CopiedBy(
             weights=frozenset(c for c, split in splits if split.keeps_weights),
             inputs=tuple(
-                frozenset(c for c, split in splits if split.inputs[n] == "whole")
+                frozenset(c for c, split in splits if split.inputs[n] in ("whole", "partial"))
                 for n in range(len(self.inputs))
             ),
             outputs=frozenset(c for c, split in splits if split.output in ("partial", "whole")),
