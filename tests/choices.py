@@ -7,3 +7,6 @@ WITH_TOKENS = (*CHOICES, "tokens")
 
 WITH_EXPERTS = (*WITH_TOKENS, "experts")
 """As these, of tokens that are dispatched to experts, too."""
+
+WITH_ADDENDS = (*WITH_TOKENS, "addends")
+"""As these, of sums that take addends, too."""

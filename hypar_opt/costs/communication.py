@@ -29,6 +29,7 @@ from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.hierarchy import Hierarchy
+from hypar_opt.workload.addends import passes_addends
 from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
@@ -199,24 +200,20 @@ class CommunicationCost(CostModel):
     ) -> Sequence[Integers]:
         """Return each boundary's charges: Table 2, and the sums that it may pass on."""
         ends = workload, boundaries, sources, targets
-        converted, passed = self.converted(*ends), self.passed_sums(*ends)
-        if not passed:
-            return converted
-        return [own + more for own, more in zip(converted, passed, strict=True)]
+        moved, passed = self.converted(*ends), self.passed_sums(*ends)
+        return [own + more for own, more in zip(moved, passed, strict=True)] if passed else moved
 
     def passed_sums(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> Sequence[Integers]:
         """Return what boundaries move of sums that they may pass on; no level if none may."""
-        parts = self._parts(levels_of(targets))
-        if not (targets and workload.passes_addends[boundaries].any()):
+        if not (targets and passes_addends(workload)[boundaries].any()):
             return ()
+        parts = self._parts(levels_of(targets))
         reduced, copies = reduced_over(workload, boundaries, sources, targets, parts)
         quarters = passed_sums_of(workload, self.reading, self.phases)[boundaries]
-        uneven: Stretches = []
-        if self.longest:
-            sizes, _ = sizes_at_ends(workload)
-            uneven = stretches_of(sizes[:, boundaries], sources, self.hierarchy)
+        sizes = sizes_at_ends(workload)[0][:, boundaries]
+        uneven = stretches_of(sizes, sources, self.hierarchy) if self.longest else ()
 
         def charge(block: int) -> Integers:
             scales = self._scales(workload, targets, block)
@@ -228,13 +225,7 @@ class CommunicationCost(CostModel):
     def converted(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> Sequence[Integers]:
-        """Return what boundaries move as one axis or another is split: Table 2.
-
-        The exchanged tensor is the target's input, so that only the target's splits count: an input
-        that it reads whole has a copy in each part. All-gathers come last, the topmost first: by
-        then the levels above have gathered their parts; below, only tensors that are stored whole
-        are replicated.
-        """
+        """Return what boundaries move of the target's input, whose splits count: Table 2."""
         parts = self._parts(levels_of(targets))
         repeated = repeated_over(
             *(workload, boundaries, sources, targets, parts), gathers_last=self._row.gathers_last

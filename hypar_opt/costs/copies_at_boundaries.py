@@ -1,9 +1,8 @@
 """The copies of a boundary's tensor, which repeat what moves; and sums that it may pass on.
 
-Partial sums for a target that takes addends are
-reduce-scattered before all else, at levels at which the target takes no addends. At others
-an addend in each part is as many copies of the tensor as replicas would be; what is split is padded
-to an addend at the end, so that it is no copy before.
+Partial sums for a target that may take addends are reduce-scattered before all else, at levels at
+which it takes none. At others an addend in each part is as many copies of the tensor as replicas
+would be; what is split is padded to an addend at the end, so that it is no copy before.
 
 Source: docs/decisions/0044-addends.md.
 """
@@ -19,6 +18,7 @@ from hypar_opt.costs.readings import READINGS, Phase
 from hypar_opt.costs.states import copies_of
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.sharding.repetitions import exchanges_of
+from hypar_opt.workload.addends import passes_addends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ def passed_sums_of(workload: Workload, reading: str, phases: tuple[Phase, ...]) 
     halves = [row.partial_sum * own + row.gathered_error * behind for own in times.tolist()]
     amounts = [
         passes * workload.outputs[node] * halves[node]
-        for node, passes in zip(sources, workload.passes_addends.tolist(), strict=True)
+        for node, passes in zip(sources, passes_addends(workload).tolist(), strict=True)
     ]
     return np.array(amounts, exact_dtype(max(amounts, default=0)))
 
@@ -74,7 +74,8 @@ def repeated_over(
 ) -> Callable[[int], Integers | int]:
     """Return a function from blocks of levels to how often their exchanges are repeated.
 
-    All-gathers come last, the topmost first: by then the levels above have gathered their parts.
+    What the target reads whole has a copy in each part. All-gathers come last, the topmost first:
+    by then the levels above have gathered their parts; below, only what is stored whole is copied.
 
     Parameters
     ----------
@@ -119,7 +120,7 @@ def _ends(
 ) -> Iterator[tuple[NDArray[np.bool_], ...]]:
     """Yield where blocks leave sums that are passed on, take addends, and have replicas."""
     source, target = workload.ends[boundaries, 0], workload.ends[boundaries, 1]
-    layouts, passes = workload.layouts, workload.passes_addends[boundaries]
+    layouts, passes = workload.layouts, passes_addends(workload)[boundaries]
     for own, read in zip(sources, targets, strict=True):
         left = passes & (layouts.output[own, source] == 1)
         yield left, layouts.addends[read, target], layouts.whole[own, source]

@@ -15,7 +15,7 @@ from hypar_opt.costs.compute import layer_macs, local_tensors
 from hypar_opt.costs.joined_levels import by_stage, joined
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
-from hypar_opt.costs.states import added_up, copies_of, shape_of
+from hypar_opt.costs.states import added_up, copies_of
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.repetitions import passes_of
@@ -89,12 +89,7 @@ class EnergyCost(ArrayCost):
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each layer's charges: its exchanges, and the local words that a choice adds."""
-        rows = self.of_reductions(
-            lambda moved: moved.node(workload, nodes, states),
-            workload,
-            nodes,
-            shape_of(nodes, states),
-        )
+        rows = self.reductions_of_nodes(workload, nodes, states)
         if self.local and states:
             self._add_local_words(workload, nodes, states, rows)
             rows[0] = rows[0] + self._before_any_choice(workload)[nodes]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hypar_opt.costs.longest_parts import sizes_at_ends
+from hypar_opt.workload.addends import passes_addends
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
 
@@ -40,7 +41,7 @@ def kinds_of_boundaries(workload: Workload) -> Kinds:
             numbered(workload.extents).numbers,
             # What weights are charged depends on their node.
             np.where(workload.is_weight_boundary, sources, -1),
-            workload.passes_addends,
+            passes_addends(workload),
             layouts.output[:, sources],
             layouts.inputs[workload.operand, :, targets].T,
             # Heads, say, of which a tensor has fewer than channels.
@@ -88,7 +89,7 @@ def _kinds_of_tensors(workload: Workload) -> Indices:
             numbered(tensors).numbers,
             numbered(kernels).numbers,
             np.isin(np.arange(len(nodes)), list(workload.readers)),
-            np.isin(np.arange(len(nodes)), workload.ends[workload.passes_addends, 0]),
+            np.isin(np.arange(len(nodes)), workload.ends[passes_addends(workload), 0]),
             *layouts.inputs,
             layouts.weight,
             layouts.output,

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from operator import methodcaller
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from hypar_opt.costs.states import levels_of, shape_of
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.sharding.repetitions import exchanges_of
 from hypar_opt.units import PREFIXES
+from hypar_opt.workload.addends import passes_addends
 from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
@@ -92,15 +94,24 @@ class ArrayCost(CostModel):
             moved = exchanges.converted(workload, *ends)
             charged = self.conversions(exchanges, moved, workload, *ends)
             rows = [row + own for row, own in zip(rows, charged, strict=True)]
-        if not (rows and workload.passes_addends[boundaries].any()):
+        if not (rows and passes_addends(workload)[boundaries].any()):
             return rows
         passed = self.of_reductions(
-            lambda moved: moved.passed_sums(workload, *ends),
+            methodcaller("passed_sums", workload, *ends),
             workload,
             workload.ends[boundaries, 0],
             np.broadcast_shapes(shape_of(boundaries, sources), shape_of(boundaries, targets)),
         )
         return [row + own for row, own in zip(rows, passed, strict=True)]
+
+    def reductions_of_nodes(
+        self, workload: Workload, nodes: Indices, states: States
+    ) -> list[Integers]:
+        """Return the charges of each layer's reductions."""
+        if not states:
+            return []
+        node, shape = methodcaller("node", workload, nodes, states), shape_of(nodes, states)
+        return self.of_reductions(node, workload, nodes, shape)
 
     @abstractmethod
     def of_reductions(
@@ -155,7 +166,7 @@ class ArrayCost(CostModel):
         Around rings, too: they reduce what a node is charged, and of boundaries none but sums that
         may be passed on.
         """
-        if self.rings is not None and workload.passes_addends.any():
+        if self.rings is not None and passes_addends(workload).any():
             return super().symmetries(workload, levels)
         alike = self.communication.symmetries(workload, levels)
         return alike.told_apart([self.rates(level) for level in range(levels)])

@@ -15,6 +15,7 @@ from hypar_opt.costs.readings import READINGS, Phase
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED
 from hypar_opt.sharding.repetitions import exchanges_of
+from hypar_opt.workload.addends import passes_addends
 from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.layouts import FIRST_SPLIT
 
@@ -93,7 +94,7 @@ def reductions_of(
         [gradient * own for own in each.tolist()]
         for each in workload.repeats.halves_by_level(workload.users, levels)
     ]
-    passed = np.isin(np.arange(len(times)), workload.ends[workload.passes_addends, 0])
+    passed = np.isin(np.arange(len(times)), workload.ends[passes_addends(workload), 0])
     output_quarters = [
         0 if apart else row.partial_sum * own + row.gathered_error * behind
         for own, apart in zip(times, passed.tolist(), strict=True)

@@ -175,10 +175,11 @@ class TimeCost(ArrayCost):
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each layer's charges: its reductions and, at the last level, its compute."""
         levels = levels_of(states)
-        rows = self._reductions(workload, nodes, states)
+        rows = self.reductions_of_nodes(workload, nodes, states)
         sizes = split_sizes(workload)[:, nodes]
         if self._differ(levels, sizes):
-            rows = self._added(rows, self._of_longest._reductions(workload, nodes, states))
+            longest = self._of_longest.reductions_of_nodes(workload, nodes, states)
+            rows = self._added(rows, longest)
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
         if self.work is not None and self._are_all(levels):
             phases = self.communication.phases
@@ -234,17 +235,6 @@ class TimeCost(ArrayCost):
         if self.crossing:
             return [*longest]
         return [*rows[:-1], sum(longest, np.zeros_like(rows[-1])) - sum(rows[:-1])]
-
-    def _reductions(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
-        """Return the charges of each layer's reductions."""
-        if not states:
-            return []
-        return self.of_reductions(
-            lambda moved: moved.node(workload, nodes, states),
-            workload,
-            nodes,
-            shape_of(nodes, states),
-        )
 
     def of_reductions(
         self,

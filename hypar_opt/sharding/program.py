@@ -34,6 +34,7 @@ from hypar_opt.sharding.layouts import (
 )
 from hypar_opt.sharding.passes import TRAINING, Phase
 from hypar_opt.sharding.shares import Shares, moved
+from hypar_opt.workload.addends import passes_addends
 from hypar_opt.workload.layer_tensors import Extent
 from hypar_opt.workload.operators.axes import TOKENS
 
@@ -173,7 +174,7 @@ class Program:
                 boundary = into_reader.get(node)
                 unread = (WHOLE,) * len(written)
                 wanted = unread if boundary is None else self.read_over(boundary)
-                passes = boundary is not None and self.workload.passes_addends[boundary]
+                passes = boundary is not None and passes_addends(self.workload)[boundary]
                 has_tokens = TOKENS.axis in self.workload.nodes[node].sizes
                 otherwise = BATCH
                 if not self.by_batch and (has_tokens or boundary is not None):

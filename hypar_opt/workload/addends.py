@@ -1,14 +1,23 @@
-"""Sums of what several layers leave as addends: these are reduced once, where sums take addends."""
+"""Sums that take what layers leave as addends, so that all of it is reduced once.
+
+Source: docs/decisions/0044-addends.md.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hypar_opt.workload.operators.axes import ADDENDS, PARTIAL, made
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.tensors import Workload
 
 
 def joins_addends(network: Network) -> bool:
@@ -28,3 +37,17 @@ def joins_addends(network: Network) -> bool:
             leaves = any(made(layer.axes.output, own) == PARTIAL for own in splits)
             terms.append(leaves and layer.keeps_addends)
     return False
+
+
+@lru_cache(maxsize=16)
+def passes_addends(workload: Workload) -> NDArray[np.bool_]:
+    """Return the boundaries whose target may take addends as its source leaves them.
+
+    They are reduced as the target reads them: of a layer with no other reader. ``(boundaries,)``
+    """
+    layouts, (sources, targets) = workload.layouts, workload.ends.T
+    only = np.bincount(sources, minlength=len(workload.nodes)) == 1
+    keeps = np.array([node.operator.keeps_addends for node in workload.nodes], bool)
+    leaves = only & keeps & np.any(layouts.output == 1, axis=0)
+    passes: NDArray[np.bool_] = leaves[sources] & np.any(layouts.addends, axis=0)[targets]
+    return passes

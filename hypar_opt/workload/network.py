@@ -35,7 +35,7 @@ from hypar_opt.workload.blocks import Block, Layer
 from hypar_opt.workload.expansion import Expanded, Repeat, expand
 from hypar_opt.workload.layer_tensors import tensors_of
 from hypar_opt.workload.operators import OPERATORS
-from hypar_opt.workload.operators.axes import REPLICAS
+from hypar_opt.workload.operators.axes import ADDENDS, REPLICAS
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.operators.maps import (
     ExpertMap,
@@ -188,7 +188,8 @@ class Network(Displayed, Document):
         has; see `words`.
         """
         read = Counter(source for reads in self.sources for source in reads if source >= 0)
-        may_be_whole = any(REPLICAS.word in words for words in self.words(choices))
+        unsplit = {REPLICAS.word, ADDENDS.word}
+        may_be_whole = any(not unsplit.isdisjoint(words) for words in self.words(choices))
         return may_be_whole or any(readers > 1 for readers in read.values())
 
     def maps(self) -> Iterator[LayerMaps]:

@@ -290,28 +290,11 @@ class Workload:
 
     @_of_tensors
     def has_replicas(self) -> bool:
-        """Whether replicas repeat any exchange: of `replica_boundaries`, or partial sums.
-
-        Or addends do, which are as many copies.
-        """
+        """Whether replicas, or addends, repeat exchanges: of `replica_boundaries`, or sums."""
         whole, partial = self.layouts.whole, (self.layouts.output < FIRST_SPLIT)
         sums = whole.any(axis=0) & (partial & ~whole).any(axis=0)
-        replicas = self.replica_boundaries.any() or sums.any()
-        return bool(replicas or self.layouts.addends.any())
-
-    @_of_tensors
-    def passes_addends(self) -> NDArray[np.bool_]:
-        """The boundaries whose target may take addends as its source leaves them.
-
-        Partial sums are then reduced as the target reads them: ``(boundaries,)``.
-        """
-        sources, targets = self.ends.T
-        layouts, only = self.layouts, np.bincount(sources, minlength=len(self.nodes)) == 1
-        leaves = [node.operator.keeps_addends for node in self.nodes] & (
-            (layouts.output == 1).any(axis=0)
-        )
-        passes: NDArray[np.bool_] = (leaves & only)[sources] & layouts.addends.any(axis=0)[targets]
-        return passes
+        passed = self.layouts.addends.any()
+        return bool(self.replica_boundaries.any() or sums.any() or passed)
 
     @_of_tensors
     def forbidden(self) -> NDArray[np.bool_]:

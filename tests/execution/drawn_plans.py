@@ -11,10 +11,12 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.network import Network
+from hypar_opt.workload.operators.axes import ADDENDS
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
+from tests.choices import WITH_ADDENDS
 from tests.execution.drawn import random_row, with_shared_weights
-from tests.execution.small_networks import decoder, patches
+from tests.execution.small_networks import decoder, parallel_blocks, patches
 
 UNIT = 8
 """Sizes that levels split, and the batch, are multiples of it: three halves, unless told."""
@@ -170,4 +172,36 @@ def random_program(
     """Return any plan of a network: each node's choice at each level at random."""
     workload = workload_of(network, _batch(sizes), choices, shared_tensors=True)
     rows = [random_row(rng, workload) for _ in sizes]
+    return Program(workload, rows, Hierarchy(sizes), joined=joined)
+
+
+def sums(rng: random.Random, unit: int = UNIT) -> Network:
+    """Return a network in which some sum may take addends: parallel blocks, or any other."""
+    if rng.random() < 0.3:
+        return parallel_blocks(unit)
+    draw = rng.choice((graph, equal_layers, sequences))
+    while True:
+        drawn = draw(rng, unit)
+        if any(ADDENDS in layer.splits.values() for layer in drawn.layers):
+            return drawn
+
+
+def program_of_addends(
+    rng: random.Random,
+    network: Network,
+    sizes: tuple[int, ...],
+    choices: Sequence[str] = WITH_ADDENDS,
+    *,
+    batch: int | None = None,
+    joined: bool = False,
+) -> Program:
+    """Return any plan of a network in which sums often take addends."""
+    workload = workload_of(network, batch or _batch(sizes), choices, shared_tensors=True)
+    own, rows = workload.layouts.addends.argmax(axis=0).tolist(), []
+    for _ in sizes:
+        row = [
+            column if column and rng.random() < 0.5 else drawn
+            for column, drawn in zip(own, random_row(rng, workload), strict=True)
+        ]
+        rows.append(with_shared_weights(workload, row))
     return Program(workload, rows, Hierarchy(sizes), joined=joined)

@@ -46,6 +46,31 @@ def gpt(*, tied: bool, blocks: int = 1, norm: str = "layer") -> Network:
     return Network.model_validate(description)
 
 
+def parallel_blocks(unit: int = 8) -> Network:
+    """Return a transformer whose attention and feed-forward block one sum adds up, with biases."""
+    block = [
+        {"name": "norm", "kind": "norm", "norm": "layer"},
+        {"name": "qkv", "kind": "fc", "units": 6 * unit},
+        {"name": "attention", "kind": "attention", "heads": unit, "causal": True},
+        {"name": "proj", "kind": "fc", "units": 2 * unit, "bias": True},
+        {"name": "up", "kind": "fc", "inputs": ["norm"], "units": 4 * unit, "activation": "gelu"},
+        {"name": "down", "kind": "fc", "units": 2 * unit, "bias": True},
+        {"name": "add", "kind": "add", "inputs": ["input", "proj", "down"]},
+    ]
+    description = {
+        "schema": SCHEMA,
+        "name": "parallel blocks",
+        "input": {"tokens": unit, "vocabulary": 4 * unit},
+        "layer": [
+            {"name": "token", "kind": "embedding", "features": 2 * unit},
+            {"name": "head", "kind": "fc", "inputs": ["decoder"], "units": 4 * unit},
+            {"name": "loss", "kind": "output"},
+        ],
+        "block": [{"name": "decoder", "inputs": ["token"], "layer": block}],
+    }
+    return Network.model_validate(description)
+
+
 def patches(unit: int = 8) -> Network:
     """Return a vision transformer: pixels as tokens, behind some of its own, pooled in two ways."""
     width = 2 * unit

@@ -21,6 +21,7 @@ from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import CHOICES, SETS_OF_CHOICES
 from hypar_opt.workload.tensors import workload_of
+from tests.choices import WITH_ADDENDS
 from tests.strategies.arrays import random_array
 from tests.strategies.plans import Asked, Rows
 from tests.strategies.problems import random_network
@@ -86,15 +87,17 @@ def random_written_problem(rng: Random, cost: str, reading: str) -> tuple[ho.Net
 def random_token_problem(
     rng: Random, cost: str, reading: str = "executed"
 ) -> tuple[ho.Network, Asked]:
-    """As `random_written_problem`, of layers some of which may be split by token."""
+    """As `random_written_problem`, of layers that may be split by token, or take addends."""
     sizes = rng.choice([(2,), (3,), (2, 2), (2, 3)])
-    choices = rng.choice([own for own in SETS_OF_CHOICES if own[-1] == "tokens"])
+    of_tokens = [own for own in SETS_OF_CHOICES if "tokens" in own and {*own} <= {*WITH_ADDENDS}]
+    choices = rng.choice(of_tokens)
     asked = _random_asked(rng, cost, reading, len(sizes), choices)
     if "array" not in asked:
         asked |= {"hierarchy": sizes, "whole_levels": True}
     while True:
         network = random_graph(rng, most=rng.randint(1, 4))
-        if any(choices.index("tokens") in own for own in own_columns(network, asked)):
+        own = {*itertools.chain(*own_columns(network, asked))}
+        if own.issuperset(map(choices.index, {*choices} - {*CHOICES})):
             return network, asked
 
 

@@ -145,7 +145,7 @@ class ExchangeCharges(ABC):
         read, target, wanted = self._whole(conversion.read, targets)
         copies = conversion.copies(stored, wanted, self.hierarchy)
         above, below = conversion.at_once(written, read, self.hierarchy)
-        addends, *sums = conversion.addends(written, read, self.hierarchy)
+        addends, throughout, reduced = conversion.addends(written, read, self.hierarchy)
         if above.size > 1 or (addends > 1).any():
             copies = copies[:, source[:, None], target] * addends
             source, target = np.arange(len(sources)), np.arange(len(targets))
@@ -164,7 +164,7 @@ class ExchangeCharges(ABC):
         level = np.arange(levels)[:, None, None]
         every = charges.astype(dtype)[level, which, written[:, :, None], read[:, None]]
         total: Integers = every.sum(axis=0)
-        return total + self._charge_sums(conversion.sums, *sums, uneven[0])
+        return total + self._charge_sums(conversion.sums, throughout, reduced, uneven[0])
 
     def _charge_sums(
         self,

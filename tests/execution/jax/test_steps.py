@@ -30,8 +30,10 @@ from tests.execution.drawn_plans import (
     chain,
     equal_layers,
     graph,
+    program_of_addends,
     random_program,
     sequences,
+    sums,
 )
 from tests.execution.jax.steps import results
 from tests.execution.small_networks import (
@@ -170,6 +172,7 @@ DRAWN: dict[str, Draw] = {
     "joined experts": (mixtures, partial(random_program, choices=WITH_EXPERTS, joined=True)),
     "joined": (sequences, partial(random_program, choices=WITH_TOKENS, joined=True)),
     "images": (lambda rng, parts: images(rng, unit_of(parts), most=4), in_parts),
+    "addends": (sums, partial(program_of_addends, joined=True)),
     "equal joined": (sequences, partial(alike_program, choices=WITH_TOKENS, joined=True)),
 }
 
@@ -205,6 +208,8 @@ LEVELS: dict[str, tuple[tuple[int, ...] | None, ...]] = {
         *slow_after(1, [("joined", "of several", seed, 4) for seed in range(8)]),
         # Seed 2 draws a scale before a norm, too.
         *slow_after(1, [("images", "of images", seed, 7) for seed in (0, 1, *range(3, 9))]),
+        ("addends", "small", 0, 2),
+        *slow_after(0, [("addends", "of several", seed, 6) for seed in range(10)]),
         *slow_after(0, [("equal joined", "of several", seed, 6) for seed in range(6)]),
         *slow_after(0, [("sequences", "of halves", seed, 10) for seed in range(4)]),
         *slow_after(0, [("sequences", "of parts", seed, 7) for seed in range(4)]),
