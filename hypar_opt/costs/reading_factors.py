@@ -94,11 +94,9 @@ def reductions_of(
         [gradient * own for own in each.tolist()]
         for each in workload.repeats.halves_by_level(workload.users, levels)
     ]
-    passed = np.isin(np.arange(len(times)), workload.ends[passes_addends(workload), 0])
-    output_quarters = [
-        0 if apart else row.partial_sum * own + row.gathered_error * behind
-        for own, apart in zip(times, passed.tolist(), strict=True)
-    ]
+    output_quarters = [row.partial_sum * own + row.gathered_error * behind for own in times]
+    for node in workload.ends[passes_addends(workload), 0].tolist():
+        output_quarters[node] = 0
     statistics = [
         node.statistics[0] * own + node.statistics[1] * behind
         for node, own in zip(workload.nodes, times, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_COPIES = "costs/copies_at_boundaries"
 _BYTES = "costs/communication"
 _TIME = "costs/time"
 _ENERGY = "costs/energy"
@@ -11,23 +12,23 @@ _ENERGY = "costs/energy"
 COSTS = (
     Mutant(
         "what is whole below is not counted",
-        _BYTES,
+        _COPIES,
         "copies = copies * np.where(whole[block], below, kept[-1].below)",
         "copies = copies * np.where(whole[block], 1, kept[-1].below)",
         ("execution/virtual/test_optima", "proofs/test_proof_tables"),
     ),
     Mutant(
         "what is gathered above is not counted",
-        _BYTES,
+        _COPIES,
         "copies = gathered[block].above",
         "copies = np.ones_like(gathered[block].above)",
         ("proofs/test_proof_tables",),
     ),
     Mutant(
         "gathered last ignored",
-        _BYTES,
-        "            if self._row.gathers_last:\n",
-        "            if False:\n",
+        _COPIES,
+        "        if gathers_last:\n",
+        "        if False:\n",
         ("search/test_three_choices",),
     ),
     Mutant(

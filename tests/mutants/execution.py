@@ -12,8 +12,8 @@ EXECUTION = (
     Mutant(
         "error of replicas counted twice",
         _STEP,
-        "[not within(device, addends) for device in self.devices]",
-        "[True for device in self.devices]",
+        "[block * (not within(n, addends)) for n, block in enumerate(blocks)]",
+        "[block for block in blocks]",
         ("execution/virtual/test_last_layers",),
     ),
     Mutant(

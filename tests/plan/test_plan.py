@@ -166,8 +166,8 @@ REFUSED: list[tuple[Change, str]] = [
     ),
     (at("level_weights", [1, 2]), "level_weights: should be one for each of 4 levels, got 2"),
     (
-        lambda d: d.update({"schema": "hypar-opt/plan/11", "new": 1}),
-        "schema: 'hypar-opt/plan/11' is newer than this version",
+        lambda d: d.update({"schema": "hypar-opt/plan/12", "new": 1}),
+        "schema: 'hypar-opt/plan/12' is newer than this version",
     ),
     (at("constraints.fix", ["fc1@H2=data"]), "constraints: fc1 may not take model at H2"),
     (at("constraints.fix", ["fc9=data"]), "constraints.fix='fc9=data': no layer is called 'fc9'"),

@@ -10,7 +10,7 @@ import hypar_opt as ho
 from tests.choices import WITH_TOKENS
 from tests.slow import slow_after
 
-JOINED = {"reading": "joined", "search": "joint"}
+JOINED: dict[str, Any] = {"reading": "joined", "search": "joint"}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import numpy as np
 
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import CheckFailedError
-from hypar_opt.proofs.reference.exchanges import Reduced, exchanges_of
+from hypar_opt.proofs.reference.exchanges import exchanges_of
 from hypar_opt.proofs.reference.plan_graph import (
     LongestParts,
     SplitAxis,
@@ -23,6 +23,7 @@ from hypar_opt.proofs.reference.plan_graph import (
     longest_parts,
     of_longest,
 )
+from hypar_opt.proofs.reference.reductions import Reduced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.reference.conversions import EdgeConversion
-    from hypar_opt.proofs.reference.exchanges import Reduction
+    from hypar_opt.proofs.reference.reductions import Reduction
 
 
 class Charges(Protocol):

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.hierarchy import Hierarchy
-    from hypar_opt.proofs.reference.exchanges import Reduction
     from hypar_opt.proofs.reference.plan_graph import PlanEdge, SplitAxis
     from hypar_opt.proofs.reference.readings import ReadingFactors
+    from hypar_opt.proofs.reference.reductions import Reduction
 
 
 @dataclass(frozen=True)

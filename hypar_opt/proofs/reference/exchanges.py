@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.buckets import Share, shares_of_latency
@@ -29,6 +29,7 @@ from hypar_opt.proofs.reference.plan_graph import (
     of_longest,
 )
 from hypar_opt.proofs.reference.readings import READINGS, ReadingFactors
+from hypar_opt.proofs.reference.reductions import Often, Reduced, Reduction
 from hypar_opt.proofs.reference.repetitions import Pass, StepCounts, repetitions_of
 
 if TYPE_CHECKING:
@@ -36,42 +37,6 @@ if TYPE_CHECKING:
 
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
-
-
-class Often(NamedTuple):
-    """How often a tensor is all-reduced in a step, or the halves of that are taken apart."""
-
-    all_reduces: int = 0
-    scatters: int = 0
-    gathers: int = 0
-
-
-class Reduction(NamedTuple):
-    """Partial sums of one of a node's tensors, reduced in one pass."""
-
-    step: Pass
-    choices: frozenset[int]
-    """Those that leave partial sums."""
-    copying: frozenset[int]
-    """Those that leave copies in each part, all of which are reduced at the levels below."""
-    quarters: int
-    """In the whole step, at a level of two parts above which nothing is split."""
-    often: Often
-    latency: Share | None = None
-    """Its share of its bucket's latency; None for one of its own."""
-    repeating: frozenset[int] = frozenset()
-    """The choices whose parts each repeat it, at whichever level."""
-    levels: frozenset[int] | None = None
-    """Those at which it takes place; None for all."""
-
-
-class Reduced(NamedTuple):
-    """What a node reduces in one pass."""
-
-    levels: dict[int, int]
-    """Amounts, by level."""
-    often: Often
-    latency: Share | None = None
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.reference.buckets import Share
     from hypar_opt.proofs.reference.conversions import EdgeConversion
-    from hypar_opt.proofs.reference.exchanges import Exchanges, Often, Reduction
+    from hypar_opt.proofs.reference.exchanges import Exchanges
     from hypar_opt.proofs.reference.plan_graph import PlanNode, State
+    from hypar_opt.proofs.reference.reductions import Often, Reduction
 
 Amounts = list[dict[int, int]]
 """Of each part of H1, by level, as if all parts had as much."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.reference.buckets import Share
-    from hypar_opt.proofs.reference.exchanges import Reduced
     from hypar_opt.proofs.reference.plan_graph import LongestParts, PlanNode, State
+    from hypar_opt.proofs.reference.reductions import Reduced
 
 # Its own table, as the rest of this derivation shares none with the search.
 PARTS = {"femto": 10**15, "pico": 10**12, "nano": 10**9, "micro": 10**6, "milli": 10**3, "": 1}

@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import count, islice
 from math import prod
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def programs(part: int) -> Iterator[tuple[int, ho.Network, Program]]:
         sizes = rng.choice(SIZES)
         batch = prod(sizes) * rng.randint(1, 2) + (rng.randrange(prod(sizes)) if seed % 3 else 0)
         choices = [own for own in WITH_ADDENDS if own != "tokens" or has_tokens(network)]
-        of = {"batch": batch, "joined": seed % 2 > 0}
+        of: dict[str, Any] = {"batch": batch, "joined": seed % 2 > 0}
         program = program_of_addends(rng, network, sizes, choices, **of)
         if any(PARTIAL in stored for stored in program.stored):
             yield seed, network, program
@@ -52,7 +53,7 @@ def test_addends_are_reduced_once_and_as_charged(part: int) -> None:
         for exchange in program.exchanges():
             moved[exchange.level] += 4 * exchange.elements
         assert charged(program, reading) == moved, seed
-        asked = {"batch": workload.batch, "hierarchy": program.hierarchy.sizes}
+        asked: dict[str, Any] = {"batch": workload.batch, "hierarchy": program.hierarchy.sizes}
         asked |= {"choices": workload.choices, "reading": reading, "whole_levels": True}
         plan = written(network, "joint", **asked)(
             tuple(tuple(row[workload.shared :]) for row in program.rows)
