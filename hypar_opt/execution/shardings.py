@@ -222,6 +222,7 @@ def _dimension(name: str, dim: StoredAxis | int) -> dict[str, Any]:
         "size": dim.size,
         "levels": _mesh_axes(dim.split),
         "segments": list(dim.segments),
+        **({"mirrored": True} if dim.mirrored else {}),
     }
 
 

@@ -42,11 +42,15 @@ class StoredAxis:
         The levels that split it in any tensor tied to it, from 0 for H1.
     segments
         Sizes of the parts that are split separately, such as the inputs of a concatenation.
+    mirrored
+        Whether each part has indices of both ends, as tokens under a causal mask: the last part of
+        a level has the first of the second of two segments.
     """
 
     hierarchy: Hierarchy
     split: tuple[int, ...]
     segments: tuple[int, ...]
+    mirrored: bool = False
 
     @property
     def size(self) -> int:
@@ -72,6 +76,8 @@ class StoredAxis:
             np.arange(start, start + size).reshape(*self.shape[:-1], size // self.parts)
             for start, size in zip(starts, self.segments, strict=False)
         ]
+        if self.mirrored:
+            parts[1] = np.flip(parts[1], range(self.hierarchy.levels))
         return np.concatenate(parts, axis=-1)
 
 
@@ -99,10 +105,12 @@ class AxisTies:
         self._names: list[str] = []
         self._split: list[set[int]] = []
         self._ties: list[_Tie] = []
+        self._mirrored: list[bool] = []
 
-    def new(self, size: int, name: str) -> int:
+    def new(self, size: int, name: str, *, mirrored: bool = False) -> int:
         """Return the number of a new axis; ``name`` describes it in messages."""
         self._sizes.append(size)
+        self._mirrored.append(mirrored)
         self._names.append(name)
         self._split.append(set())
         return len(self._sizes) - 1
@@ -126,13 +134,18 @@ class AxisTies:
             Naming an axis that its levels cannot split into equal parts.
         """
         axes = []
-        for size, name, levels, cuts in zip(
-            self._sizes, self._names, self._tied_levels(), self._tied_cuts(), strict=True
+        for size, name, mirrored, levels, cuts in zip(
+            self._sizes,
+            self._names,
+            self._mirrored,
+            self._tied_levels(),
+            self._tied_cuts(),
+            strict=True,
         ):
             ends = sorted(cuts | {size})
             segments = tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
             split = tuple(sorted(levels))
-            axis = StoredAxis(self._hierarchy, split, segments)
+            axis = StoredAxis(self._hierarchy, split, segments, mirrored)
             uneven = next((segment for segment in segments if segment % axis.parts), None)
             if uneven is not None:
                 raise HyparError(_uneven(name, axis, uneven))
@@ -152,7 +165,8 @@ class AxisTies:
 
     def _tied_cuts(self) -> list[set[int]]:
         """Return the cuts of each axis into segments, propagated along ties."""
-        cuts: list[set[int]] = [set() for _ in self._sizes]
+        halves = zip(self._sizes, self._mirrored, strict=True)
+        cuts: list[set[int]] = [{size // 2} if mirrored else set() for size, mirrored in halves]
         changed = True
         while changed:
             changed = False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.execution.jax.axes import NETWORK_INPUT
 from hypar_opt.sharding.index_labels import levels_by
 from hypar_opt.sharding.layouts import COLUMN, EXPERT, ROW, TOKEN
+from hypar_opt.workload.mirrored import are_mirrored
 from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap, TokenMap
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ class NetworkMaps:
     def splits_images(self) -> bool:
         """Whether levels split rows or columns of any image."""
         return any(levels_by(self.program, layout) for layout in BETWEEN[2])
+
+    @cached_property
+    def mirrors_tokens(self) -> bool:
+        """Whether parts of sequences have tokens of both ends, as under a causal mask."""
+        of_tokens = bool(levels_by(self.program, TOKEN)) and self.program.shares is None
+        return of_tokens and are_mirrored(self.program.workload, self.hierarchy.accelerators)
 
     @cached_property
     def layer_maps(self) -> list[LayerMaps]:

@@ -25,6 +25,16 @@ def token(x: jax.Array, index: int) -> jax.Array:
     return lax.index_in_dim(in_a_row(x), index, axis=len(LEVELS) + 1, keepdims=False)
 
 
+def tokens_at(places: jax.Array, tokens: int, each: int) -> jax.Array:
+    """Return the tokens at places of a mirrored sequence, of which a part has ``each``.
+
+    The first half of a part is a chunk from the front, the other one as far from the end.
+    """
+    part, within = places // each, places % each
+    half = each // 2
+    return jnp.where(within < half, part * half, tokens - each - part * half) + within
+
+
 def embedding(ids: jax.Array, w: jax.Array, rows: Sequence[int], split: Levels) -> jax.Array:
     """Look up tokens in a table, of which ``split`` levels split the rows.
 
@@ -50,6 +60,7 @@ def attention(
     queries: int,
     *,
     causal: bool,
+    mirrored: bool = False,
     split: Levels = (),
     rotary: tuple[float, int, bool] | None = None,
     scale: float | None = None,
@@ -57,8 +68,9 @@ def attention(
     """Mix values by softmax of queries and keys, in each head that this device holds.
 
     ``groups`` and ``queries`` are the key-value heads in the last dimension, and the heads of each;
-    ``split`` levels split the queries' tokens, and each part reads all keys and values. ``rotary``
-    positions have a base, the number of a head's features, and whether pairs are neighbours.
+    ``split`` levels split the queries' tokens, and each part reads all keys and values; tokens may
+    be ``mirrored``. ``rotary`` positions have a base, the number of a head's features, and whether
+    pairs are neighbours.
     """
     batch, dims = batch_dims(query), channel_dims(query)[:-1]
     images, many = math.prod(batch), math.prod(dims) * groups
@@ -66,6 +78,11 @@ def attention(
     k = key.reshape(images, math.prod(positions(key)), many, -1)
     v = value.reshape(images, math.prod(positions(value)), many, -1)
     own, every = held(positions(query), split).reshape(-1), jnp.arange(k.shape[1])
+    if mirrored:
+        own = tokens_at(
+            own, q.shape[1] * math.prod(map(lax.axis_size, split)), positions(query)[-1]
+        )
+        every = tokens_at(every, k.shape[1], positions(key)[-1])
     if rotary:
         q, k = turned(q, own, *rotary), turned(k, every, *rotary)
     scores = jnp.einsum("btgre,bsge->bgrts", q, k) * (scale or 1 / math.sqrt(q.shape[-1]))

@@ -72,7 +72,10 @@ def _header(sharded: ShardedNetwork, title: str, tensors: list[StoredTensor]) ->
 
 def _in_segments(tensor: StoredTensor) -> bool:
     dims = zip(tensor.dims, tensor.split, strict=True)
-    return any(isinstance(dim, StoredAxis) and own and len(dim.segments) > 1 for dim, own in dims)
+    return any(
+        isinstance(dim, StoredAxis) and own and len(dim.segments) > 1 and not dim.mirrored
+        for dim, own in dims
+    )
 
 
 def _table(tensors: Mapping[str, StoredTensor]) -> str:

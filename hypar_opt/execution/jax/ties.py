@@ -131,7 +131,8 @@ class _Tying:
             name = f"{layout}s of the input"
             if source != NETWORK_INPUT:
                 name = f"layer {self.maps.network.layers[source].name!r}, {layout}s"
-            self.places[layout, size] = self.ties.new(size, name)
+            mirrored = layout == TOKEN and self.maps.mirrors_tokens
+            self.places[layout, size] = self.ties.new(size, name, mirrored=mirrored)
         return self.places[layout, size]
 
     def _tie_shared(self, shapes: list[Shapes]) -> None:

@@ -196,6 +196,8 @@ class Values:
         tokens = split_by(self.program.written[node], TOKEN)
         places = self._local(self.sharded.tokens(position), tokens)
         ids = f"held({places}, {names(self.mesh_levels(tokens))})"
+        if (axis := self.sharded.tokens(position)).mirrored:
+            ids = f"tokens_at({ids}, {axis.size}, {axis.size // axis.parts})"
         ids = f"jnp.broadcast_to({ids}, {(*images, *places)})"
         return f"embedding({ids}, {weights}, {rows.shape}, {split})"
 
@@ -212,6 +214,7 @@ class Values:
         inputs = ", ".join(reads)
         split = self.mesh_levels(split_by(self.program.written[position + self.shared], TOKEN))
         more = f"{groups}, {sizes['r']}, causal={bool(layer.causal)}"
+        more += ", mirrored=True" if self.sharded.mirrors_tokens else ""
         more += f", split={names(split)}" if split else ""
         if layer.rotary is not None:
             more += f", rotary={layer.rotary.of_head(sizes['e'])}"

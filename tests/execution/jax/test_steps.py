@@ -11,6 +11,7 @@ from itertools import cycle, islice
 from math import prod
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hypar_opt as ho
@@ -119,6 +120,16 @@ def test_attention_by_tokens_moves_what_is_planned() -> None:
     for plan, one in zip(plans, found, strict=True):
         assert_as_planned(one, plan)
         assert one["moved"] + Fraction(one["unused"]) == plan.cost.total
+
+
+def test_each_part_of_a_causal_sequence_sees_as_many_tokens() -> None:
+    """Of both of its ends, as time is counted; without a causal mask parts are in order."""
+    sharded = sharded_plan(by_tokens(gpt(tied=True), 4, 2, 2))
+    tokens = sharded.tokens(0)
+    parts = [tokens.order[place].reshape(-1) for place in np.ndindex(2, 2)]
+    assert [part.sum() for part in parts] == [7 * len(part) / 2 for part in parts]
+    assert sorted(np.concatenate(parts)) == [*range(8)]
+    assert not sharded_plan(by_tokens(decoder(unit=6), 6, 3)).tokens(0).mirrored
 
 
 @pytest.mark.parametrize(
