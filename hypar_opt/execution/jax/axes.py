@@ -77,7 +77,7 @@ class StoredAxis:
             for start, size in zip(starts, self.segments, strict=False)
         ]
         if self.mirrored:
-            parts[1] = np.flip(parts[1], range(self.hierarchy.levels))
+            parts[1] = np.flip(parts[1], tuple(range(self.hierarchy.levels)))
         return np.concatenate(parts, axis=-1)
 
 
