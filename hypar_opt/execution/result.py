@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,8 +14,6 @@ from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array
-
-Key = TypeVar("Key")
 
 TOLERANCE = 1e-9
 """The largest relative difference from one device in double precision."""
@@ -192,26 +190,22 @@ class RunResult(Displayed):
         }
 
 
-def largest_difference(
-    wholes: Mapping[Key, Array], pairs: Callable[[Key], Iterator[tuple[Array, Array]]]
-) -> float:
+def largest_difference(compared: Iterable[tuple[Array, Iterable[tuple[Array, Array]]]]) -> float:
     """Return the largest difference of parts, relative to the largest element of their tensor.
 
     Parameters
     ----------
-    wholes
-        One device's tensors.
-    pairs
-        Yields, for a tensor, the expected and the actual part of each device.
+    compared
+        Each tensor of one device, with the expected and the actual part of each device.
     """
-    largest = {key: float(np.abs(whole).max(initial=0.0)) for key, whole in wholes.items()}
+    each = [(float(np.abs(whole).max(initial=0.0)), pairs) for whole, pairs in compared]
     # A tensor that is zero up to rounding sets no scale: see `RunResult`.
-    least = 1e-4 * max(largest.values(), default=0.0)
+    least = 1e-4 * max((largest for largest, _ in each), default=0.0)
     difference = 0.0
-    for key, scale in largest.items():
-        for part, block in pairs(key):
+    for largest, pairs in each:
+        for part, block in pairs:
             apart = float(np.abs(part - block).max(initial=0.0))
             if apart:
-                relative = apart / max(scale, least) if apart == apart else np.inf
+                relative = apart / max(largest, least) if apart == apart else np.inf
                 difference = max(difference, relative)
     return difference

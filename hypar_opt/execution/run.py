@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -88,7 +89,7 @@ def run_program(
     division = Division(network, program)
     check_division(division, scaled=scaled)
     phases = INFERENCE if inference else TRAINING
-    count, whole = program.workload.repeats.micro_batches, _whole_batch(network, program)
+    count, whole = program.workload.repeats.micro_batches, whole_batch(network, program)
     data = random_data(network, whole, seed) if data is None else data
     alone = Division(network, Program(whole, (), Hierarchy(())), norm_groups(division))
     layers = len(network.layers) * len(phases[:2])
@@ -112,7 +113,7 @@ def run_program(
 
 def step_data(network: Network, program: Program, seed: int) -> StepData:
     """Return the random numbers of a step: of the whole batch."""
-    return random_data(network, _whole_batch(network, program), seed)
+    return random_data(network, whole_batch(network, program), seed)
 
 
 def outputs_alone(network: Network, program: Program, data: StepData) -> dict[int, Array]:
@@ -120,12 +121,12 @@ def outputs_alone(network: Network, program: Program, data: StepData) -> dict[in
 
     Its batch norms take the statistics of the whole batch.
     """
-    whole = Program(_whole_batch(network, program), (), Hierarchy(()))
+    whole = Program(whole_batch(network, program), (), Hierarchy(()))
     record = TrainingStep(Division(network, whole), data, INFERENCE).run()
     return {position: blocks[0] for position, (_, blocks) in record.outputs.items()}
 
 
-def _whole_batch(network: Network, program: Program) -> Workload:
+def whole_batch(network: Network, program: Program) -> Workload:
     """Return the workload of one device, which repeats and shards nothing."""
     count = program.workload.repeats.micro_batches
     return workload_of(
@@ -200,7 +201,7 @@ def _difference_of_values(division: Division, record: StepRecord, one: StepRecor
             group = division.hierarchy.group(device, addends)
             yield np.concatenate(parts), sum(map(blocks.__getitem__, group[1:]), blocks[group[0]])
 
-    return largest_difference(wholes, pairs)
+    return largest_difference((whole, pairs(position)) for position, whole in wholes.items())
 
 
 def _difference_of_gradients(
@@ -211,7 +212,9 @@ def _difference_of_gradients(
 
     program = division.program
 
-    def apart(wholes: Mapping[int, Array], own: Mapping[int, Blocks], *words: str) -> float:
+    def apart(
+        wholes: Mapping[int, Array], own: Mapping[int, Blocks], *words: str
+    ) -> Iterator[tuple[Array, Iterator[tuple[Array, Array]]]]:
         def pairs(position: int) -> Iterator[tuple[Array, Array]]:
             for device, block in enumerate(own[position]):
                 part = wholes[position][np.ix_(*division.stored(position, device))]
@@ -223,22 +226,20 @@ def _difference_of_gradients(
                     part = record.fabric.chunk(part.reshape(-1), steps, device)
                 yield part, block
 
-        return largest_difference(wholes, pairs)
+        return ((whole, pairs(position)) for position, whole in wholes.items())
 
-    difference = apart(gradients, record.gradients, *SHARDED[1:])
-    difference = max(difference, _difference_of_biases(division, record, one))
+    biases = _biases(division, record, one)
+    difference = largest_difference(chain(apart(gradients, record.gradients, *SHARDED[1:]), biases))
     if record.weights:
         updated = {n: data.weights[n] - gradient for n, gradient in gradients.items()}
-        difference = max(difference, apart(updated, record.weights, "weights"))
+        difference = max(difference, largest_difference(apart(updated, record.weights, "weights")))
     return difference
 
 
-def _difference_of_biases(division: Division, record: StepRecord, one: StepRecord) -> float:
-    """Return the largest difference of the gradients of biases."""
-    wholes = {position: blocks[0] for position, blocks in one.bias_gradients.items()}
-
-    def pairs(position: int) -> Iterator[tuple[Array, Array]]:
-        for device, block in enumerate(record.bias_gradients[position]):
-            yield wholes[position][division.bias_channels(position, device)], block
-
-    return largest_difference(wholes, pairs)
+def _biases(
+    division: Division, record: StepRecord, one: StepRecord
+) -> Iterator[tuple[Array, list[tuple[Array, Array]]]]:
+    """Yield the gradients of biases, each with the parts of devices."""
+    for position, (whole, *_) in one.bias_gradients.items():
+        own = enumerate(record.bias_gradients[position])
+        yield whole, [(whole[division.bias_channels(position, n)], block) for n, block in own]

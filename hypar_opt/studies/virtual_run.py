@@ -255,7 +255,7 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
         "gradients": max(
             step.updated,
             largest_difference(
-                gradients, lambda name: iter([(gradients[name], step.gradients[name])])
+                (whole, [(whole, step.gradients[name])]) for name, whole in gradients.items()
             ),
         ),
         "tolerance": JAX_TOLERANCE,

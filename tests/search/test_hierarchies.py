@@ -73,7 +73,8 @@ def on_an_array(seed: int) -> tuple[ho.Network, dict[str, Any]]:
     asked["whole_levels"] = rng.random() < 0.5
     if plans_of(network, found.levels, len(asked["choices"])) > 1500:
         asked["whole_levels"] = True
-    asked["constraints"].pop("fix", None)
+    # Within a memory it trains in micro-batches and shards: test_within_memory.py.
+    asked["constraints"] = {k: v for k, v in asked["constraints"].items() if k == "even"}
     collective = rng.choice(["pairwise", "ring", "hierarchical"])
     asked["array"] = found.model_copy(update={"collective": collective})
     return network, asked | {"cost": rng.choice(["bytes", "time", "time", "energy"])}
@@ -126,7 +127,9 @@ def fits_memory(instance: Instance, rows: tuple[tuple[int, ...], ...]) -> bool:
             parts[axis] = parts.get(axis, 1) * size
 
         def held(elements: int, axes: tuple[str, ...], parts: dict[str, int] = parts) -> Fraction:
-            return Fraction(elements, prod(n for axis, n in parts.items() if axis in axes))
+            # A shuffle reads, as c', those channels that it writes.
+            own = {axis[0] for axis in axes}
+            return Fraction(elements, prod(n for axis, n in parts.items() if axis in own))
 
         contraction = layer.operator.axes
         if not layer.tied and layer.weight:
@@ -158,6 +161,8 @@ def test_a_search_finds_the_best_of_every_plan(draw: Any, seed: int) -> None:
     # limit.
     solvers = SOLVERS if instance.cost.unit == "bytes" else ("dp", "brute")
     solver = Random(seed).choice(solvers["memory" in asked["constraints"] :])
+    if solver == "brute" and any(LAST_RESORT in own for own in instance.workload.choices_of_nodes):
+        solver = "dp"  # it would enumerate every plan that has whole layers too
     try:
         plan = ho.solve(network, solver=solver, search="joint", **asked)
     except ho.errors.InfeasibleError as error:
