@@ -51,7 +51,8 @@ class Pin:
         # A level may be written H2, as reports do, or 2.
         number = level.removeprefix("H").removeprefix("h")
         is_level = not at or (number.isdecimal() and len(number) < 10)
-        if not equals or not layer or choice_of(choice) is None or not is_level:
+        known = choice in ALL_CHOICES or choice_of(choice) is not None
+        if not equals or not layer or not known or not is_level:
             raise HyparError(
                 f"{argument('constraints.fix')} should be LAYER[@LEVEL]=CHOICE, as in"
                 f" fc1@H2=data (choices {', '.join(ALL_CHOICES)}), got {shown(text)}"

@@ -47,7 +47,12 @@ def all_words(words: Words) -> list[str]:
 
 
 def matching(names: Sequence[str], pattern: str) -> list[int]:
-    """Return the positions of the layers that a pattern names, itself or by their block."""
+    """Return the positions of the layers that a pattern names, itself or by their block.
+
+    The name of a layer is not read as a pattern.
+    """
+    if pattern in names:
+        return [names.index(pattern)]
     matched = [n for n, name in enumerate(names) if fnmatchcase(name, pattern)]
     return matched or [n for n, name in enumerate(names) if fnmatchcase(name, f"{pattern}.*")]
 

@@ -67,7 +67,7 @@ def with_tied(network: Network, shard: Words | None) -> Words | None:
     if shard is None or isinstance(shard, str):
         return shard
     names = [layer.name for layer in network.layers]
-    named = {n for pattern in shard if pattern != EVERY for n in _named(names, pattern)}
+    named = {n for pattern in shard if pattern != EVERY for n in matching(names, pattern)}
     words = words_by_layer(shard, names, "shard")
     sharing: defaultdict[str, list[int]] = defaultdict(list)
     for n, layer in enumerate(network.layers):
@@ -111,7 +111,7 @@ def recomputed_words(network: Network, recompute: Words | None) -> list[str | No
     inside = {n for block in blocks for n in block}
     if not isinstance(recompute, str | None):
         for pattern, word in recompute.items():
-            if word == "full" and pattern != EVERY and inside.isdisjoint(_named(names, pattern)):
+            if word == "full" and pattern != EVERY and inside.isdisjoint(matching(names, pattern)):
                 raise HyparError(
                     f"{argument('recompute')}: {pattern!r} names no layer of a block, whose layers"
                     " are computed again together"
@@ -120,10 +120,6 @@ def recomputed_words(network: Network, recompute: Words | None) -> list[str | No
         if any(words[n] == "full" for n in block):
             words[block.start : block.stop] = ["full"] * len(block)
     return ["none" if own == "full" and n not in inside else own for n, own in enumerate(words)]
-
-
-def _named(names: Sequence[str], pattern: str) -> list[int]:
-    return [names.index(pattern)] if pattern in names else matching(names, pattern)
 
 
 def recomputed(
