@@ -48,7 +48,7 @@ return [...document.querySelectorAll('#graph-view path.edge')].map((path) => {
 """
 
 
-@pytest.fixture(scope="module", params=["gpt2", "resnet-50"])
+@pytest.fixture(scope="module", params=["gpt:layers=3,hidden=64,heads=4,tokens=16", "resnet-50"])
 def plan(request: pytest.FixtureRequest) -> Plan:
     return ho.solve(request.param, array="hmc-htree-16", batch=64)
 

@@ -16,6 +16,7 @@ from hypar_opt.cli.app import run
 from hypar_opt.display.page import page, views
 from hypar_opt.display.page.contents import Contents, gather
 from hypar_opt.display.page.topology import draw
+from hypar_opt.display.page.trade_offs import trade_offs
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.plan import Plan, write_plan
 from hypar_opt.proofs.certificate import certify, write_certificate
@@ -165,6 +166,9 @@ def test_a_page_without_fronts_says_why(plan: Plan, monkeypatch: pytest.MonkeyPa
     assert "the plan was not solved for this array" in Page(text).text
     monkeypatch.setattr("hypar_opt.display.page.trade_offs.MAX_STATES", 15)
     assert "a layer has 2^4 = 16 states" in Page(page(contents(plan))).text
+    array = find_array("hmc-torus-4")
+    graph = ho.solve(ho.gpt(layers=1, hidden=8, heads=2, tokens=4), array="hmc-torus-4", batch=4)
+    assert "on a graph each point takes a search of its own" in trade_offs(graph, array).note
 
 
 def test_a_name_is_text_wherever_it_stands(tmp_path: Path) -> None:

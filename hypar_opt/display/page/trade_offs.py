@@ -43,10 +43,12 @@ def trade_offs(plan: Plan, array: Array, progress: Progress = silent) -> TradeOf
     if plan.array is None or plan.array.digest != array.digest():
         other = "the plan was not solved for this array; pareto NETWORK --array computes them"
         return _without(other)
-    if plan.problem.model_copy(update={"cost": "time"}).device_memory is not None:
+    network = plan.network.description
+    limited = plan.problem.model_copy(update={"cost": "time"}).device_memory is not None
+    if limited or not network.is_chain:
+        where = "within the memory of a device" if limited else "on a graph"
         return _without(
-            "within the memory of a device each point takes a search of its own; pareto NETWORK"
-            " computes them"
+            f"{where} each point takes a search of its own; pareto NETWORK computes them"
         )
     states = len(plan.choices) ** plan.levels
     if states > MAX_STATES:
@@ -55,9 +57,7 @@ def trade_offs(plan: Plan, array: Array, progress: Progress = silent) -> TradeOf
             " computes the fronts, which may take long"
         )
     try:
-        fronts = fronts_of(
-            plan.network.description, plan.problem, points=MAX_POINTS, progress=progress
-        )
+        fronts = fronts_of(network, plan.problem, points=MAX_POINTS, progress=progress)
     except HyparError as error:  # the page shows the rest
         return _without(error.for_shell)
     return TradeOffs(fronts, point_of(plan))
