@@ -118,7 +118,11 @@ class _Exchanges:
                 continue
             sending = self._sending(task)
             for lanes, times in task.rounds:
-                after = [(sending[lane], self._alone(lane.pattern).sender) for lane in lanes]
+                senders = {lane: self._alone(lane.pattern).sender for lane in lanes}
+                after = [
+                    (sending[lane], sending[lane][sender], sender)
+                    for lane, sender in senders.items()
+                ]
                 for left in reversed(range(times)):
                     last, now = now, passed(now, after)
                     added = now - last

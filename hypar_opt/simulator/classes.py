@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
-    from hypar_opt.hardware.patterns import MessagePattern
+    from hypar_opt.hardware.patterns import Lane, MessagePattern
     from hypar_opt.hardware.traffic import Indices
 
 _Colours = NDArray[np.uint64]
@@ -43,8 +44,8 @@ def all_differ(interconnect: Interconnect) -> Classes:
     return Classes(np.arange(interconnect.accelerators), np.arange(len(interconnect.channel_link)))
 
 
-def alike(interconnect: Interconnect, patterns: Iterable[MessagePattern]) -> Classes:
-    """Return the classes of a step that sends messages of some patterns only.
+def alike(interconnect: Interconnect, rounds: Iterable[Sequence[Lane]]) -> Classes:
+    """Return the classes of a step that sends the messages of some rounds only.
 
     Two accelerators are alike if, in each pattern, they send to and receive from accelerators that
     are alike, in messages of one latency over channels that are alike. Two channels are alike if
@@ -52,12 +53,43 @@ def alike(interconnect: Interconnect, patterns: Iterable[MessagePattern]) -> Cla
     that are alike at an instant are so at the next, whatever the order of the patterns: one
     accelerator's run is that of its class.
 
-    Colours start equal and are refined until they differ no more: the coarsest equitable partition.
+    Both directions of a ring are one kind where they take part in the same rounds: on a mesh an
+    accelerator is like its mirror images. But if some are their own, as in the middle of an odd
+    line, others send to them twice what one receives; then directions differ.
+    """
+    appearances = _appearances(rounds)
+    kinds = {key: number for number, key in enumerate(dict.fromkeys(appearances.values()))}
+    both = [
+        _Messages.of(interconnect, pattern, kinds[key]) for pattern, key in appearances.items()
+    ]
+    classes = _refined(interconnect, both)
+    members = np.bincount(classes.accelerators)[classes.accelerators]
+    if len(kinds) == len(both) or all((members[own.receivers] == members).all() for own in both):
+        return classes
+    return _refined(
+        interconnect,
+        [_Messages.of(interconnect, pattern, n) for n, pattern in enumerate(appearances)],
+    )
+
+
+_Appearances = tuple[tuple[int, ...], tuple[tuple[int, Fraction], ...]]
+"""The digits of a pattern, and in which rounds it has which shares."""
+
+
+def _appearances(rounds: Iterable[Sequence[Lane]]) -> dict[MessagePattern, _Appearances]:
+    """Return where each pattern appears: the same of both directions of a ring."""
+    found: dict[MessagePattern, list[tuple[int, Fraction]]] = {}
+    for number, lanes in enumerate(dict.fromkeys(map(tuple, rounds))):
+        for lane in lanes:
+            found.setdefault(lane.pattern, []).append((number, lane.share))
+    return {pattern: (pattern.digits, tuple(shares)) for pattern, shares in found.items()}
+
+
+def _refined(interconnect: Interconnect, kinds: Sequence[_Messages]) -> Classes:
+    """Refine colours until they differ no more: the coarsest equitable partition.
 
     Source: B. Weisfeiler, A. Leman, "The reduction of a graph to canonical form", 1968.
     """
-    distinct = enumerate(dict.fromkeys(patterns))
-    kinds = [_Messages.of(interconnect, pattern, number) for number, pattern in distinct]
     accelerators = np.zeros(interconnect.accelerators, np.uint64)
     channels = _mixed(interconnect.float_capacities.view(np.uint64))
     counts = 0, 0
@@ -83,7 +115,7 @@ class _Messages:
     Parameters
     ----------
     own : (accelerators,)
-        The colours of what does not change: the pattern, and the latency.
+        The colours of what does not change: the kind, and the latency.
     senders, receivers : (accelerators,)
         Who sends to each accelerator, and receives from it.
     onward : (accelerators,)

@@ -141,14 +141,9 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
                 f" {argument('collective', 'pairwise')} and {argument('overlap', 'none')}, or fewer"
                 " accelerators"
             ) from None
-        patterns = (
-            lane.pattern
-            for task in tasks
-            if isinstance(task, ExchangeTask)
-            for round_ in task.rounds
-            for lane in round_.lanes
-        )
-        routes = ClassRoutes(interconnect, alike(interconnect, patterns))
+        exchanges = (task for task in tasks if isinstance(task, ExchangeTask))
+        rounds = (round_.lanes for task in exchanges for round_ in task.rounds)
+        routes = ClassRoutes(interconnect, alike(interconnect, rounds))
         uncontended = None if record else run_uncontended(tasks, routes)
         if uncontended is None:
             return _by_classes(tasks, routes, record)

@@ -59,7 +59,7 @@ class LoneMessages:
         return cls(traffic, share, np.argsort(receivers), latencies[traffic.latency], slowest)
 
 
-def passed(now: Seconds, lanes: Sequence[tuple[Seconds, Indices]]) -> Seconds:
+def passed(now: Seconds, lanes: Sequence[tuple[Seconds, Seconds, Indices]]) -> Seconds:
     """Return when accelerators end a round: its messages are delivered, and those to them.
 
     Parameters
@@ -67,14 +67,13 @@ def passed(now: Seconds, lanes: Sequence[tuple[Seconds, Indices]]) -> Seconds:
     now : (accelerators,)
         When they begin it.
     lanes
-        The seconds of their messages, and who sends to them.
+        The seconds of their messages, those of the messages to them, and who sends these.
     """
 
     def delivered() -> Iterator[Seconds]:
-        for seconds, sender in lanes:
-            arrives = now + seconds
-            yield arrives
-            yield arrives[sender]
+        for seconds, senders, sender in lanes:
+            yield now + seconds
+            yield now[sender] + senders
 
     return reduce(np.maximum, delivered())
 
@@ -146,7 +145,8 @@ def run_uncontended(tasks: Sequence[Task], routes: ClassRoutes) -> UncontendedSt
                         np.asarray(message_bytes(task, lane, interconnect)) * its.seconds_per_byte
                     )
                     in_rounds.append(_Lane(its, seconds, starts))
-                    after.append(((seconds + its.latency)[firsts], class_of[its.sender[firsts]]))
+                    arrives, sender = seconds + its.latency, its.sender[firsts]
+                    after.append((arrives[firsts], arrives[sender], class_of[sender]))
                     moved = times * bytes_moved(task.bytes, lane, interconnect)
                     for route in routes.pattern(lane.pattern)[1]:
                         sent[route] += moved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -145,12 +146,32 @@ def test_one_accelerator_of_a_class_runs_for_it_and_rounds_that_repeat_are_skipp
     around = all_reduce(interconnect, 960)
     tasks: list[Any] = [ComputeTask("fc1", Phase.FORWARD, 3), around, replace(around, bytes=96)]
     tasks += [exchange(interconnect, 0, 64), ComputeTask("fc1", Phase.BACKWARD, 3)]
-    lanes = [lane.pattern for task in (around, tasks[3]) for lane in task.rounds[0].lanes]
-    assert len(alike(interconnect, lanes).first) == classes
+    rounds = [round_.lanes for task in (around, tasks[3]) for round_ in task.rounds]
+    assert len(alike(interconnect, rounds).first) == classes
     assert_near(run(tasks, interconnect), run_by_events(tasks, interconnect))
     # While computations overlap, too.
     tasks[1:3] = [replace(task, stream=GRADIENT_STREAM) for task in tasks[1:3]]
     assert_near(run(tasks, interconnect), run_by_events(tasks, interconnect))
+
+
+@pytest.mark.parametrize(("shape", "classes"), [([4, 4], 4), ([4, 6], 6), ([8], 4), ([3, 4], 12)])
+def test_an_accelerator_of_a_mesh_is_like_its_mirror_images(shape: list[int], classes: int) -> None:
+    """Unless some of them are their own images, and so receive half of what others send."""
+    link = {**LINK, "latency": "0.25 s"}
+    interconnect = array({"kind": "mesh", "shape": shape, "link": link}).interconnect
+    digits, lines = iter(range(interconnect.levels)), []
+    for size in reversed(shape):
+        line = [next(digits)]
+        while prod(interconnect.place(digit).parts for digit in line) < size:
+            line.append(next(digits))
+        lines.append(line)
+    rounds = interconnect.around(lines, times=2, at_once=True)
+    assert len(alike(interconnect, [round_.lanes for round_ in rounds]).first) == classes
+    around = replace(all_reduce(interconnect, 960), rounds=rounds)
+    tasks: list[Any] = [around, replace(around, bytes=96), ComputeTask("fc1", Phase.FORWARD, 3)]
+    assert_near(run(tasks, interconnect), run_by_events(tasks, interconnect))
+    recorded = run(tasks, interconnect, record=True)
+    assert_near(recorded, run_by_events(tasks, interconnect, record=True))
 
 
 def simulated(tasks: Sequence[Task], interconnect: Interconnect) -> int:
