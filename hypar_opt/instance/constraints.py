@@ -212,8 +212,8 @@ class ConstraintSet:
         penalty += sum(int(pairs.max(axis=(1, 2, 3)).sum()) for pairs in table.pairs)
         allowed = np.ones(table.node.shape, bool)
         allowed[:, table.columns] = self._of_states(states, deadline)[0]
-        # Every layer may pay the penalty at once, on top of all charges.
-        dtype = np.result_type(table.node, exact_dtype(penalty * (len(table.node) + 1)))
+        # Of a sum of several penalties one is kept, with a layer's own and charges on top.
+        dtype = np.result_type(table.node, exact_dtype(4 * penalty))
         node = table.node.astype(dtype) + penalty * (~allowed).astype(dtype)
         return replace(table, node=node, penalty=penalty)
 

@@ -33,7 +33,7 @@ _NOT_INFEASIBLE = "claims that there is no assignment, but there is one"
 def least_cost(node: Integers, *pairs: Integers) -> int:
     """Return a lower bound on every assignment: the least charge of each layer and each pair."""
     parts = [part.reshape(len(part), -1) for part in (node, *pairs) if part.size]
-    return max(0, sum(int(part.min(axis=1).sum()) for part in parts))
+    return max(0, sum(sum(part.min(axis=1).tolist()) for part in parts))
 
 
 class TableSolver:

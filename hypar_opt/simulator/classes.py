@@ -59,9 +59,7 @@ def alike(interconnect: Interconnect, rounds: Iterable[Sequence[Lane]]) -> Class
     """
     appearances = _appearances(rounds)
     kinds = {key: number for number, key in enumerate(dict.fromkeys(appearances.values()))}
-    both = [
-        _Messages.of(interconnect, pattern, kinds[key]) for pattern, key in appearances.items()
-    ]
+    both = [_Messages.of(interconnect, pattern, kinds[key]) for pattern, key in appearances.items()]
     classes = _refined(interconnect, both)
     members = np.bincount(classes.accelerators)[classes.accelerators]
     if len(kinds) == len(both) or all((members[own.receivers] == members).all() for own in both):

@@ -30,6 +30,8 @@ def cheapest_states(
 ) -> tuple[int, list[int]]:
     """Return the least cost and the canonical states of that cost, one per layer.
 
+    If the least cost is the penalty, there are no states.
+
     Parameters
     ----------
     table
@@ -46,6 +48,8 @@ def cheapest_states(
     """
     costs = costs_to_come(table, deadline)
     lowest_cost = costs[-1].min()
+    if lowest_cost == table.penalty:
+        return int(lowest_cost), []
     states = [_first(costs[-1] == lowest_cost, rank)]
     for layer in range(len(costs) - 1, 0, -1):
         target = states[-1]
@@ -62,7 +66,8 @@ def costs_to_come(table: FactoredTable, deadline: Deadline = NEVER) -> list[Inte
     Returns
     -------
     list of (states,) arrays
-        In the table's units, a layer's own charge included.
+        In the table's units, a layer's own charge included; no more than the penalty, which stands
+        for all assignments that pay it: sums of several would need wider integers.
 
     Raises
     ------
@@ -72,10 +77,11 @@ def costs_to_come(table: FactoredTable, deadline: Deadline = NEVER) -> list[Inte
         If the deadline passes.
     """
     _check_chain(table)
-    costs: list[Integers] = [table.node[0]]
+    costs: list[Integers] = [_limited(table, table.node[0])]
     for layer in range(1, len(table.node)):
         deadline.check()
-        costs.append(transition(table, layer - 1, costs[-1]) + table.node[layer])
+        after = transition(table, layer - 1, costs[-1]) + table.node[layer]
+        costs.append(_limited(table, after))
     return costs
 
 
@@ -86,7 +92,7 @@ def costs_to_go(table: FactoredTable, deadline: Deadline = NEVER) -> list[Intege
     -------
     list of (states,) arrays
         In the table's units. With the costs to come they add up to the least cost of all layers,
-        given the state of one.
+        given the state of one, if that is below the penalty.
 
     Raises
     ------
@@ -97,7 +103,7 @@ def costs_to_go(table: FactoredTable, deadline: Deadline = NEVER) -> list[Intege
     costs: list[Integers] = [np.zeros_like(table.node[-1])]
     for boundary in range(len(table.ends) - 1, -1, -1):
         deadline.check()
-        after = costs[-1] + table.node[boundary + 1]
+        after = _limited(table, costs[-1] + table.node[boundary + 1])
         costs.append(transition(table, boundary, after, back=True))
     return costs[::-1]
 
@@ -135,6 +141,11 @@ def step_into(table: FactoredTable, boundary: int, target: int) -> Integers:
         prefix = target // choices ** (levels - level) if pairs.shape[1] > 1 else 0
         charge = (charge[:, None] + pairs[boundary, prefix, :, digit]).reshape(-1)
     return charge
+
+
+def _limited(table: FactoredTable, costs: Integers) -> Integers:
+    """Return costs of at most the penalty: those above are of forbidden states."""
+    return costs if table.penalty is None else np.minimum(costs, table.penalty)
 
 
 def _check_chain(table: FactoredTable) -> None:

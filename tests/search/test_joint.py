@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from random import Random
@@ -204,6 +205,26 @@ def test_sums_beyond_int64_are_exact_where_boundaries_weigh_more_than_layers(
     assert plan.cost.total == Fraction(int(every.min()), cost.resolution)
     assert plan.solver.status == "optimal"
     assert max(workload.boundary_sizes) > sum(workload.outputs) + sum(workload.weights)
+
+
+def test_forbidden_states_take_no_wider_integers_however_many_layers() -> None:
+    """Where the penalties of all layers add up to more than int64 holds, one still fits."""
+    layers = [{"name": f"fc{n}", "kind": "fc", "units": 2**27} for n in range(9)]
+    network = ho.Network.model_validate({"name": "wide", "input": {"features": 8}, "layer": layers})
+    pins = {"fix": tuple(f"fc{n}=data" for n in range(0, 9, 2))}
+    asked: Any = {"batch": 2**24, "levels": 1, "search": "joint", "constraints": pins}
+    plan = ho.solve(network, solver="brute", **asked)
+    table = chain_table(Instance.of_plan(plan))
+    assert table is not None
+    assert table.penalty is not None
+    assert table.node.dtype == np.int64
+    assert table.penalty * len(table.node) > 2**63
+    rank = np.argsort(table.columns)
+    least, states = cheapest_states(table, rank)
+    assert Fraction(least, table.resolution) == plan.cost.total
+    assert tuple(int(rank[state]) for state in states) == tuple(plan.assignments()[0])
+    none = replace(table, node=table.node + table.penalty)
+    assert cheapest_states(none, rank) == (table.penalty, [])
 
 
 class Pairs(CommunicationCost):
