@@ -3,13 +3,14 @@
 Ratios of the processor's seconds in one run, and the seconds beside them:
 
 * VGG-A's step around rings on 1,024 accelerators against 64: nodes of eight, which have eight
-  classes of accelerators however many nodes there are (at most 4), and a square torus (at most 32:
-  16 times the accelerators, whose rounds are four times as many);
+  classes of accelerators however many nodes there are (at most 4), a square torus (at most 32:
+  16 times the accelerators, whose rounds are four times as many), and in data parallelism a square
+  mesh, whose rings share their links with what goes back (at most 64: all of both);
 * a step between pairs on an H tree of 65,536 against 4,096 (at most 24: 16 times the accelerators);
 * VGG-E's step on 2^20 accelerators against 2^10, routes included: on an H tree and on nodes of
   eight (at most 4), and on a square torus, whose lines are 32 times as long (at most 16);
-* the exponent in layers of solving and pricing a chain by ``dp``, at four levels: from 10^3 to 10^5
-  (at most 1.1);
+* the exponents in layers of solving and pricing a chain by ``dp``, of writing its plan and of
+  simulating its step, at four levels: from 10^3 to 10^5 (at most 1.1 each);
 * 1,000 equal blocks against 100, three choices at four levels (at most 10);
 * a whole call of VGG-E and of LLaMA-70B, two choices at four levels, against the kernel, dynamic
   programming on the table alone (VGG-E at most 20).
@@ -41,12 +42,13 @@ from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 
 
-def around_rings(preset: str, **topology: object) -> float:
+def around_rings(preset: str, solver: str = "dp", **topology: object) -> float:
     """Return the seconds of a step of VGG-A around rings on a preset of another size."""
     table = load(preset).description() | {"collective": "ring"}
     table["topology"] |= topology
     array = Array.model_validate(table)
-    plan = ho.solve("vgg-a", array=array, batch=16 * array.interconnect.accelerators, **HYPAR)
+    batch = 16 * array.interconnect.accelerators
+    plan = ho.solve("vgg-a", array=array, batch=batch, solver=solver, **HYPAR)
     tasks = program(plan, workload_of(ho.load("vgg-a"), plan.batch), array)
     taken, measured = cpu_seconds(lambda: run(tasks, array.interconnect))
     print(f"{measured.events:,} computations and messages: {taken:.2f} s")
@@ -58,7 +60,13 @@ def rings() -> bool:
     nodes = around_rings("h100-8x8", nodes=128) / around_rings("h100-8x8", nodes=8)
     missed = judged("rings through 128 nodes of 8 against 8 of 8", nodes, 4)
     few, many = (around_rings("hmc-torus-16", shape=[side, side]) for side in (8, 32))
-    return missed | judged("rings on a torus of 32 x 32 against 8 x 8", many / few, 32)
+    missed |= judged("rings on a torus of 32 x 32 against 8 x 8", many / few, 32)
+    link = {"bandwidth": "50 GB/s", "latency": "1 us"}
+    few, many = (
+        around_rings("hmc-torus-16", "data", kind="mesh", shape=[side, side], link=link)
+        for side in (8, 32)
+    )
+    return missed | judged("rings on a mesh of 32 x 32 against 8 x 8", many / few, 64)
 
 
 def trees() -> bool:
@@ -104,12 +112,18 @@ def in_layers() -> bool:
     seconds = []
     for layers in (10**3, 10**4, 10**5):
         networks = [chain(layers, seed) for seed in range(10**5 // layers)]
-        taken, _ = cpu_seconds(
+        solved, plans = cpu_seconds(
             lambda: [ho.solve(network, solver="dp") for network in networks]  # noqa: B023
         )
-        seconds.append(taken / len(networks))
-        print(f"{layers:,} layers: {seconds[-1] / layers * 1e6:.0f} us each", flush=True)
-    return judged("exponent in layers", log10(seconds[2] / seconds[0]) / 2, 1.1)
+        written, _ = cpu_seconds(lambda: [plan.to_json() for plan in plans])  # noqa: B023
+        simulated, _ = cpu_seconds(lambda: ho.simulate(plans[0], "hmc-htree-16"))  # noqa: B023
+        each = solved / len(plans), written / len(plans), simulated
+        seconds.append(each)
+        print(f"{layers:,} layers:", *(f"{one / layers * 1e6:.0f} us" for one in each), flush=True)
+    missed = False
+    for name, few, many in zip(("solved", "written", "simulated"), *seconds[::2], strict=True):
+        missed |= judged(f"exponent in layers, {name}", log10(many / few) / 2, 1.1)
+    return missed
 
 
 def blocks() -> bool:

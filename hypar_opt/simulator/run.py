@@ -33,7 +33,7 @@ minute or so. An event may change the rates of all messages in flight, which are
 _SECONDS_OF_WORK = 3e-8
 """The time of one of these, to estimate how long a refused step would take."""
 
-MAX_ROUNDS = 10**6
+MAX_ROUNDS = 2 * 10**6
 """Upper bound on the computations and messages of one accelerator: minutes of simulation."""
 
 _TO_REPEAT = 4
@@ -125,15 +125,15 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
             f" recorded, but of at most {MAX_LISTED:,}; use fewer accelerators"
         )
     rounds = sum(map(_rounds, tasks))
-    # Beyond, where nothing else runs, what repeats itself is added: rounds in a row.
-    skip = rounds > MAX_ROUNDS and not record and stream_count(tasks) == 1
-    _check(rounds, sum(_rounds(task, _TO_REPEAT) for task in tasks) if skip else rounds)
+    # Of many, where nothing else runs, what repeats itself is added: rounds in a row.
+    skip = rounds > MAX_ROUNDS // 2 and not record and stream_count(tasks) == 1
+    _check(tasks, sum(_rounds(task, _TO_REPEAT) for task in tasks) if skip else rounds)
     if any(task.of_parts for task in tasks):
         return _by_classes(tasks, ClassRoutes(interconnect), record)
     try:
         return _run(tasks, PatternRoutes(interconnect), record=record, skip=skip)
     except NotInLockstepError:
-        _check(rounds, rounds)
+        _check(tasks, rounds)
         if isinstance(interconnect, FoldedInterconnect):
             raise RefusedError(
                 f"the {interconnect.accelerators:,} accelerators do not do the same at once, and of"
@@ -150,7 +150,7 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
         return _of_uncontended(tasks, routes, uncontended)
 
 
-def _check(rounds: int, simulated: int) -> None:
+def _check(tasks: Sequence[Task], simulated: int) -> None:
     """Refuse a step in which so many rounds of an accelerator would have to be simulated.
 
     Raises
@@ -158,11 +158,18 @@ def _check(rounds: int, simulated: int) -> None:
     RefusedError
         If they are more than `MAX_ROUNDS`.
     """
-    if simulated > MAX_ROUNDS:
-        raise RefusedError(
-            f"the step is {rounds:,} computations and messages of every accelerator, and at most"
-            f" {MAX_ROUNDS:,} are simulated; use {argument('collective', 'pairwise')}"
-        )
+    if simulated <= MAX_ROUNDS:
+        return
+    # Between pairs, each level of a ring is crossed there and back.
+    rings = [task for task in tasks if isinstance(task, ExchangeTask) and len(task.levels) > 1]
+    saved = sum(_rounds(task) - 2 * len(task.levels) for task in rings)
+    rounds = sum(map(_rounds, tasks))
+    pairwise = argument("collective", "pairwise")
+    raise RefusedError(
+        f"the step is {rounds:,} computations and messages of every accelerator, and at most"
+        f" {MAX_ROUNDS:,} are simulated; use"
+        f" {pairwise if rounds - saved <= MAX_ROUNDS else 'fewer layers or accelerators'}"
+    )
 
 
 def run_by_events(

@@ -264,8 +264,13 @@ def test_many_accelerators_that_are_not_in_lockstep_are_refused(
     expected = run([around], interconnect)
     monkeypatch.setattr(runs, "MAX_ROUNDS", 29)
     assert_near(run([around], interconnect), expected)
-    message = "30 computations and messages of every accelerator"
+    message = "30 computations and messages of every accelerator.*use collective='pairwise'"
     with pytest.raises(RefusedError, match=message):
         run([around], interconnect, record=True)
     with pytest.raises(RefusedError, match=message):
         run([replace(around, stream=GRADIENT_STREAM)], interconnect)
+    # Between pairs already, or where these are too many, too.
+    with pytest.raises(RefusedError, match="use fewer layers or accelerators"):
+        run([exchange(interconnect, 0, 64)] * 30, interconnect)
+    with pytest.raises(RefusedError, match="use fewer layers or accelerators"):
+        run([around] * 4, interconnect, record=True)
