@@ -11,6 +11,7 @@ from hypar_opt.errors import RefusedError, argument
 from hypar_opt.hardware.folded import MAX_LISTED, FoldedInterconnect
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.hardware.patterns import messages_in
+from hypar_opt.simulator.bounds import lower_bound
 from hypar_opt.simulator.classes import alike
 from hypar_opt.simulator.flows import Segment
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
@@ -25,6 +26,7 @@ from hypar_opt.simulator.tasks import (
     stream_count,
 )
 from hypar_opt.simulator.uncontended import UncontendedStep, run_uncontended
+from hypar_opt.units import format_si
 
 MAX_WORK = 10**9
 """Upper bound on a step's computations and messages of accelerators that differ, times these: a
@@ -195,10 +197,11 @@ def _by_classes(tasks: Sequence[Task], routes: ClassRoutes, record: bool) -> Mea
     if events * differ > MAX_WORK:
         minutes = round(events * differ * _SECONDS_OF_WORK / 60)
         long = f"{minutes:,} minutes" if minutes > 1 else "a minute"
+        least = format_si(lower_bound(tasks, routes.interconnect), "s")
         raise RefusedError(
             f"the step is {events:,} computations and messages of {differ:,} accelerators that"
-            f" differ, about {long}, and at most {MAX_WORK // differ:,} are"
-            f" simulated; use {argument('collective', 'pairwise')} and"
+            f" differ, about {long}, and at most {MAX_WORK // differ:,} are simulated; it takes"
+            f" {least} or more; use {argument('collective', 'pairwise')} and"
             f" {argument('overlap', 'none')}, or fewer accelerators"
         )
     return _run(tasks, routes, record=record, skip=not record)

@@ -19,6 +19,7 @@ from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator import run as runs
+from hypar_opt.simulator.bounds import lower_bound
 from hypar_opt.simulator.classes import alike
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine
@@ -249,8 +250,8 @@ def test_many_accelerators_that_are_not_in_lockstep_are_refused(
     monkeypatch.setattr(runs, "MAX_WORK", 4 * 8 - 1)
     message = (
         "the step is 8 computations and messages of 4 accelerators that differ, about a minute,"
-        " and at most 7 are simulated; use collective='pairwise' and overlap='none', or fewer"
-        " accelerators"
+        f" and at most 7 are simulated; it takes {lower_bound(tasks, interconnect):.4g} s or more;"
+        " use collective='pairwise' and overlap='none', or fewer accelerators"
     )
     with pytest.raises(RefusedError, match=message):
         run(tasks, interconnect)
