@@ -144,8 +144,8 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
                 " accelerators"
             ) from None
         exchanges = (task for task in tasks if isinstance(task, ExchangeTask))
-        rounds = (round_.lanes for task in exchanges for round_ in task.rounds)
-        routes = ClassRoutes(interconnect, alike(interconnect, rounds))
+        lanes = (round_.lanes for task in exchanges for round_ in task.rounds)
+        routes = ClassRoutes(interconnect, alike(interconnect, lanes))
         uncontended = None if record else run_uncontended(tasks, routes)
         if uncontended is None:
             return _by_classes(tasks, routes, record)
