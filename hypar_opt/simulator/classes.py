@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
+
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.hardware.patterns import Lane, MessagePattern
@@ -44,7 +46,11 @@ def all_differ(interconnect: Interconnect) -> Classes:
     return Classes(np.arange(interconnect.accelerators), np.arange(len(interconnect.channel_link)))
 
 
-def alike(interconnect: Interconnect, rounds: Iterable[Sequence[Lane]]) -> Classes:
+def alike(
+    interconnect: Interconnect,
+    rounds: Iterable[Sequence[Lane]],
+    start: NDArray[np.float64] | None = None,
+) -> Classes:
     """Return the classes of a step that sends the messages of some rounds only.
 
     Two accelerators are alike if, in each pattern, they send to and receive from accelerators that
@@ -56,17 +62,27 @@ def alike(interconnect: Interconnect, rounds: Iterable[Sequence[Lane]]) -> Class
     Both directions of a ring are one kind where they take part in the same rounds: on a mesh an
     accelerator is like its mirror images. But if some are their own, as in the middle of an odd
     line, others send to them twice what one receives; then directions differ.
+
+    Parameters
+    ----------
+    start : (accelerators,)
+        When each begins, in seconds; those of a class at once. By default all do.
     """
+    begin = np.zeros(interconnect.accelerators, np.uint64)
+    if start is not None and start.any():
+        # As exact as all instants are.
+        begin = np.round(start / (RELATIVE_TOLERANCE * start.max())).astype(np.uint64)
     appearances = _appearances(rounds)
     kinds = {key: number for number, key in enumerate(dict.fromkeys(appearances.values()))}
     both = [_Messages.of(interconnect, pattern, kinds[key]) for pattern, key in appearances.items()]
-    classes = _refined(interconnect, both)
+    classes = _refined(interconnect, both, begin)
     members = np.bincount(classes.accelerators)[classes.accelerators]
     if len(kinds) == len(both) or all((members[own.receivers] == members).all() for own in both):
         return classes
     return _refined(
         interconnect,
         [_Messages.of(interconnect, pattern, n) for n, pattern in enumerate(appearances)],
+        begin,
     )
 
 
@@ -83,12 +99,13 @@ def _appearances(rounds: Iterable[Sequence[Lane]]) -> dict[MessagePattern, _Appe
     return {pattern: (pattern.digits, tuple(shares)) for pattern, shares in found.items()}
 
 
-def _refined(interconnect: Interconnect, kinds: Sequence[_Messages]) -> Classes:
-    """Refine colours until they differ no more: the coarsest equitable partition.
+def _refined(
+    interconnect: Interconnect, kinds: Sequence[_Messages], accelerators: _Colours
+) -> Classes:
+    """Refine accelerators' colours until they differ no more: the coarsest equitable partition.
 
     Source: B. Weisfeiler, A. Leman, "The reduction of a graph to canonical form", 1968.
     """
-    accelerators = np.zeros(interconnect.accelerators, np.uint64)
     channels = _mixed(interconnect.float_capacities.view(np.uint64))
     counts = 0, 0
     while True:

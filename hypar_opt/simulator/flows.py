@@ -116,6 +116,11 @@ class FlowNetwork:
             self._schedule_change()
 
     @property
+    def channel_bytes(self) -> NDArray[np.float64]:
+        """Bytes sent over every channel."""
+        return self._routes.bytes_by_channel(self._sent)
+
+    @property
     def link_bytes(self) -> tuple[float, ...]:
         """Bytes sent over every link, both directions added."""
         return tuple(self._routes.bytes_by_link(self._sent).tolist())

@@ -16,6 +16,7 @@ from hypar_opt.simulator.classes import alike
 from hypar_opt.simulator.flows import Segment
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine, TaskSpan
+from hypar_opt.simulator.phases import Phase, in_phases
 from hypar_opt.simulator.rounds import level_bytes
 from hypar_opt.simulator.routes import ClassRoutes, RouteTable
 from hypar_opt.simulator.tasks import (
@@ -147,9 +148,14 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
         lanes = (round_.lanes for task in exchanges for round_ in task.rounds)
         routes = ClassRoutes(interconnect, alike(interconnect, lanes))
         uncontended = None if record else run_uncontended(tasks, routes)
-        if uncontended is None:
-            return _by_classes(tasks, routes, record)
-        return _of_uncontended(tasks, routes, uncontended)
+        if uncontended is not None:
+            return _of_uncontended(tasks, routes, uncontended)
+        if not record and stream_count(tasks) == 1 and work_of(tasks, routes) > MAX_WORK:
+            try:
+                return _of_phases(tasks, in_phases(tasks, interconnect, _check_work), interconnect)
+            except RefusedError:
+                pass  # as of the whole step
+        return _by_classes(tasks, routes, record)
 
 
 def _check(tasks: Sequence[Task], simulated: int) -> None:
@@ -182,29 +188,63 @@ def run_by_events(
 
 
 def _by_classes(tasks: Sequence[Task], routes: ClassRoutes, record: bool) -> Measurements:
-    """Simulate an accelerator of each class, and of rounds that repeat themselves one.
+    """Simulate an accelerator of each class, and of rounds that repeat themselves one."""
+    _check_work(tasks, routes, record=record)
+    return _run(tasks, routes, record=record, skip=not record)
+
+
+def work_of(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = False) -> int:
+    """Return a step's computations and messages of accelerators that differ, times these."""
+    differ = routes.accelerators
+    # What a slow link delays gets around all classes, and comes back; then rounds are alike.
+    most = None if record else 2 * differ
+    return differ**2 * sum(_rounds(task, most) for task in tasks)
+
+
+def _check_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = False) -> None:
+    """Refuse a step before it is run event by event.
 
     Raises
     ------
     RefusedError
-        If the step is more work than `MAX_WORK`.
+        If it is more work than `MAX_WORK`.
     """
-    differ = routes.accelerators
-    # What a slow link delays gets around all classes, and comes back; then rounds are alike.
-    most = 2 * differ
-    events = differ * sum(_rounds(task, most if not record else None) for task in tasks)
-    # The number of events follows from the tasks, so the step is refused before it is run.
-    if events * differ > MAX_WORK:
-        minutes = round(events * differ * _SECONDS_OF_WORK / 60)
-        long = f"{minutes:,} minutes" if minutes > 1 else "a minute"
-        least = format_si(lower_bound(tasks, routes.interconnect), "s")
-        raise RefusedError(
-            f"the step is {events:,} computations and messages of {differ:,} accelerators that"
-            f" differ, about {long}, and at most {MAX_WORK // differ:,} are simulated; it takes"
-            f" {least} or more; use {argument('collective', 'pairwise')} and"
-            f" {argument('overlap', 'none')}, or fewer accelerators"
-        )
-    return _run(tasks, routes, record=record, skip=not record)
+    work, differ = work_of(tasks, routes, record=record), routes.accelerators
+    if work <= MAX_WORK:
+        return
+    minutes = round(work * _SECONDS_OF_WORK / 60)
+    long = f"{minutes:,} minutes" if minutes > 1 else "a minute"
+    least = format_si(lower_bound(tasks, routes.interconnect), "s")
+    raise RefusedError(
+        f"the step is {work // differ:,} computations and messages of {differ:,} accelerators that"
+        f" differ, about {long}, and at most {MAX_WORK // differ:,} are simulated; it takes"
+        f" {least} or more; use {argument('collective', 'pairwise')} and"
+        f" {argument('overlap', 'none')}, or fewer accelerators"
+    )
+
+
+def _of_phases(
+    tasks: Sequence[Task], phases: Sequence[Phase], interconnect: Interconnect
+) -> Measurements:
+    """Return the measurements of a step in phases, one after the other on each link."""
+    ends = np.concatenate([phase.ends for phase in phases])
+    last = ends[:, ends[-1].argmax()]
+    moved = np.sum([phase.channel_bytes for phase in phases], axis=0)
+    link_bytes, at_capacity = np.zeros((2, len(interconnect.links)))
+    link = np.array(interconnect.channel_link, np.intp)
+    np.add.at(link_bytes, link, moved)
+    seconds = moved / interconnect.float_capacities
+    np.maximum.at(at_capacity, link, seconds)
+    return Measurements(
+        seconds=float(last[-1]),
+        task_seconds=tuple(np.diff(last, prepend=0.0).tolist()),
+        level_bytes=tuple(level_bytes(tasks, interconnect)),
+        link_bytes=tuple(link_bytes.tolist()),
+        link_busy=tuple(np.sum([phase.busy for phase in phases], axis=0).tolist()),
+        link_seconds_at_capacity=tuple(at_capacity.tolist()),
+        events=interconnect.accelerators * sum(map(_rounds, tasks)),
+        in_lockstep=False,
+    )
 
 
 def _of_uncontended(

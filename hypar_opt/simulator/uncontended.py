@@ -111,8 +111,15 @@ class _Lane(NamedTuple):
     starts: Seconds
 
 
-def run_uncontended(tasks: Sequence[Task], routes: ClassRoutes) -> UncontendedStep | None:
+def run_uncontended(
+    tasks: Sequence[Task], routes: ClassRoutes, start: Seconds | None = None
+) -> UncontendedStep | None:
     """Run a step as a recurrence over its rounds, if no messages can share a link's bandwidth.
+
+    Parameters
+    ----------
+    start : (accelerators that are simulated,)
+        When each begins, in seconds; by default at once.
 
     Returns
     -------
@@ -129,7 +136,7 @@ def run_uncontended(tasks: Sequence[Task], routes: ClassRoutes) -> UncontendedSt
     patterns = {tuple(lane.pattern for lane in lanes) for lanes in rounds}
     if not _fit([[alone(pattern) for pattern in lanes] for lanes in patterns], interconnect):
         return None
-    now, ends = np.zeros(len(firsts)), []
+    now, ends = np.zeros(len(firsts)) if start is None else start, []
     in_rounds: list[_Lane] = []
     sent: defaultdict[int, float] = defaultdict(float)
     for task in tasks:

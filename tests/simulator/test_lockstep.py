@@ -24,8 +24,9 @@ from hypar_opt.simulator.classes import alike
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine
 from hypar_opt.simulator.options import RunOptions
+from hypar_opt.simulator.phases import in_phases
 from hypar_opt.simulator.routes import ClassRoutes
-from hypar_opt.simulator.run import Measurements, run, run_by_events
+from hypar_opt.simulator.run import Measurements, run, run_by_events, work_of
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.streams import OVERLAPS, Streams
 from hypar_opt.simulator.tasks import GRADIENT_STREAM, ComputeTask, ExchangeTask, Task
@@ -173,6 +174,36 @@ def test_an_accelerator_of_a_mesh_is_like_its_mirror_images(shape: list[int], cl
     assert_near(run(tasks, interconnect), run_by_events(tasks, interconnect))
     recorded = run(tasks, interconnect, record=True)
     assert_near(recorded, run_by_events(tasks, interconnect, record=True))
+
+
+@pytest.mark.parametrize(
+    ("topology", "sizes"),
+    [
+        ({"kind": "htree", "accelerators": 8, "link": {**LINK, "latency": "0.25 s"}}, [4, 2, 6]),
+        (
+            {"kind": "torus", "shape": [4, 4], "link": {**LINK, "latency": "0.25 s"}},
+            [2, 2, 2, 3, 3],
+        ),
+        ({"kind": "mesh", "shape": [2, 4], "link": LINK}, [2, 2, 2, 3, 3]),
+    ],
+    ids=lambda value: str(value["kind"]) if isinstance(value, dict) else "",
+)
+def test_a_step_that_is_too_much_at_once_is_run_in_phases(
+    topology: dict[str, Any], sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From where each accelerator ended the one before; together where these share a link."""
+    interconnect = array(topology).interconnect
+    pairs, around = exchange(interconnect, 0, 64), all_reduce(interconnect, 960)
+    brief, apart = (ComputeTask("fc1", Phase.FORWARD, seconds) for seconds in (0.125, 400))
+    tasks: list[Task] = [pairs, around, brief, pairs, apart, replace(around, bytes=96), apart]
+    tasks += [pairs, around, brief, around, pairs]
+    expected = run_by_events(tasks, interconnect)
+    phases = in_phases(tasks, interconnect, lambda *_: None)
+    assert [len(phase.tasks) for phase in phases] == sizes
+    lanes = [r.lanes for task in (pairs, around) for r in task.rounds]
+    work = work_of(tasks, ClassRoutes(interconnect, alike(interconnect, lanes)))
+    monkeypatch.setattr(runs, "MAX_WORK", work - 1)
+    assert_near(run(tasks, interconnect), expected)
 
 
 def simulated(tasks: Sequence[Task], interconnect: Interconnect) -> int:
