@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
     from hypar_opt.hardware.traffic import Indices
 
-CheckWork = Callable[[Sequence[Task], ClassRoutes], None]
+Check = Callable[[Sequence[Task], ClassRoutes], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Phase:
+class StepPhase:
     """What was measured of some tasks that follow one another.
 
     Parameters
@@ -45,7 +45,7 @@ class Phase:
     busy: Seconds
 
 
-def in_phases(tasks: Sequence[Task], interconnect: Interconnect, check: CheckWork) -> list[Phase]:
+def in_phases(tasks: Sequence[Task], interconnect: Interconnect, check: Check) -> list[StepPhase]:
     """Run the tasks of one stream in phases, each as its own accelerators and messages need it.
 
     A phase begins with a computation. If it may use a link on which messages of those before are
@@ -56,7 +56,7 @@ def in_phases(tasks: Sequence[Task], interconnect: Interconnect, check: CheckWor
     check
         Refuses what is too much to simulate event by event.
     """
-    done: list[Phase] = []
+    done: list[StepPhase] = []
     for own in _divided(tasks):
         start = done[-1].ends[-1] if done else np.zeros(interconnect.accelerators)
         phase = _phase(own, start, interconnect, check)
@@ -78,7 +78,7 @@ def _divided(tasks: Sequence[Task]) -> Iterator[list[Task]]:
     yield own
 
 
-def _overlap(done: Sequence[Phase], phase: Phase, interconnect: Interconnect) -> bool:
+def _overlap(done: Sequence[StepPhase], phase: StepPhase, interconnect: Interconnect) -> bool:
     """Return whether a link may be used by a phase before it is free of those before."""
     until = np.zeros(len(interconnect.links))
     for before in done:
@@ -103,8 +103,8 @@ def _crossed(task: Task, interconnect: Interconnect) -> Iterator[tuple[Indices, 
 
 
 def _phase(
-    tasks: Sequence[Task], start: Seconds, interconnect: Interconnect, check: CheckWork
-) -> Phase:
+    tasks: Sequence[Task], start: Seconds, interconnect: Interconnect, check: Check
+) -> StepPhase:
     """Run tasks that each accelerator begins at an instant of its own."""
     if np.ptp(start) <= RELATIVE_TOLERANCE * start.max():
         try:
@@ -119,10 +119,10 @@ def _phase(
         check(tasks, routes)
         return _by_events(tasks, start, routes)
     moved = routes.bytes_by_channel(step.sent)
-    return Phase(tasks, start, step.ends[:, routes.class_of], moved, np.array(step.busy))
+    return StepPhase(tasks, start, step.ends[:, routes.class_of], moved, np.array(step.busy))
 
 
-def _by_events(tasks: Sequence[Task], start: Seconds, routes: RouteTable) -> Phase:
+def _by_events(tasks: Sequence[Task], start: Seconds, routes: RouteTable) -> StepPhase:
     """Run an accelerator of each class event by event, from the first one's start on."""
     _, firsts = np.unique(routes.class_of, return_index=True)
     first = tasks[0]
@@ -136,4 +136,4 @@ def _by_events(tasks: Sequence[Task], start: Seconds, routes: RouteTable) -> Pha
     ends = np.array([[span.end for span in own] for own in spans]).T + start.min()
     network = machine.network
     busy = np.array(network.link_busy)
-    return Phase(tasks, start, ends[:, routes.class_of], network.channel_bytes, busy)
+    return StepPhase(tasks, start, ends[:, routes.class_of], network.channel_bytes, busy)

@@ -16,7 +16,7 @@ from hypar_opt.simulator.classes import alike
 from hypar_opt.simulator.flows import Segment
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine, TaskSpan
-from hypar_opt.simulator.phases import Phase, in_phases
+from hypar_opt.simulator.phases import StepPhase, in_phases
 from hypar_opt.simulator.rounds import level_bytes
 from hypar_opt.simulator.routes import ClassRoutes, RouteTable
 from hypar_opt.simulator.tasks import (
@@ -224,7 +224,7 @@ def _check_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = Fa
 
 
 def _of_phases(
-    tasks: Sequence[Task], phases: Sequence[Phase], interconnect: Interconnect
+    tasks: Sequence[Task], phases: Sequence[StepPhase], interconnect: Interconnect
 ) -> Measurements:
     """Return the measurements of a step in phases, one after the other on each link."""
     ends = np.concatenate([phase.ends for phase in phases])
