@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hypar_opt.costs.table import exact_dtype
-from hypar_opt.solvers.within_load import LoadedGraph
+from hypar_opt.solvers.loaded_graph import LoadedGraph
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +32,8 @@ class Column(NamedTuple):
         Of the table that `WaysByLayer.table` returns.
     charge, load, moment
         Charges; and bytes of all accelerators together, all the time and at least for a moment.
+    least
+        A lower bound on the charges of a plan that has it, with bytes at a price.
     """
 
     column: int
@@ -39,6 +41,7 @@ class Column(NamedTuple):
     charge: int
     load: int
     moment: int
+    least: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +64,23 @@ class Columns:
     of_nodes: Sequence[Sequence[Column]]
     ports: Sequence[NDArray[np.intp]]
     edges: Mapping[tuple[int, int], Integers]
+
+    def upto(self, most: int) -> Columns | None:
+        """Return what may be in a plan that is charged so much, with bytes at the price.
+
+        None if there is no such plan.
+        """
+        low = [[own.least <= most for own in picks] for picks in self.of_nodes]
+        of_nodes = [[*compress(*own)] for own in zip(self.of_nodes, low, strict=True)]
+        if not all(of_nodes):
+            return None
+        own = [ports[kept] for ports, kept in zip(self.ports, low, strict=True)]
+        left, ports = zip(*(np.unique(each, return_inverse=True) for each in own), strict=True)
+        edges = {
+            (one, other): pairs[np.ix_(left[one], left[other])]
+            for (one, other), pairs in self.edges.items()
+        }
+        return Columns(self.order, of_nodes, ports, edges)
 
     @cached_property
     def thresholds(self) -> list[int]:

@@ -54,7 +54,9 @@ def bound_at(ways: WaysByLayer, price: Fraction) -> BoundAtPrice:
     least, states = bound_by_classes(table, ways.search.deadline)
     accelerators = ways.search.instance.problem.accelerators
     amount = (least - ways.charges(price) * ways.capacity) / ways.per_unit
-    held = ways.load_of(ways.picked(states, price))
+    picked = enumerate(ways.picked(states, price))
+    sides = [(node, ways.sides[side], way, state) for node, (side, way, state) in picked]
+    held = sum(int(own.loads[way, own.kinds[node], state]) for node, own, way, state in sides)
     return BoundAtPrice(price, amount, Fraction(held - ways.capacity, accelerators))
 
 

@@ -9,7 +9,7 @@ Source: docs/decisions/0036-ways-by-layer.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.device_load import held_while_running, load_of_tensors
-from hypar_opt.costs.kinds import kinds_of_nodes, numbered
 from hypar_opt.costs.saved_tensors import errors_at_once, saved_tensors
 from hypar_opt.costs.state_classes import ClassTable, KnownCharges, classed
-from hypar_opt.costs.state_tables import nodes_by_state, states_of
-from hypar_opt.costs.time import TimeCost
+from hypar_opt.costs.state_tables import states_of
 from hypar_opt.costs.ways_of_nodes import Amount, WaysOfNodes, by_state, coupled
 from hypar_opt.instance.least_loads import every_split
 from hypar_opt.search.left_columns import Chosen, Column, Columns, Picked
@@ -31,7 +29,7 @@ from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.elimination.classes import columns_at_most
-from hypar_opt.solvers.within_load import edges_between
+from hypar_opt.solvers.loaded_graph import edges_between
 from hypar_opt.workload.parallelism import RECOMPUTED
 from hypar_opt.workload.recomputation import segments
 
@@ -46,8 +44,8 @@ if TYPE_CHECKING:
     from hypar_opt.instance.instance import Instance
 
 
-COMPARABLE = 2**17
-"""The most states of all nodes with which plans are compared one by one."""
+_COUNTED = 2**17
+"""The most states of all nodes whose least tensors are asked for."""
 
 
 def least_memory(instance: Instance) -> int:
@@ -97,15 +95,23 @@ class WaysByLayer:
         if ample:
             apart, again, shards = RECOMPUTED[:1], [], [w for w in shards if "weights" not in w]
         self._words = [[*product(own, shards)] for own in (apart, again)]
-        self._apart, self._again = (
-            [WayOfTraining.of(search, self.open.uniform(*own), part) for own in words]
-            for words in self._words
-        )
-
-    @property
-    def first(self) -> WayOfTraining:
+        self.first = WayOfTraining.of(search, self.open.uniform(*self._words[0][0]), part)
         """The way that repeats and shards least."""
-        return self._apart[0]
+
+    @cached_property
+    def each(self) -> list[list[WayOfTraining]]:
+        """The ways of nodes whose blocks are not computed again; and of those that are."""
+        return [[self._of(*own) for own in words] for words in self._words]
+
+    def _of(self, recompute: str, shard: str) -> WayOfTraining:
+        training = self.open.uniform(recompute, shard)
+        return WayOfTraining.of(self.first.search, training, self.first.part)
+
+    @cached_property
+    def ample(self) -> WaysByLayer:
+        """The ways if all fits, which have the first numbers of these."""
+        asked = self.search, self.micro_batches, self._layouts, self.first.part
+        return WaysByLayer(*asked, ample=True)
 
     @cached_property
     def states(self) -> Sequence[tuple[int, ...]]:
@@ -115,23 +121,7 @@ class WaysByLayer:
     @cached_property
     def per_unit(self) -> int:
         """Charges per second, or per byte, the same of all ways."""
-        return min(way.per_unit for way in (*self._apart, *self._again))
-
-    @property
-    def first_takes_least(self) -> bool:
-        """Whether no weights of the batch at once take less in another way than the first.
-
-        Around rings gradients that inner levels split may: these then reduce over faster links.
-        """
-        cost, levels = self.first.cost, self.search.instance.problem.levels
-        if not (isinstance(cost, TimeCost) and cost.rings):
-            return True
-        ways = [(way.cost_in(self.per_unit), way.instance.workload) for way in self._apart]
-        alike = [kinds_of_nodes(workload).numbers.tolist() for _, workload in ways]
-        alike += [cost.symmetries(workload, levels).marks for cost, workload in ways]
-        nodes, deadline = numbered(zip(*alike, strict=True)).first, self.search.deadline
-        least, *others = (nodes_by_state(*own, nodes, levels, deadline) for own in ways)
-        return all((least <= own).all() for own in others)
+        return min(way.per_unit for ways in self.each for way in ways)
 
     @cached_property
     def sides(self) -> Sequence[WaysOfNodes]:
@@ -141,7 +131,7 @@ class WaysByLayer:
             (self.micro_batches, self._layouts, self.first.part, self._ample),
         )
         if key not in known:
-            known[key] = [self._ways_of(ways) for ways in (self._apart, self._again) if ways]
+            known[key] = [self._ways_of(ways) for ways in self.each if ways]
         return known[key]
 
     def _ways_of(self, ways: Sequence[WayOfTraining]) -> WaysOfNodes:
@@ -178,7 +168,7 @@ class WaysByLayer:
         """
         workload, network = way.instance.workload, self.open.network
         found: Integers = np.zeros(len(workload.nodes), object)
-        if len(workload.nodes) * len(self.states) > COMPARABLE:
+        if len(workload.nodes) * len(self.states) > _COUNTED:
             return found
         element_bytes = self.search.instance.problem.element_bytes
         choices = len(workload.choices)
@@ -231,7 +221,7 @@ class WaysByLayer:
         choices = len(self.first.instance.workload.choices)
         splits = every_split(self.first.load.hierarchy.sizes, choices)
         # What shards and computes most again holds least.
-        ways = [self._apart[-1], *self._again[-1:]]
+        ways = [self._of(*words[-1]) for words in self._words if words]
         held = [way.whole_load.at(parts) for way in ways for parts in splits]
         return sum(np.min(held, axis=0).tolist())
 
@@ -271,13 +261,6 @@ class WaysByLayer:
     def chosen(self, assignment: Sequence[int], price: Fraction) -> Chosen:
         """Return what an assignment of `table` says, each node in its cheapest way."""
         return self.of_columns(self.picked(assignment, price))
-
-    def load_of(self, picked: Sequence[Picked]) -> int:
-        """Return what a plan holds all the time, in bytes of all accelerators."""
-        return sum(
-            int(self.sides[side].loads[way, self.sides[side].kinds[node], state])
-            for node, (side, way, state) in enumerate(picked)
-        )
 
     def picked(self, assignment: Sequence[int], price: Fraction) -> list[Picked]:
         """Return the columns of an assignment of `table`, each node in its cheapest way."""
@@ -320,14 +303,17 @@ class WaysByLayer:
             If the deadline passes.
         """
         priced = [side.priced(self.charges(price)) for side in self.sides]
-        of_nodes = [
-            [
-                own
-                for column, least in zip(columns.tolist(), bounds.tolist(), strict=True)
-                for own in self._ways_in(column, node, priced, most - least)
-            ]
-            for node, (columns, bounds) in enumerate(columns_at_most(table, most, deadline))
-        ]
+        known: dict[Hashable, list[Column]] = {}
+        of_nodes = []
+        for node, (columns, bounds) in enumerate(columns_at_most(table, most, deadline)):
+            kinds, least = [int(side.kinds[node]) for side in self.sides], bounds.tolist()
+            key = *kinds, columns.tobytes(), *least
+            if key not in known:
+                each = zip(columns.tolist(), least, strict=True)
+                known[key] = [
+                    own for each_of in each for own in self._ways_in(kinds, priced, most, *each_of)
+                ]
+            of_nodes.append(known[key])
         if not all(of_nodes):
             return None
         numbers, ports = zip(
@@ -342,19 +328,27 @@ class WaysByLayer:
         )
 
     def _ways_in(
-        self, column: int, node: int, priced: Sequence[Integers], more: int
+        self, kinds: Sequence[int], priced: Sequence[Integers], most: int, column: int, least: int
     ) -> Iterator[Column]:
-        """Yield a node's ways in a column that cost at most so much more than the cheapest."""
+        """Yield a node's ways in a column, of which plans with its cheapest are charged the least.
+
+        Parameters
+        ----------
+        kinds
+            The node's, by side.
+        most
+            The highest charges of a plan of interest.
+        """
         number, state = divmod(column, len(self.states))
-        side = self.sides[number]
-        kind = int(side.kinds[node])
+        side, kind = self.sides[number], kinds[number]
         costs = priced[number][:, kind, state]
-        for way in np.flatnonzero(
-            side.undominated[:, kind, state] & (costs <= int(costs.min()) + more)
-        ):
+        bounds = least - int(costs.min()) + costs
+        for way in np.flatnonzero(side.undominated[:, kind, state] & (bounds <= most)):
+            charge, load, moment = (
+                int(own[way, kind, state]) for own in (side.times, side.loads, side.moments)
+            )
             picked = number, int(way), state
-            amounts = (int(own[way, kind, state]) for own in (side.times, side.loads, side.moments))
-            yield Column(column, picked, *amounts)
+            yield Column(column, picked, charge, load, moment, int(bounds[way]))
 
     @cached_property
     def _order(self) -> list[int]:

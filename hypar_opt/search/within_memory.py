@@ -15,35 +15,32 @@ from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from heapq import merge
-from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
+from hypar_opt.costs.kinds import kinds_of_nodes, numbered
 from hypar_opt.costs.longest_parts import divides_evenly
+from hypar_opt.costs.state_tables import nodes_by_state
+from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
 from hypar_opt.search.best_fit import NEVER, BestFit
 from hypar_opt.search.fused_gradients import in_buckets
-from hypar_opt.search.left_columns import Chosen, Column, Columns, Picked
+from hypar_opt.search.left_columns import Chosen, Columns
 from hypar_opt.search.open_ways import divisors, fastest_training, with_searched
+from hypar_opt.search.order_of_charges import OrderOfCharges
 from hypar_opt.search.prices_of_memory import Around, PlanAtPrice, bound_at, raised
 from hypar_opt.search.result import SearchResult, silent
 from hypar_opt.search.way_of_training import Counted, WayOfTraining, layouts_at_prices
-from hypar_opt.search.ways_by_layer import COMPARABLE, WaysByLayer
-from hypar_opt.solvers.elimination.limited import PARTS
-from hypar_opt.solvers.within_load import cheapest_within
+from hypar_opt.search.ways_by_layer import WaysByLayer
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.table import Integers
     from hypar_opt.search.result import Search, SearchRequest
 
 _PRICES = 8
 """The most prices of memory that are tried for as many micro-batches."""
 
-_THRESHOLDS = 16
-"""The most thresholds of what a plan holds for a moment."""
+_PARTS = (16, 8, 4), (2, 1)
+"""The parts of the gap above a bound in which plans are sought in turn; of some together."""
 
 _COMPARED = 20
 _NODES = 2**13
@@ -54,9 +51,6 @@ _MANY = 2**8
 
 _MARGINS = 4
 """How often a plan is sought with more room for what it holds for a moment."""
-
-_MOST = 2**62
-"""Charges above those of all plans."""
 
 
 def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, SearchResult]:
@@ -90,6 +84,22 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
     return at_once, with_searched(found, search.instance, at_once.instance)
 
 
+def _first_takes_least(ways: WaysByLayer) -> bool:
+    """Whether no weights of the batch at once take less in another way than the first.
+
+    Around rings gradients that inner levels split may: these then reduce over faster links.
+    """
+    cost, levels = ways.first.cost, ways.search.instance.problem.levels
+    if not (isinstance(cost, TimeCost) and cost.rings):
+        return True
+    own = [(way.cost_in(ways.per_unit), way.instance.workload) for way in ways.each[0]]
+    alike = [kinds_of_nodes(workload).numbers.tolist() for _, workload in own]
+    alike += [cost.symmetries(workload, levels).marks for cost, workload in own]
+    nodes, deadline = numbered(zip(*alike, strict=True)).first, ways.search.deadline
+    least, *others = (nodes_by_state(*way, nodes, levels, deadline) for way in own)
+    return all((least <= other).all() for other in others)
+
+
 class _WaysSearched:
     """The search of all ways of training that a problem leaves open, and the best plan known."""
 
@@ -114,7 +124,7 @@ class _WaysSearched:
         stated = asked.problem.training.micro_batches
         counts = [n for n in divisors(asked.problem.batch) if n > 1 and not self._even(n)]
         counts = [] if stated else [n for n in counts if self._may_fit(n)]
-        if not WaysByLayer(self._search, stated or 1, ample=True).first_takes_least:
+        if not _first_takes_least(WaysByLayer(self._search, stated or 1, ample=True)):
             counts.append(stated or 1)
         if found.scope == "joint" and found.bound is not None and counts:
             self._best.found = counted, way
@@ -235,7 +245,7 @@ class _WaysSearched:
         low, high, best = cast("list[PlanAtPrice | None]", [None] * 3)
         price = self._price if around.low else Fraction()
         for number in range(_PRICES):
-            own = self._best.at_price(ways, price)
+            own = self._best.at_price(ways if price else ways.ample, price)
             if not price:
                 self._unlimited.setdefault(ways.micro_batches, own.bound)
             if not (price or own.counted.fits):
@@ -265,20 +275,13 @@ class _WaysSearched:
                 price = max((small.amount - fast.amount) / (fast.bytes - small.bytes), Fraction())
         assert best is not None
         if low and high and best.bound < self._best.limit:
-            self._join(ways, low.chosen, high.chosen)
+            self._join(ways, low, high)
         # In buckets a plan takes more than it is charged, and another may take less.
-        if (
-            len(best.chosen.picked) * len(ways.states) <= COMPARABLE
-            and best.bound < self._best.limit
-        ):
-            for part in PARTS if self._best.found else [1]:
-                goal = best.bound + (self._best.limit - best.bound) / part
-                yield (bound := self._compared(ways, best, goal))
-                if bound < min(goal, self._best.limit):  # too many
-                    break
+        if best.bound < self._best.limit:
+            yield from self._compared(ways, best)
 
-    def _join(self, ways: WaysByLayer, low: Chosen, high: Chosen) -> None:
-        """Keep plans that begin as one plan and end as another, by bisection.
+    def _join(self, ways: WaysByLayer, low: PlanAtPrice, high: PlanAtPrice) -> None:
+        """Keep plans that begin as one plan and end as another, by regula falsi and bisection.
 
         Parameters
         ----------
@@ -287,15 +290,25 @@ class _WaysSearched:
         """
         cuts = ways.cuts
         for first, then in ((low, high), (high, low)):
-            fits, does_not = (0, len(cuts) - 1) if first is low else (len(cuts) - 1, 0)
-            while abs(fits - does_not) > 1:
-                upto = (fits + does_not) // 2
-                mixed = self._best.keep(ways.joined(first, then, cuts[upto]))
-                fits, does_not = (upto, does_not) if mixed.fits else (fits, upto)
+            known = {first.counted.fits: (len(cuts) - 1, first.counted)}
+            known[then.counted.fits] = 0, then.counted
+            for number in range(len(cuts)):
+                (fits, less), (does_not, more) = known[True], known[False]
+                between = abs(fits - does_not)
+                if between == 1:
+                    break
+                # Blocks that are alike hold as much: all but every third time by what they hold.
+                excess = more.bytes - more.capacity
+                steps = -(between * -excess // (more.bytes - less.bytes))
+                if number % 3 == 2:
+                    steps = between // 2
+                upto = does_not + max(1, min(steps, between - 1)) * (1 if fits > does_not else -1)
+                mixed = self._best.keep(ways.joined(first.chosen, then.chosen, cuts[upto]))
+                known[mixed.fits] = upto, mixed
 
     def _by_classes(self, ways: WaysByLayer, around: Around) -> Generator[Fraction, None, bool]:
         """Yield bounds by classes of states; return whether these prove that no plan is better."""
-        low = best = bound_at(ways, Fraction())
+        low = best = bound_at(ways.ample, Fraction())
         self._unlimited.setdefault(ways.micro_batches, low.bound)
         if low.excess <= 0:  # the fastest plan may fit
             return False
@@ -309,73 +322,57 @@ class _WaysSearched:
             self._price = best.price
         return best.bound >= self._best.limit
 
-    def _compared(self, ways: WaysByLayer, step: PlanAtPrice, goal: Fraction) -> Fraction:
-        """Compare the plans that may cost less than the best and a goal, in order of their charges.
+    def _compared(self, ways: WaysByLayer, step: PlanAtPrice) -> Iterator[Fraction]:
+        """Compare plans that may cost less than the best, in order of their charges; yield bounds.
 
-        Returns
-        -------
-        Fraction
-            A bound on all plans: the best one's cost or the goal, unless there are too many.
+        First those that cost a part of the gap more than the bound of a price.
         """
-        most, price, bound = _MOST, step.price, step.bound
-        if self._best.found is not None:
-            most = int(goal * ways.per_unit + ways.charges(price) * ways.capacity) + 1
+        order, gap = OrderOfCharges(ways, step.price), self._best.limit - step.bound
         try:
-            table = ways.table(price, again=bool(ways.open.blocks))
-            columns = ways.graph(table, price, most, self._search.deadline)
-            if columns is None:
-                return min(goal, self._best.limit)
-            # What all that a plan holds for a moment exceeds its bound by is known with the plan.
-            margin = 0
-            for _ in range(_MARGINS):
-                chosen = next(self._cheapest(ways, columns, goal, margin), None)
-                counted = chosen and self._best.keep(ways.of_columns(chosen[1]))
-                if counted is None or counted.fits:
-                    break
-                margin += counted.bytes - counted.capacity
-            count = max(_COMPARED, _NODES // len(columns.order))
-            for number, (charges, picked) in enumerate(self._cheapest(ways, columns, goal)):
-                charged = Fraction(charges, ways.per_unit)
-                bound = max(bound, min(charged, self._best.limit))
-                if charged >= self._best.limit or number == count:
-                    return bound
-                self._best.keep(ways.of_columns(picked))
+            for parts in _PARTS if self._best.found else [(1,)]:
+                goals = [step.bound + gap / part for part in parts]
+                columns = order.columns(goals[-1])
+                for goal in goals:
+                    bound = self._best_of(order, columns, goal, step.bound)
+                    yield bound
+                    if bound != goal:  # too many, or no plan is better than the best
+                        return
         except RefusedError:
-            return bound
-        return min(goal, self._best.limit)
+            return
 
-    def _cheapest(
-        self, ways: WaysByLayer, columns: Columns, goal: Fraction, margin: int = 0
-    ) -> Iterator[tuple[int, list[Picked]]]:
-        """Yield plans that may fit with their charges, in the order of these.
+    def _best_of(
+        self, order: OrderOfCharges, columns: Columns | None, goal: Fraction, bound: Fraction
+    ) -> Fraction:
+        """Compare plans of some columns that cost at most a goal; return a bound on all plans.
 
-        What a plan holds for a moment is a maximum, and not a sum: for each threshold, the plans
-        below it have what is left of the capacity.
+        It is the best plan's cost or the goal, unless there are too many plans.
 
-        Parameters
-        ----------
-        margin
-            Bytes of a device that are to be left.
+        Raises
+        ------
+        RefusedError
         """
-        accelerators = self._search.instance.problem.accelerators
-        whole = ways.whole_capacity - margin * accelerators
-        most = (
-            _MOST if self._best.found is None else int(min(goal, self._best.limit) * ways.per_unit)
-        )
-        groups = np.array_split(columns.thresholds, min(_THRESHOLDS, len(columns.thresholds)))
+        ways, left = order.ways, columns and columns.upto(order.most_charged(goal))
+        if left is None:
+            return min(goal, self._best.limit)
 
-        def within(group: Integers) -> Iterator[tuple[int, tuple[Column, ...]]]:
-            graph, kept = columns.graph(int(group[-1]))
-            capacity = whole - int(group[0])
-            for charges, numbers in cheapest_within(graph, capacity, most, self._search.deadline):
-                yield charges, tuple(own[n] for own, n in zip(kept, numbers, strict=True))
+        def cheapest(margin: int = 0) -> Iterator[tuple[Fraction, Chosen]]:
+            for charges, picked in order.cheapest(left, min(goal, self._best.limit), margin):
+                yield Fraction(charges, ways.per_unit), ways.of_columns(picked)
 
-        last = None
-        for charges, picked in merge(*map(within, groups), key=itemgetter(0)):
-            if picked != last:
-                by_node = sorted(zip(columns.order, picked, strict=True))
-                yield charges, [own.picked for _, own in by_node]
-            last = picked
+        count = max(_COMPARED, _NODES // len(left.order))
+        for number, (charged, plan) in enumerate(cheapest()):
+            bound = max(bound, min(charged, self._best.limit))
+            if charged >= self._best.limit or number == count:
+                return bound
+            counted, margin = self._best.keep(plan), 0
+            # What all that a plan holds for a moment exceeds its bound by is known with the plan.
+            for _ in range(_MARGINS if number == 0 else 0):
+                margin += max(0, counted.bytes - counted.capacity)
+                other = None if counted.fits else next(cheapest(margin), None)
+                if other is None:
+                    break
+                counted = self._best.keep(other[1])
+        return min(goal, self._best.limit)
 
     def _of_found_layouts(self, count: int) -> Iterator[Fraction]:
         """Train the plans that a solver finds in the best ways: no bound on others is known."""

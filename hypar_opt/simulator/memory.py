@@ -5,7 +5,7 @@ Source: docs/decisions/0029-memory-of-a-device.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice
 from math import prod
@@ -150,6 +150,8 @@ class _Count:
     exact_shares: bool
     fused: bool
     share: Share | None = None
+    known: dict[tuple[Extent, Layouts], int] = field(default_factory=dict)
+    """The bytes of feature maps."""
 
     @property
     def _workload(self) -> Workload:
@@ -161,6 +163,12 @@ class _Count:
 
     def _map(self, extent: Extent, layouts: Layouts) -> int:
         """Return the bytes of a feature map in some layouts."""
+        key = extent, layouts
+        if key not in self.known:
+            self.known[key] = self.problem.element_bytes * self._elements_of_map(*key)
+        return self.known[key]
+
+    def _elements_of_map(self, extent: Extent, layouts: Layouts) -> int:
         if layouts and self._is_elsewhere(layouts[0]):
             return 0
         axes = ((BY_BATCH,), (CHANNEL, SHUFFLED), (TOKEN,), (ROW,), (COLUMN,), (EXPERT,))
@@ -168,7 +176,7 @@ class _Count:
         at_h1 = [bool(layouts) and layouts[0] in among for among in axes]
         rest = extent.elements // prod(extent[1:])
         sizes, parts, at_h1 = [rest, *extent[1:]], [1, *parts], [False, *at_h1]
-        return self.problem.element_bytes * self._longest(sizes, parts, at_h1)
+        return self._longest(sizes, parts, at_h1)
 
     def _is_elsewhere(self, side: str) -> bool:
         """Return whether a layout or choice at H1 is all of a tensor in another part."""
@@ -245,15 +253,19 @@ class _Count:
         """Return the bytes of a layer's gathered weights and gradients, and of its loss."""
         layer = self._workload.nodes[node]
         gathered = 0
-        if not layer.operator.reads_ids:
-            own = self._elements(node, layer.operator.axes.weight)
+        if node in self.repeats.sharded and not layer.operator.reads_ids:
             weights, gradient, _ = self._shards(node)
-            gathered = own * each.weight * ((weights > 1) + (bool(each.gradient) and gradient > 1))
+            copies = (weights > 1) + (bool(each.gradient) and gradient > 1)
+            if copies:
+                own = self._elements(node, layer.operator.axes.weight)
+                gathered = own * each.weight * copies
         if self.problem.inference:
             return gathered, 0
         # Single precision needs no copy.
         singles = self._saves(node).singles
         singles -= bool(singles) and self.problem.element_bytes >= SINGLE
+        if not singles:
+            return gathered, 0
         logits = self._map(_extent(layer.pooled), self.program.stored[node])
         return gathered, singles * SINGLE * logits // self.problem.element_bytes
 

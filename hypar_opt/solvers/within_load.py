@@ -1,21 +1,21 @@
 """The cheapest assignments of a graph whose loads add up to at most a capacity, one by one.
 
-Layers are decided in their order. What is left to decide depends on the ports of the frontier
-alone: the decided layers with a neighbour that is not. For each frontier the Pareto front of what
-completes it, in cost and load, is computed from the end; from the start, the assignment with the
-least bound is extended, which these fronts tell exactly.
+For each frontier the Pareto front of what completes it, in cost and load, is computed from the end;
+from the start, the assignment with the least bound is extended, which these fronts tell exactly.
+With loads at a price, least sums leave out what is in no assignment of interest. Between places
+with few frontiers, paths are of few kinds: those of equal blocks are found once, and fronts are
+kept at these places alone.
 
 Source: docs/decisions/0036-ways-by-layer.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from fractions import Fraction
 from heapq import heappop, heappush
-from itertools import product
-from math import prod
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,82 +23,37 @@ import numpy as np
 from hypar_opt.costs.table import Integers
 from hypar_opt.errors import RefusedError
 from hypar_opt.solvers.capacity import Front, pareto_front
+from hypar_opt.solvers.frontier_bounds import FrontierBounds, best_price
+from hypar_opt.solvers.loaded_graph import Frontier, LoadedGraph
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from hypar_opt.costs.state_classes import ClassTable
     from hypar_opt.deadline import Deadline
 
-MAX_STEPS = 2**16
-"""The most extensions of frontiers by a column, over all layers."""
+MAX_STEPS = 2**18
+"""The most extensions of frontiers by a column."""
 
 MAX_LABELS = 4_000_000
 """The most entries of all fronts."""
 
-Frontier = tuple[int, ...]
-"""The ports of some decided layers."""
+PARTS = (16, 8, 4, 2, 1)
+"""Of a gap, the parts above the bound in which an optimum is sought in turn."""
 
+_AT_ONCE = 2**20
+"""Entries of fronts that are joined at once."""
 
-@dataclass(frozen=True, eq=False)
-class LoadedGraph:
-    """A graph's charges and loads; each layer has columns of its own.
+_PARTS = 2**10
+"""Parts of the gap to which bounds of equal blocks are compared."""
 
-    Parameters
-    ----------
-    costs, loads
-        By layer: ``(columns,)``.
-    ports
-        What a layer's neighbours see of each column, by layer: ``(columns,)``.
-    edges
-        By pairs of layers, the earlier one first: ``(ports, ports)``.
-    """
-
-    costs: Sequence[Integers]
-    loads: Sequence[Integers]
-    ports: Sequence[NDArray[np.intp]]
-    edges: Mapping[tuple[int, int], Integers]
-
-    @cached_property
-    def ported(self) -> list[list[int]]:
-        """The ports that each layer's columns have."""
-        return [np.unique(own).tolist() for own in self.ports]
-
-    @cached_property
-    def frontiers(self) -> list[tuple[int, ...]]:
-        """Before each layer, and after the last: the decided layers with an undecided neighbour."""
-        last = dict.fromkeys(range(len(self.costs)), -1)
-        for one, other in self.edges:
-            last[one] = max(last[one], other)
-        return [
-            tuple(one for one in range(layer) if last[one] >= layer)
-            for layer in range(len(self.costs) + 1)
-        ]
-
-    @cached_property
-    def before(self) -> list[list[int]]:
-        """The earlier neighbours of each layer."""
-        earlier: list[list[int]] = [[] for _ in self.costs]
-        for one, other in sorted(self.edges):
-            earlier[other].append(one)
-        return earlier
-
-    def check_size(self) -> None:
-        """Refuse what has too many frontiers.
-
-        Raises
-        ------
-        RefusedError
-        """
-        steps = 0
-        for layer, frontier in enumerate(self.frontiers[:-1]):
-            steps += len(self.costs[layer]) * prod(len(self.ported[one]) for one in frontier)
-            if steps > MAX_STEPS:
-                raise RefusedError("layers have too many ways to be compared within a capacity")
+Paths = Sequence[tuple[Frontier, Front]]
+"""The fronts of paths from a frontier to others further on."""
 
 
 def cheapest_within(
-    graph: LoadedGraph, capacity: int, most: int, deadline: Deadline
+    graph: LoadedGraph,
+    capacity: int,
+    most: int,
+    deadline: Deadline,
+    price: Fraction | None = None,
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield assignments within a capacity with their costs, in the order of these.
 
@@ -106,6 +61,8 @@ def cheapest_within(
     ----------
     most
         The highest cost that is of interest.
+    price
+        That of a unit of load, at which sums are to leave out assignments; by default the best.
 
     Raises
     ------
@@ -114,32 +71,78 @@ def cheapest_within(
     NoAnswerError
         If the deadline passes.
     """
-    return LabelledGraph.of(graph, capacity, most, deadline).cheapest(capacity, most, deadline)
+    limits = [most]
+    if price is None:
+        price, bound, known = best_price(graph, capacity)
+        if known is not None:
+            limits = [bound + -(-(known - bound) // part) for part in PARTS] + limits
+    last = -1
+    for limit in limits:
+        upto = min(limit, most)
+        labels = LabelledGraph.of(graph, capacity, upto, deadline, price)
+        for cost, chosen in labels.cheapest(capacity, upto, deadline):
+            if cost > last:
+                yield cost, chosen
+        last = upto
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledGraph:
-    """The Pareto fronts of what completes each frontier, within a capacity and up to a cost."""
+    """The Pareto fronts of what completes frontiers, within a capacity and up to a cost.
 
-    graph: LoadedGraph
-    extension: _Extension
-    fronts: Sequence[Mapping[Frontier, Front]]
+    Parameters
+    ----------
+    fronts
+        By narrow place: what completes each frontier.
+    ends
+        By layer, the next of these places.
+    paths
+        By layer, from each frontier to those at that place.
+    """
+
+    bounds: FrontierBounds
+    fronts: Mapping[int, Mapping[Frontier, Front]]
+    ends: Sequence[int]
+    paths: Sequence[Mapping[Frontier, Paths]]
 
     @classmethod
-    def of(cls, graph: LoadedGraph, capacity: int, most: int, deadline: Deadline) -> LabelledGraph:
+    def of(
+        cls, graph: LoadedGraph, capacity: int, most: int, deadline: Deadline, price: Fraction
+    ) -> LabelledGraph:
         """Find them; the parameters and the errors are those of `cheapest_within`."""
-        graph.check_size()
-        extension = _Extension(graph)
-        return cls(graph, extension, _fronts(graph, extension, capacity, most, deadline))
+        bounds = FrontierBounds.of(graph, capacity, most, price)
+        between = _PathsBetween(bounds, deadline)
+        none = np.zeros(1, np.int64)
+        places = bounds.narrow_places
+        fronts: dict[int, dict[Frontier, Front]] = {places[-1]: {(): (none, none)}}
+        ends: list[int] = []
+        paths: list[Mapping[Frontier, Paths]] = []
+        for first, last in pairwise(places):
+            ends += [last] * (last - first)
+            paths += between.of(first, last)
+        labels = 0
+        for first, last in reversed([*pairwise(places)]):
+            deadline.check()
+            fronts[first] = {
+                frontier: _joined(
+                    bounds, first, frontier, paths[first], fronts[last], capacity, most
+                )
+                for frontier in bounds.alive[first]
+            }
+            labels += sum(len(costs) for costs, _ in fronts[first].values())
+            if labels > MAX_LABELS:
+                raise RefusedError("layers have too many ways to be compared within a capacity")
+        return cls(bounds, fronts, ends, paths)
 
     def cheapest(
         self, capacity: int, most: int, deadline: Deadline
     ) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield assignments as `cheapest_within`, for no more of both than is labelled."""
-        layers = len(self.graph.costs)
+        graph, extension = self.bounds.graph, self.bounds.extension
+        layers = len(graph.costs)
         # Of equal bounds the one that is decided furthest is extended.
         waiting: list[tuple[int, int, int, int, Frontier, tuple[int, ...]]] = []
-        start = _least(self.fronts[0][()], capacity)
+        start = self._least(0, (), capacity)
         if start is not None and start <= most:
             waiting.append((start, 0, 0, 0, (), ()))
         while waiting:
@@ -149,127 +152,141 @@ class LabelledGraph:
                 yield bound, decided
                 continue
             deadline.check()
-            charged = self.extension.charges(layer, frontier)
+            charged = extension.charges(layer, frontier)
             for column, further in enumerate(charged.tolist()):
-                after = self.extension.after(layer, frontier, column)
-                loaded = load + int(self.graph.loads[layer][column])
-                rest = _least(self.fronts[layer + 1][after], capacity - loaded)
+                after = extension.after(layer, frontier, column)
+                loaded = load + int(graph.loads[layer][column])
+                rest = self._least(layer + 1, after, capacity - loaded)
                 if rest is not None and cost + further + rest <= most:
                     own = cost + further
                     entry = own + rest, -layer - 1, own, loaded, after, (*decided, column)
                     heappush(waiting, entry)
 
-
-def edges_between(
-    table: ClassTable, columns: Sequence[NDArray[np.intp]], order: Sequence[int]
-) -> dict[tuple[int, int], Integers]:
-    """Return what pairs of layers are charged, by their places in an order.
-
-    Parameters
-    ----------
-    columns
-        Those of a table that are left of each layer.
-    """
-    place = {node: n for n, node in enumerate(order)}
-    edges: dict[tuple[int, int], Integers] = {}
-    kinds = table.boundary_kinds.tolist()
-    for kind, (source, target) in zip(kinds, table.ends.tolist(), strict=True):
-        charged = table.pairs(kind, columns[source], columns[target])
-        pair = place[source], place[target]
-        if pair[0] > pair[1]:
-            pair, charged = pair[::-1], charged.T
-        edges[pair] = edges[pair] + charged if pair in edges else charged
-    return edges
+    def _least(self, layer: int, frontier: Frontier, room: int) -> int | None:
+        """Return the least cost that completes a frontier with a load; None if nothing does."""
+        if layer in self.fronts:
+            ways: Paths = [(frontier, (np.zeros(1, np.int64), np.zeros(1, np.int64)))]
+            fronts = self.fronts[layer]
+        else:
+            ways, fronts = self.paths[layer].get(frontier, ()), self.fronts[self.ends[layer]]
+        found = []
+        for end, (costs, loads) in ways:
+            rest, held = fronts.get(end, (costs[:0], loads[:0]))
+            fitting = held.searchsorted(room - loads, "right")
+            fits = fitting > 0
+            found += (costs[fits] + rest[fitting[fits] - 1]).tolist()
+        return min(found, default=None)
 
 
-def narrow_order(sizes: Sequence[int], ends: NDArray[np.intp]) -> list[int]:
-    """Return layers of so many columns in an order whose frontiers have few combinations.
-
-    Greedy: of the frontier's neighbours, the one that leaves the fewest is next.
-    """
-    beside: list[set[int]] = [set() for _ in sizes]
-    for one, other in ends.tolist():
-        beside[one].add(other)
-        beside[other].add(one)
-    undecided = [len(own) for own in beside]  # of each layer's neighbours
-    left, near, order = dict.fromkeys(range(len(sizes))), set[int](), list[int]()
-    combinations = 1
-
-    def after(layer: int) -> int:
-        done = (n for n in beside[layer] if n not in left and undecided[n] == 1)
-        rest = combinations // prod(sizes[n] for n in done)
-        return rest * sizes[layer] if undecided[layer] else rest
-
-    while left:
-        layer = min(near or [next(iter(left))], key=lambda own: (after(own), own))
-        combinations = after(layer)
-        del left[layer]
-        near = (near | beside[layer]) & left.keys()
-        for other in beside[layer]:
-            undecided[other] -= 1
-        order.append(layer)
-    return order
+def _joined(
+    bounds: FrontierBounds,
+    layer: int,
+    frontier: Frontier,
+    paths: Mapping[Frontier, Paths],
+    fronts: Mapping[Frontier, Front],
+    capacity: int,
+    most: int,
+) -> Front:
+    """Return the front of what completes a frontier, given that of where its paths lead."""
+    above = bounds.most - bounds.before[layer][frontier]
+    costs, loads = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for end, (own, held) in paths.get(frontier, ()):
+        rest = fronts[end]
+        step = max(1, _AT_ONCE // max(1, len(rest[0])))
+        for start in range(0, len(own), step):
+            cost = (own[start : start + step, None] + rest[0]).ravel()
+            load = (held[start : start + step, None] + rest[1]).ravel()
+            of_interest = (load <= capacity) & (cost <= most)
+            of_interest = of_interest.astype(bool) & (bounds.charged(cost, load) <= above)
+            costs.append(cost[of_interest])
+            loads.append(load[of_interest])
+    return pareto_front(np.concatenate(costs), np.concatenate(loads))
 
 
-class _Extension:
-    """What it costs to decide one more layer, and the frontier that this leaves."""
+class _PathsBetween:
+    """The paths between narrow places, found once for layers that are alike."""
 
-    def __init__(self, graph: LoadedGraph) -> None:
-        self._graph = graph
-        # Where each frontier finds its columns in the one before with the new column behind.
-        self._kept = [
-            [(*frontier, layer).index(one) for one in graph.frontiers[layer + 1]]
-            for layer, frontier in enumerate(graph.frontiers[:-1])
+    def __init__(self, bounds: FrontierBounds, deadline: Deadline) -> None:
+        self._bounds, self._deadline = bounds, deadline
+        self._steps = 0
+        self._part = max((bounds.most - bounds.least) / _PARTS, bounds.most * 2.0**-40)
+        self._known: dict[Hashable, Sequence[Mapping[Frontier, Paths]]] = {}
+        numbers: dict[Hashable, int] = {}
+
+        def number(array: Integers) -> int:
+            content: Hashable = array.tobytes()
+            if array.dtype == object:
+                content = tuple(array.ravel().tolist())
+            return numbers.setdefault((array.shape, content), len(numbers))
+
+        graph, extension = bounds.graph, bounds.extension
+        self._alike = [
+            (
+                *(number(own[layer]) for own in (graph.costs, graph.loads, graph.ports)),
+                *((place, number(pairs)) for place, pairs in extension.read[layer]),
+                *extension.kept[layer],
+            )
+            for layer in range(len(graph.costs))
         ]
-        self._read = [
-            [(graph.frontiers[layer].index(one), graph.edges[one, layer]) for one in earlier]
-            for layer, earlier in enumerate(graph.before)
-        ]
 
-    def charges(self, layer: int, frontier: Frontier) -> Integers:
-        """Return what each column of a layer costs beside those of a frontier."""
-        total = self._graph.costs[layer]
-        for place, pairs in self._read[layer]:
-            total = total + pairs[frontier[place]][self._graph.ports[layer]]
-        return total
+    def of(self, first: int, last: int) -> Sequence[Mapping[Frontier, Paths]]:
+        """Return, for the layers between two places, the paths from each frontier to the second.
 
-    def after(self, layer: int, frontier: Frontier, column: int) -> Frontier:
-        """Return the frontier once a layer is decided."""
-        every = (*frontier, int(self._graph.ports[layer][column]))
-        return tuple([every[place] for place in self._kept[layer]])
-
-
-def _fronts(
-    graph: LoadedGraph, extension: _Extension, capacity: int, most: int, deadline: Deadline
-) -> list[dict[Frontier, Front]]:
-    """Return the Pareto front of what completes each frontier, before each layer."""
-    end = [np.zeros(1, np.result_type(*own)) for own in (graph.costs, graph.loads)]
-    fronts: list[dict[Frontier, Front]] = [{(): (end[0], end[1])}]
-    labels = 0
-    for layer in reversed(range(len(graph.costs))):
-        deadline.check()
-        found: dict[Frontier, Front] = {}
-        ports = [graph.ported[one] for one in graph.frontiers[layer]]
-        loads = graph.loads[layer]
-        for frontier in product(*ports):
-            charged = extension.charges(layer, frontier)
-            rest = [
-                fronts[-1][extension.after(layer, frontier, column)]
-                for column in range(len(charged))
+        Raises
+        ------
+        RefusedError, NoAnswerError
+        """
+        bounds = self._bounds
+        ends = bounds.alive[last]
+        behind = np.array([bounds.behind[last][end] for end in ends])
+        least = behind.min(initial=bounds.most)
+        # Rounded so that they are equal for layers that are alike, and leave out no more.
+        more = np.floor((behind - least) / self._part).astype(int).tolist()
+        above = [
+            [
+                int(np.ceil((bounds.most - least - bounds.before[layer][own]) / self._part))
+                for own in bounds.alive[layer]
             ]
-            costs = np.concatenate([own + c for own, (c, _) in zip(charged, rest, strict=True)])
-            held = np.concatenate([own + w for own, (_, w) in zip(loads, rest, strict=True)])
-            fits = ((held <= capacity) & (costs <= most)).astype(bool)
-            found[frontier] = pareto_front(costs[fits], held[fits])
-            labels += len(found[frontier][0])
-            if labels > MAX_LABELS:
-                raise RefusedError("layers have too many ways to be compared within a capacity")
-        fronts.append(found)
-    return fronts[::-1]
+            for layer in range(first, last)
+        ]
+        key = repr((self._alike[first:last], bounds.alive[first : last + 1], more, above))
+        if key not in self._known:
+            self._known[key] = self._found(first, last, more, above)
+        return self._known[key]
 
-
-def _least(front: Front, capacity: int) -> int | None:
-    """Return the least cost of a front's entries within a capacity; None if none fits."""
-    costs, loads = front
-    fitting = int(np.searchsorted(loads, capacity, "right"))
-    return int(costs[fitting - 1]) if fitting else None
+    def _found(
+        self, first: int, last: int, more: Sequence[int], above: Sequence[Sequence[int]]
+    ) -> Sequence[Mapping[Frontier, Paths]]:
+        bounds, graph, extension = self._bounds, self._bounds.graph, self._bounds.extension
+        none = np.zeros(1, np.int64)
+        beyond: Mapping[Frontier, Paths] = {
+            end: [(end, (none, none))] for end in bounds.alive[last]
+        }
+        further = dict(zip(bounds.alive[last], more, strict=True))
+        found = []
+        for layer in reversed(range(first, last)):
+            self._deadline.check()
+            own: dict[Frontier, Paths] = {}
+            for frontier, room in zip(bounds.alive[layer], above[layer - first], strict=True):
+                charges, loads = extension.charges(layer, frontier), graph.loads[layer]
+                parts: dict[Frontier, list[Front]] = {}
+                for column, cost in enumerate(charges.tolist()):
+                    after = extension.after(layer, frontier, column)
+                    for end, (rest, held) in beyond.get(after, ()):
+                        self._steps += 1
+                        parts.setdefault(end, []).append((rest + cost, held + loads[column]))
+                if self._steps > MAX_STEPS:
+                    raise RefusedError("layers have too many ways to be compared within a capacity")
+                fronts = []
+                for end, joined in parts.items():
+                    costs, amounts = map(np.concatenate, zip(*joined, strict=True))
+                    most = (room - further[end]) * self._part
+                    kept = bounds.charged(costs, amounts) <= most
+                    front = pareto_front(costs[kept], amounts[kept])
+                    if len(front[0]):
+                        fronts.append((end, front))
+                if fronts:
+                    own[frontier] = fronts
+            found.append(own)
+            beyond = own
+        return found[::-1]

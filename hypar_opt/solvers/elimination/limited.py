@@ -24,7 +24,8 @@ from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.solvers.base import MEMORY, SolveResult, Status
 from hypar_opt.solvers.elimination.classes import columns_at_most, solve_classes
 from hypar_opt.solvers.feasibility import allowed_choices
-from hypar_opt.solvers.within_load import LabelledGraph, LoadedGraph, edges_between, narrow_order
+from hypar_opt.solvers.loaded_graph import LoadedGraph, edges_between, narrow_order
+from hypar_opt.solvers.within_load import LabelledGraph
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -266,7 +267,9 @@ class _Limited:
             return _Leftover(most, self.capacity, columns, (), 1, None)
         order = narrow_order([*map(len, columns)], self.table.ends)
         graph, unit = self._ranked(columns, order)
-        labels = LabelledGraph.of(graph, self.capacity, (most + 1) * unit - 1, self.deadline)
+        labels = LabelledGraph.of(
+            graph, self.capacity, (most + 1) * unit - 1, self.deadline, self.price * unit
+        )
         return _Leftover(most, self.capacity, columns, order, unit, labels)
 
     def _ranked(

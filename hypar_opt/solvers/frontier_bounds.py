@@ -1,0 +1,198 @@
+"""What an assignment costs at least beside each frontier, with its loads at a price.
+
+Loads at a price are costs: a Lagrangian relaxation of the capacity. Two passes over the layers find
+the least sum of what is decided before each frontier and of what is left behind it; together they
+tell which frontiers are in no assignment of interest. Sums are floats, a little is left for
+rounding, and the integers of the assignments decide.
+
+Source: Fisher, "The Lagrangian relaxation method for solving integer programming problems",
+Management Science 27, 1981.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hypar_opt.errors import RefusedError
+from hypar_opt.solvers.loaded_graph import Extension, Frontier, LoadedGraph
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.table import Integers
+
+Floats = NDArray[np.float64]
+
+MAX_ENTRIES = 2**25
+"""The most combinations of ports of frontiers and columns, over all layers."""
+
+_ROUNDING = 2.0**-30
+"""Of a sum of floats: more than those of a million layers lose."""
+
+_NEAR = 8
+"""Layers before and behind a narrow place among which none is narrower."""
+
+_PRICES = 32
+"""The most prices that are tried."""
+
+
+@dataclass(frozen=True, eq=False)
+class FrontierBounds:
+    """The least sums of costs and loads at a price, before and behind each frontier.
+
+    Parameters
+    ----------
+    price
+        Of a unit of load, in the units of sums.
+    shift
+        Binary digits of costs that sums leave out.
+    most
+        The highest sum of an assignment of interest.
+    before, behind
+        By layer, with an axis of ports for each layer of its frontier.
+    """
+
+    graph: LoadedGraph
+    extension: Extension
+    price: float
+    shift: int
+    most: float
+    before: Sequence[Floats]
+    behind: Sequence[Floats]
+
+    @classmethod
+    def of(cls, graph: LoadedGraph, capacity: int, most: int, price: Fraction) -> FrontierBounds:
+        """Find those of assignments that cost at most so much and have a load of at most so much.
+
+        Raises
+        ------
+        RefusedError
+            If there are too many frontiers.
+        """
+        shift = max(0, most.bit_length() - 62)
+        each, extension = float(price / 2**shift), Extension(graph)
+        highest = (float(most >> shift) + 1 + each * capacity) * (1 + _ROUNDING)
+        return cls(graph, extension, each, shift, highest, *_sums(graph, extension, each, shift))
+
+    def charged(self, costs: Integers, loads: Integers) -> Floats:
+        """Return sums of costs and loads at the price."""
+        return _charged(costs, loads, self.price, self.shift)
+
+    @property
+    def least(self) -> float:
+        return float(self.behind[0])
+
+    @cached_property
+    def alive(self) -> Sequence[Sequence[Frontier]]:
+        """By layer, the frontiers that are in an assignment of interest."""
+        return [
+            [*map(tuple, np.argwhere(before + behind <= self.most).tolist())]
+            for before, behind in zip(self.before, self.behind, strict=True)
+        ]
+
+    @cached_property
+    def narrow_places(self) -> list[int]:
+        """Layers with few frontiers, the first and behind the last among them."""
+        counts = np.array([*map(len, self.alive)])
+        ends = np.pad(counts, _NEAR, "edge")
+        least = np.lib.stride_tricks.sliding_window_view(ends, 2 * _NEAR + 1).min(axis=1)
+        places = np.flatnonzero(counts == least).tolist()
+        return sorted({0, *places, len(counts) - 1})
+
+
+def _charged(costs: Integers, loads: Integers, price: float, shift: int) -> Floats:
+    own = costs >> shift if shift else costs
+    total: Floats = own.astype(float) + price * loads.astype(float)
+    return total
+
+
+def _sums(
+    graph: LoadedGraph, extension: Extension, price: float, shift: int
+) -> tuple[list[Floats], list[Floats]]:
+    """Return the least sums before and behind each frontier.
+
+    Raises
+    ------
+    RefusedError
+    """
+    sizes = [1 + int(own.max(initial=0)) for own in graph.ports]
+    entries, layers = 0, len(sizes)
+    for layer, frontier in enumerate(graph.frontiers[:-1]):
+        entries += sizes[layer] * prod(sizes[one] for one in frontier)
+        if entries > MAX_ENTRIES:
+            raise RefusedError("layers have too many ways to be compared within a capacity")
+    own: list[Floats] = []
+    """By layer: its own and its earlier neighbours' part, an axis for each of its frontier's."""
+    for layer, frontier in enumerate(graph.frontiers[:-1]):
+        least = np.full(sizes[layer], np.inf)
+        charged = _charged(graph.costs[layer], graph.loads[layer], price, shift)
+        np.minimum.at(least, graph.ports[layer], charged)
+        total: Floats = least.reshape(*[1] * len(frontier), -1)
+        for place, pairs in extension.read[layer]:
+            shape = [1] * (1 + len(frontier))
+            shape[place], shape[-1] = sizes[frontier[place]], sizes[layer]
+            edge = pairs[: shape[place], : shape[-1]]
+            total = total + (edge >> shift if shift else edge).astype(float).reshape(shape)
+        own.append(total)
+    before: list[Floats] = [np.zeros(())]
+    for layer, kept in enumerate(extension.kept):
+        count = own[layer].ndim
+        gone = tuple(axis for axis in range(count) if axis not in kept)
+        before.append((before[-1][..., None] + own[layer]).min(axis=gone))
+    behind: list[Floats] = [np.zeros(())] * (1 + layers)
+    for layer in reversed(range(layers)):
+        kept, every = extension.kept[layer], own[layer].ndim
+        gone = tuple(axis for axis in range(every) if axis not in kept)
+        behind[layer] = (np.expand_dims(behind[layer + 1], gone) + own[layer]).min(axis=-1)
+    return before, behind
+
+
+def best_price(graph: LoadedGraph, capacity: int) -> tuple[Fraction, int, int | None]:
+    """Return the price of loads whose least sum bounds most, the bound, and a cost that fits.
+
+    The next price is the one at which the two known assignments around the capacity cost the same.
+
+    Raises
+    ------
+    RefusedError
+        If there are too many frontiers.
+    """
+    extension = Extension(graph)
+    shift = max(0, sum(int(own.max(initial=0)) for own in graph.costs).bit_length() - 62)
+
+    def at(price: Fraction) -> tuple[int, int]:
+        """Return the cost and the load of an assignment of the least sum."""
+        each, cost, load = float(price / 2**shift), 0, 0
+        frontier: Frontier = ()
+        behind = _sums(graph, extension, each, shift)[1]
+        for layer, loads in enumerate(graph.loads):
+            charges = extension.charges(layer, frontier)
+            left = extension.each_after(behind[layer + 1], layer, frontier)
+            column = int((_charged(charges, loads, each, shift) + left).argmin())
+            cost, load = cost + int(charges[column]), load + int(loads[column])
+            frontier = extension.after(layer, frontier, column)
+        return cost, load
+
+    low = at(Fraction())
+    if low[1] <= capacity:
+        return Fraction(), low[0], low[0]
+    high = at(Fraction(low[0] + 1))
+    if high[1] > capacity:
+        return Fraction(), low[0], None
+    bound, best = low[0], Fraction()
+    for _ in range(_PRICES):
+        price = Fraction(max(high[0] - low[0], 0), low[1] - high[1])
+        cost, load = at(price)
+        own = int(cost + price * (load - capacity))
+        if own > bound:
+            bound, best = own, price
+        if not high[1] < load < low[1]:
+            break
+        low, high = ((cost, load), high) if load > capacity else (low, (cost, load))
+    return best, bound, high[0]
