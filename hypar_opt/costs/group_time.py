@@ -15,7 +15,7 @@ from hypar_opt.costs.kernels import work_of
 from hypar_opt.costs.linear_bounds import longer, longest_of_run
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.readings import Phase
-from hypar_opt.costs.side_work import side_work
+from hypar_opt.costs.side_work import Amounts, side_work
 from hypar_opt.costs.sides import (
     Parts,
     Share,
@@ -173,11 +173,12 @@ class GroupTime(TimeCost):
             ]
             self._add_longest(corners, charged, runs)
         if self.work is not None and levels:
-            # H1 already says how much of a layer each part computes at least.
-            at_h1 = self._worked(workload, nodes, [states[0][:1]])
-            each = at_h1
-            if levels == self.work.hierarchy.levels:
-                each = self._worked(workload, nodes, states)
+            complete = levels == self.work.hierarchy.levels
+            at_h1 = each = self._worked(workload, nodes, states if complete else [states[0][:1]])
+            if complete and len(self.shares) == 1:
+                # H1 already says how much of a layer each part computes at least. Of a bound that
+                # is none: of two linear functions either may be longer.
+                at_h1 = self._worked(workload, nodes, [states[0][:1]])
             for rows, first, every in zip(corners, at_h1, each, strict=True):
                 rows[0] = rows[0] + first.astype(rows[0].dtype)
                 rows[-1] = rows[-1] + (every - first).astype(rows[-1].dtype)
@@ -189,8 +190,9 @@ class GroupTime(TimeCost):
         A pass takes the longest of its times, which is not linear: each is a function by itself.
         """
         asked = workload, nodes, states, self.per_unit, self.communication.phases
+        known: Amounts = {}
         works = [
-            side_work(work, share).each_pass(*asked)
+            side_work(work, share, known).each_pass(*asked)
             for work, share in zip(cycle(self.of_parts), self._each, strict=False)
         ]
         charged = []

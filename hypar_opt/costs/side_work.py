@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from hypar_opt.costs.compute import Work
@@ -19,9 +20,21 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 
+Amounts = dict[Hashable, "Integers"]
+"""What nodes have in some states where parts are equal: of words, or of operations."""
+
+
 @dataclass(frozen=True)
 class _WorkOfSide(OfPart):
-    """The seconds of each layer's pass on an accelerator of one part."""
+    """The seconds of each layer's pass on an accelerator of one part.
+
+    Parameters
+    ----------
+    known
+        The amounts of equal parts, which parts that are asked for the same nodes and states share.
+    """
+
+    known: Amounts | None = field(default=None, compare=False, repr=False)
 
     def _amounts(
         self,
@@ -31,8 +44,12 @@ class _WorkOfSide(OfPart):
         nodes: Indices,
         states: States,
     ) -> Integers:
-        every = super()._amounts(workload, sizes, lacks, nodes, states)  # type: ignore[misc]
-        return self.share.of_amounts(every, lacks, workload, nodes, states)
+        known = {} if self.known is None else self.known
+        key = tuple(sizes.tolist()), lacks.tobytes()
+        if key not in known:
+            every = super()._amounts(workload, sizes, lacks, nodes, states)  # type: ignore[misc]
+            known[key] = every
+        return self.share.of_amounts(known[key], lacks, workload, nodes, states)
 
 
 @dataclass(frozen=True)
@@ -47,7 +64,13 @@ class _SideKernelWork(_WorkOfSide, KernelWork):
     _counts_order: ClassVar[bool] = False  # a share's first token is not known
 
 
-def side_work(work: Work, share: Share) -> Work:
-    """Return the work of an accelerator of one part."""
+def side_work(work: Work, share: Share, known: Amounts | None = None) -> Work:
+    """Return the work of an accelerator of one part.
+
+    Parameters
+    ----------
+    known
+        What others know of the nodes and states that it is asked for; it adds what it finds.
+    """
     kind = _SideKernelWork if isinstance(work, KernelWork) else _SideWork
-    return kind.among(work, share)
+    return replace(kind.among(work, share), known=known)

@@ -157,7 +157,7 @@ class OfPart:
     @classmethod
     def among(cls, plain: CommunicationCost | Work, share: Share) -> Self:
         """Return what a group has, where a model of equal parts has the same exchanges or work."""
-        stated = [field.name for field in fields(cls) if field.name != "share"]
+        stated = [own.name for own in fields(cls) if own.name not in ("share", "known")]
         return cls(**{name: getattr(plain, name) for name in stated}, share=share)
 
 

@@ -217,7 +217,7 @@ class _ShareSearch:
             instance = instance.with_shares_between(corners)
         bounds, fits = [], not self._problem.bounds_shares
         for cost in self._cost.between(*corners):
-            found = self._solved(instance.with_cost(cost))
+            found = self._solved(instance.with_cost(cost), own=False)
             if found is None:
                 return _NEVER
             bounds.append(found.bound or Fraction())
@@ -233,10 +233,16 @@ class _ShareSearch:
         assert self._problem.array is not None
         return shares_of_parts(shares, self._problem.array.description.parts_of_groups)
 
-    def _solved(self, instance: Instance) -> SearchResult | None:
-        """Return the best choices at some shares; None where no plan is feasible."""
+    def _solved(self, instance: Instance, *, own: bool) -> SearchResult | None:
+        """Return the best choices at some shares; None where no plan is feasible.
+
+        Parameters
+        ----------
+        own
+            Whether they are charged what they take, and no bound between shares.
+        """
         try:
-            return self._solve(replace(self._search.quiet, instance=instance))
+            return self._solve(replace(self._search.quiet, instance=instance, falls_back=own))
         except InfeasibleError:
             return None
 
@@ -244,7 +250,7 @@ class _ShareSearch:
         """Search at some shares alone."""
         if shares in self._tried:
             return
-        found = self._solved(self._at(shares))
+        found = self._solved(self._at(shares), own=True)
         if found is None:
             self._tried[shares] = _NEVER
             return

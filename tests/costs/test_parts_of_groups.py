@@ -22,6 +22,7 @@ from hypar_opt.plan.arguments import one_sided, problem_of
 from hypar_opt.plan.share_of_group import SHARES, shares_of_parts
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.search.joint import joint
+from hypar_opt.search.levelwise import level_by_level
 from hypar_opt.search.result import SearchRequest, SearchResult
 from hypar_opt.search.shares import GAP, LEAST, shared_out
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
@@ -286,6 +287,29 @@ def test_even_shares_divide_the_axes_and_the_best_of_them_is_found(seed: int) ->
     totals = [at(number / 8) for number in range(1, 8)]
     least = min(total for total in totals if total is not None)
     assert least <= found.cost.total <= least / (1 - float(GAP))
+
+
+def test_level_by_level_no_bound_between_shares_is_asked_for_a_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its linear functions need not grow from level to level: a table may have negative charges."""
+    asked: list[int] = []
+
+    def recorded(search: SearchRequest) -> list[list[tuple[int, ...]]]:
+        assert isinstance(search.instance.cost, GroupTime)
+        asked.append(len(search.instance.cost.shares))
+        return level_by_level(search)
+
+    monkeypatch.setattr("hypar_opt.search.joint.level_by_level", recorded)
+    instance = instance_of(Random(0), (1, 1), kernels=True)
+    problem = instance.problem.model_copy(update={"share": None})
+    search = request(Instance(instance.network, problem))
+    limited = replace(search, deadline=Deadline.after(1e6))
+    found = [shared_out(own, joint, joint=True) for own in (limited, search)]
+    assert asked
+    assert {*asked} == {1}
+    assert found[0][1] == found[1][1]
+    assert found[0][0].instance.problem.share == found[1][0].instance.problem.share
 
 
 def test_a_limit_leaves_the_plan_that_is_known_at_the_best_shares() -> None:
