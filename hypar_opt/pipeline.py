@@ -41,7 +41,7 @@ from hypar_opt.search.open_ways import training_left_open
 from hypar_opt.search.placement import best_placement
 from hypar_opt.search.result import Progress, SearchRequest, rows_to_start_from, silent
 from hypar_opt.search.searches import SEARCHES
-from hypar_opt.search.shares import shared_out, was_searched
+from hypar_opt.search.shares import fitting, shared_out, was_searched
 from hypar_opt.search.solver_settings import (
     SolveArguments,
     options_among,
@@ -49,7 +49,6 @@ from hypar_opt.search.solver_settings import (
     options_of,
     settings_of,
 )
-from hypar_opt.search.within_memory import within_memory
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.version import __version__
@@ -255,12 +254,12 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
     method = how.answer or SOLVERS[solver]()
     try:
         start = None if how.start is None else rows_to_start_from(how.start, instance)
-        search = SearchRequest(instance, method, how.options, start, progress, how.deadline)
-        search, of_shares = shared_out(search, SEARCHES[how.search], joint=how.search == "joint")
+        asked = SearchRequest(instance, method, how.options, start, progress, how.deadline)
+        search, of_shares = shared_out(asked, SEARCHES[how.search], joint=how.search == "joint")
         instance = search.instance
         search_once = SEARCHES[how.search]
         if how.answer is None:
-            search, partition = within_memory(search, search_once)
+            search, partition = fitting(asked, search, search_once)
             instance = search.instance
         else:
             partition = search_once(search)

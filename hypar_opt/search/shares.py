@@ -18,6 +18,7 @@ from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.pricing import total_cost
 from hypar_opt.plan.share_of_group import SHARES, shares_of_parts
 from hypar_opt.search.result import part_of
+from hypar_opt.search.within_memory import within_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,6 +64,11 @@ def compute_share(problem: ProblemFields) -> float | tuple[float, ...]:
 def _compute_shares(problem: ProblemFields) -> Shares:
     rates = [group.count * group.macs_per_second(1, 1) for group in problem.groups]
     return whole_shares(rates)
+
+
+def equal_shares(problem: ProblemFields) -> float | tuple[float, ...]:
+    """Return the shares with which all accelerators have as much."""
+    return as_stated(whole_shares([group.count for group in problem.groups]))
 
 
 def as_stated(shares: Shares) -> float | tuple[float, ...]:
@@ -114,6 +120,27 @@ def shared_out(
     statistics: list[Mapping[str, float]] = [] if least is None else [{LEAST: float(least)}]
     instance, progress = instance.with_share(share), part_of(search.progress, 1, 2)
     return replace(search, instance=instance, progress=progress, known=plan), statistics
+
+
+def fitting(
+    asked: SearchRequest, at_shares: SearchRequest, solve: Search
+) -> tuple[SearchRequest, SearchResult]:
+    """Search within a device's memory at shares of the fastest plan; if none fits, in equal parts.
+
+    Raises
+    ------
+    InfeasibleError
+        If none is found there, either.
+    """
+    try:
+        return within_memory(at_shares, solve)
+    except InfeasibleError:
+        instance = asked.instance
+        if share_left_open(instance.problem):
+            equal = instance.with_share(equal_shares(instance.problem))
+            with suppress(InfeasibleError):
+                return within_memory(replace(asked, instance=equal), solve)
+        raise
 
 
 def step_of(problem: ProblemFields) -> int:

@@ -14,7 +14,7 @@ from hypar_opt.plan.strategies import (
     expert_parallelism,
     strategy_pins,
 )
-from hypar_opt.search.shares import as_stated, compute_share, whole_shares
+from hypar_opt.search.shares import compute_share, equal_shares
 from hypar_opt.solvers.baselines import BASELINES
 from hypar_opt.studies.accpar import in_accpars_order
 from hypar_opt.workload.operators.axes import ROWS
@@ -143,9 +143,8 @@ def _shared_out(name: str, problem: Problem, update: Mapping[str, Any]) -> dict[
     """Return what a plan on groups of accelerators may choose at H1, and their shares."""
     choices = on_all_sides(update.get("choices", problem.choices))
     if name in OF_GROUPS:
-        counts = [group.count for group in problem.groups]
         shares = {
-            "equal": as_stated(whole_shares(counts)),
+            "equal": equal_shares(problem),
             "ratio": compute_share(problem),
             ACCPAR: problem.share,
         }
