@@ -83,8 +83,8 @@ def solve(
         A name of `hypar_opt.solvers.SOLVERS`; unless given ``dp``, on a graph that is not a chain
         ``cut`` where it solves the problem.
     search
-        ``levelwise``, Algorithm 2, the default for bytes but in the reading ``joined``; or
-        ``joint``, over all levels together.
+        ``levelwise``, Algorithm 2, the default for bytes but in the reading ``joined`` (that of all
+        choices, unless it is asked for); or ``joint``, over all levels together.
     options
         Limits and settings of the solver, as ``{"time_limit": 10}``: seconds from this call,
         after which the best plan known so far is returned, which may be a baseline's.
@@ -119,7 +119,7 @@ def solve(
     # Started before anything is read or built: the limit is that of the whole call.
     deadline = Deadline.after(options.time_limit)
     with recorded_reads() as read:
-        described, stated = stated_problem(network, problem)
+        described, stated = stated_problem(network, problem, search)
         answer = None if solution is None else read_solution(solution)
     # An output that would overwrite an input is refused before the hours of work, not after.
     check_outputs(read, options.log, options.export)

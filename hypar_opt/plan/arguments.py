@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 
+MOST_JOINED = 6
+"""The most levels at which all choices count one all-to-all over several of them, which takes a
+search over all levels together."""
+
+
 class OwnArguments(TypedDict, total=False):
     """The arguments of a problem besides its array."""
 
@@ -171,7 +176,10 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     problem = validate(Problem, fields)
     if "reading" in fields:
         return problem
-    return problem.model_copy(update={"reading": default_reading(problem, network)})
+    reading = default_reading(problem, network)
+    if every and reading == "executed" and not problem.groups and problem.levels <= MOST_JOINED:
+        reading = "joined"
+    return problem.model_copy(update={"reading": reading})
 
 
 def _offered(network: Network) -> tuple[str, ...]:

@@ -21,9 +21,14 @@ OF_NETWORK = ("tokens", "settings", "degrees")
 
 
 def stated_problem(
-    network: str | Path | Network, arguments: ProblemArguments
+    network: str | Path | Network, arguments: ProblemArguments, search: str | None = None
 ) -> tuple[Network, Problem]:
     """Return a network as the arguments have it, and the problem on it.
+
+    Parameters
+    ----------
+    search
+        The search that is asked for: level by level, where no reading is, no exchange crosses any.
 
     Raises
     ------
@@ -34,6 +39,8 @@ def stated_problem(
     tokens, settings, degrees = (own.pop(name, None) for name in OF_NETWORK)
     described, own = with_settings(find_network(network, tokens), own, settings)
     problem = problem_of(described, **own)
+    if search == "levelwise" and problem.joins_levels and own.get("reading") is None:
+        problem = problem.model_copy(update={"reading": "executed"})
     training = problem.training
     shard = with_tied(described, training.shard)
     if shard != training.shard:

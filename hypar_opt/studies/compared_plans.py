@@ -125,6 +125,8 @@ def _problem_of(name: str, network: Network, problem: Problem) -> Problem:
     if name in BASELINES.values():
         # A baseline is a reference, also where it cannot run.
         update["constraints"] = problem.constraints.model_copy(update={"runnable": False})
+    if name == "hypar" and problem.joins_levels:
+        update["reading"] = "executed"  # which charges each level by itself, as Algorithm 2 needs
     strategy = strategy_of(name)
     if strategy is not None or name == "three":
         splits_maps = strategy is not None and strategy[0] in (*OF_TOKENS, SPATIAL)

@@ -17,6 +17,7 @@ import hypar_opt as ho
 from hypar_opt.errors import InfeasibleError, RefusedError
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.instance.instance import Instance
+from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.search.joint import joint
@@ -26,6 +27,7 @@ from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.program import Program
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import Status
+from hypar_opt.studies.compared_plans import compared_plans
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.choices import WITH_EXPERTS, WITH_TOKENS
@@ -246,3 +248,19 @@ def test_level_by_level_it_is_refused_and_by_default_searched_jointly() -> None:
     refused = r"crosses several levels: it needs search='joint'"
     with pytest.raises(RefusedError, match=refused):
         ho.solve(mixture(1), search="levelwise", **asked)
+
+
+def test_all_choices_join_levels_unless_these_are_searched_one_by_one() -> None:
+    """At up to six levels; and HyPar's own plan of a comparison is level by level."""
+    network = find_network("gpt2")
+    readings = [problem_of(network, choices="all", levels=n).reading for n in (1, 6, 7)]
+    assert readings == ["joined", "joined", "executed"]
+    assert problem_of(network, choices="all", reading="executed").reading == "executed"
+    small = mixture(3)
+    plans = [
+        ho.solve(small, choices="all", levels=2, batch=8, search=own) for own in (None, "levelwise")
+    ]
+    searches = [(plan.cost.reading, plan.solver.search) for plan in plans]
+    assert searches == [("joined", "joint"), ("executed", "levelwise")]
+    rows = compared_plans(small, plans[0].problem)
+    assert rows["hypar"].problem.reading == "executed"
