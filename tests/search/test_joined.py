@@ -233,8 +233,11 @@ def test_all_exact_solvers_find_the_best_of_all_plans(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_prime_factors_of_a_level_never_move_more(seed: int) -> None:
-    """A choice of eight parts is that choice at three levels of two, where nothing is lost."""
-    asked: dict[str, Any] = {"batch": 8, "whole_levels": True, **JOINED}
+    """A choice of eight parts is that choice at three levels of two, where nothing is lost.
+
+    In even parts: between two uneven axes levels exchange one by one, and a level of four at once.
+    """
+    asked: dict[str, Any] = {"batch": 8, "whole_levels": True, **EVEN, **JOINED}
     totals = [
         ho.solve(mixture(seed), hierarchy=sizes, **asked).cost.total
         for sizes in ((2, 2, 2), (4, 2), (8,))
