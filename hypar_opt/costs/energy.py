@@ -164,6 +164,10 @@ class EnergyCost(ArrayCost):
         """The exchanges of all passes together."""
         return (self.communication,)
 
+    @property
+    def level_links(self) -> Sequence[object]:
+        return self.hops
+
     def rates(self, level: int) -> Rates:
         return self._rates_over(self.hops[level])
 

@@ -7,7 +7,6 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
@@ -338,14 +337,8 @@ class TimeCost(ArrayCost):
         return replace(self, memory=memory, largest=self.largest + 4 * memory.upper_bound)
 
     @property
-    def tiers(self) -> list[int]:
-        """The levels from which on links are others than above, H1's 0 among them.
-
-        Of nodes those within one. Between levels of equal links and parts what is held falls as
-        time grows, byte for byte, wherever what is split of weights begins.
-        """
-        borders = enumerate(pairwise(self.splits), 1)
-        return [0, *(level for level, (above, own) in borders if above != own)]
+    def level_links(self) -> Sequence[object]:
+        return self.splits
 
     def communication_only(self) -> TimeCost:
         return replace(self, work=None)

@@ -377,11 +377,11 @@ class Problem(ProblemFields):
         """The bytes of a device that a plan to train within has; None where the paper's count is.
 
         Of a problem of time on one's own array: the array's, or those that are stated, of which no
-        group of accelerators has more than its own. Of bytes those that are stated, between equal
-        accelerators.
+        group of accelerators has more than its own. Of bytes and energy those that are stated,
+        between equal accelerators.
         """
         stated = self.constraints.memory is not None and not self.groups
-        own = self.cost == "time" or (self.cost == "bytes" and stated)
+        own = self.cost == "time" or (self.cost in ("bytes", "energy") and stated)
         trains = own and self.reading in RUN_READINGS and self.times_longest_part
         if self.array is None or not trains or self.inference:
             return None

@@ -15,6 +15,7 @@ from hypar_opt.costs.device_load import (
     WeightBytes,
     device_load,
 )
+from hypar_opt.costs.on_array import ArrayCost
 from hypar_opt.costs.sides import Share
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import RefusedError
@@ -39,7 +40,7 @@ class Counted:
     Parameters
     ----------
     amount
-        Seconds, or bytes that are moved.
+        Seconds, joules, or bytes that are moved.
     part
         The number of the device's part of H1, between groups of accelerators.
     """
@@ -128,21 +129,21 @@ class WayOfTraining:
 
     @property
     def per_unit(self) -> int:
-        """Charges per second, or per byte."""
+        """Charges per second, joule or byte."""
         cost = self.cost
-        return cost.per_unit if isinstance(cost, TimeCost) else cost.resolution
+        return cost.per_unit if isinstance(cost, ArrayCost) else cost.resolution
 
     def cost_in(self, per_unit: int) -> CostModel:
         """Return the cost with so many charges per second; of bytes they are what they are."""
         cost = self.cost
         return (
-            cost.in_parts(per_unit, self.instance.workload) if isinstance(cost, TimeCost) else cost
+            cost.in_parts(per_unit, self.instance.workload) if isinstance(cost, ArrayCost) else cost
         )
 
     @property
     def tiers(self) -> Sequence[int]:
         """The levels from which on a byte costs otherwise than above, H1's 0 among them."""
-        if isinstance(self.cost, TimeCost):
+        if isinstance(self.cost, ArrayCost):
             return self.cost.tiers
         weights = [*enumerate(pairwise(self.instance.problem.level_weights), 1)]
         return [0, *(level for level, (above, own) in weights if above != own)]

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, cast
 
 from hypar_opt.costs.kinds import kinds_of_nodes, numbered
 from hypar_opt.costs.longest_parts import divides_evenly
+from hypar_opt.costs.on_array import ArrayCost
 from hypar_opt.costs.state_tables import nodes_by_state
-from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
 from hypar_opt.search.best_fit import NEVER, BestFit
 from hypar_opt.search.fused_gradients import in_buckets
@@ -90,7 +90,7 @@ def _first_takes_least(ways: WaysByLayer) -> bool:
     Around rings gradients that inner levels split may: these then reduce over faster links.
     """
     cost, levels = ways.first.cost, ways.search.instance.problem.levels
-    if not (isinstance(cost, TimeCost) and cost.rings):
+    if not (isinstance(cost, ArrayCost) and cost.rings):
         return True
     own = [(way.cost_in(ways.per_unit), way.instance.workload) for way in ways.each[0]]
     alike = [kinds_of_nodes(workload).numbers.tolist() for _, workload in own]

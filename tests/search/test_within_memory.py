@@ -26,6 +26,7 @@ from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from tests.commands import command
+from tests.costs.test_energy import per_joule
 from tests.execution.small_networks import gpt
 from tests.slow import slow_after
 from tests.strategies.arrays import random_array
@@ -186,6 +187,27 @@ def test_no_way_of_training_moves_fewer_bytes_within_the_memory(seed: int) -> No
         assert ho.memory(plan).total <= limit
         assert price_of(plan) == plan.cost.total
         assert plan.cost.total == plan.solver.bound == min(fitting)
+
+
+@pytest.mark.parametrize("seed", slow_after(3, [1, 7, 14, *range(60)]))
+def test_no_way_of_training_takes_less_energy_within_the_memory(seed: int) -> None:
+    """Where a memory is stated, as for bytes; the proofs' own derivation has the same price."""
+    network, asked = drawn(seed)
+    rng, limits, drawn_array = Random(seed), asked.pop("constraints"), asked.pop("array")
+    del asked["bucket"]
+    array = random_array(rng, drawn_array.levels, detailed=True)
+    asked |= {"cost": "energy", "array": with_collective(array, drawn_array.collective)}
+    problem = problem_of(network, **asked, constraints={**limits, "memory": 10**15})
+    every = every_trained(problem, network, words_on(array, problem.placement or ()))
+    sizes = sorted({held for _, held in every})
+    for limit in (sizes[0], *rng.sample(sizes, min(2, len(sizes)))):
+        plan = ho.solve(network, **asked, constraints={**limits, "memory": limit})
+        least = min(joules for joules, held in every if held <= limit)
+        rounded = Fraction(100 * plan.batch * len(plan.layers), per_joule(plan))
+        assert ho.memory(plan).total <= limit
+        assert abs(Fraction(plan.cost.total) / per_joule(plan) - least) <= rounded
+        assert plan.solver.bound == plan.cost.total
+        check_price(plan)
 
 
 def test_blocks_and_scores_are_recomputed_where_that_is_fastest(tmp_path: Path) -> None:
