@@ -266,7 +266,8 @@ def _front(
     report: Progress,
 ) -> ParetoFront:
     """Tighten the memory limit from plan to plan until none fits."""
-    if problem.device_memory is not None:
+    limited = problem.constraints.model_copy(update={"memory": 1})
+    if problem.model_copy(update={"constraints": limited}).device_memory is not None:
         return _device_front(network, problem, solver, points, report)
     instance = Instance.to_search(network, problem)
     constraints = instance.constraints
@@ -375,11 +376,10 @@ def point_of(
             others[cost] = Instance(plan.network.description, problem)
         return priced_as(plan, others[cost])
 
-    at_once = not plan.training.unlike_defaults
     if memory is None:
         constraints = Instance(plan.network.description, plan.problem).constraints
         memory = constraints.memory_of(plan.assignments())
-    priced = [cost for cost in priced_by(plan.problem) if cost != "energy" or at_once]
+    priced = priced_by(plan.problem)
     amounts = {
         cost: _in_base_unit(by(cost), unit) if cost in priced else None
         for cost, unit in _SYMBOLS.items()

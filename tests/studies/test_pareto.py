@@ -88,6 +88,17 @@ def test_the_fronts_in_time_and_energy_are_those_of_every_plan(seed: int) -> Non
         assert points(front) == by_enumeration(network, asked | {"cost": front.objective})
 
 
+@pytest.mark.parametrize("objective", ["bytes", "energy"])
+def test_a_front_on_ones_own_array_is_over_what_a_device_holds(objective: str) -> None:
+    """Whatever the objective: the next point trains within less, and costs more."""
+    (front,) = ho.pareto("lenet-c", [objective], array="a100-8", points=2)
+    first, second = front
+    assert [ho.memory(point.plan).total for point in front] == [first.memory, second.memory]
+    assert second.memory < first.memory
+    assert (first.amount(objective) or 0) < (second.amount(objective) or 0)
+    assert second.plan.training.micro_batches
+
+
 def test_less_memory_costs_more() -> None:
     fronts = ho.pareto("vgg-a", array="hmc-htree-64")
     assert [front.objective for front in fronts] == list(OBJECTIVES)
