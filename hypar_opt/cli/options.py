@@ -74,8 +74,8 @@ READING = Annotated[
     problem_option(
         help="The communication model: text (the paper's), tables, figures, executed (the bytes"
         " moved when the plan is run), or joined (when each all-to-all is one over all levels)."
-        " Default: joined with --choices all, executed on any array but the paper's, text"
-        " otherwise; for a plan file, the plan's own.",
+        " Default: joined with --choices all at up to six levels, executed on any array but the"
+        " paper's, text otherwise; for a plan file, the plan's own.",
         autocompletion=completion.readings,
     ),
 ]

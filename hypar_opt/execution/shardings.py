@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.base import Operator
 
-SCHEMA, _UNEQUAL = "hypar-opt/shardings/1", "hypar-opt/shards/1"
+SCHEMA, SCHEMA_OF_SHARDS = "hypar-opt/shardings/1", "hypar-opt/shards/1"
 
 _WEIGHTS = {
     "k": "rows",
@@ -162,7 +162,7 @@ def _shards(plan: Plan, division: Division) -> dict[str, Any]:
     groups = plan.array.description.groups if plan.array else ()
     ends = [0, *accumulate(group.count for group in groups)]
     return {
-        **_of_plan(plan, _UNEQUAL, program),
+        **_of_plan(plan, SCHEMA_OF_SHARDS, program),
         "groups": {
             group.name: {"devices": list(between)}
             for group, between in zip(groups, pairwise(ends), strict=True)

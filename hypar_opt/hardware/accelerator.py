@@ -42,7 +42,7 @@ class PeArray(Document):
 
 
 class Updates(Document):
-    """What optimizers read and write in DRAM to update a weight."""
+    """The bytes that optimizers read and write in DRAM to update a weight; null is not known."""
 
     momentum: Bytes | None = None
     adam: Bytes | None = None
@@ -78,7 +78,7 @@ class Accelerator(Document):
     update: Bytes | None = None
     """Read and written in DRAM to update a weight; 0 where it is missing."""
     updates: Updates | None = None
-    """The same where a problem states an optimizer, instead of ``update``."""
+    """The same by optimizer: of the one that a problem states, instead of ``update``."""
     mac_count: Literal["output", "input"] = "output"
     """Whether a layer's multiply-accumulates are counted over its output, or, as the HyPar
     paper does, over its input, which ignores stride and padding.

@@ -28,7 +28,7 @@ def stated_problem(
     Parameters
     ----------
     search
-        The search that is asked for: level by level, where no reading is, no exchange crosses any.
+        The search that is asked for; ``levelwise`` takes a reading that charges each level alone.
 
     Raises
     ------

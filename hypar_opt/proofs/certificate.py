@@ -181,7 +181,7 @@ def check_certificate(plan: Plan, certificate: Certificate) -> None:
     several = tables_by_order(plan) if len(certificate.tables) > 1 else []
     of_ways = table_of_ways(plan) if certificate.training else None
     if certificate.training and of_ways is None:
-        raise CheckFailedError("training: should be left out, as the plan trains within no memory")
+        raise CheckFailedError("training: should be left out: no one table has all ways to train")
     bound = _bound([of_ways] if of_ways is not None else several or tables_of(plan), certificate)
     if bound != Fraction(plan.cost.total):
         raise CheckFailedError(

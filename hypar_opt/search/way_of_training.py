@@ -134,7 +134,7 @@ class WayOfTraining:
         return cost.per_unit if isinstance(cost, ArrayCost) else cost.resolution
 
     def cost_in(self, per_unit: int) -> CostModel:
-        """Return the cost with so many charges per second; of bytes they are what they are."""
+        """Return the cost with so many charges per second or joule; bytes are what they are."""
         cost = self.cost
         return (
             cost.in_parts(per_unit, self.instance.workload) if isinstance(cost, ArrayCost) else cost

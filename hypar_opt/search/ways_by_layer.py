@@ -120,7 +120,7 @@ class WaysByLayer:
 
     @cached_property
     def per_unit(self) -> int:
-        """Charges per second, or per byte, the same of all ways."""
+        """Charges per second, joule or byte, the same of all ways."""
         return min(way.per_unit for ways in self.each for way in ways)
 
     @cached_property

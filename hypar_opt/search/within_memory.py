@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _PRICES = 8
 """The most prices of memory that are tried for as many micro-batches."""
 
-_PARTS = (16, 8, 4), (2, 1)
+_PARTS_OF_GAP = (16, 8, 4), (2, 1)
 """The parts of the gap above a bound in which plans are sought in turn; of some together."""
 
 _COMPARED = 20
@@ -85,9 +85,9 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
 
 
 def _first_takes_least(ways: WaysByLayer) -> bool:
-    """Whether no weights of the batch at once take less in another way than the first.
+    """Return whether no weights of the batch at once take less in another way than the first.
 
-    Around rings gradients that inner levels split may: these then reduce over faster links.
+    Around rings gradients that inner levels split may: these then are reduced over faster links.
     """
     cost, levels = ways.first.cost, ways.search.instance.problem.levels
     if not (isinstance(cost, ArrayCost) and cost.rings):
@@ -329,7 +329,7 @@ class _WaysSearched:
         """
         order, gap = OrderOfCharges(ways, step.price), self._best.limit - step.bound
         try:
-            for parts in _PARTS if self._best.found else [(1,)]:
+            for parts in _PARTS_OF_GAP if self._best.found else [(1,)]:
                 goals = [step.bound + gap / part for part in parts]
                 columns = order.columns(goals[-1])
                 for goal in goals:

@@ -14,7 +14,7 @@ from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
-    from hypar_opt.hardware.patterns import Lane, MessagePattern
+    from hypar_opt.hardware.patterns import MessagePattern, MessageRound
     from hypar_opt.hardware.traffic import Indices
 
 _Colours = NDArray[np.uint64]
@@ -48,7 +48,7 @@ def all_differ(interconnect: Interconnect) -> Classes:
 
 def alike(
     interconnect: Interconnect,
-    rounds: Iterable[Sequence[Lane]],
+    rounds: Iterable[MessageRound],
     start: NDArray[np.float64] | None = None,
 ) -> Classes:
     """Return the classes of a step that sends the messages of some rounds only.
@@ -90,10 +90,10 @@ _Appearances = tuple[tuple[int, ...], tuple[tuple[int, Fraction], ...]]
 """The digits of a pattern, and in which rounds it has which shares."""
 
 
-def _appearances(rounds: Iterable[Sequence[Lane]]) -> dict[MessagePattern, _Appearances]:
+def _appearances(rounds: Iterable[MessageRound]) -> dict[MessagePattern, _Appearances]:
     """Return where each pattern appears: the same of both directions of a ring."""
     found: dict[MessagePattern, list[tuple[int, Fraction]]] = {}
-    for number, lanes in enumerate(dict.fromkeys(map(tuple, rounds))):
+    for number, lanes in enumerate(dict.fromkeys(own.lanes for own in rounds)):
         for lane in lanes:
             found.setdefault(lane.pattern, []).append((number, lane.share))
     return {pattern: (pattern.digits, tuple(shares)) for pattern, shares in found.items()}

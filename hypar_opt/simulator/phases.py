@@ -13,7 +13,7 @@ from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine
 from hypar_opt.simulator.routes import ClassRoutes, RouteTable
-from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task
+from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task, rounds_of
 from hypar_opt.simulator.uncontended import Seconds, run_uncontended
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _crossed(task: Task, interconnect: Interconnect) -> Iterator[tuple[Indices, 
     """Yield the links that a task's messages cross, and the accelerators that send these."""
     if isinstance(task, ExchangeTask):
         links = np.array(interconnect.channel_link)
-        for pattern in {lane.pattern for round_ in task.rounds for lane in round_.lanes}:
+        for pattern in {lane.pattern for lanes, _ in task.rounds for lane in lanes}:
             traffic = interconnect.traffic(pattern)
             yield links[traffic.channel], traffic.message
 
@@ -111,9 +111,7 @@ def _phase(
             return _by_events(tasks, start, PatternRoutes(interconnect))
         except NotInLockstepError:
             pass
-    exchanges = (task for task in tasks if isinstance(task, ExchangeTask))
-    rounds = (round_.lanes for task in exchanges for round_ in task.rounds)
-    routes = ClassRoutes(interconnect, alike(interconnect, rounds, start))
+    routes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks), start))
     step = run_uncontended(tasks, routes, start[routes.firsts])
     if step is None:
         check(tasks, routes)

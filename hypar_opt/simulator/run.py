@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.hardware.folded import MAX_LISTED, FoldedInterconnect
@@ -24,9 +25,10 @@ from hypar_opt.simulator.tasks import (
     ComputeTask,
     ExchangeTask,
     Task,
+    rounds_of,
     stream_count,
 )
-from hypar_opt.simulator.uncontended import UncontendedStep, run_uncontended
+from hypar_opt.simulator.uncontended import Seconds, UncontendedStep, run_uncontended
 from hypar_opt.units import format_si
 
 MAX_WORK = 10**9
@@ -144,13 +146,11 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
                 f" {argument('collective', 'pairwise')} and {argument('overlap', 'none')}, or fewer"
                 " accelerators"
             ) from None
-        exchanges = (task for task in tasks if isinstance(task, ExchangeTask))
-        lanes = (round_.lanes for task in exchanges for round_ in task.rounds)
-        routes = ClassRoutes(interconnect, alike(interconnect, lanes))
+        routes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
         uncontended = None if record else run_uncontended(tasks, routes)
         if uncontended is not None:
             return _of_uncontended(tasks, routes, uncontended)
-        if not record and stream_count(tasks) == 1 and work_of(tasks, routes) > MAX_WORK:
+        if not record and stream_count(tasks) == 1 and event_work(tasks, routes) > MAX_WORK:
             try:
                 return _of_phases(tasks, in_phases(tasks, interconnect, _check_work), interconnect)
             except RefusedError:
@@ -193,7 +193,7 @@ def _by_classes(tasks: Sequence[Task], routes: ClassRoutes, record: bool) -> Mea
     return _run(tasks, routes, record=record, skip=not record)
 
 
-def work_of(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = False) -> int:
+def event_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = False) -> int:
     """Return a step's computations and messages of accelerators that differ, times these."""
     differ = routes.accelerators
     # What a slow link delays gets around all classes, and comes back; then rounds are alike.
@@ -209,7 +209,7 @@ def _check_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = Fa
     RefusedError
         If it is more work than `MAX_WORK`.
     """
-    work, differ = work_of(tasks, routes, record=record), routes.accelerators
+    work, differ = event_work(tasks, routes, record=record), routes.accelerators
     if work <= MAX_WORK:
         return
     minutes = round(work * _SECONDS_OF_WORK / 60)
@@ -227,39 +227,50 @@ def _of_phases(
     tasks: Sequence[Task], phases: Sequence[StepPhase], interconnect: Interconnect
 ) -> Measurements:
     """Return the measurements of a step in phases, one after the other on each link."""
-    ends = np.concatenate([phase.ends for phase in phases])
-    last = ends[:, ends[-1].argmax()]
     moved = np.sum([phase.channel_bytes for phase in phases], axis=0)
     link_bytes, at_capacity = np.zeros((2, len(interconnect.links)))
     link = np.array(interconnect.channel_link, np.intp)
     np.add.at(link_bytes, link, moved)
     seconds = moved / interconnect.float_capacities
     np.maximum.at(at_capacity, link, seconds)
-    return Measurements(
-        seconds=float(last[-1]),
-        task_seconds=tuple(np.diff(last, prepend=0.0).tolist()),
-        level_bytes=tuple(level_bytes(tasks, interconnect)),
-        link_bytes=tuple(link_bytes.tolist()),
-        link_busy=tuple(np.sum([phase.busy for phase in phases], axis=0).tolist()),
-        link_seconds_at_capacity=tuple(at_capacity.tolist()),
-        events=interconnect.accelerators * sum(map(_rounds, tasks)),
-        in_lockstep=False,
-    )
+    ends = np.concatenate([phase.ends for phase in phases])
+    busy = np.sum([phase.busy for phase in phases], axis=0)
+    return _of_ends(tasks, interconnect, ends, link_bytes, busy, at_capacity)
 
 
 def _of_uncontended(
     tasks: Sequence[Task], routes: ClassRoutes, step: UncontendedStep
 ) -> Measurements:
     """Return the measurements of a step in which no message waits for another."""
-    last = step.ends[:, step.ends[-1].argmax()]
+    link_bytes, at_capacity = routes.bytes_by_link(step.sent), routes.seconds_at_capacity(step.sent)
+    busy = np.array(step.busy)
+    return _of_ends(tasks, routes.interconnect, step.ends, link_bytes, busy, at_capacity)
+
+
+def _of_ends(
+    tasks: Sequence[Task],
+    interconnect: Interconnect,
+    ends: Seconds,
+    link_bytes: NDArray[np.float64],
+    busy: Seconds,
+    at_capacity: Seconds,
+) -> Measurements:
+    """Return the measurements of tasks that run one by one.
+
+    Parameters
+    ----------
+    ends : (tasks, accelerators)
+    link_bytes, busy, at_capacity : (links,)
+    """
+    last = ends[:, ends[-1].argmax()]
     return Measurements(
         seconds=float(last[-1]),
         task_seconds=tuple(np.diff(last, prepend=0.0).tolist()),
-        level_bytes=tuple(level_bytes(tasks, routes.interconnect)),
-        link_bytes=tuple(routes.bytes_by_link(step.sent).tolist()),
-        link_busy=step.busy,
-        link_seconds_at_capacity=tuple(routes.seconds_at_capacity(step.sent).tolist()),
-        events=routes.interconnect.accelerators * sum(map(_rounds, tasks)),
+        level_bytes=tuple(level_bytes(tasks, interconnect)),
+        link_bytes=tuple(link_bytes.tolist()),
+        link_busy=tuple(busy.tolist()),
+        link_seconds_at_capacity=tuple(at_capacity.tolist()),
+        events=interconnect.accelerators * sum(map(_rounds, tasks)),
         in_lockstep=False,
     )
 

@@ -7,7 +7,7 @@ start, the first in the order of the program.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -148,6 +148,13 @@ def of_one_micro_batch(tasks: Sequence[Task]) -> list[Task]:
         ComputeTask(task.layer, task.phase, 0.0, task.after) if task.once else task
         for task in tasks
     ]
+
+
+def rounds_of(tasks: Sequence[Task]) -> Iterator[MessageRound]:
+    """Yield the rounds of all exchanges."""
+    for task in tasks:
+        if isinstance(task, ExchangeTask):
+            yield from task.rounds
 
 
 def is_overlapped(task: Task) -> bool:

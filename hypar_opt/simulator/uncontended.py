@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
 from hypar_opt.simulator.rounds import bytes_moved, message_bytes
-from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task, stream_count
+from hypar_opt.simulator.tasks import ComputeTask, Task, rounds_of, stream_count
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
@@ -127,12 +127,11 @@ def run_uncontended(
         None if some may, if exchanges overlap, or if there are more than `MAX_STARTS` messages.
     """
     interconnect, firsts, class_of = routes.interconnect, routes.firsts, routes.class_of
-    exchanges = [task for task in tasks if isinstance(task, ExchangeTask)]
-    count = sum(round_.times for task in exchanges for round_ in task.rounds)
+    count = sum(own.times for own in rounds_of(tasks))
     if stream_count(tasks) > 1 or count * len(firsts) > MAX_STARTS:
         return None
     alone = cache(lambda pattern: LoneMessages.of(pattern, interconnect))
-    rounds = {round_.lanes for task in exchanges for round_ in task.rounds}
+    rounds = {own.lanes for own in rounds_of(tasks)}
     patterns = {tuple(lane.pattern for lane in lanes) for lanes in rounds}
     if not _fit([[alone(pattern) for pattern in lanes] for lanes in patterns], interconnect):
         return None

@@ -32,6 +32,9 @@ Floats = NDArray[np.float64]
 MAX_ENTRIES = 2**25
 """The most combinations of ports of frontiers and columns, over all layers."""
 
+TOO_MANY = "layers have too many ways to be compared within a capacity"
+"""Why there is no answer, where frontiers or what completes them are too many."""
+
 _ROUNDING = 2.0**-30
 """Of a sum of floats: more than those of a million layers lose."""
 
@@ -107,8 +110,7 @@ class FrontierBounds:
 
 
 def _charged(costs: Integers, loads: Integers, price: float, shift: int) -> Floats:
-    own = costs >> shift if shift else costs
-    total: Floats = own.astype(float) + price * loads.astype(float)
+    total: Floats = (costs >> shift).astype(float) + price * loads.astype(float)
     return total
 
 
@@ -126,7 +128,7 @@ def _sums(
     for layer, frontier in enumerate(graph.frontiers[:-1]):
         entries += sizes[layer] * prod(sizes[one] for one in frontier)
         if entries > MAX_ENTRIES:
-            raise RefusedError("layers have too many ways to be compared within a capacity")
+            raise RefusedError(TOO_MANY)
     own: list[Floats] = []
     """By layer: its own and its earlier neighbours' part, an axis for each of its frontier's."""
     for layer, frontier in enumerate(graph.frontiers[:-1]):
@@ -138,7 +140,7 @@ def _sums(
             shape = [1] * (1 + len(frontier))
             shape[place], shape[-1] = sizes[frontier[place]], sizes[layer]
             edge = pairs[: shape[place], : shape[-1]]
-            total = total + (edge >> shift if shift else edge).astype(float).reshape(shape)
+            total = total + (edge >> shift).astype(float).reshape(shape)
         own.append(total)
     before: list[Floats] = [np.zeros(())]
     for layer, kept in enumerate(extension.kept):

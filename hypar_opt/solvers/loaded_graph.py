@@ -45,11 +45,6 @@ class LoadedGraph:
     edges: Mapping[tuple[int, int], Integers]
 
     @cached_property
-    def ported(self) -> list[list[int]]:
-        """The ports that each layer's columns have."""
-        return [np.unique(own).tolist() for own in self.ports]
-
-    @cached_property
     def frontiers(self) -> list[tuple[int, ...]]:
         """Before each layer, and after the last: the decided layers with an undecided neighbour."""
         last = dict.fromkeys(range(len(self.costs)), -1)

@@ -23,7 +23,7 @@ import numpy as np
 from hypar_opt.costs.table import Integers
 from hypar_opt.errors import RefusedError
 from hypar_opt.solvers.capacity import Front, pareto_front
-from hypar_opt.solvers.frontier_bounds import FrontierBounds, best_price
+from hypar_opt.solvers.frontier_bounds import TOO_MANY, FrontierBounds, best_price
 from hypar_opt.solvers.loaded_graph import Frontier, LoadedGraph
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ MAX_STEPS = 2**18
 MAX_LABELS = 4_000_000
 """The most entries of all fronts."""
 
-PARTS = (16, 8, 4, 2, 1)
+_PARTS_OF_GAP = (16, 8, 4, 2, 1)
 """Of a gap, the parts above the bound in which an optimum is sought in turn."""
 
 _AT_ONCE = 2**20
 """Entries of fronts that are joined at once."""
 
-_PARTS = 2**10
-"""Parts of the gap to which bounds of equal blocks are compared."""
+_RESOLUTION = 2**10
+"""So many parts of the gap tell bounds of equal blocks apart."""
 
 Paths = Sequence[tuple[Frontier, Front]]
 """The fronts of paths from a frontier to others further on."""
@@ -71,14 +71,14 @@ def cheapest_within(
     NoAnswerError
         If the deadline passes.
     """
-    limits = [most]
+    limits = {most}
     if price is None:
         price, bound, known = best_price(graph, capacity)
         if known is not None:
-            limits = [bound + -(-(known - bound) // part) for part in PARTS] + limits
+            sought = (bound + -(-(known - bound) // part) for part in _PARTS_OF_GAP)
+            limits |= {min(limit, most) for limit in sought}
     last = -1
-    for limit in limits:
-        upto = min(limit, most)
+    for upto in sorted(limits):
         labels = LabelledGraph.of(graph, capacity, upto, deadline, price)
         for cost, chosen in labels.cheapest(capacity, upto, deadline):
             if cost > last:
@@ -131,7 +131,7 @@ class LabelledGraph:
             }
             labels += sum(len(costs) for costs, _ in fronts[first].values())
             if labels > MAX_LABELS:
-                raise RefusedError("layers have too many ways to be compared within a capacity")
+                raise RefusedError(TOO_MANY)
         return cls(bounds, fronts, ends, paths)
 
     def cheapest(
@@ -209,7 +209,7 @@ class _PathsBetween:
     def __init__(self, bounds: FrontierBounds, deadline: Deadline) -> None:
         self._bounds, self._deadline = bounds, deadline
         self._steps = 0
-        self._part = max((bounds.most - bounds.least) / _PARTS, bounds.most * 2.0**-40)
+        self._part = max((bounds.most - bounds.least) / _RESOLUTION, bounds.most * 2.0**-40)
         self._known: dict[Hashable, Sequence[Mapping[Frontier, Paths]]] = {}
         numbers: dict[Hashable, int] = {}
 
@@ -276,7 +276,7 @@ class _PathsBetween:
                         self._steps += 1
                         parts.setdefault(end, []).append((rest + cost, held + loads[column]))
                 if self._steps > MAX_STEPS:
-                    raise RefusedError("layers have too many ways to be compared within a capacity")
+                    raise RefusedError(TOO_MANY)
                 fronts = []
                 for end, joined in parts.items():
                     costs, amounts = map(np.concatenate, zip(*joined, strict=True))

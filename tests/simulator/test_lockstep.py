@@ -26,10 +26,10 @@ from hypar_opt.simulator.machine import Machine
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.phases import in_phases
 from hypar_opt.simulator.routes import ClassRoutes
-from hypar_opt.simulator.run import Measurements, run, run_by_events, work_of
+from hypar_opt.simulator.run import Measurements, event_work, run, run_by_events
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.streams import OVERLAPS, Streams
-from hypar_opt.simulator.tasks import GRADIENT_STREAM, ComputeTask, ExchangeTask, Task
+from hypar_opt.simulator.tasks import GRADIENT_STREAM, ComputeTask, ExchangeTask, Task, rounds_of
 from hypar_opt.simulator.uncontended import run_uncontended
 from hypar_opt.workload.tensors import workload_of
 from tests.simulator import (
@@ -148,7 +148,7 @@ def test_one_accelerator_of_a_class_runs_for_it_and_rounds_that_repeat_are_skipp
     around = all_reduce(interconnect, 960)
     tasks: list[Any] = [ComputeTask("fc1", Phase.FORWARD, 3), around, replace(around, bytes=96)]
     tasks += [exchange(interconnect, 0, 64), ComputeTask("fc1", Phase.BACKWARD, 3)]
-    rounds = [round_.lanes for task in (around, tasks[3]) for round_ in task.rounds]
+    rounds = [*around.rounds, *tasks[3].rounds]
     assert len(alike(interconnect, rounds).first) == classes
     assert_near(run(tasks, interconnect), run_by_events(tasks, interconnect))
     # While computations overlap, too.
@@ -168,7 +168,7 @@ def test_an_accelerator_of_a_mesh_is_like_its_mirror_images(shape: list[int], cl
             line.append(next(digits))
         lines.append(line)
     rounds = interconnect.around(lines, times=2, at_once=True)
-    assert len(alike(interconnect, [round_.lanes for round_ in rounds]).first) == classes
+    assert len(alike(interconnect, rounds).first) == classes
     around = replace(all_reduce(interconnect, 960), rounds=rounds)
     tasks: list[Any] = [around, replace(around, bytes=96), ComputeTask("fc1", Phase.FORWARD, 3)]
     assert_near(run(tasks, interconnect), run_by_events(tasks, interconnect))
@@ -200,8 +200,8 @@ def test_a_step_that_is_too_much_at_once_is_run_in_phases(
     expected = run_by_events(tasks, interconnect)
     phases = in_phases(tasks, interconnect, lambda *_: None)
     assert [len(phase.tasks) for phase in phases] == sizes
-    lanes = [r.lanes for task in (pairs, around) for r in task.rounds]
-    work = work_of(tasks, ClassRoutes(interconnect, alike(interconnect, lanes)))
+    routes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
+    work = event_work(tasks, routes)
     monkeypatch.setattr(runs, "MAX_WORK", work - 1)
     assert_near(run(tasks, interconnect), expected)
 

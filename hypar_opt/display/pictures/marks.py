@@ -45,7 +45,7 @@ MARKS: dict[Symbol, dict[str, Any]] = {
         (TOKENS_SYMBOL, "D", False),
         *((own, marker, True) for own, marker in zip(SPATIAL_SYMBOLS, "_|", strict=True)),
         (EXPERTS_SYMBOL, "*", True),
-        (ADDENDS_SYMBOL, "P", True),
+        (ADDENDS_SYMBOL, "x", True),
         (WHOLE_SYMBOL, "s", False),
         *((own, marker, True) for own, marker in zip(ONE_SIDED.values(), "<>^vphXP", strict=True)),
     )

@@ -297,7 +297,7 @@ def _tensor(writer: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
     extents = dict(zip(("row", "column"), _extent(over), strict=True))
     # A tensor that may be whole is that as one choice.
     layouts |= {"whole": "" if "output" in plan.choices else "whole"}
-    layouts |= dict.fromkeys(("addends",), "") | {side: side for side in SIDES}
+    layouts |= {"addends": "", **{side: side for side in SIDES}}
     if sizes["expert"] and "experts" not in plan.choices:
         layouts["model"] = "expert"
     splits = (

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _PRICES = 32
 """The most prices that are tried."""
 
-PARTS = (16, 4, 1)
+_PARTS_OF_GAP = (16, 4, 1)
 """Labels are first of a sixteenth of the gap above the bound, then of a fourth, then of all."""
 
 
@@ -228,7 +228,7 @@ class _Limited:
         if self.best is None:
             return
         least, gap = self.bound, self.best.cost - self.bound
-        for part in PARTS:
+        for part in _PARTS_OF_GAP:
             most = least + -(-gap // part)
             found = self._cheapest(most)
             if found is not None:
