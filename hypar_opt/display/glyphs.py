@@ -71,7 +71,7 @@ SYMBOLS = tuple(
         (ROWS, "#1d9a8d", ("#cdeceb", "#0b5c5c"), ("#16494a", "#9fe3e1")),
         (COLUMNS, "#6f9a1f", ("#dfeec2", "#43610c"), ("#30430f", "#c8e695")),
         (EXPERTS, "#5b50c8", ("#dcd9f7", "#3a308f"), ("#2b2663", "#bdb7f2")),
-        (ADDENDS, "#8a6d3b", ("#efe3cf", "#5c4310"), ("#453514", "#ead3a4")),
+        (ADDENDS, "#c6403a", ("#f8d6d3", "#8a231d"), ("#5a211d", "#f4b3ad")),
         (REPLICAS, "#3a9a5c", ("#cfe8d5", "#1d5c33"), ("#1f4a2d", "#b5e6c4")),
     )
 )

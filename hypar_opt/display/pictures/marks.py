@@ -45,9 +45,9 @@ MARKS: dict[Symbol, dict[str, Any]] = {
         (TOKENS_SYMBOL, "D", False),
         *((own, marker, True) for own, marker in zip(SPATIAL_SYMBOLS, "_|", strict=True)),
         (EXPERTS_SYMBOL, "*", True),
-        (ADDENDS_SYMBOL, "x", True),
+        (ADDENDS_SYMBOL, "P", True),
         (WHOLE_SYMBOL, "s", False),
-        *((own, marker, True) for own, marker in zip(ONE_SIDED.values(), "<>^vphXP", strict=True)),
+        *((own, marker, True) for own, marker in zip(ONE_SIDED.values(), "<>^vphX8", strict=True)),
     )
 }
 """Matplotlib's markers for the symbols."""
