@@ -113,6 +113,8 @@ class _WaysSearched:
         """By micro-batches: what their fastest plan exceeds the capacity by, in bytes."""
         self._price = Fraction()
         """That of the best bound of the micro-batches that were searched last."""
+        self._fits_at_once = False
+        """Whether the fastest plan of the batch at once, whose weights are whole, fits."""
 
     def best_but(self, counted: Counted, way: WayOfTraining) -> tuple[SearchRequest, SearchResult]:
         """Return the fastest plan of the batch at once, which fits, or a better one.
@@ -127,7 +129,7 @@ class _WaysSearched:
         if not _first_takes_least(WaysByLayer(self._search, stated or 1, ample=True)):
             counts.append(stated or 1)
         if found.scope == "joint" and found.bound is not None and counts:
-            self._best.found = counted, way
+            self._best.found, self._fits_at_once = (counted, way), True
             bounds = {count: self._bound_of_any(count) for count in counts}
             left = [count for count, bound in bounds.items() if 0 < bound < self._best.limit]
             known = found.bound * way.cost.resolution / way.per_unit
@@ -276,8 +278,10 @@ class _WaysSearched:
         assert best is not None
         if low and high and best.bound < self._best.limit:
             self._join(ways, low, high)
-        # In buckets a plan takes more than it is charged, and another may take less.
-        if best.bound < self._best.limit:
+        # In buckets a plan takes more than it is charged, and another may take less. Of many states
+        # these are not counted where a plan is known that fits: they seldom lift the bound.
+        few = not self._fits_at_once or len(ways.states) < _MANY
+        if best.bound < self._best.limit and few:
             yield from self._compared(ways, best)
 
     def _join(self, ways: WaysByLayer, low: PlanAtPrice, high: PlanAtPrice) -> None:
