@@ -45,6 +45,12 @@ class LoadedGraph:
     edges: Mapping[tuple[int, int], Integers]
 
     @cached_property
+    def zero(self) -> Integers:
+        """The sum of no charges or loads, ``(1,)``: of integers of any size where some are."""
+        every = (*self.costs, *self.loads, *self.edges.values())
+        return np.zeros(1, np.result_type(*{own.dtype for own in every}))
+
+    @cached_property
     def frontiers(self) -> list[tuple[int, ...]]:
         """Before each layer, and after the last: the decided layers with an undecided neighbour."""
         last = dict.fromkeys(range(len(self.costs)), -1)

@@ -112,7 +112,7 @@ class LabelledGraph:
         """Find them; the parameters and the errors are those of `cheapest_within`."""
         bounds = FrontierBounds.of(graph, capacity, most, price)
         between = _PathsBetween(bounds, deadline)
-        none = np.zeros(1, np.int64)
+        none = graph.zero
         places = bounds.narrow_places
         fronts: dict[int, dict[Frontier, Front]] = {places[-1]: {(): (none, none)}}
         ends: list[int] = []
@@ -164,8 +164,9 @@ class LabelledGraph:
 
     def _least(self, layer: int, frontier: Frontier, room: int) -> int | None:
         """Return the least cost that completes a frontier with a load; None if nothing does."""
+        graph = self.bounds.graph
         if layer in self.fronts:
-            ways: Paths = [(frontier, (np.zeros(1, np.int64), np.zeros(1, np.int64)))]
+            ways: Paths = [(frontier, (graph.zero, graph.zero))]
             fronts = self.fronts[layer]
         else:
             ways, fronts = self.paths[layer].get(frontier, ()), self.fronts[self.ends[layer]]
@@ -189,7 +190,7 @@ def _joined(
 ) -> Front:
     """Return the front of what completes a frontier, given that of where its paths lead."""
     above = bounds.most - bounds.before[layer][frontier]
-    costs, loads = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    costs, loads = [bounds.graph.zero[:0]], [bounds.graph.zero[:0]]
     for end, (own, held) in paths.get(frontier, ()):
         rest = fronts[end]
         step = max(1, _AT_ONCE // max(1, len(rest[0])))
@@ -258,7 +259,7 @@ class _PathsBetween:
         self, first: int, last: int, more: Sequence[int], above: Sequence[Sequence[int]]
     ) -> Sequence[Mapping[Frontier, Paths]]:
         bounds, graph, extension = self._bounds, self._bounds.graph, self._bounds.extension
-        none = np.zeros(1, np.int64)
+        none = graph.zero
         beyond: Mapping[Frontier, Paths] = {
             end: [(end, (none, none))] for end in bounds.alive[last]
         }

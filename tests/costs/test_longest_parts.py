@@ -161,7 +161,8 @@ def test_each_exchange_of_each_plan_takes_as_long_as_the_longest_part(topology: 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("collective", ["pairwise", "ring"])
 def test_search_simulator_and_proof_agree_on_every_plan(topology: str, collective: str) -> None:
-    network, asked = chain(3, 5, 7), asked_of(topology, collective)
+    training = {"micro_batches": 1, "shard": "none"}
+    network, asked = chain(3, 5, 7), asked_of(topology, collective) | {"training": training}
     instance = Instance(network, problem_of(batch=5, **asked))
     table = expanded(instance.cost, instance.workload, instance.problem.levels)
     totals = table.node[0][:, None] + table.edge[0] + table.node[1]
