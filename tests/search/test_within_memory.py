@@ -142,7 +142,7 @@ def test_what_is_split_from_a_level_down_is_charged_and_held_as_simulated(array:
         assert Fraction(total, plan.accelerators) == held.total - held.moment.total, word
 
 
-@pytest.mark.parametrize("seed", slow_after(5, [2, 8, 14, 60, 69, *range(500)]))
+@pytest.mark.parametrize("seed", slow_after(4, [2, 8, 14, 69, *range(500)]))
 def test_no_way_of_training_has_a_faster_plan_within_the_memory(seed: int) -> None:
     """Of all plans, ways of each layer and micro-batches: brute force has none, and no other."""
     network, asked = drawn(seed)
@@ -166,7 +166,7 @@ def test_no_way_of_training_has_a_faster_plan_within_the_memory(seed: int) -> No
         assert Fraction(plan.solver.bound) / per_second(plan) <= min(fitting) + rounded
 
 
-@pytest.mark.parametrize("seed", slow_after(4, [7, 45, *range(60)]))
+@pytest.mark.parametrize("seed", slow_after(3, [7, 45, *range(1, 60), 0]))
 def test_no_way_of_training_moves_fewer_bytes_within_the_memory(seed: int) -> None:
     """Where a memory is stated; without one bytes are of plans of any memory."""
     network, asked = drawn(seed)
