@@ -12,6 +12,7 @@ import numpy as np
 
 from hypar_opt.costs.all_to_alls import joined_over
 from hypar_opt.costs.base import CostModel, Symmetries
+from hypar_opt.costs.choices_of_runs import check_choices_of_runs
 from hypar_opt.costs.copies_at_boundaries import passed_sums_of, reduced_over, repeated_over
 from hypar_opt.costs.halos import halos_of
 from hypar_opt.costs.longest_parts import (
@@ -21,7 +22,6 @@ from hypar_opt.costs.longest_parts import (
     stretched,
     stretches_of,
 )
-from hypar_opt.costs.positions import check_positions
 from hypar_opt.costs.reading_factors import conversions_of, reductions_of
 from hypar_opt.costs.readings import INFERENCE, READINGS, TRAINING, Phase, Reading
 from hypar_opt.costs.states import ByLevel, copies_of, levels_of, runs_of
@@ -125,7 +125,7 @@ class CommunicationCost(CostModel):
         if cost._row.halves and not problem.hierarchy.of_halves:
             sizes, executed = ",".join(map(str, cost.sizes)), argument("reading", "executed")
             raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")
-        check_positions(problem, workload, halves=cost._row.halves)
+        check_choices_of_runs(problem, workload, halves=cost._row.halves)
         if cost._row.input_error is not None:
             return cost
         if "output" in problem.choices:

@@ -82,10 +82,11 @@ def _check_splits(plan: Plan) -> None:
 
 def _check_exports(plan: Plan) -> None:
     if plan.unequal_shares:
+        shuffles = any(layer.shuffles for layer in plan.network.description.layers)
+        in_json = f" {argument('to', 'json')} says which part of each tensor a device has;"
         raise RefusedError(
             "the plan divides H1 into unequal parts, and the framework splits into equal ones:"
-            f" {argument('to', 'json')} says which part of each tensor a device has;"
-            f" plans of {argument('cost', 'bytes')} have equal parts"
+            f"{'' if shuffles else in_json} plans of {argument('cost', 'bytes')} have equal parts"
         )
     _check_trains(plan)
 

@@ -12,7 +12,12 @@ from simpy import Environment, Event
 from simpy.events import EventPriority
 
 from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
-from hypar_opt.simulator.routes import NO_FLOWS, RouteTable
+from hypar_opt.simulator.routes import (
+    NO_FLOWS,
+    RouteTable,
+    bytes_by_link,
+    seconds_at_capacity,
+)
 
 AFTER_OTHER_EVENTS = EventPriority(2)
 """After all other events of the same instant: SimPy's NORMAL is 1."""
@@ -123,12 +128,13 @@ class FlowNetwork:
     @property
     def link_bytes(self) -> tuple[float, ...]:
         """Bytes sent over every link, both directions added."""
-        return tuple(self._routes.bytes_by_link(self._sent).tolist())
+        return tuple(bytes_by_link(self._routes.interconnect, self.channel_bytes).tolist())
 
     @property
     def link_seconds_at_capacity(self) -> tuple[float, ...]:
         """Seconds that every link's busier direction would take at full bandwidth."""
-        return tuple(self._routes.seconds_at_capacity(self._sent).tolist())
+        seconds = seconds_at_capacity(self._routes.interconnect, self.channel_bytes)
+        return tuple(seconds.tolist())
 
     @property
     def link_busy(self) -> tuple[float, ...]:

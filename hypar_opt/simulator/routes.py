@@ -41,6 +41,29 @@ class FlowRates:
 NO_FLOWS = FlowRates(np.empty(0), np.empty(0), np.empty(0, np.intp))
 
 
+def bytes_by_link(interconnect: Interconnect, moved: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the bytes that crossed every link, both directions added, given those by channel."""
+    total = np.zeros(len(interconnect.links))
+    # Both directions of a link add to one entry; `+=` by index would add one of them only.
+    np.add.at(total, np.array(interconnect.channel_link, np.intp), moved)
+    return total
+
+
+def seconds_at_capacity(
+    interconnect: Interconnect, moved: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the seconds that every link's busier direction would take at full bandwidth.
+
+    Parameters
+    ----------
+    moved : (channels,)
+        Bytes.
+    """
+    longest, channel_link = np.zeros(len(interconnect.links)), np.array(interconnect.channel_link)
+    np.maximum.at(longest, channel_link, moved / interconnect.float_capacities)
+    return longest
+
+
 class RouteTable(ABC):
     """The routes in use, numbered, and the rates of flows on any of them at once.
 
@@ -86,26 +109,6 @@ class RouteTable(ABC):
     @abstractmethod
     def _links_crossed(self, flow_routes: bytes) -> NDArray[np.intp]:
         """Return the groups of links that any of the flows crosses."""
-
-    def bytes_by_link(self, sent: Mapping[int, float]) -> NDArray[np.float64]:
-        """Return the bytes that crossed every link, both directions added."""
-        total = np.zeros(len(self.interconnect.links))
-        # Both directions of a link add to one entry; `+=` by index would add one of them only.
-        np.add.at(total, self.channel_link, self.bytes_by_channel(sent))
-        return total
-
-    def seconds_at_capacity(self, sent: Mapping[int, float]) -> NDArray[np.float64]:
-        """Return the seconds that every link's busier direction would take at full bandwidth.
-
-        Parameters
-        ----------
-        sent
-            Bytes, by route number.
-        """
-        longest = np.zeros(len(self.interconnect.links))
-        seconds = self.bytes_by_channel(sent) / self.interconnect.float_capacities
-        np.maximum.at(longest, self.channel_link, seconds)
-        return longest
 
 
 class ClassRoutes(RouteTable):

@@ -19,7 +19,12 @@ from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine, TaskSpan
 from hypar_opt.simulator.phases import StepPhase, in_phases
 from hypar_opt.simulator.rounds import level_bytes
-from hypar_opt.simulator.routes import ClassRoutes, RouteTable
+from hypar_opt.simulator.routes import (
+    ClassRoutes,
+    RouteTable,
+    bytes_by_link,
+    seconds_at_capacity,
+)
 from hypar_opt.simulator.tasks import (
     GRADIENT_STREAM,
     ComputeTask,
@@ -28,7 +33,7 @@ from hypar_opt.simulator.tasks import (
     rounds_of,
     stream_count,
 )
-from hypar_opt.simulator.uncontended import Seconds, UncontendedStep, run_uncontended
+from hypar_opt.simulator.uncontended import Seconds, run_uncontended
 from hypar_opt.units import format_si
 
 MAX_WORK = 10**9
@@ -149,7 +154,8 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
         routes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
         uncontended = None if record else run_uncontended(tasks, routes)
         if uncontended is not None:
-            return _of_uncontended(tasks, routes, uncontended)
+            moved, busy = routes.bytes_by_channel(uncontended.sent), np.array(uncontended.busy)
+            return _of_ends(tasks, interconnect, uncontended.ends, moved, busy)
         if not record and stream_count(tasks) == 1 and event_work(tasks, routes) > MAX_WORK:
             try:
                 return _of_phases(tasks, in_phases(tasks, interconnect, _check_work), interconnect)
@@ -227,49 +233,38 @@ def _of_phases(
     tasks: Sequence[Task], phases: Sequence[StepPhase], interconnect: Interconnect
 ) -> Measurements:
     """Return the measurements of a step in phases, one after the other on each link."""
-    moved = np.sum([phase.channel_bytes for phase in phases], axis=0)
-    link_bytes, at_capacity = np.zeros((2, len(interconnect.links)))
-    link = np.array(interconnect.channel_link, np.intp)
-    np.add.at(link_bytes, link, moved)
-    seconds = moved / interconnect.float_capacities
-    np.maximum.at(at_capacity, link, seconds)
     ends = np.concatenate([phase.ends for phase in phases])
+    moved = np.sum([phase.channel_bytes for phase in phases], axis=0)
     busy = np.sum([phase.busy for phase in phases], axis=0)
-    return _of_ends(tasks, interconnect, ends, link_bytes, busy, at_capacity)
-
-
-def _of_uncontended(
-    tasks: Sequence[Task], routes: ClassRoutes, step: UncontendedStep
-) -> Measurements:
-    """Return the measurements of a step in which no message waits for another."""
-    link_bytes, at_capacity = routes.bytes_by_link(step.sent), routes.seconds_at_capacity(step.sent)
-    busy = np.array(step.busy)
-    return _of_ends(tasks, routes.interconnect, step.ends, link_bytes, busy, at_capacity)
+    return _of_ends(tasks, interconnect, ends, moved, busy)
 
 
 def _of_ends(
     tasks: Sequence[Task],
     interconnect: Interconnect,
     ends: Seconds,
-    link_bytes: NDArray[np.float64],
+    moved: NDArray[np.float64],
     busy: Seconds,
-    at_capacity: Seconds,
 ) -> Measurements:
     """Return the measurements of tasks that run one by one.
 
     Parameters
     ----------
     ends : (tasks, accelerators)
-    link_bytes, busy, at_capacity : (links,)
+        Of each accelerator, or of one of each class.
+    moved : (channels,)
+        Bytes.
+    busy : (links,)
+        Seconds in which any byte crossed a link.
     """
     last = ends[:, ends[-1].argmax()]
     return Measurements(
         seconds=float(last[-1]),
         task_seconds=tuple(np.diff(last, prepend=0.0).tolist()),
         level_bytes=tuple(level_bytes(tasks, interconnect)),
-        link_bytes=tuple(link_bytes.tolist()),
+        link_bytes=tuple(bytes_by_link(interconnect, moved).tolist()),
         link_busy=tuple(busy.tolist()),
-        link_seconds_at_capacity=tuple(at_capacity.tolist()),
+        link_seconds_at_capacity=tuple(seconds_at_capacity(interconnect, moved).tolist()),
         events=interconnect.accelerators * sum(map(_rounds, tasks)),
         in_lockstep=False,
     )

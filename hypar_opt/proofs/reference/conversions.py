@@ -83,8 +83,7 @@ class EdgeConversion:
         -------
         (levels, sources, targets)
         """
-        sizes: Integers = np.array(hierarchy.sizes, exact_dtype(hierarchy.accelerators))
-        sizes = sizes[: len(wanted), None, None]
+        sizes = _parts_of_levels(hierarchy, len(wanted))
         kept = stored[:, :, None] & wanted[:, None] & self.reading.scattered
         gathered = wanted[:, None] & ~kept
         copies: Integers = np.where(gathered, sizes, 1)
@@ -113,8 +112,7 @@ class EdgeConversion:
         written = np.array(self.written)[sources][:, :, None]
         taken = (np.array(self.read)[targets] == "partial")[:, None]
         left, replicas = (written == "partial") & bool(self.sums), written == "whole"
-        sizes: Integers = np.array(hierarchy.sizes, exact_dtype(hierarchy.accelerators))
-        sizes = sizes[: len(sources), None, None]
+        sizes = _parts_of_levels(hierarchy, len(sources))
         converted: Integers = np.where(taken & (left | replicas), sizes, 1).prod(axis=0)
         summed: Integers = np.where((taken & left) | replicas, sizes, 1).prod(axis=0)
         return converted, summed, left & ~taken
@@ -163,6 +161,12 @@ class EdgeConversion:
             through = above[level] * hierarchy.sizes[level]
             below[level] = np.where(own, parts // through, 1)
         return above, below
+
+
+def _parts_of_levels(hierarchy: Hierarchy, levels: int) -> Integers:
+    """Return the parts of each of so many levels, ``(levels, 1, 1)``."""
+    sizes: Integers = np.array(hierarchy.sizes[:levels], exact_dtype(hierarchy.accelerators))
+    return sizes[:, None, None]
 
 
 def _moved(

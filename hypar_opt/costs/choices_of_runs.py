@@ -1,4 +1,4 @@
-"""Which problems may split positions (tokens, rows and columns, experts), or take addends."""
+"""Which problems may have the choices that only the readings of a run charge."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 
-def check_positions(problem: Problem, workload: Workload, *, halves: bool) -> None:
+def check_choices_of_runs(problem: Problem, workload: Workload, *, halves: bool) -> None:
     """Refuse to split positions, or to take addends, in the paper's readings, or where none may.
 
     Parameters
