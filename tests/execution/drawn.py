@@ -104,7 +104,7 @@ def run_as_one_device(network: ho.Network, program: Program, seed: int = 0) -> C
     assert compared.values <= TOLERANCE, case
     assert compared.gradients is not None
     if compared.gradients > TOLERANCE:
-        assert compared.gradients <= 100 * rounding(network, program, seed), case
+        assert compared.gradients <= 10 * rounding(network, program, seed), case
     assert compared.loss == pytest.approx(compared.reference_loss, rel=1e-9, abs=1e-9), case
     return compared
 
