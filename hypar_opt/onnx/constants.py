@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_INTEGERS = 2**16
 """Longer lists of integers, as shapes or indices, are not read."""
 
-_REGION = 2**9
+_REGION = 2**11
 """Cost of a region that a constant is made of: time, counted as bytes."""
 
 _LISTED = 64

@@ -43,7 +43,7 @@ MAX_COMPUTED_BYTES = 2**31
 _INTEGERS = frozenset({6, 7})
 """The types INT32 and INT64."""
 
-NODE_COST = 2**14
+NODE_COST = 2**16
 """Cost of a node: time, counted as bytes."""
 
 

@@ -59,8 +59,10 @@ def seconds_at_capacity(
     moved : (channels,)
         Bytes.
     """
-    longest, channel_link = np.zeros(len(interconnect.links)), np.array(interconnect.channel_link)
-    np.maximum.at(longest, channel_link, moved / interconnect.float_capacities)
+    longest = np.zeros(len(interconnect.links))
+    np.maximum.at(
+        longest, np.array(interconnect.channel_link, np.intp), moved / interconnect.float_capacities
+    )
     return longest
 
 
