@@ -19,6 +19,7 @@ from hypar_opt.display.page import exploration_page, page
 from hypar_opt.display.page.contents import gather
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.plan import Plan
+from tests.slow import slow_after
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -130,7 +131,10 @@ def colours(browser: Chrome, folder: Path, name: str, height: int) -> int:
         return len(opened.convert("RGB").getcolors(2**24) or ())
 
 
-@pytest.mark.parametrize("network", models.PAPER_NETWORKS)
+@pytest.mark.parametrize(
+    "network",
+    slow_after(3, dict.fromkeys(("sfc", "lenet-c", "vgg-e", *models.PAPER_NETWORKS))),
+)
 def test_the_page_of_every_network_of_the_zoo_opens_clean(
     opened: Chrome, plan: Plan, tmp_path: Path
 ) -> None:

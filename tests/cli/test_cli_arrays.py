@@ -135,7 +135,7 @@ def test_a_placed_plan_says_so(tmp_path: Path, shell: Shell) -> None:
 
 def test_verify_refuses_a_plan_whose_total_was_changed(tmp_path: Path, shell: Shell) -> None:
     plan, proof = tmp_path / "plan.json", tmp_path / "proof.json"
-    args = ["solve", "lenet-c", "--array", "a100-4x8", "--cost", "time", "--bucket", "0"]
+    args = ["solve", "lenet-c", "--array", "a100-8", "--cost", "time", "--bucket", "0"]
     assert shell(*args, "--output", plan, "--certificate", proof)[0] == 0
     document = json.loads(plan.read_text())
     (row,) = shell.document("verify", plan, "--certificate", proof)["rows"]
