@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
 
 
-def sharded_plan(plan: Plan) -> ShardedNetwork:
+def sharded_plan(plan: Plan, *, pads: bool = False) -> ShardedNetwork:
     """Return a plan's network with the layouts of its tensors and weights.
+
+    Parameters
+    ----------
+    pads
+        Whether a batch that layers split unevenly is padded.
 
     Raises
     ------
@@ -28,7 +33,7 @@ def sharded_plan(plan: Plan) -> ShardedNetwork:
         unevenly.
     """
     _check_exports(plan)
-    return ShardedNetwork.of(plan.network.description, _program(plan))
+    return ShardedNetwork.of(plan.network.description, _program(plan), pads=pads)
 
 
 def torch_file(plan: Plan) -> str:
@@ -189,7 +194,7 @@ def jax_module(plan: Plan, *, approximate: bool = False) -> str:
     title = f"A training step of {plan.network.name}, batch {plan.batch}, on {plan.accelerators}"
     devices = "devices" if plan.levels else "device"
     return module_text(
-        sharded_plan(plan),
+        sharded_plan(plan, pads=True),
         title=f"{title} {devices}.",
         not_kept=not_kept,
         remarks=plan.network.description.remarks or (),

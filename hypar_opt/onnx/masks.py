@@ -89,7 +89,8 @@ def read_attention_mask(state: ImportState, node: OnnxNode, layer: Layer, name: 
 def _unknown(state: ImportState, why: str) -> str:
     """Return what a mask shows whose values are not known: the past, if that is stated."""
     if not state.causal:
-        return f"{why} (import --causal states that it hides later tokens)"
+        # Networks keep this, whoever reads them: it names the option as a shell does and Python.
+        return f"{why} (the option causal of import states that it hides later tokens)"
     said = f"attention's mask: {why}; it is taken to hide later tokens, as stated"
     if said not in state.remarks:
         state.remarks.append(said)

@@ -85,7 +85,7 @@ def run(
     Raises
     ------
     RefusedError
-        If a layer cannot be run, a batch does not split evenly, or memory would not suffice.
+        If a layer cannot be run, a device would have no image, or memory would not suffice.
     HyparError
         If an argument is wrong, or the backend's extra is not installed.
 
@@ -244,6 +244,12 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
         again = any(f is not None for f in sharded.program.workload.repeats.again.values())
         what = "errors, and of what is computed again," if again else "errors"
         notes.append(f"{int(step.unused):,} bytes of {what} that no weights need are not moved")
+    if padding := sharded.padding:
+        than = f"{abs(int(step.padding)):,} bytes {'more' if step.padding >= 0 else 'less'}"
+        notes.append(
+            f"{padding.what.lower()} is padded to {padding.images.size} images in equal parts,"
+            f" which move {than} than the plan counts"
+        )
     return {
         "exchanges": step.exchanges,
         "bias_bytes": by_level(step.bias_bytes.items(), sharded.levels),

@@ -47,7 +47,8 @@ def test_an_uneven_split_and_an_unknown_format_are_refused_by_name(tmp_path: Pat
     ho.write_plan(ho.solve(network, reading="executed", **arguments), tmp_path / "plan.json")  # type: ignore[arg-type]
     for name, message in [
         ("onnx", "unknown format 'onnx': known: jax, jax-shardings, json, torch"),
-        ("jax", "the batch: its size 256 should be divisible by 512"),
+        ("jax", "batch: should be at least 512, since 9 levels split it, got 256"),
+        ("json", "the batch: its size 256 should be divisible by 512"),
     ]:
         assert message in command(["export", "plan.json", "--to", name], tmp_path).errors
 

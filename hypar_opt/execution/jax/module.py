@@ -73,6 +73,7 @@ def module_text(
         _STEP: texts.step(),
         "LEVELS = ...": f"LEVELS = {names(range(sharded.levels))}",
         "SIZES = ...": f"SIZES = {sharded.hierarchy.sizes}",
+        _IMAGES: _images(sharded),
         "WEIGHTS = ...": f"WEIGHTS = {_weights_table(sharded, alone=alone)}",
         "INPUTS_GIVEN = ...": f"INPUTS_GIVEN = {_given_table(inputs_of(sharded)[0], count)}",
         "TARGETS = ...": f"TARGETS = {_given_table(targets_of(sharded), count)}",
@@ -99,6 +100,21 @@ def module_text(
     program = texts.filled(texts.program(), parts)
     main = texts.main(biases=bool(biases_of(sharded)))
     return "\n\n".join((header + program, texts.collectives(), main))
+
+
+_IMAGES = """
+# The image in each place of the batch, whose parts are padded to be equal; -1 for padding.
+IMAGES = ...
+"""
+"""The constant of a padded batch, in the template."""
+
+
+def _images(sharded: ShardedNetwork) -> str:
+    if sharded.padding is None:
+        return ""
+    images = ", ".join(map(str, sharded.padding.images.tolist()))
+    lines = textwrap.indent(textwrap.fill(f"{images},", _WIDTH - 4), "    ")
+    return _IMAGES.replace("...", f"(\n{lines}\n)  # fmt: skip")
 
 
 _STEP = "# The training step\n"
@@ -161,6 +177,8 @@ def _header(
         f" Exchanges are explicit.{given}",
         _WIDTH - 4,
     )
+    if sharded.padding is not None:
+        arrays += "\n\n" + textwrap.fill(sharded.padding.said, _WIDTH - 4)
     kind = _TYPES.get(element_bytes, _SINGLE)[0]
     counted = "" if element_bytes in (2, 4, 8) else f"; the plan counts {element_bytes} byte each"
     words = f"""{title}

@@ -22,6 +22,9 @@ from jax import lax
 LEVELS: tuple[str, ...] = ()
 """The axes of the mesh, the topmost level first; every module has its own."""
 
+IMAGES: tuple[int, ...] = ()
+"""The image at each place of a padded batch, -1 for padding; modules that pad have their own."""
+
 BATCH, TOKEN, EXPERT, CHANNEL, GROUP = "batch", "token", "expert", "channel", "group"
 ROW, COLUMN = "row", "column"
 INPUTS, OUTPUTS = BATCH, CHANNEL
@@ -222,14 +225,23 @@ def layer_norm(
     return normed
 
 
-def batch_norm(x: jax.Array, apart: Sequence[int] = (), *, epsilon: float = 1e-5) -> jax.Array:
+def batch_norm(
+    x: jax.Array,
+    apart: Sequence[int] = (),
+    real: jax.Array | None = None,
+    *,
+    epsilon: float = 1e-5,
+) -> jax.Array:
     """Normalise each channel over the images that this device holds, and their positions.
 
-    Each index of the dimensions ``apart`` is a share of its own.
+    Each index of the dimensions ``apart`` is a share of its own. Of ``real`` images, if they are
+    said, and of any in a share without one.
     """
     over = tuple(n for n in range(x.ndim - len(LEVELS) - 1) if n not in apart)
-    centred = x - jnp.mean(x, axis=over, keepdims=True)
-    spread = jnp.mean(centred * centred, axis=over, keepdims=True)
+    counted = None if real is None else real | ~jnp.any(real, axis=over, keepdims=True)
+    mean = partial(jnp.mean, axis=over, keepdims=True, where=counted)
+    centred = x - mean(x)
+    spread = mean(centred * centred)
     normed: jax.Array = centred * lax.rsqrt(spread + epsilon)
     return normed
 
@@ -268,6 +280,23 @@ def without_padding(x: jax.Array, classes: int, split: Levels) -> jax.Array:
     return jnp.where(held(channel_dims(x), split) < classes, x, -jnp.inf)
 
 
+def real_images(x: jax.Array, split: Levels) -> jax.Array:
+    """Return which images are no padding, of this device's, which ``split`` levels split."""
+    real = jnp.array(IMAGES)[held(batch_dims(x), split)] >= 0
+    return real.reshape(*real.shape, *(1,) * (x.ndim - real.ndim))
+
+
+def sure_of(x: jax.Array, labels: jax.Array, split: Levels) -> jax.Array:
+    """Return logits like x, whose channels ``split`` levels split, that leave only the labels."""
+    return jnp.where(is_label(x, labels, split), 0, -jnp.inf)
+
+
+def is_label(x: jax.Array, labels: jax.Array, split: Levels) -> jax.Array:
+    """Return which of the channels of each position, that this device holds, is its label."""
+    half = len(LEVELS) + 1
+    return held(channel_dims(x), split) == labels.reshape(*labels.shape, *(1,) * half)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def softmax_loss(x: jax.Array, labels: jax.Array, split: Levels) -> jax.Array:
     """Return the cross-entropy of a softmax over channels that ``split`` levels split.
@@ -279,9 +308,8 @@ def softmax_loss(x: jax.Array, labels: jax.Array, split: Levels) -> jax.Array:
 
 def softmax_and_loss(x: jax.Array, labels: jax.Array, split: Levels) -> tuple[jax.Array, jax.Array]:
     """Return this device's share of the loss, and its error."""
-    half = len(LEVELS) + 1
-    over = tuple(range(x.ndim - half, x.ndim))
-    target = held(channel_dims(x), split) == labels.reshape(*labels.shape, *(1,) * half)
+    over = tuple(range(x.ndim - len(LEVELS) - 1, x.ndim))
+    target = is_label(x, labels, split)
     largest = jnp.max(x, axis=over, keepdims=True)
     largest = lax.pmax(largest, split) if split else largest
     exponentials = jnp.exp(x - largest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.util import find_spec
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.execution.jax.tensors import ShardedNetwork, StoredTensor
+    from hypar_opt.execution.jax.weights import StepInput
     from hypar_opt.sharding.program import Exchange, Program
 
     Array = NDArray[Any]
@@ -63,6 +64,9 @@ class CompiledStep:
         weights at or above them. A compiler drops these exchanges; they are in no row.
     bias_bytes
         Bytes by level of the gradients of biases, which no plan counts and no row has.
+    padding
+        Bytes that move for images that pad a batch, and that the plan does not count; rows have
+        them in either column.
     loss
     gradients
         Arrays in the network's order, by layer.
@@ -74,6 +78,7 @@ class CompiledStep:
     exchanges: tuple[ExchangeRow, ...]
     unused: Fraction
     bias_bytes: Mapping[int, int]
+    padding: Fraction
     loss: float
     gradients: Mapping[str, Array]
     updated: float = 0.0
@@ -153,6 +158,7 @@ def run_step(sharded: ShardedNetwork, data: Data) -> CompiledStep:
         raise HyparError(f"the bytes of jax {jax.__version__} cannot be counted: {error}") from None
     return CompiledStep(
         *traffic(sharded, moved),
+        _needed_bytes(sharded.program) - _needed_bytes(sharded.planned),
         float(loss),
         found,
         apart,
@@ -177,14 +183,15 @@ def random_data(sharded: ShardedNetwork, seed: int) -> Data:
 
     rng = np.random.default_rng(seed)
 
-    def draw(tensor: StoredTensor, below: int | None = None, times: int = 1) -> Array:
+    def draw(tensor: StoredTensor, below: int | None = None, images: int = 0) -> Array:
         shape = [dim if isinstance(dim, int) else dim.size for dim in tensor.dims]
-        shape[:1] = [times * size for size in shape[:1]]
+        shape[:1] = [images] if images else shape[:1]
         if below is not None:
             return rng.integers(0, below, shape, np.int32)
         return rng.standard_normal(shape, np.float32)
 
-    count = sharded.program.workload.repeats.micro_batches
+    workload = sharded.planned.workload
+    count = workload.batch * workload.repeats.micro_batches
     weights = {}
     for name, one in weights_of(sharded).items():
         values = draw(one.tensor)
@@ -238,13 +245,17 @@ def _stored(sharded: ShardedNetwork, data: Data, *, shards: bool = False) -> lis
         if shards and one.over("weights"):
             own[name] = one.shards(own[name], sharded.hierarchy)
     ends = targets_of(sharded).items()
+
+    def given(one: StepInput, array: Array) -> Array:
+        return one.stored(sharded.padding.of(array, count) if sharded.padding else array, count)
+
     return [
         own,
         {
-            name: one.stored(data.ids.get(one.sequence, data.input), count)
+            name: given(one, data.ids.get(one.sequence, data.input))
             for name, one in inputs_of(sharded)[0].items()
         },
-        {name: one.stored(data.targets[name], count) for name, one in ends},
+        {name: given(one, data.targets[name]) for name, one in ends},
     ]
 
 
@@ -255,12 +266,9 @@ def traffic(
 
     They are the planned bytes that no weights need, and by level those that biases move.
     """
-    program = sharded.program
     planned: defaultdict[tuple[int, str], Fraction] = defaultdict(Fraction)
     unused = Fraction()
-    needed = _Needed(program)
-    for one in exchanges_of_step(program):
-        moves = needed.share(one) * one.elements * ELEMENT_BYTES
+    for one, moves in _needed_exchanges(sharded.program):
         planned[one.level, str(one.kind)] += moves
         unused += one.elements * ELEMENT_BYTES - moves
     compiled: Counter[tuple[int, str]] = Counter()
@@ -275,6 +283,17 @@ def traffic(
         for level, kind in [key]
     )
     return tuple(rows), unused, of_biases
+
+
+def _needed_exchanges(program: Program) -> Iterator[tuple[Exchange, Fraction]]:
+    """Yield the exchanges of a step, each with its bytes that any weights' gradient depends on."""
+    needed = _Needed(program)
+    for one in exchanges_of_step(program):
+        yield one, needed.share(one) * one.elements * ELEMENT_BYTES
+
+
+def _needed_bytes(program: Program) -> Fraction:
+    return sum((moves for _, moves in _needed_exchanges(program)), Fraction())
 
 
 def _bytes_of_biases(sharded: ShardedNetwork) -> Counter[int]:

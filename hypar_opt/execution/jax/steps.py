@@ -6,7 +6,7 @@ import ast
 import keyword
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
@@ -114,9 +114,22 @@ class Lines(Values):
                 classes = getattr(self.network.layers[position], "classes", None)
                 if classes is not None:
                     variable = f"without_padding({variable}, {classes}, {split})"
+                variable = yield from self._on_target(
+                    position, variable, f"sure_of({variable}, {target}, {split})"
+                )
                 yield f"total += softmax_loss({variable}, {target}, {split}){share}"
                 continue
+            variable = yield from self._on_target(position, variable, target)
             yield f"total += squared_error({variable}, {target}){share}"
+
+    def _on_target(self, position: int, value: str, target: str) -> Generator[str, None, str]:
+        """Yield the line that leaves what pads the batch without a loss, and return the value."""
+        if self.sharded.padding is None:
+            return value
+        name = self.names[position]
+        real = self.real_images(name, self.program.stored[position + self.shared])
+        yield _wrapped(f"{name} = jnp.where({real}, {value}, {target})", _WIDTH)
+        return name
 
     def _read(self, position: int, number: int, name: str) -> Iterator[str]:
         """Yield the lines that bring an operand into the layout that the layer reads."""

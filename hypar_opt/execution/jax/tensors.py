@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import StoredAxis
 from hypar_opt.execution.jax.maps import BETWEEN, NetworkMaps
+from hypar_opt.execution.jax.padding import PaddedBatch, padded
 from hypar_opt.execution.jax.ties import SplitAxes, split_axes
 from hypar_opt.sharding.halos import Halo, halos
 from hypar_opt.sharding.index_labels import levels_by
@@ -96,11 +97,18 @@ class StoredTensor(NamedTuple):
 class ShardedNetwork(NetworkMaps):
     """A network with a plan's layouts.
 
+    Parameters
+    ----------
+    padding
+        The padded batch that ``program`` is of, if the plan's parts of its batch are not equal.
+
     Raises
     ------
     HyparError
         If an activation has no program, or a size cannot be split evenly.
     """
+
+    padding: PaddedBatch | None = None
 
     def __post_init__(self) -> None:
         for layer in self.network.layers:
@@ -111,6 +119,11 @@ class ShardedNetwork(NetworkMaps):
                     f"layer {layer.name!r}, activation: {activation!r} is not known; one of {known}"
                 )
         self.split  # noqa: B018 - refuses an uneven split at once
+
+    @property
+    def planned(self) -> Program:
+        """The plan's own program: `program`, but for a batch that is padded."""
+        return self.padding.planned if self.padding else self.program
 
     @cached_property
     def batch(self) -> StoredAxis:
@@ -166,14 +179,21 @@ class ShardedNetwork(NetworkMaps):
         return self.split.axes[rows]
 
     @classmethod
-    def of(cls, network: Network, program: Program) -> ShardedNetwork:
+    def of(cls, network: Network, program: Program, *, pads: bool = True) -> ShardedNetwork:
         """Return a network with a plan's layouts; where its batch is too small, others as good.
 
         Partial sums that are reduce-scattered and all-gathered are split by batch in between, if
         levels can split it evenly.
+
+        Parameters
+        ----------
+        pads
+            Whether a batch that layers split unevenly is padded; else it is refused.
         """
         images = program.hierarchy.parts(levels_by(program, BATCH))
-        return cls(network, replace(program, by_batch=program.workload.batch % images == 0))
+        program = replace(program, by_batch=program.workload.batch % images == 0)
+        padding = padded(network, program) if pads else None
+        return cls(network, padding.program if padding else program, padding)
 
     @cached_property
     def split(self) -> SplitAxes:

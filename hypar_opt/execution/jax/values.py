@@ -228,14 +228,22 @@ class Values:
         epsilon = "" if layer.epsilon is None else f", epsilon={layer.epsilon!r}"
         if layer.norm == "batch":
             # One device normalises each device's part separately, as the devices do.
-            apart = f", {self._shares(position)}" if self.alone else ""
-            read = f"batch_norm({unwrapped(read)}{apart}{epsilon})"
+            of = f", {self._shares(position)}" if self.alone else ""
+            if self.sharded.padding is not None:
+                layouts = self.program.read[position + self.shared]
+                of = f"{of or ', ()'}, {self.real_images(read, layouts)}"
+            read = f"batch_norm({unwrapped(read)}{of}{epsilon})"
         elif layer.norm != "affine":
             split = split_by(self.program.read[position + self.shared], CHANNEL)
             features = self.sharded.written(position).size
             more = f"{names(self.mesh_levels(split))}, centred={layer.norm == 'layer'}{epsilon}"
             read = f"layer_norm({unwrapped(read)}, {features}, {more})"
         return self._applied("affine", position, read)
+
+    def real_images(self, variable: str, layouts: Layouts) -> str:
+        """Return which images of a tensor are no padding of its batch."""
+        split = names(self.mesh_levels(split_by(layouts, BATCH)))
+        return f"real_images({unwrapped(variable)}, {split})"
 
     def _shares(self, position: int) -> tuple[int, ...]:
         """Return the dimensions by which levels split the images that a layer reads."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.errors import RefusedError, argument
+from hypar_opt.execution.batches import check_images, splits_of_batch
 from hypar_opt.execution.memory import step_bytes
 from hypar_opt.execution.virtual.arithmetic import KINDS
 from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
@@ -85,24 +86,10 @@ def check_division(division: Division, *, scaled: bool = False) -> None:
     RefusedError
         Naming the batch, or the layer and the level.
     """
-    program, batch = division.program, division.images.size
-    # Levels that split different layers share the images: each may have them all.
-    by_image = {
-        tuple(n for n, layout in enumerate(own) if layout == BATCH)
-        for node, own in enumerate(program.written)
-        if node not in program.workload.weight_users
-    }
-    levels = max(sorted(by_image), key=program.hierarchy.parts)
-    parts = program.hierarchy.parts(levels)
-    if batch < parts:
-        count = program.workload.repeats.micro_batches
-        of = f" in each of {count} micro-batches" if count > 1 else ""
-        raise RefusedError(
-            f"batch: should be at least {parts}{of}, since {len(levels)} levels"
-            f" split it, got {batch}{_remedy(scaled)}"
-        )
+    program = division.program
+    check_images(program, _remedy(scaled))
     if program.shares is not None:
-        _check_groups(division, by_image, scaled=scaled)
+        _check_groups(division, splits_of_batch(program), scaled=scaled)
     for boundary, edge in enumerate(program.workload.boundaries):
         for step in program.input_steps(boundary):
             layouts = {*step.sources, *step.targets}

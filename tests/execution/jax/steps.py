@@ -115,6 +115,7 @@ def result(
         ],
         "moved": sum(row.counted for row in step.exchanges),
         "unused": str(step.unused),
+        "padding": str(step.padding),
     }
     found["updated"] = step.updated
     if program.rows and len(network.layers) % 4 == 0:

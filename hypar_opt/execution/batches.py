@@ -1,0 +1,41 @@
+"""The levels that split a batch, and the images that it needs at least."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import RefusedError
+from hypar_opt.sharding.layouts import BATCH
+
+if TYPE_CHECKING:
+    from hypar_opt.sharding.program import Program
+
+
+def splits_of_batch(program: Program) -> set[tuple[int, ...]]:
+    """Return the levels at which layers split the batch: those of each layer together."""
+    return {
+        tuple(level for level, layout in enumerate(own) if layout == BATCH)
+        for node, own in enumerate(program.written)
+        if node not in program.workload.weight_users
+    }
+
+
+def check_images(program: Program, remedy: str = "") -> None:
+    """Refuse a batch that leaves a layer's device without an image.
+
+    Levels that split different layers share the images: each may have them all.
+
+    Raises
+    ------
+    RefusedError
+        With the images that the batch should have, and a remedy.
+    """
+    levels = max(sorted(splits_of_batch(program)), key=program.hierarchy.parts)
+    parts, batch = program.hierarchy.parts(levels), program.workload.batch
+    if batch < parts:
+        count = program.workload.repeats.micro_batches
+        of = f" in each of {count} micro-batches" if count > 1 else ""
+        raise RefusedError(
+            f"batch: should be at least {parts}{of}, since {len(levels)} levels split it,"
+            f" got {batch}{remedy}"
+        )

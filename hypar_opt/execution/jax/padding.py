@@ -1,0 +1,81 @@
+"""Batches whose parts are not equal, padded: each part has as many images as the largest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from hypar_opt.execution.batches import check_images
+from hypar_opt.sharding.index_labels import contiguous_labels, levels_by
+from hypar_opt.sharding.layouts import BATCH
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.tensors import workload_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.sharding.program import Program
+    from hypar_opt.workload.network import Network
+
+
+class PaddedBatch(NamedTuple):
+    """A plan's program, the same program of a batch in equal parts, and what is in these.
+
+    Parameters
+    ----------
+    images : (padded batch,)
+        The image in each place; -1 for padding.
+    """
+
+    planned: Program
+    program: Program
+    images: NDArray[np.intp]
+
+    @property
+    def said(self) -> str:
+        """A sentence for whoever runs the program."""
+        return (
+            f"{self.what} is padded to {self.images.size} images in equal parts, which move what a"
+            " plan of as many does; padding has no part in the loss, the gradients and the"
+            " statistics of batch norms. Its arrays are padded by array[list(IMAGES)]."
+        )
+
+    @property
+    def what(self) -> str:
+        """What is padded: ``A batch of 5``."""
+        workload = self.planned.workload
+        part = "A batch" if workload.repeats.micro_batches == 1 else "Each micro-batch"
+        return f"{part} of {workload.batch}"
+
+    def of(self, array: NDArray[Any], micro_batches: int) -> NDArray[Any]:
+        """Return an array of images, in order, of as many micro-batches, with padding in each."""
+        return np.concatenate([own[self.images] for own in np.split(array, micro_batches)])
+
+
+def padded(network: Network, program: Program) -> PaddedBatch | None:
+    """Return a padded batch whose parts have the images that virtual devices have.
+
+    None where parts are equal.
+
+    Raises
+    ------
+    RefusedError
+        If a layer's device would have no image.
+    """
+    levels, hierarchy, own = levels_by(program, BATCH), program.hierarchy, program.workload
+    labels = contiguous_labels(program, own.batch, BATCH)
+    part = np.zeros(own.batch, np.intp)
+    for level in levels:
+        part = part * hierarchy.sizes[level] + hierarchy.digit(labels, level)
+    counts = np.bincount(part, minlength=hierarchy.parts(levels))
+    if (counts == counts[0]).all():
+        return None
+    check_images(program)
+    images = np.full((len(counts), counts.max()), -1)
+    for one, count in enumerate(counts):
+        images[one, :count] = np.flatnonzero(part == one)
+    workload = workload_of(network, images.size, own.choices, shared_tensors=own.replicas)
+    even = replace(program, workload=repeated(workload, own.repeats))
+    return PaddedBatch(program, even, images.reshape(-1))
