@@ -71,14 +71,14 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("seed", slow_after(36, range(720)))
+@pytest.mark.parametrize("seed", slow_after(20, range(720)))
 def test_a_plan_that_trains_costs_what_the_search_says(seed: int) -> None:
     network, asked = drawn(seed)
     plan = ho.solve(network, **asked)
     assert price_of(plan) == Fraction(plan.cost.total), asked
 
 
-@pytest.mark.parametrize("seed", slow_after(16, range(500)))
+@pytest.mark.parametrize("seed", slow_after(10, range(500)))
 def test_a_plan_for_energy_pays_for_each_time_that_a_pass_runs(seed: int) -> None:
     """As a derivation of its own and the simulator count it, words between accelerators too."""
     network, asked = drawn(seed)
@@ -134,6 +134,7 @@ def test_a_step_is_counted_as_it_runs() -> None:
 def test_the_best_plan_that_trains_in_a_way_is_proved(shard: str) -> None:
     training = {"micro_batches": 2, "recompute": "full", "shard": shard}
     asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "training": training, "bucket": 0}
+    asked["choices"] = ("data", "model")
     network = small_networks.gpt(tied=False)
     best = ho.solve(network, **asked, search="joint")
     certificate = ho.certify(best)
@@ -172,6 +173,7 @@ def test_the_table_of_all_ways_bounds_just_the_best_plan_of_any(seed: int) -> No
 def test_a_certificate_of_any_training_vouches_for_all_ways_by_layer() -> None:
     network = small_networks.gpt(tied=False)
     asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "bucket": 0}
+    asked["choices"] = ("data", "model")
     asked["constraints"] = {"optimizer": "adam"}
     best = ho.solve(network, **asked)
     proof = ho.certify(best)
@@ -201,17 +203,14 @@ def _raised(proof: Certificate) -> Certificate:
 
 def test_the_memory_that_a_plan_states_is_what_a_device_holds(tmp_path: Path) -> None:
     """Not the paper's sum over layers, which is far more; and less than it takes is refused."""
-    plan = ho.solve(
-        "gpt2",
-        batch=512,
-        array="h100-8",
-        constraints={"memory": "20GB", "optimizer": "adam"},
-    )
+    network = "gpt:layers=2,hidden=1024,heads=16,tokens=1024,vocabulary=8192"
+    stated: dict[str, Any] = {"memory": "700MB", "optimizer": "adam"}
+    plan = ho.solve(network, batch=64, array="h100-8", constraints=stated)
     assert plan.training.unlike_defaults
     check_price(plan)
-    constraints = plan.constraints.model_copy(update={"memory": 15 * 10**9})
+    constraints = plan.constraints.model_copy(update={"memory": 600 * 10**6})
     short = plan.model_copy(update={"constraints": constraints})
-    with pytest.raises(CheckFailedError, match=r"takes 17,[0-9,]+ bytes of 15,000,000,000"):
+    with pytest.raises(CheckFailedError, match=r"takes 637,[0-9,]+ bytes of 600,000,000"):
         check_price(short)
 
 

@@ -41,10 +41,16 @@ from tests.strategies.ways_of_training import (
 from tests.strategies.written_plans import choosing, with_collective
 
 GPT = ho.gpt(layers=2, hidden=64, heads=8, tokens=32, vocabulary=128)
+WIDE = "gpt:layers=2,hidden=1024,heads=16,tokens=1024,vocabulary=8192"
+WITHIN: dict[str, Any] = {"batch": 64, "array": "h100-8"}
+WITHIN["constraints"] = {"optimizer": "adam", "memory": "700MB"}
 BY_LAYER = (
     {"decoder.0": "full", "decoder.1.attention": "selective"},
     {"*": "state", "decoder.0": "weights", "decoder.1.*": "gradients", "decoder.0.up": "none"},
 )
+SPLIT = [
+    (array, word) for array, levels in (("h100-8", 3), ("tpu-v4-8", 2)) for word in words_in(levels)
+]
 WAYS: list[tuple[Any, Any]] = [*product(RECOMPUTED, SHARDED), BY_LAYER]
 
 
@@ -67,10 +73,13 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("array", ["h100-8", "tpu-v4-8"])
-def test_a_plan_for_time_is_charged_what_its_step_takes(way: tuple[Any, Any], array: str) -> None:
+def test_a_plan_for_time_is_charged_what_its_step_takes(way: tuple[Any, Any]) -> None:
     recompute, shard = way
-    for micro_batches, bucket, solver in ((1, 10**5, "data"), (2, 10**5, "model"), (2, 0, "data")):
+    for micro_batches, bucket, solver, array in (
+        (1, 10**5, "data", "tpu-v4-8"),
+        (2, 10**5, "model", "h100-8"),
+        (2, 0, "data", "h100-8"),
+    ):
         training = {"micro_batches": micro_batches, "recompute": recompute, "shard": shard}
         plan = ho.solve(GPT, batch=16, array=array, bucket=bucket, training=training, solver=solver)
         step = ho.simulate(plan)
@@ -93,6 +102,7 @@ def test_what_states_hold_is_what_a_device_holds_where_everything_divides(
             batch=16,
             array="h100-8",
             training=training,
+            solver="data",
             choices=("data", "model", "output")[:choices],
             constraints={"optimizer": "adam", "runnable": False},
         )
@@ -110,39 +120,39 @@ def test_what_states_hold_is_what_a_device_holds_where_everything_divides(
         assert Fraction(total, plan.accelerators) == held.total - held.moment.total
 
 
-@pytest.mark.parametrize("array", ["h100-8", "tpu-v4-8"])
-def test_what_is_split_from_a_level_down_is_charged_and_held_as_simulated(array: str) -> None:
+@pytest.mark.parametrize(("array", "word"), slow_after(10, Random(0).sample(SPLIT, len(SPLIT))))
+def test_what_is_split_from_a_level_down_is_charged_and_held_as_simulated(
+    array: str, word: str
+) -> None:
     """Whatever is split from whichever level on; the proofs' own derivation says the same."""
-    levels = find_array(array).levels
-    for number, word in enumerate(words_in(levels)):
-        rng = Random(number)
-        training = {"micro_batches": rng.choice([1, 2]), "shard": word}
-        plan = ho.solve(
-            GPT,
-            batch=16,
-            array=array,
-            bucket=rng.choice([0, 10**5]),
-            training=training,
-            solver="data" if number % 3 else "model",
-            constraints={"optimizer": "adam"},
-        )
-        step, taken = ho.simulate(plan), Fraction(plan.cost.total) / per_second(plan)
-        rounded = Fraction(40 * len(plan.layers), per_second(plan))
-        assert abs(step.closed_form - taken) <= rounded, word
-        assert price_of(plan) == Fraction(plan.cost.total), word
-        workload = Instance.of_plan(plan).workload
-        load = device_load(
-            *(plan.network.description, workload, plan.hierarchy, plan.element_bytes),
-            WeightBytes.of(plan.element_bytes, "adam"),
-            fused=True,
-        )
-        nodes = of_rows(rows_of_plan(plan, workload), len(workload.nodes))
-        total = sum(load.of(np.arange(len(workload.nodes)), nodes).tolist())
-        held = ho.memory(plan)
-        assert Fraction(total, plan.accelerators) == held.total - held.moment.total, word
+    rng = Random(word)
+    training = {"micro_batches": rng.choice([1, 2]), "shard": word}
+    plan = ho.solve(
+        GPT,
+        batch=16,
+        array=array,
+        bucket=rng.choice([0, 10**5]),
+        training=training,
+        solver=rng.choice(["data", "model"]),
+        constraints={"optimizer": "adam"},
+    )
+    step, taken = ho.simulate(plan), Fraction(plan.cost.total) / per_second(plan)
+    rounded = Fraction(40 * len(plan.layers), per_second(plan))
+    assert abs(step.closed_form - taken) <= rounded
+    assert price_of(plan) == Fraction(plan.cost.total)
+    workload = Instance.of_plan(plan).workload
+    load = device_load(
+        *(plan.network.description, workload, plan.hierarchy, plan.element_bytes),
+        WeightBytes.of(plan.element_bytes, "adam"),
+        fused=True,
+    )
+    nodes = of_rows(rows_of_plan(plan, workload), len(workload.nodes))
+    total = sum(load.of(np.arange(len(workload.nodes)), nodes).tolist())
+    held = ho.memory(plan)
+    assert Fraction(total, plan.accelerators) == held.total - held.moment.total
 
 
-@pytest.mark.parametrize("seed", slow_after(4, [2, 8, 14, 69, *range(500)]))
+@pytest.mark.parametrize("seed", slow_after(3, [8, 14, 69, *range(500)]))
 def test_no_way_of_training_has_a_faster_plan_within_the_memory(seed: int) -> None:
     """Of all plans, ways of each layer and micro-batches: brute force has none, and no other."""
     network, asked = drawn(seed)
@@ -166,7 +176,7 @@ def test_no_way_of_training_has_a_faster_plan_within_the_memory(seed: int) -> No
         assert Fraction(plan.solver.bound) / per_second(plan) <= min(fitting) + rounded
 
 
-@pytest.mark.parametrize("seed", slow_after(3, [7, 45, *range(1, 60), 0]))
+@pytest.mark.parametrize("seed", slow_after(4, [5, 10, 14, 21, *range(60)]))
 def test_no_way_of_training_moves_fewer_bytes_within_the_memory(seed: int) -> None:
     """Where a memory is stated; without one bytes are of plans of any memory."""
     network, asked = drawn(seed)
@@ -189,7 +199,7 @@ def test_no_way_of_training_moves_fewer_bytes_within_the_memory(seed: int) -> No
         assert plan.cost.total == plan.solver.bound == min(fitting)
 
 
-@pytest.mark.parametrize("seed", slow_after(3, [1, 7, 14, *range(60)]))
+@pytest.mark.parametrize("seed", slow_after(3, [10, 14, 21, *range(60)]))
 def test_no_way_of_training_takes_less_energy_within_the_memory(seed: int) -> None:
     """Where a memory is stated, as for bytes; the proofs' own derivation has the same price."""
     network, asked = drawn(seed)
@@ -211,14 +221,14 @@ def test_no_way_of_training_takes_less_energy_within_the_memory(seed: int) -> No
 
 
 def test_blocks_and_scores_are_recomputed_where_that_is_fastest(tmp_path: Path) -> None:
-    """Layouts pinned: of two blocks, their attentions and the weights of three layers."""
+    """Layouts pinned: of two blocks, their attentions and the weights of a layer."""
     network = gpt(tied=False, blocks=2)
     text = Path(arrays.__file__).with_name("h100-8.toml").read_text()
     (tmp_path / "unfused.toml").write_text(
         text.replace('attention = "fused"', 'attention = "unfused"')
     )
     weighty = [row["name"] for row in network.rows() if row["weights"]]
-    shard = dict.fromkeys(weighty[:-3], "state")
+    shard = dict.fromkeys(weighty[:-1], "state")
     asked: dict[str, Any] = {
         "array": str(tmp_path / "unfused.toml"),
         "batch": 8,
@@ -235,7 +245,7 @@ def test_blocks_and_scores_are_recomputed_where_that_is_fastest(tmp_path: Path) 
     ]
     sizes = sorted({held for _, held in every})
     trained: set[Any] = set()
-    for limit in sizes[len(sizes) // 6 :: len(sizes) // 6]:
+    for limit in sizes[len(sizes) // 4 :: len(sizes) // 4]:
         constraints = {**asked["constraints"], "memory": limit}
         plan = ho.solve(network, **{**own, "constraints": constraints})
         least = min(seconds for seconds, held in every if held <= limit)
@@ -249,81 +259,71 @@ def test_blocks_and_scores_are_recomputed_where_that_is_fastest(tmp_path: Path) 
     assert trained
 
 
-@pytest.fixture(scope="module")
-def llama() -> ho.Plan:
-    return ho.solve("llama-7b", batch=64, array="h100-8", constraints={"optimizer": "adam"})
-
-
-def test_llama_7b_trains_on_eight_accelerators_of_80_gb(llama: ho.Plan) -> None:
-    held = ho.memory(llama)
-    assert held.fits
-    assert llama.solver.status == "optimal"
-    assert dict(llama.training) == {"micro_batches": 8, "recompute": "none", "shard": "state"}
+@pytest.mark.slow
+def test_llama_7b_trains_on_eight_accelerators_of_80_gb() -> None:
+    asked: dict[str, Any] = {"batch": 64, "array": "h100-8", "constraints": {"optimizer": "adam"}}
+    plan = ho.solve("llama-7b", **asked)
+    assert ho.memory(plan).fits
+    assert plan.solver.status == "optimal"
+    assert dict(plan.training) == {"micro_batches": 8, "recompute": "none", "shard": "state"}
     # One sequence at a time in each of eight parts: as fast as without a limit but for latencies.
-    free = ho.solve(
-        "llama-7b",
-        batch=64,
-        array="h100-8",
-        training={"micro_batches": 1, "recompute": "none", "shard": "none"},
-    )
+    training = {"micro_batches": 1, "recompute": "none", "shard": "none"}
+    free = ho.solve("llama-7b", batch=64, array="h100-8", training=training)
     assert not ho.memory(free).fits
-    least, taken = (plan.cost.total / per_second(plan) for plan in (free, llama))
+    least, taken = (own.cost.total / per_second(own) for own in (free, plan))
     assert least <= taken < 1.02 * least
 
 
-def test_a_plan_file_says_how_it_trains_and_is_searched_again(
-    llama: ho.Plan, tmp_path: Path
-) -> None:
-    ho.write_plan(llama, tmp_path / "plan.json")
+def test_a_plan_file_says_how_it_trains_and_is_searched_again(tmp_path: Path) -> None:
+    plan = ho.solve(WIDE, **WITHIN)
+    assert dict(plan.training) == {"micro_batches": 4, "recompute": "none", "shard": "state"}
+    assert plan.solver.status == "optimal"
+    ho.write_plan(plan, tmp_path / "plan.json")
     read = ho.read_plan(tmp_path / "plan.json")
-    assert read.training == llama.training
-    assert ho.memory(read).total == ho.memory(llama).total
+    assert read.training == plan.training
+    assert ho.memory(read).total == ho.memory(plan).total
     again = search_again(read)
-    assert (again.training, again.cost.total) == (llama.training, llama.cost.total)
-
-
-def test_the_chosen_plan_of_llama_7b_is_priced_again_and_runs_in_small(llama: ho.Plan) -> None:
-    check_price(llama)
-    assert ho.run(llama, scale_down=True).agrees
+    assert (again.training, again.cost.total) == (plan.training, plan.cost.total)
+    check_price(plan)
+    assert ho.run(plan, scale_down=True).agrees
 
 
 def test_what_is_stated_is_kept_and_the_rest_is_searched() -> None:
-    asked: dict[str, Any] = {"batch": 512, "array": "h100-8"}
+    asked = {**WITHIN, "constraints": {"optimizer": "adam", "memory": "1GB"}}
     for stated in ({"shard": "weights"}, {"recompute": "full"}, {"micro_batches": 8}):
-        plan = ho.solve("gpt2", **asked, training=stated, constraints={"memory": "12GB"})
+        plan = ho.solve(WIDE, **asked, training=stated)
         assert stated.items() <= dict(plan.training).items()
-        assert ho.memory(plan).total <= 12 * 10**9
+        assert ho.memory(plan).total <= 10**9
 
 
 def test_without_a_limit_that_was_stated_a_plan_that_does_not_fit_is_said_so(
     tmp_path: Path,
 ) -> None:
     preset = Path(arrays.__file__).with_name("h100-8.toml").read_text()
-    small = preset.replace('dram_capacity = "80 GB"', 'dram_capacity = "100 MB"')
+    small = preset.replace('dram_capacity = "80 GB"', 'dram_capacity = "8 MB"')
     (tmp_path / "small.toml").write_text(small)
-    done = command(["solve", "gpt2", "--array", "small.toml", "--batch", "8"], tmp_path)
+    done = command(["solve", WIDE, "--array", "small.toml", "--batch", "8"], tmp_path)
     assert done.status == 0
-    assert "which has 100 MB; no micro-batches, recomputation and shards were found" in done.errors
-    stated = ["solve", "gpt2", "--array", "h100-8", "--memory", "100MB"]
+    assert "which has 8 MB; no micro-batches, recomputation and shards were found" in done.errors
+    stated = ["solve", WIDE, "--array", "h100-8", "--memory", "8MB"]
     done = command(stated, tmp_path)
     assert done.status == 4
-    assert "no plan that was found fits 100 MB of a device" in done.errors
+    assert "no plan that was found fits 8 MB of a device" in done.errors
 
 
 def test_how_a_plan_trains_is_said_in_a_sentence(tmp_path: Path) -> None:
-    asked = ["solve", "gpt2", "--array", "h100-8", "--batch", "512"]
+    asked = ["solve", WIDE, "--array", "h100-8", "--batch", "64"]
     done = command(asked, tmp_path)
     assert "state sharded" not in done.output
-    typed = ["--memory", "20GB", "--optimizer", "adam"]
-    done = command([*asked, *typed], tmp_path)
+    done = command([*asked, "--memory", "700MB", "--optimizer", "adam"], tmp_path)
     assert "4 micro-batches, state sharded: " in done.output
     wrong = [
-        (["--micro-batches", "7"], "micro_batches: should divide the batch of 512, got 7"),
+        (["--micro-batches", "7"], "micro_batches: should divide the batch of 64, got 7"),
         (["--shard", "wights"], "shard: should be none, state, gradients or weights"),
         (["--recompute", "half"], "recompute: should be none, selective or full"),
     ]
     for options, message in wrong:
-        done = command(["solve", "gpt2", "--array", "h100-8", "--batch", "512", *options], tmp_path)
+        done = command([*asked, *options], tmp_path)
         assert (done.status, message in done.errors) == (2, True)
 
 
@@ -332,10 +332,11 @@ def test_where_weights_take_time_to_update_their_state_is_sharded(tmp_path: Path
     text = Path(arrays.__file__).with_name("h100-8.toml").read_text()
     (tmp_path / "adam.toml").write_text(text.replace("gemm =", 'update = "44 B"\ngemm ='))
     asked: dict[str, Any] = {"batch": 16, "array": str(tmp_path / "adam.toml")}
+    asked["choices"] = ("data", "model")
     plan = ho.solve(GPT, **asked)
     assert (plan.training.stated, plan.solver.status) == ({"shard": "state"}, "optimal")
     assert search_again(plan).training == plan.training
-    for count, (recompute, shard) in [*((1, way) for way in WAYS), (2, ("none", "state"))]:
+    for count, (recompute, shard) in [*((1, way) for way in WAYS[::2]), (2, ("none", "state"))]:
         training = {"micro_batches": count, "recompute": recompute, "shard": shard}
         assert ho.solve(GPT, **asked, training=training).cost.total >= plan.cost.total
     some = ho.solve(GPT, **asked, training={"shard": {"head": "none"}})
