@@ -12,7 +12,7 @@ import numpy as np
 
 from hypar_opt.costs.all_to_alls import joined_over
 from hypar_opt.costs.base import CostModel, Symmetries
-from hypar_opt.costs.choices_of_runs import check_choices_of_runs
+from hypar_opt.costs.choices_of_readings import check_choices
 from hypar_opt.costs.copies_at_boundaries import passed_sums_of, reduced_over, repeated_over
 from hypar_opt.costs.halos import halos_of
 from hypar_opt.costs.longest_parts import (
@@ -30,7 +30,6 @@ from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.workload.addends import passes_addends
-from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,11 +38,6 @@ if TYPE_CHECKING:
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
-
-_WITH_OUTPUT = " or ".join(
-    ", ".join(name for name, row in READINGS.items() if row.input_error is not None).rsplit(", ", 1)
-)
-"""The readings with a charge for an input that all parts read whole."""
 
 
 @dataclass(frozen=True)
@@ -125,20 +119,7 @@ class CommunicationCost(CostModel):
         if cost._row.halves and not problem.hierarchy.of_halves:
             sizes, executed = ",".join(map(str, cost.sizes)), argument("reading", "executed")
             raise HyparError(f"levels of {sizes} parts need {executed}; the paper's are of two")
-        check_choices_of_runs(problem, workload, halves=cost._row.halves)
-        if cost._row.input_error is not None:
-            return cost
-        if "output" in problem.choices:
-            raise HyparError(
-                f"choices: output needs the reading {_WITH_OUTPUT}, got {cost.reading}"
-            )
-        reads_whole = (workload.layouts.inputs < FIRST_SPLIT).any(axis=(0, 1))
-        if reads_whole.any():
-            layer = workload.nodes[int(reads_whole.argmax())]
-            raise HyparError(
-                f"layer {layer.name!r} ({layer.kind}) has a choice that reads its input whole,"
-                f" which needs the reading {_WITH_OUTPUT}, got {cost.reading}"
-            )
+        check_choices(problem, workload, cost._row)
         return cost
 
     def of(self, phase: Phase) -> CommunicationCost:
@@ -156,7 +137,12 @@ class CommunicationCost(CostModel):
         return Fraction(self.element_bytes, 4).denominator
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> Sequence[Integers]:
-        """Return each node's charges: Table 1."""
+        """Return each node's charges: what it reduces, and moves at borders of images."""
+        own = workload, nodes, states
+        return _added(self.reduced(*own), self.at_borders(*own))
+
+    def reduced(self, workload: Workload, nodes: Indices, states: States) -> Sequence[Integers]:
+        """Return what nodes move of tensors that they reduce: Table 1."""
         parts = self._parts(levels_of(states))
         reduced = []
         every = reductions_of(workload, self.reading, self.phases, len(parts))
@@ -173,11 +159,6 @@ class CommunicationCost(CostModel):
                 axes = np.where(lacks, 0, split_sizes(workload))[:, nodes]
                 uneven = stretches_of(axes, states, self.hierarchy)
             reduced.append((quarters[:, nodes], copies_of(lacked, parts), replicas, uneven))
-        at_borders = None
-        if states and (halos := halos_of(workload, self.phases)):
-            axes = np.where(halos.whole, 0, split_sizes(workload))[:, nodes]
-            uneven = stretches_of(axes, states, self.hierarchy) if self.longest else []
-            at_borders = halos.charges(nodes, states, parts, uneven)
 
         def charge(block: int) -> Integers:
             scales = self._scales(workload, states, block)
@@ -189,9 +170,22 @@ class CommunicationCost(CostModel):
                     amounts = quarters[first : first + len(states[block])]
                 amount = amounts.astype(scales.dtype, copy=False) * replicas * copies[block].added
                 moved = moved + scales * stretched(amount, uneven)
-            if at_borders:
-                moved = moved + scales * at_borders(block).astype(scales.dtype, copy=False)
             return moved
+
+        return ByLevel(states, charge)
+
+    def at_borders(self, workload: Workload, nodes: Indices, states: States) -> Sequence[Integers]:
+        """Return what nodes move at borders of images; no level if none moves any."""
+        halos = halos_of(workload, self.phases) if states else None
+        if halos is None:
+            return ()
+        axes = split_sizes(workload) if self.longest else None
+        moved = halos.charges(nodes, states, self._parts(levels_of(states)), axes)
+
+        def charge(block: int) -> Integers:
+            scales = self._scales(workload, states, block)
+            amounts: Integers = scales * moved(block).astype(scales.dtype, copy=False)
+            return amounts
 
         return ByLevel(states, charge)
 
@@ -200,8 +194,7 @@ class CommunicationCost(CostModel):
     ) -> Sequence[Integers]:
         """Return each boundary's charges: Table 2, and the sums that it may pass on."""
         ends = workload, boundaries, sources, targets
-        moved, passed = self.converted(*ends), self.passed_sums(*ends)
-        return [own + more for own, more in zip(moved, passed, strict=True)] if passed else moved
+        return _added(self.converted(*ends), self.passed_sums(*ends))
 
     def passed_sums(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
@@ -396,3 +389,8 @@ class CommunicationCost(CostModel):
         """Return the charge of a quarter of an element at a level."""
         weight = self.level_weights[level] if self.level_weights else 1
         return self.element_bytes * weight * self.resolution // 4
+
+
+def _added(rows: Sequence[Integers], more: Sequence[Integers]) -> Sequence[Integers]:
+    """Return the charges of each level, and those that not all problems have."""
+    return [own + other for own, other in zip(rows, more, strict=True)] if more else rows

@@ -89,7 +89,7 @@ class EnergyCost(ArrayCost):
 
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each layer's charges: its exchanges, and the local words that a choice adds."""
-        rows = self.reductions_of_nodes(workload, nodes, states)
+        rows = self.exchanges_of_nodes(workload, nodes, states)
         if self.local and states:
             self._add_local_words(workload, nodes, states, rows)
             rows[0] = rows[0] + self._before_any_choice(workload)[nodes]

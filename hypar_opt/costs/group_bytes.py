@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from hypar_opt.costs.communication import CommunicationCost
-from hypar_opt.costs.sides import Parts, Share, SideBytes, between_groups, check_reading
+from hypar_opt.costs.sides import Parts, Share, SideBytes, between_groups, check_of_groups
 from hypar_opt.costs.states import added_up
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class GroupBytes(CommunicationCost):
         HyparError
             If it is not of the reading that a run has.
         """
-        return cls.of_problem(check_reading(problem), parts=problem.part_shares)
+        return cls.of_problem(check_of_groups(problem), parts=problem.part_shares)
 
     @cached_property
     def resolution(self) -> int:
@@ -63,8 +63,8 @@ class GroupBytes(CommunicationCost):
     def thresholds(self, workload: Workload, levels: int) -> None:
         """Return none: H1 differs from other levels."""
 
-    def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
-        return self._mean(side.node(workload, nodes, states) for side in self._sides)
+    def reduced(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
+        return self._mean(side.reduced(workload, nodes, states) for side in self._sides)
 
     def converted(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States

@@ -21,7 +21,7 @@ from hypar_opt.costs.sides import (
     Share,
     SideBytes,
     between_groups,
-    check_reading,
+    check_of_groups,
 )
 from hypar_opt.costs.states import added_up, levels_of, shape_of
 from hypar_opt.costs.time import TimeCost
@@ -97,7 +97,7 @@ class GroupTime(TimeCost):
         }
         network, (between, *below) = array.interconnect, placement
         cost = cls(
-            communication=CommunicationCost.of_problem(check_reading(problem)),
+            communication=CommunicationCost.of_problem(check_of_groups(problem)),
             rings=Rings.of(array, placement),
             splits=tuple(map(network.bisection, placement)),
             work=max(works.values(), key=lambda work: work.upper_bound(workload)),

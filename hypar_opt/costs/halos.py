@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.costs.longest_parts import stretched
+from hypar_opt.costs.longest_parts import stretched, stretches_of
 from hypar_opt.costs.states import copies_of
 from hypar_opt.costs.table import exact_dtype
+from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.repetitions import exchanges_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
@@ -53,15 +54,23 @@ class Halos(NamedTuple):
     whole: NDArray[np.bool_]
 
     def charges(
-        self, nodes: Indices, states: States, parts: Sequence[int], uneven: Stretches = ()
+        self,
+        nodes: Indices,
+        states: States,
+        parts: Sequence[int],
+        axes: NDArray[np.int64] | None = None,
     ) -> Callable[[int], Integers]:
         """Return a function from blocks of levels to the quarters that move at each level.
 
         Parameters
         ----------
-        uneven
-            The axes that states divide unevenly, where all parts count as the longest.
+        axes : (choices, nodes)
+            The sizes of the axes that choices split, where all parts count as the longest.
         """
+        uneven: Stretches = ()
+        if axes is not None:
+            split = np.where(self.whole, 0, axes)[:, nodes]
+            uneven = stretches_of(split, states, Hierarchy(tuple(parts)))
         rows, columns, whole = (
             copies_of([choices[block, nodes] for block in states], parts)
             for choices in (self.by_row, self.by_column, self.whole)

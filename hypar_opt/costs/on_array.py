@@ -120,14 +120,21 @@ class ArrayCost(CostModel):
         )
         return [row + own for row, own in zip(rows, passed, strict=True)]
 
-    def reductions_of_nodes(
+    def exchanges_of_nodes(
         self, workload: Workload, nodes: Indices, states: States
     ) -> list[Integers]:
-        """Return the charges of each layer's reductions."""
+        """Return the charges of each layer's exchanges: reductions, and borders between pairs."""
         if not states:
             return []
-        node, shape = methodcaller("node", workload, nodes, states), shape_of(nodes, states)
-        return self.of_reductions(node, workload, nodes, shape)
+        reduced, shape = methodcaller("reduced", workload, nodes, states), shape_of(nodes, states)
+        rows = self.of_reductions(reduced, workload, nodes, shape)
+        for exchanges in self.charged_apart:
+            moved = exchanges.at_borders(workload, nodes, states)
+            times = exchanges_of(workload, exchanges.phases[0])[nodes]
+            for level, row in enumerate(moved):
+                charged = self.charge(row, self.rates(level), times * self.rounds(level))
+                rows[level] = rows[level] + charged
+        return rows
 
     @abstractmethod
     def of_reductions(

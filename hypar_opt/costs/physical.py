@@ -13,7 +13,6 @@ import numpy as np
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.errors import ARRAY, HyparError, argument
 from hypar_opt.units import PREFIXES
-from hypar_opt.workload.parallelism import OF_IMAGES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -211,12 +210,6 @@ def array_of(problem: Problem) -> tuple[Array, tuple[int, ...]]:
         raise HyparError(
             f"{argument('level_weights')} goes with {argument('cost', 'bytes')}; with {cost} the"
             " array says what a level costs"
-        )
-    of_images = [word for word in problem.choices if word in OF_IMAGES]
-    if of_images and problem.array.description.collective != "pairwise":
-        raise HyparError(
-            f"choices: {of_images[0]} needs an array whose collectives are between pairs, with"
-            f" {cost}; around rings borders of images are not timed"
         )
     if not problem.levels:
         raise HyparError(f"{cost} needs an array of two accelerators or more")

@@ -35,7 +35,8 @@ from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, WHOLE
 from hypar_opt.sharding.repetitions import exchanges_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
-from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.operators.axes import ADDENDS
+from hypar_opt.workload.parallelism import OF_IMAGES, SIDES
 from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class SideBytes(OfPart, CommunicationCost):
     With ``longest`` those that it waits for: its rounds last as long as their longest message.
     """
 
-    def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
+    def reduced(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         (charged,) = self.nodes_of_each([self.share], workload, nodes, states)
         return charged
 
@@ -371,17 +372,21 @@ def _between_layouts(
     return received
 
 
-def check_reading(problem: Problem) -> Problem:
-    """Return a problem of unequal groups, if it is of the reading that a run has.
+def check_of_groups(problem: Problem) -> Problem:
+    """Return a problem of unequal groups, if these have its reading and its choices.
 
     Raises
     ------
     HyparError
-        If it is of another.
+        If its reading is no run's, or a choice has equal parts.
     """
     if problem.reading != "executed":
         wanted = argument("reading", "executed")
         raise HyparError(f"unequal groups of accelerators need {wanted}, got {problem.reading}")
+    for word in (*OF_IMAGES, ADDENDS.word):
+        if word in problem.choices:
+            choices = argument("choices")
+            raise HyparError(f"{choices}: {word} has equal parts, unlike groups of accelerators")
     return problem
 
 

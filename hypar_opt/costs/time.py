@@ -174,10 +174,10 @@ class TimeCost(ArrayCost):
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each layer's charges: its reductions and, at the last level, its compute."""
         levels = levels_of(states)
-        rows = self.reductions_of_nodes(workload, nodes, states)
+        rows = self.exchanges_of_nodes(workload, nodes, states)
         sizes = split_sizes(workload)[:, nodes]
         if self._differ(levels, sizes):
-            longest = self._of_longest.reductions_of_nodes(workload, nodes, states)
+            longest = self._of_longest.exchanges_of_nodes(workload, nodes, states)
             rows = self._added(rows, longest)
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
         if self.work is not None and self._are_all(levels):

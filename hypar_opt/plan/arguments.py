@@ -150,7 +150,7 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     if fields.get("array") is not None:
         fields |= _on_array(fields, whole=whole, bucket=bucket)
         fields = _defaults_on(fields["array"].description, fields) | fields
-        if every and not _times_images(fields["array"].description, fields.get("cost")):
+        if every and fields["array"].description.groups:  # parts of images are equal
             fields["choices"] = tuple(own for own in fields["choices"] if own not in OF_IMAGES)
         fields["constraints"] = _constraints_on(fields["array"].description, fields)
         fields |= _between_groups(fields)
@@ -193,11 +193,6 @@ def _offered(network: Network) -> tuple[str, ...]:
     if not joins_addends(network):
         had.discard(ADDENDS.word)
     return tuple(word for word in ALL_CHOICES if word in CHOICES or word in had)
-
-
-def _times_images(array: Array, cost: object) -> bool:
-    """Return whether images may be in parts: equal ones, whose borders pairs exchange."""
-    return not array.groups and (cost == "bytes" or array.collective == "pairwise")
 
 
 def _gathered(fields: dict[str, Any], group: str, model: type[Document]) -> dict[str, Any]:

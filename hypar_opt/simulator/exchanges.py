@@ -213,7 +213,9 @@ def _charged(
                 yield number, LevelBytes(None, level, mean, sent if len(sent) > 1 else ())
 
     for phase, in_pass in sides.items():
-        of_nodes = [side.node(workload, every_node, states) for side in in_pass]
+        nodes = workload, every_node, states
+        of_nodes = [side.reduced(*nodes) for side in in_pass]
+        borders = [own for side in in_pass if (own := side.at_borders(*nodes))]
         ends = workload, every_boundary, sources, targets
         of_edges = [side.converted(*ends) for side in in_pass]
         passed = [own for side in in_pass if (own := side.passed_sums(*ends))]
@@ -224,23 +226,17 @@ def _charged(
                 sums.append(step._replace(step=half))
             for number, step in moved(of_nodes, level, every_node):
                 kind, tensor = StepKind.ALL_REDUCE, _sums(phase, workload.nodes[number].statistics)
-                if _is_border(workload, number, rows[level][number], phase):
-                    kind, tensor = StepKind.HALO, ExchangeKind.HALOS
                 if tensor is ExchangeKind.PARTIAL_SUMS and phase in halves:
                     kind = halves[phase]
                     tensor = _TENSORS[kind]
                 key = phase, tensor, number
                 reductions.setdefault(key, []).append(step._replace(step=kind))
+            for number, step in moved(borders, level, every_node) if borders else ():
+                moving = reductions.setdefault((phase, ExchangeKind.HALOS, number), [])
+                moving.append(step._replace(step=StepKind.HALO))
             for number, step in moved(of_edges, level, every_boundary):
                 conversions.setdefault((phase, number), []).append(step)
     return StepExchanges(reductions, conversions)
-
-
-def _is_border(workload: Workload, node: int, choice: int, phase: Phase) -> bool:
-    """Return whether what a node moves at a level is the borders of its input's images."""
-    made = workload.choices_of_nodes[node][choice]
-    border = made and workload.nodes[node].borders.get(made.axis)
-    return bool(border and border.halo) and phase is not Phase.GRADIENT
 
 
 def _sums(phase: Phase, statistics: tuple[int, int]) -> ExchangeKind:

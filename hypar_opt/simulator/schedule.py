@@ -156,7 +156,8 @@ class Schedule:
         scattered: bool = False,
     ) -> list[ExchangeTask]:
         at_level = {step.level: step for step in steps}
-        stages = self.collective.stages(list(at_level))
+        between = self.pairs if tensor is ExchangeKind.HALOS else self.collective
+        stages = between.stages(list(at_level))
         crossings = [Crossing(stage, Fraction(1), 1) for stage in stages]
         if tensor is ExchangeKind.WEIGHTS:
             crossings = all_gather(stages)
@@ -167,7 +168,7 @@ class Schedule:
         return [
             replace(
                 self._exchange(
-                    *(layer, phase, tensor, [at_level[n] for n in stage], self.collective),
+                    *(layer, phase, tensor, [at_level[n] for n in stage], between),
                     share=share,
                     times=times,
                 ),

@@ -15,7 +15,7 @@ from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.kernels import KernelWork, launches_of, work_of
 from hypar_opt.costs.physical import Pairs, Rings
 from hypar_opt.costs.side_work import side_work
-from hypar_opt.costs.sides import Share, check_reading
+from hypar_opt.costs.sides import Share, check_of_groups
 from hypar_opt.costs.states import copies, of_rows
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware import arrays
@@ -118,7 +118,7 @@ def check_groups(plan: Plan, array: Array, options: RunOptions) -> None:
                 f"the plan is for groups of accelerators, and the array {array.name} has none"
             )
         return
-    check_reading(plan.problem)
+    check_of_groups(plan.problem)
     if options.profile is not None:
         raise HyparError(f"{argument('profile')}: is not supported with groups of accelerators")
 

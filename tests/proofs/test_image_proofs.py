@@ -13,6 +13,7 @@ from hypar_opt.hardware.arrays import load
 from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.plan import words_of
 from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.simulator.options import COLLECTIVES
 from tests.execution.drawn_images import OF_IMAGES, image_program, images
 from tests.slow import slow_after
 from tests.strategies.written_plans import written
@@ -103,7 +104,8 @@ def test_parts_with_gaps_and_of_unequal_size_are_refused() -> None:
 @pytest.mark.parametrize("seed", slow_after(5, range(40)))
 def test_time_and_energy_are_proved_and_time_is_that_of_a_simulation(seed: int) -> None:
     rng = Random(seed)
-    array = load(rng.choice(["h100-8", "hmc-htree-8", "a100-4x8"]))
+    array = load(rng.choice(["h100-8", "hmc-htree-8", "a100-4x8", "hmc-torus-8"]))
+    array = array.model_copy(update={"collective": rng.choice(COLLECTIVES)})
     network, batch = images(rng, most=5), rng.choice([8, 3, 1])  # also of uneven batches
     asked: Any = {"batch": batch, "array": array, "choices": OF_IMAGES}
     asked |= {"reading": rng.choice(["executed", "joined"]), "inference": rng.random() < 0.2}

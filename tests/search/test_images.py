@@ -217,26 +217,26 @@ def test_no_spatial_strategy_moves_fewer_bytes_than_the_optimum(name: str, side:
     ("array", "cost", "are_there"),
     [
         ("h100-8", "time", True),
-        ("tpu-v4-8", "time", False),
-        ("tpu-v4-8", "bytes", True),
+        ("tpu-v4-8", "time", True),
         ("tpu-v2-v3-16", "time", False),
     ],
 )
 def test_all_choices_are_those_that_an_array_can_have(
     array: str, cost: Any, are_there: bool
 ) -> None:
-    """Borders of images are not timed around rings, and groups may have unequal parts."""
+    """Parts of images are equal, and those of groups need not be."""
     plan = ho.solve("vgg-a", batch=64, array=array, cost=cost, choices="all")
     assert ({*OF_IMAGES} <= {*plan.choices}) == are_there
     assert {*OF_IMAGES[:3]} <= {*plan.choices}
 
 
-def test_rows_are_refused_where_nothing_has_them_or_times_them() -> None:
+def test_rows_are_refused_where_nothing_has_them() -> None:
     asked: Any = {"batch": 8, "choices": OF_IMAGES}
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("sfc", {"levels": 1}, "choices: rows needs a network of images whose rows can be split"),
-        ("vgg-a", {"levels": 1, "reading": "text"}, "choices: rows needs the reading executed"),
-        ("vgg-a", {"array": "tpu-v4-8", "cost": "time"}, "rows needs an array whose collectives"),
+        ("vgg-a", {"levels": 1, "reading": "text"}, "choices: rows needs reading='executed', got"),
+        ("vgg-a", {"array": "tpu-v2-v3-16", "cost": "time"}, "rows has equal parts, unlike group"),
+        ("vgg-a", {"array": "tpu-v2-v3-16", "share": 0.3}, "rows has equal parts, unlike groups"),
     ]
     for network, more, complaint in cases:
         with pytest.raises(HyparError, match=complaint):

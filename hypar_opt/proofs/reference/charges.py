@@ -98,8 +98,14 @@ class ExchangeCharges(ABC):
         return self._edge_charge(self.exchanges.conversions[edge], tuple(sources), tuple(targets))
 
     def _charge_node(self, node: int, state: State) -> int:
-        reduced = self.exchanges.reduced(node, state, longest=self._counts_longest(state))
-        return self._reduced(reduced) + self._local(node, state)
+        longest = self._counts_longest(state)
+        reduced = self.exchanges.reduced(node, state, longest=longest)
+        times = self.exchanges.borders[node]
+        borders = (
+            self._converted(level, passes, times)
+            for level, passes in self.exchanges.at_borders(node, state, longest=longest)
+        )
+        return self._reduced(reduced) + sum(borders) + self._local(node, state)
 
     def _charge_edge(
         self, conversion: EdgeConversion, sources: tuple[State, ...], targets: tuple[State, ...]
@@ -265,7 +271,7 @@ class ExchangeCharges(ABC):
 
     @abstractmethod
     def _converted(self, level: int, passes: Sequence[int], times: Sequence[int]) -> int:
-        """Return the charge of the amounts that each pass moves between nodes at a level.
+        """Return the charge of the amounts that each pass moves at a level, between pairs.
 
         Parameters
         ----------

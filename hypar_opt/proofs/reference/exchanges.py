@@ -84,10 +84,12 @@ class Exchanges:
                     moved = of_longest(amount * (parts - 1), uneven)
                     levels[level] = levels.get(level, 0) + moved
                 amount *= parts if choice in copying else 1
-        return [*passes.values(), *self._at_borders(node, state, longest=longest)]
+        return [*passes.values()]
 
-    def _at_borders(self, node: int, state: State, *, longest: bool) -> Iterator[Reduced]:
-        """Yield what parts of images exchange with those before and behind them, by pass."""
+    def at_borders(
+        self, node: int, state: State, *, longest: bool = False
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Yield a level that borders of images cross, and what each pass moves there."""
         own = self.graph.nodes[node]
         if own.image is None:
             return
@@ -97,9 +99,8 @@ class Exchanges:
         whole = {n for n, split in own.own.items() if split.inputs[0] == "whole"}
         axes = ((n, split.size) for n, split in own.own.items() if longest and n not in whole)
         uneven = longest_parts(axes, state, self.hierarchy)
-        for times in self.borders[node] if moved else ():
-            levels = {n: of_longest(4 * times * amount, uneven) for n, amount in moved.items()}
-            yield Reduced(levels, Often(scatters=times))
+        for level, amount in moved.items():
+            yield level, [of_longest(4 * times * amount, uneven) for times in self.borders[node]]
 
     @property
     def has_thresholds(self) -> bool:
