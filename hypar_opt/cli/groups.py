@@ -109,7 +109,8 @@ class CostOptions:
         str,
         problem_option(
             help="The optimizer, whose state counts as memory, and whose update takes the time that"
-            " an array has for it: sgd (none), momentum, adam, or a number of bytes per weight.",
+            " an array has for it: sgd (none), momentum, adam, or the bytes of state per weight,"
+            " each read and written once and else updated as adam.",
         ),
     ] = "sgd"
 

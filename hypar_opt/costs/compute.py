@@ -251,10 +251,10 @@ class Work:
 
         Each is linear in what an accelerator has, which the longest of several is not.
         """
-        if workload.repeats == ONCE:
-            yield 1, self.loading_and_computing(workload, nodes, states, per_second, phases)
-            return
         once = repeated(workload, ONCE)
+        if workload.repeats.computes_once:
+            yield 1, self.loading_and_computing(once, nodes, states, per_second, phases)
+            return
         alike = self.loading_and_computing(once, nodes, states, per_second, phases[:1])
         yield added_up([passes_of(workload, phase)[nodes] for phase in phases]), alike
 

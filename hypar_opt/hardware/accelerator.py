@@ -41,11 +41,29 @@ class PeArray(Document):
     columns: Size
 
 
+_STATE = {"adam": 12, "momentum": 8}
+"""The bytes of state for a weight that `Updates` are of, in mixed precision."""
+
+
 class Updates(Document):
     """The bytes that optimizers read and write in DRAM to update a weight; null is not known."""
 
     momentum: Bytes | None = None
     adam: Bytes | None = None
+
+    def of(self, optimizer: str | int) -> Fraction | None:
+        """Return those of an optimizer, stated by name or by the bytes of its state for a weight.
+
+        State is read once and written once; all else is as in the update of Adam, or of momentum.
+        """
+        if isinstance(optimizer, str):
+            found: Fraction | None = getattr(self, optimizer, None)
+            return found
+        for name, state in _STATE.items():
+            known: Fraction | None = getattr(self, name)
+            if known is not None and optimizer:
+                return max(known + 2 * (optimizer - state), Fraction())
+        return None
 
 
 class Accelerator(Document):
@@ -118,7 +136,7 @@ class Accelerator(Document):
 
     def updated_by(self, optimizer: str | int) -> Self:
         """Return the accelerator with what an optimizer reads and writes as ``update``."""
-        own: Fraction | None = getattr(self.updates, str(optimizer), None)
+        own = self.updates and self.updates.of(optimizer)
         return self if own is None else self.model_copy(update={"update": own})
 
     @property

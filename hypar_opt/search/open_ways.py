@@ -18,6 +18,7 @@ from hypar_opt.workload.shards import Shards
 if TYPE_CHECKING:
     from hypar_opt.instance.instance import Instance
     from hypar_opt.plan.plan import Plan
+    from hypar_opt.plan.problem import Problem
     from hypar_opt.search.result import SearchResult
     from hypar_opt.workload.network import Network
 
@@ -49,13 +50,19 @@ def fastest_training(instance: Instance) -> Training:
     problem = instance.problem
     asked = instance.network, problem.training
     open_ways = OpenWays(*asked, saves_scores=False, levels=problem.levels, begins=[0])
-    accelerator = problem.array and problem.array.description.accelerator
-    updates = accelerator and accelerator.update
-    has_state = updates or problem.constraints.optimizer not in ("sgd", 0)
-    if not (has_state and problem.levels and None in open_ways.shard):
+    shared_out = updates_take_time(problem) or problem.constraints.optimizer not in ("sgd", 0)
+    if not (shared_out and problem.levels and None in open_ways.shard):
         return problem.training
     shard = compact([own or "state" for own in open_ways.shard], open_ways.names)
     return problem.training.model_copy(update={"shard": shard})
+
+
+def updates_take_time(problem: Problem) -> bool:
+    """Return whether parts that share out an optimizer's state have less to update."""
+    assert problem.array is not None
+    accelerators = problem.array.description.accelerators_of_parts
+    optimizer = problem.constraints.optimizer
+    return any(own.updated_by(optimizer).update for own in accelerators)
 
 
 def divisors(number: int) -> list[int]:
@@ -76,6 +83,8 @@ class OpenWays:
         How many there are.
     begins
         Those from which on gradients or weights may be split, in order, 0 for H1.
+    has_state
+        Whether there is anything of the optimizer's to share out.
     """
 
     network: Network
@@ -83,6 +92,7 @@ class OpenWays:
     saves_scores: bool
     levels: int
     begins: Sequence[int]
+    has_state: bool = True
 
     @cached_property
     def names(self) -> list[str]:
@@ -123,7 +133,10 @@ class OpenWays:
         if None not in self.shard:
             return SHARDED[:1]
         pairs = combinations_with_replacement([self.levels, *reversed(self.begins)], 2)
-        return [Shards(0, gradients, weights).word(self.levels) for weights, gradients in pairs]
+        return [
+            Shards(0 if self.has_state else gradients, gradients, weights).word(self.levels)
+            for weights, gradients in pairs
+        ]
 
     def training(self, recompute: Sequence[str], shard: Sequence[str]) -> Training:
         """Return how a step trains with words for the layers that are open."""

@@ -24,7 +24,7 @@ from hypar_opt.costs.state_tables import states_of
 from hypar_opt.costs.ways_of_nodes import Amount, WaysOfNodes, by_state, coupled
 from hypar_opt.instance.least_loads import every_split
 from hypar_opt.search.left_columns import Chosen, Column, Columns, Picked
-from hypar_opt.search.open_ways import OpenWays, spread
+from hypar_opt.search.open_ways import OpenWays, spread, updates_take_time
 from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.solvers import SOLVERS
@@ -86,8 +86,10 @@ class WaysByLayer:
         assert problem.array is not None
         saves = problem.array.description.accelerator.saves_scores
         # Unequal groups differ at H1 alone, which no way by level knows.
-        tiers = [0] if problem.groups else WayOfTraining(search).tiers
-        self.open = OpenWays(network, stated, saves, problem.levels, tiers)
+        own = WayOfTraining(search)
+        tiers = [0] if problem.groups else own.tiers
+        has_state = own.weight_bytes.state > 0 or updates_take_time(problem)
+        self.open = OpenWays(network, stated, saves, problem.levels, tiers, has_state)
         self.micro_batches, self._layouts, self._ample = micro_batches, layouts, ample
         self._least: dict[SavedTensor, int] = {}  # bytes of tensors, whatever the way
         apart, again = self.open.apart, ["full"] if self.open.blocks else []

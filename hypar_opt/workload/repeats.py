@@ -51,6 +51,11 @@ class Repeats:
         halves = [int(self.halves(users, level).max(initial=0)) for level in self.begins]
         return max(2 * self.micro_batches, *halves)
 
+    @property
+    def computes_once(self) -> bool:
+        """Whether each pass runs once, whatever is sharded."""
+        return self.micro_batches == 1 and not self.again
+
     def passes(self, nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how often each node's forward and backward passes compute."""
         backward = np.full(nodes, self.micro_batches, np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -367,6 +368,43 @@ def test_an_optimizers_state_is_shared_out_where_it_has_one() -> None:
     whole = ho.solve(GPT, **asked, training={"shard": "none"})
     assert (whole.training.shard, whole.cost.total > plan.cost.total) == ("none", True)
     assert ho.memory(plan).total < ho.memory(whole).total
+
+
+def test_a_state_that_takes_no_time_to_update_costs_as_much_whole_as_shared_out() -> None:
+    """To the last unit: passes that run once are rounded together, whatever is sharded."""
+    asked: dict[str, Any] = {"array": "tpu-v4-4x4x4", "solver": "data", "bucket": 0}
+    words = "none", "state", "state@H3-H6"
+    plans = [ho.solve("cifar-c", **asked, training={"shard": word}) for word in words]
+    assert len({plan.cost.total for plan in plans}) == 1
+    for plan in plans:
+        check_price(plan)
+
+
+def test_without_a_state_none_is_shared_out() -> None:
+    """Nor within a memory that only sharded gradients fit."""
+    asked: dict[str, Any] = {"batch": 8, "array": "h100-8", "element_bytes": 4}
+    own: dict[str, Any] = {"micro_batches": 1, "recompute": "none"}
+
+    def found(memory: str | int, **shard: str) -> ho.Plan:
+        constraints = {"fix": ["*=data"], "memory": memory}
+        network = gpt(tied=False)
+        return ho.solve(network, **asked, training=own | shard, constraints=constraints)
+
+    whole, split = (ho.memory(found("1GB", shard=word)) for word in ("none", "gradients"))
+    assert whole.categories["state"] == 0
+    shard = found((whole.total + split.total) // 2).training.shard
+    assert isinstance(shard, Mapping)
+    assert {*shard.values()} == {"none", "gradients"}
+
+
+def test_an_optimizer_of_so_many_bytes_takes_as_long_as_the_one_that_has_as_many() -> None:
+    asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "solver": "data"}
+    adam, twelve, momentum, eight, ten, none = (
+        ho.solve(GPT, **asked, constraints={"optimizer": optimizer}).cost.total
+        for optimizer in ("adam", 12, "momentum", 8, 10, 0)
+    )
+    assert (twelve, eight) == (adam, momentum)
+    assert none < momentum < ten < adam
 
 
 def test_one_of_the_layers_that_share_weights_says_what_is_sharded_of_all() -> None:

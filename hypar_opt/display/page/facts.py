@@ -72,7 +72,9 @@ def _constraints(plan: Plan) -> str:
     parts += ["even splits"] if kept.even else ["splits that can run"] if kept.runnable else []
     parts += [f"memory {format_bytes(kept.memory)}"] if kept.memory is not None else []
     # sgd has no state and takes no memory.
-    parts += [f"optimizer {kept.optimizer}"] if kept.optimizer != "sgd" else []
+    of_bytes = isinstance(kept.optimizer, int)
+    said = " bytes a weight, each read and written once an update" if of_bytes else ""
+    parts += [f"optimizer {kept.optimizer}{said}"] if kept.optimizer != "sgd" else []
     parts += [f"elements of {plan.element_bytes} bytes"] if plan.element_bytes != 4 else []
     if plan.level_weights:
         parts.append(f"level weights {', '.join(map(str, plan.level_weights))}")

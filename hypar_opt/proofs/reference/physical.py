@@ -263,7 +263,7 @@ class Time(ArrayCharges):
         loading = sum(work.accessed) * self.plan.element_bytes / accelerator.dram_bandwidth
         # Both are of the whole array's work, so that both divide by its accelerators.
         seconds = max(work.macs / rate, loading) / self.plan.accelerators
-        if not self.exchanges.repetitions.any:
+        if self.exchanges.repetitions.computes_once:
             return [round(seconds * self.passes * self.parts)]
         return [often * round(seconds * self.parts) for often in passes]
 

@@ -48,10 +48,9 @@ class StepCounts:
     sharded: Mapping[int, Sequence[str]]
 
     @property
-    def any(self) -> bool:
-        """Whether anything is repeated or sharded."""
-        counts = *self.computed.values(), *self.exchanged.values()
-        return bool(self.sharded) or any(count > 1 for count in counts)
+    def computes_once(self) -> bool:
+        """Whether each pass runs once, whatever is sharded."""
+        return all(count == 1 for count in self.computed.values())
 
     def sharing(self, node: int, levels: int) -> dict[str, list[int]]:
         """Return the levels of each reduction of a node's gradient, by what they share out.
