@@ -324,6 +324,8 @@ def axes_of(layer: LayerTensors, choices: Sequence[str]) -> str:
     if contracted and {"i", "o"} <= every and EXPERTS.axis not in every:
         channels = f"{layer.input[-1 if 't' in layer.sizes else 1]} in and"
         channels += f" {layer.output[-1 if 't' in layer.sizes else 1]} out"
+        if layer.results:
+            channels += f", divided as {' and '.join(map(str, layer.results))}"
         images = (
             f", and {border.size} {axis} for at most {border.most} equal parts"
             for axis, border in zip(OF_IMAGES, map(layer.borders.get, SPATIAL), strict=True)

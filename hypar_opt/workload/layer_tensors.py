@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.frozen import FrozenDict
@@ -15,7 +15,9 @@ from hypar_opt.workload.operators.axes import (
     BY_EXPERT,
     BY_ROW,
     BY_TOKEN,
+    EXPERTS,
     ON_ONE_SIDE,
+    POSITIONS,
     REORDERED,
     SPATIAL,
     TOKENS,
@@ -66,6 +68,8 @@ class LayerTensors:
     """The axes that its kind splits, and that its tensors do not all have: in the kind's order."""
     borders: Mapping[str, Border] = FrozenDict()
     """Of rows and columns, where they may be split: the parts, and what these exchange."""
+    results: tuple[int, ...] = ()
+    """The channels of each of several results that are side by side in its output."""
 
     @property
     def weight(self) -> Shape:
@@ -104,10 +108,16 @@ class LayerTensors:
         return (may_be_whole and bool(self.output)) or choice.word in ON_ONE_SIDE
 
     def split_size(self, choice: Choice) -> int:
-        """Return the size of the axis that a choice divides; 0 for none."""
+        """Return the size of the axis that a choice divides; 0 for none.
+
+        Results are divided each by itself: their common divisor is the size.
+        """
         if choice.axis in self.borders:
             return self.borders[choice.axis].size
-        return self.sizes[choice.axis] if choice.axis else 0
+        size = self.sizes[choice.axis] if choice.axis else 0
+        others = (BATCH, *POSITIONS, EXPERTS.axis)
+        divides_output = choice.axis not in others and choice.axis in self.operator.axes.output
+        return gcd(size, *self.results) if divides_output else size
 
     def without(self, axes: Collection[str]) -> LayerTensors:
         """Return the same of a layer that may not split some axes of images."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hypar_opt.workload.layer_tensors import Boundary, LayerTensors
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.maps import LayerMaps
 
@@ -35,6 +38,21 @@ def operands_of(network: Network) -> tuple[tuple[LayerOperand, ...], ...]:
     Operands that are side by side in an only input are results of the layer that writes it.
     """
     return tuple(map(_operands, network.sources, network.maps()))
+
+
+def with_results(
+    nodes: Sequence[LayerTensors], boundaries: Sequence[Boundary]
+) -> list[LayerTensors]:
+    """Return nodes with the channels of their results, where one reader has several of them."""
+    read: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    for edge in boundaries:
+        if not edge.weights:
+            read[edge.source, edge.target].append(edge.extent.channels)
+    own = [*nodes]
+    for (source, _), channels in read.items():
+        if len(channels) > 1:
+            own[source] = replace(own[source], results=(*own[source].results, *channels))
+    return own
 
 
 def _operands(sources: Sequence[int], maps: LayerMaps) -> tuple[LayerOperand, ...]:

@@ -16,6 +16,7 @@ from hypar_opt.workload.graph import LayerGraph
 from hypar_opt.workload.hidden_axes import without_hidden
 from hypar_opt.workload.layer_tensors import Boundary, Extent, LayerTensors, Shape, tensors_of
 from hypar_opt.workload.layouts import FIRST_SPLIT, Layouts, choices_of_nodes, layouts_of
+from hypar_opt.workload.operands import with_results
 from hypar_opt.workload.operators.words import words_of
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
 from hypar_opt.workload.repeats import ONCE, Repeats
@@ -135,10 +136,9 @@ class Workload:
         boundaries += [
             edge._replace(source=edge.source + shift, target=edge.target + shift) for edge in edges
         ]
-        # `CostTable.is_chain` and the chain solvers need a chain's edges in the order of its
-        # layers.
+        # `CostTable.is_chain` and chain solvers need a chain's edges in the order of its layers.
         boundaries.sort(key=lambda b: (b.target, b.source))
-        every = without_hidden((*own, *layers), boundaries)
+        every = with_results(without_hidden((*own, *layers), boundaries), boundaries)
         return cls(batch, tuple(every), tuple(boundaries), shift, shared_tensors, tuple(choices))
 
     @property

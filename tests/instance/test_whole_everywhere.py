@@ -106,7 +106,7 @@ NETWORKS: dict[str, tuple[dict[str, int], list[dict[str, Any]], list[Axes]]] = {
             {"kind": "attention", "heads": 1},
             {"kind": "fc", "units": 5},
         ],
-        [conv(5, 15), Axes(("heads", 1)), conv(5, 5)],
+        [conv(5, 5), Axes(("heads", 1)), conv(5, 5)],  # queries, keys and values, each by itself
     ),
     "experts": (
         {"tokens": 3, "features": 5},

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.errors import HyparError
+from hypar_opt.errors import HyparError, argument
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -199,5 +199,6 @@ def _uneven(name: str, axis: StoredAxis, segment: int) -> str:
     part = "" if segment == axis.size else f" (in parts, one of {segment})"
     return (
         f"{name}: its size {axis.size}{part} should be divisible by {axis.parts}, since {at} split"
-        " it in one layer or another; use other sizes, or --even if one layer has all of these"
+        " it in one layer or another; use other sizes, or pin other choices by"
+        f" {argument('constraints.fix')}"
     )

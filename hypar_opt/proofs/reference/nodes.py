@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from hypar_opt.proofs.reference.images import PARTS, ReadImage, hides_rows, strip_of
@@ -83,7 +83,7 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
     # The order in which the search has them: a certificate counts on it.
     edges.sort(key=lambda edge: (edge.target, edge.source))
     nodes = _without_hidden(
-        nodes,
+        _by_results(nodes, edges),
         edges,
         [frozenset()] * shared + [hides_rows(layer, maps) for layer, maps, _ in described],
     )
@@ -92,6 +92,23 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
 
 def _extent(over: Map) -> tuple[int, int]:
     return (over.height, over.width) if isinstance(over, FeatureMap) else (1, 1)
+
+
+def _by_results(nodes: Sequence[PlanNode], edges: Sequence[PlanEdge]) -> list[PlanNode]:
+    """Return nodes whose channels are divided result by result, where one node reads several."""
+    read: dict[tuple[int, int], list[int]] = {}
+    for edge in edges:
+        if not edge.weights:
+            read.setdefault((edge.source, edge.target), []).append(edge.channels)
+    own = [*nodes]
+    for (source, _), channels in read.items():
+        if len(channels) > 1:
+            splits = (
+                s._replace(size=gcd(s.size, *channels)) if s and s.output == "channel" else s
+                for s in own[source].splits
+            )
+            own[source] = replace(own[source], splits=tuple(splits))
+    return own
 
 
 def _without_hidden(
