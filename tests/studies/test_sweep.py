@@ -23,6 +23,7 @@ import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price
+from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.sweep import journal_of, sweep
 from hypar_opt.studies.sweep.case import COLUMNS, run_case
@@ -243,6 +244,19 @@ def test_without_simulation_chains_are_solved_together_to_the_same_table(
     assert {(row.seconds, row.joules, row.memory_bytes, row.overlap) for row in swept} == {
         (None,) * 4
     }
+
+
+def test_all_choices_are_those_of_a_single_solve(tmp_path: Path) -> None:
+    text = 'networks = ["lenet-c"]\nbatches = [64]\nchoices = ["all"]\ncosts = ["bytes", "time"]\n'
+    text += 'arrays = ["tpu-v4-8", "tpu-v2-v3-16"]\n'
+    for readings in ("", 'readings = ["executed"]\n'):
+        for case in read_spec(spec_of(tmp_path, text + readings)):
+            asked: Any = {"cost": case.cost, "reading": "executed" if readings else None}
+            asked |= {"array": case.names[1], "choices": "all"}
+            problem = problem_of(find_network("lenet-c"), **asked)
+            assert (case.choices, case.reading) == (",".join(problem.choices), problem.reading)
+    plan = ho.solve("lenet-c", batch=64, **asked)
+    assert run_case(case).executed_bytes == plan.cost.executed_bytes
 
 
 def test_what_is_solved_together_is_in_bytes_by_dp_with_two_choices(tmp_path: Path) -> None:
@@ -469,7 +483,7 @@ def test_a_network_and_an_array_may_be_files_beside_the_sweeps(
         (
             "levels = [2]",
             'choices = ["data"]',
-            "choices[0]: should be 'data,model' or 'data,model,output' or 'data,model,tokens'",
+            "choices[0]: should be 'all', or 'data,model' and some of output,tokens,rows,columns,",
         ),
         (
             "levels = [2]",

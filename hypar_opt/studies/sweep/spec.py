@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -19,12 +20,14 @@ from hypar_opt.hardware import arrays
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.models import find_network, named, zoo_name
 from hypar_opt.models import names as network_names
-from hypar_opt.plan.arguments import hierarchy_of
+from hypar_opt.plan.arguments import hierarchy_of, problem_of
+from hypar_opt.plan.problem import Problem
 from hypar_opt.search.searches import SEARCHES
 from hypar_opt.simulator.streams import OVERLAPS
 from hypar_opt.solvers import SOLVERS
-from hypar_opt.studies.sweep.case import CHOICES, Case
+from hypar_opt.studies.sweep.case import CHOICES, Case, network_of, on, place_of
 from hypar_opt.studies.sweep.vary import Variant, as_json, combinations, variants
+from hypar_opt.workload.parallelism import ALL_CHOICES, PAPERS_CHOICES
 
 SCHEMA: Literal["hypar-opt/sweep/1"] = "hypar-opt/sweep/1"
 
@@ -59,7 +62,7 @@ class SweepSpec(Document):
     whole_levels: Annotated[bool, Strict()] = False
     """Whether levels of ``hierarchies`` stay whole, in place of their prime factors."""
     choices: Names | None = None
-    """The parallelisms that a layer may use, as on the command line."""
+    """The parallelisms that a layer may use, as on the command line; ``all`` as there, too."""
     costs: Names | None = None
     """The objectives."""
     solvers: Names = ("dp",)
@@ -121,7 +124,7 @@ def read_spec(path: str | Path) -> list[Case]:
     }
     axes = (networks, spec.batches, spec.element_bytes or [None], places)
     return [
-        _case(own, batch, size, split, cost, solver, overlap)
+        _case(own, batch, size, split, cost, solver, overlap, reads=bool(known))
         for network, batch, size, array, split, cost, solver, overlap in itertools.product(
             *axes, choices, costs, solvers, overlaps
         )
@@ -137,21 +140,40 @@ def _case(
     cost: str | None,
     solver: tuple[str, str | None],
     overlap: str | None,
+    *,
+    reads: bool,
 ) -> Case:
-    """Return a case, with what its network and array decide where the sweep does not."""
+    """Return a case, with what its network and array decide where the sweep does not.
+
+    Parameters
+    ----------
+    reads
+        Whether the sweep says in which reading.
+    """
+    cost, reading = cost or own.problem.cost, own.problem.reading
+    if choices == "all":
+        every = _with_all(own.network, own.array, cost, reading if reads else None)
+        choices, reading = ",".join(every.choices), every.reading
     return Case(
         own.network,
         own.array,
         batch,
         size or own.problem.element_bytes,
         choices or ",".join(own.problem.choices),
-        cost or own.problem.cost,
+        cost,
         *solver,
         overlap,
-        own.problem.reading,
+        reading,
         own.names,
         own.varied,
     )
+
+
+@lru_cache(maxsize=1024)
+def _with_all(network: str, array: str, cost: str, reading: str | None) -> Problem:
+    """Return the problem of a network on an array that has all choices."""
+    asked: Any = {**on(place_of(array)), "cost": cost, "reading": reading, "choices": "all"}
+    return problem_of(network_of(network), **asked)
 
 
 def _axis(
@@ -246,8 +268,11 @@ def _solver(text: str) -> tuple[str, str | None]:
 
 
 def _choices(text: str) -> str:
-    if text not in CHOICES:
-        raise HyparError(f"should be {' or '.join(map(repr, CHOICES))}, got {text!r}")
+    if text not in ("all", *CHOICES):
+        more = ",".join(ALL_CHOICES[len(PAPERS_CHOICES) :])
+        raise HyparError(
+            f"should be 'all', or 'data,model' and some of {more}, in this order, got {text!r}"
+        )
     return text
 
 
