@@ -87,7 +87,8 @@ class FlowNetwork:
         self._sent: defaultdict[int, float] = defaultdict(float)
         # Links that the same routes cross are busy together: one entry stands for a group.
         groups = int(routes.group_of_link.max(initial=-1)) + 1
-        self._busy = np.zeros(groups)
+        self._busy, self._last = np.zeros((2, groups))
+        self._first = np.full(groups, np.inf)
         self._segments: list[list[Segment]] = [[] for _ in range(groups)]
         self._starting: list[tuple[int, float, int, int]] = []
         # The flows in flight, ordered by route: route, message and label by number, and the
@@ -140,6 +141,12 @@ class FlowNetwork:
     def link_busy(self) -> tuple[float, ...]:
         """Seconds in which any byte crossed a link, for every link."""
         return tuple(self._busy[self._routes.group_of_link].tolist())
+
+    @property
+    def link_span(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """When the first and the last byte crossed each link: infinity and 0 if none did."""
+        group = self._routes.group_of_link
+        return self._first[group], self._last[group]
 
     @property
     def segments(self) -> tuple[tuple[Segment, ...], ...]:
@@ -258,7 +265,10 @@ class FlowNetwork:
 
     def _advance(self, seconds: float) -> None:
         """Send bytes for an interval in which the rates have not changed."""
-        self._busy[self._rates.links] += seconds
+        links = self._rates.links
+        self._busy[links] += seconds
+        self._first[links] = np.minimum(self._first[links], self._since)
+        self._last[links] = self._env.now
         if self._record:
             self._record_segments(self._since, self._env.now)
         # Rounding must not leave a flow a negative number of bytes.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,11 +15,10 @@ from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine
 from hypar_opt.simulator.routes import ClassRoutes, RouteTable
 from hypar_opt.simulator.tasks import ComputeTask, ExchangeTask, Task, rounds_of
-from hypar_opt.simulator.uncontended import Seconds, run_uncontended
+from hypar_opt.simulator.uncontended import LoneMessages, Seconds, run_uncontended
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
-    from hypar_opt.hardware.traffic import Indices
 
 Check = Callable[[Sequence[Task], ClassRoutes], None]
 
@@ -34,8 +34,9 @@ class StepPhase:
     ends : (tasks, accelerators)
         When it ends each.
     channel_bytes : (channels,)
-    busy : (links,)
-        Seconds in which any byte crossed a link.
+    busy, since, until : (links,)
+        The seconds in which any byte crossed a link, and when the first and the last one did:
+        infinity and 0 where none has.
     """
 
     tasks: Sequence[Task]
@@ -43,81 +44,71 @@ class StepPhase:
     ends: Seconds
     channel_bytes: Seconds
     busy: Seconds
+    since: Seconds
+    until: Seconds
 
 
 def in_phases(tasks: Sequence[Task], interconnect: Interconnect, check: Check) -> list[StepPhase]:
     """Run the tasks of one stream in phases, each as its own accelerators and messages need it.
 
-    A phase begins with a computation. If it may use a link on which messages of those before are
-    in flight, it is run together with them.
+    A phase ends with an exchange. If bytes of it may have crossed a link before the last of those
+    before it have, it is run together with them.
 
     Parameters
     ----------
     check
         Refuses what is too much to simulate event by event.
     """
+    phases = _Phases(interconnect, check)
     done: list[StepPhase] = []
     for own in _divided(tasks):
-        start = done[-1].ends[-1] if done else np.zeros(interconnect.accelerators)
-        phase = _phase(own, start, interconnect, check)
-        while done and _overlap(done, phase, interconnect):
+        phase = phases.run(own, done[-1].ends[-1] if done else np.zeros(interconnect.accelerators))
+        while any((phase.since * (1 + RELATIVE_TOLERANCE) < other.until).any() for other in done):
             before = done.pop()
-            phase = _phase([*before.tasks, *phase.tasks], before.start, interconnect, check)
+            phase = phases.run([*before.tasks, *phase.tasks], before.start)
         done.append(phase)
     return done
 
 
 def _divided(tasks: Sequence[Task]) -> Iterator[list[Task]]:
-    """Divide tasks where a computation follows an exchange."""
+    """Divide tasks after each exchange."""
     own: list[Task] = []
     for task in tasks:
-        if isinstance(task, ComputeTask) and own and isinstance(own[-1], ExchangeTask):
+        own.append(task)
+        if isinstance(task, ExchangeTask):
             yield own
             own = []
-        own.append(task)
-    yield own
+    if own:
+        yield own
 
 
-def _overlap(done: Sequence[StepPhase], phase: StepPhase, interconnect: Interconnect) -> bool:
-    """Return whether a link may be used by a phase before it is free of those before."""
-    until = np.zeros(len(interconnect.links))
-    for before in done:
-        for task, ends in zip(before.tasks, before.ends, strict=True):
-            for link, message in _crossed(task, interconnect):
-                np.maximum.at(until, link, ends[message])
-    since = np.full(len(until), np.inf)
-    starts = [phase.start, *phase.ends[:-1]]
-    for task, begins in zip(phase.tasks, starts, strict=True):
-        for link, message in _crossed(task, interconnect):
-            np.minimum.at(since, link, begins[message])
-    return bool((since * (1 + RELATIVE_TOLERANCE) < until).any())
+class _Phases:
+    """What the phases of a step share: messages by pattern, and routes by classes."""
 
+    def __init__(self, interconnect: Interconnect, check: Check) -> None:
+        self._interconnect = interconnect
+        self._check = check
+        self._alone = cache(lambda pattern: LoneMessages.of(pattern, interconnect))
+        self._routes: dict[bytes, ClassRoutes] = {}
 
-def _crossed(task: Task, interconnect: Interconnect) -> Iterator[tuple[Indices, Indices]]:
-    """Yield the links that a task's messages cross, and the accelerators that send these."""
-    if isinstance(task, ExchangeTask):
-        links = np.array(interconnect.channel_link)
-        for pattern in {lane.pattern for lanes, _ in task.rounds for lane in lanes}:
-            traffic = interconnect.traffic(pattern)
-            yield links[traffic.channel], traffic.message
-
-
-def _phase(
-    tasks: Sequence[Task], start: Seconds, interconnect: Interconnect, check: Check
-) -> StepPhase:
-    """Run tasks that each accelerator begins at an instant of its own."""
-    if np.ptp(start) <= RELATIVE_TOLERANCE * start.max():
-        try:
-            return _by_events(tasks, start, PatternRoutes(interconnect))
-        except NotInLockstepError:
-            pass
-    routes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks), start))
-    step = run_uncontended(tasks, routes, start[routes.firsts])
-    if step is None:
-        check(tasks, routes)
-        return _by_events(tasks, start, routes)
-    moved = routes.bytes_by_channel(step.sent)
-    return StepPhase(tasks, start, step.ends[:, routes.class_of], moved, np.array(step.busy))
+    def run(self, tasks: Sequence[Task], start: Seconds) -> StepPhase:
+        """Run tasks that each accelerator begins at an instant of its own."""
+        if np.ptp(start) <= RELATIVE_TOLERANCE * start.max():
+            try:
+                return _by_events(tasks, start, PatternRoutes(self._interconnect))
+            except NotInLockstepError:
+                pass
+        classes = alike(self._interconnect, rounds_of(tasks), start)
+        key = classes.accelerators.tobytes() + classes.channels.tobytes()
+        if key not in self._routes:
+            self._routes[key] = ClassRoutes(self._interconnect, classes)
+        routes = self._routes[key]
+        step = run_uncontended(tasks, routes, start[routes.firsts], self._alone)
+        if step is None:
+            self._check(tasks, routes)
+            return _by_events(tasks, start, routes)
+        moved, ends = routes.bytes_by_channel(step.sent), step.ends[:, routes.class_of]
+        return StepPhase(tasks, start, ends, moved, step.busy, step.since, step.until)
 
 
 def _by_events(tasks: Sequence[Task], start: Seconds, routes: RouteTable) -> StepPhase:
@@ -131,7 +122,16 @@ def _by_events(tasks: Sequence[Task], start: Seconds, routes: RouteTable) -> Ste
     machine = Machine(in_order, routes, record=False, skip=routes.accelerators > 1)
     machine.run()
     spans = [machine.spans(number)[1:] for number in range(routes.accelerators)]
-    ends = np.array([[span.end for span in own] for own in spans]).T + start.min()
+    ends = np.array([[span.end for span in own] for own in spans]).T[:, routes.class_of]
     network = machine.network
-    busy = np.array(network.link_busy)
-    return StepPhase(tasks, start, ends[:, routes.class_of], network.channel_bytes, busy)
+    since, until = network.link_span
+    until = np.where(until > 0, until + start.min(), 0.0)
+    return StepPhase(
+        tasks,
+        start,
+        ends + start.min(),
+        network.channel_bytes,
+        np.array(network.link_busy),
+        since + start.min(),
+        until,
+    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,6 +138,8 @@ class ClassRoutes(RouteTable):
         self._first = np.empty(0, np.intp)
         self._lengths = np.empty(0, np.intp)
         self._latency = np.empty(0)
+        self._components = cache(self._connected)
+        self._alone = lru_cache(4 * CACHED_PATTERNS)(self._rates_alone)
         # The first and the last channel of each link, and of each group of links.
         ends = np.empty((2, len(interconnect.links)), np.intp)
         for last, order in enumerate((slice(None, None, -1), slice(None))):
@@ -156,6 +159,12 @@ class ClassRoutes(RouteTable):
         receivers = self.interconnect.receivers(pattern)[self.firsts]
         pairs = list(zip(self.firsts.tolist(), receivers.tolist(), strict=True))
         return self.class_of[receivers].tolist(), self.numbers(pairs)
+
+    def of_each_class(self, channels: Indices) -> list[int]:
+        """Return one channel of each class that some channels are of."""
+        first = np.unique(self._classes.channels[channels], return_index=True)[1]
+        one: list[int] = channels[first].tolist()
+        return one
 
     def number(self, source: int, target: int) -> int:
         """Return the number of the route between two accelerators."""
@@ -181,6 +190,7 @@ class ClassRoutes(RouteTable):
         # Rounded once, as if they were fractions.
         share = (sent / over).astype(np.float64)
         first = len(self._channel) + np.cumsum(lengths) - lengths
+        self._components = cache(self._connected)
         self._channel = np.concatenate([self._channel, channel])
         self._share = np.concatenate([self._share, share])
         self._first = np.concatenate([self._first, first])
@@ -197,10 +207,36 @@ class ClassRoutes(RouteTable):
 
     def _solve(self, flow_routes: bytes) -> FlowRates:
         routes = np.frombuffer(flow_routes, np.intp)
-        entries, lengths = self._entries(routes)
+        component = self._components()[routes]
+        order = component.argsort(kind="stable")
+        ends = [*(np.flatnonzero(np.diff(component[order])) + 1).tolist(), len(order)]
+        key, size = routes[order].tobytes(), routes.itemsize
+        alone = [
+            self._alone(key[first * size : last * size]) for first, last in pairwise([0, *ends])
+        ]
+        rates = np.empty(len(routes))
+        rates[order] = np.concatenate([own for own, _ in alone])
+        links = np.concatenate([crossed for _, crossed in alone])
+        return FlowRates(rates, self._latency[routes], links)
+
+    def _rates_alone(self, flow_routes: bytes) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        """Return the rates of flows that meet no others, and the groups of links they cross."""
+        entries, lengths = self._entries(np.frombuffer(flow_routes, np.intp))
         channel = self._channel[entries]
         rates = max_min_rates(self.capacities, channel, self._share[entries], lengths)
-        return FlowRates(rates, self._latency[routes], self._crossed(channel))
+        return rates, self._crossed(channel)
+
+    def _connected(self) -> Indices:
+        """Return the number of each route's component: those of others share no channel with it."""
+        component = np.arange(len(self._channels))
+        while True:
+            of_route = np.minimum.reduceat(component[self._channel], self._first)
+            joined = component.copy()
+            np.minimum.at(joined, self._channel, np.repeat(of_route, self._lengths))
+            joined = joined[joined]
+            if np.array_equal(joined, component):
+                return of_route
+            component = joined
 
     def _entries(self, routes: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the positions of some routes' channels, and how many each route has."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,15 +26,16 @@ from hypar_opt.simulator.routes import (
     bytes_by_link,
     seconds_at_capacity,
 )
+from hypar_opt.simulator.task_seconds import task_seconds
 from hypar_opt.simulator.tasks import (
-    GRADIENT_STREAM,
+    FOREGROUND,
     ComputeTask,
     ExchangeTask,
     Task,
     rounds_of,
     stream_count,
 )
-from hypar_opt.simulator.uncontended import Seconds, run_uncontended
+from hypar_opt.simulator.uncontended import Seconds
 from hypar_opt.units import format_si
 
 MAX_WORK = 10**9
@@ -114,7 +116,8 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
     """Simulate the tasks on every accelerator, with messages over the links.
 
     As long as all accelerators do the same at the same instants, one is simulated and stands for
-    them; otherwise one of each class that does, event by event.
+    them; otherwise one of each class that does, exchange by exchange, or if these overlap or are
+    recorded event by event.
 
     Parameters
     ----------
@@ -148,19 +151,14 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
             raise RefusedError(
                 f"the {interconnect.accelerators:,} accelerators do not do the same at once, and of"
                 f" those that differ at most {MAX_LISTED:,} are simulated; use"
-                f" {argument('collective', 'pairwise')} and {argument('overlap', 'none')}, or fewer"
-                " accelerators"
+                f" {_simulated_instead(tasks, interconnect)}"
             ) from None
-        routes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
-        uncontended = None if record else run_uncontended(tasks, routes)
-        if uncontended is not None:
-            moved, busy = routes.bytes_by_channel(uncontended.sent), np.array(uncontended.busy)
-            return _of_ends(tasks, interconnect, uncontended.ends, moved, busy)
-        if not record and stream_count(tasks) == 1 and event_work(tasks, routes) > MAX_WORK:
+        if not record and stream_count(tasks) == 1:
             try:
                 return _of_phases(tasks, in_phases(tasks, interconnect, _check_work), interconnect)
             except RefusedError:
                 pass  # as of the whole step
+        routes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
         return _by_classes(tasks, routes, record)
 
 
@@ -224,9 +222,56 @@ def _check_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = Fa
     raise RefusedError(
         f"the step is {work // differ:,} computations and messages of {differ:,} accelerators that"
         f" differ, about {long}, and at most {MAX_WORK // differ:,} are simulated; it takes"
-        f" {least} or more; use {argument('collective', 'pairwise')} and"
-        f" {argument('overlap', 'none')}, or fewer accelerators"
+        f" {least} or more; use {_simulated_instead(tasks, routes.interconnect)}"
     )
+
+
+def _simulated_instead(tasks: Sequence[Task], interconnect: Interconnect) -> str:
+    """Return what to use in place of a step that is refused: no option that it has already."""
+    options = []
+    if stream_count(tasks) > 1:
+        options.append((argument("overlap", "none"), _one_by_one))
+    if any(len(task.levels) > 1 for task in tasks if isinstance(task, ExchangeTask)):
+        options.append((argument("collective", "pairwise"), partial(_pairwise, interconnect)))
+    for chosen in (*((own,) for own in options), options):
+        changed = tasks
+        for _, change in chosen:
+            changed = [change(task) for task in changed]
+        if chosen and _is_simulated(changed, interconnect):
+            return f"{' and '.join(name for name, _ in chosen)}, or fewer accelerators"
+    return "fewer accelerators"
+
+
+def _one_by_one(task: Task) -> Task:
+    """Return a task that overlaps with no other."""
+    if isinstance(task, ComputeTask):
+        return replace(task, after=None)
+    return replace(task, after=None, stream=FOREGROUND)
+
+
+def _pairwise(interconnect: Interconnect, task: Task) -> Task:
+    """Return a task whose exchange is between pairs, level by level, there and back."""
+    if isinstance(task, ComputeTask):
+        return task
+    levels = (interconnect.between(digit, 2) for digit in task.digits)
+    return replace(task, rounds=tuple(own for rounds in levels for own in rounds))
+
+
+def _is_simulated(tasks: Sequence[Task], interconnect: Interconnect) -> bool:
+    """Return whether a step is no more work than is simulated."""
+    if sum(map(_rounds, tasks)) > MAX_ROUNDS:
+        return False
+    if not any(task.of_parts for task in tasks):
+        try:
+            _run(tasks, PatternRoutes(interconnect), record=False, skip=stream_count(tasks) == 1)
+        except NotInLockstepError:
+            pass
+        else:
+            return True
+    if isinstance(interconnect, FoldedInterconnect):
+        return False
+    routes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
+    return event_work(tasks, routes) <= MAX_WORK
 
 
 def _of_phases(
@@ -284,7 +329,7 @@ def _run(
     seconds = max(ends)
     return Measurements(
         seconds=seconds,
-        task_seconds=_task_seconds(tasks, spans[ends.index(seconds)]),
+        task_seconds=task_seconds(tasks, spans[ends.index(seconds)]),
         level_bytes=tuple(level_bytes(tasks, interconnect)),
         link_bytes=network.link_bytes,
         link_busy=network.link_busy,
@@ -310,52 +355,3 @@ def _rounds(task: Task, most: int | None = None) -> int:
     if most is not None:
         rounds = tuple(many._replace(times=min(most, many.times)) for many in rounds)
     return messages_in(rounds)
-
-
-def _task_seconds(tasks: Sequence[Task], spans: Sequence[TaskSpan]) -> tuple[float, ...]:
-    """Return the seconds that every task adds to one accelerator's step.
-
-    An instant counts for the foreground's task, else for that of the first stream of a branch,
-    and for an all-reduce of gradients only where nothing else runs.
-    """
-    by_stream: dict[int, list[TaskSpan]] = {}
-    for span in spans:
-        by_stream.setdefault(tasks[span.task].stream, []).append(span)
-    seconds = [0.0] * len(tasks)
-    covered: list[tuple[float, float]] = []
-    for stream in sorted(by_stream, key=lambda stream: (stream == GRADIENT_STREAM, stream)):
-        # An accelerator may compute tasks in another order than the program's.
-        in_time = sorted(by_stream[stream], key=lambda span: (span.start, span.end))
-        for span, added in zip(in_time, _uncovered(in_time, covered), strict=True):
-            seconds[span.task] = added
-        covered = _joined(sorted([*covered, *((span.start, span.end) for span in in_time)]))
-    return tuple(seconds)
-
-
-def _uncovered(spans: Sequence[TaskSpan], covered: Sequence[tuple[float, float]]) -> list[float]:
-    """Return the seconds of each span outside of some intervals; both are in order."""
-    added = []
-    first = 0
-    for span in spans:
-        seconds, now = 0.0, span.start
-        while first < len(covered) and covered[first][1] <= now:
-            first += 1
-        # An interval may reach into the next span: only those that end before it are passed.
-        index = first
-        while index < len(covered) and covered[index][0] < span.end:
-            seconds += max(0.0, covered[index][0] - now)
-            now = max(now, covered[index][1])
-            index += 1
-        added.append(seconds + max(0.0, span.end - now))
-    return added
-
-
-def _joined(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Join intervals, in order of their starts, that touch or overlap."""
-    joined: list[tuple[float, float]] = []
-    for start, end in intervals:
-        if joined and start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(joined[-1][1], end)
-        else:
-            joined.append((start, end))
-    return joined

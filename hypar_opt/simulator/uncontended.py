@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, reduce
-from typing import TYPE_CHECKING, NamedTuple
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
 from hypar_opt.simulator.rounds import bytes_moved, message_bytes
-from hypar_opt.simulator.tasks import ComputeTask, Task, rounds_of, stream_count
+from hypar_opt.simulator.tasks import ComputeTask, Task, rounds_of
 
 if TYPE_CHECKING:
     from hypar_opt.hardware.interconnect import Interconnect
@@ -87,13 +87,16 @@ class UncontendedStep(NamedTuple):
         In seconds, of the accelerators that are simulated.
     sent
         Bytes by route number.
-    busy : (links,)
-        Seconds in which any byte crossed a link.
+    busy, since, until : (links,)
+        The seconds in which any byte crossed a link, and when the first and the last one did:
+        infinity and 0 where none has.
     """
 
     ends: Seconds
     sent: dict[int, float]
-    busy: tuple[float, ...]
+    busy: Seconds
+    since: Seconds
+    until: Seconds
 
 
 class _Lane(NamedTuple):
@@ -103,7 +106,7 @@ class _Lane(NamedTuple):
     ----------
     seconds : (accelerators,)
         From the first byte to the last.
-    starts : (rounds, accelerators that are simulated)
+    starts : (accelerators that are simulated, rounds)
     """
 
     alone: LoneMessages
@@ -112,30 +115,36 @@ class _Lane(NamedTuple):
 
 
 def run_uncontended(
-    tasks: Sequence[Task], routes: ClassRoutes, start: Seconds | None = None
+    tasks: Sequence[Task],
+    routes: ClassRoutes,
+    start: Seconds,
+    alone: Callable[[MessagePattern], LoneMessages],
 ) -> UncontendedStep | None:
-    """Run a step as a recurrence over its rounds, if no messages can share a link's bandwidth.
+    """Run a step as a recurrence over its rounds, if no messages compete for bandwidth.
+
+    As long as each goes at the rate that it has alone, and channels have the bandwidth for all
+    that cross them at an instant, these are their fair rates. So it is run, and then checked.
 
     Parameters
     ----------
     start : (accelerators that are simulated,)
-        When each begins, in seconds; by default at once.
+        When each begins, in seconds.
+    alone
+        Times the messages of a pattern.
 
     Returns
     -------
     UncontendedStep, optional
-        None if some may, if exchanges overlap, or if there are more than `MAX_STARTS` messages.
+        None if some compete, or if there are more than `MAX_STARTS` messages.
     """
     interconnect, firsts, class_of = routes.interconnect, routes.firsts, routes.class_of
     count = sum(own.times for own in rounds_of(tasks))
-    if stream_count(tasks) > 1 or count * len(firsts) > MAX_STARTS:
+    if count * len(firsts) > MAX_STARTS:
         return None
-    alone = cache(lambda pattern: LoneMessages.of(pattern, interconnect))
     rounds = {own.lanes for own in rounds_of(tasks)}
     patterns = {tuple(lane.pattern for lane in lanes) for lanes in rounds}
-    if not _fit([[alone(pattern) for pattern in lanes] for lanes in patterns], interconnect):
-        return None
-    now, ends = np.zeros(len(firsts)) if start is None else start, []
+    crowded = _crowded([[alone(pattern) for pattern in lanes] for lanes in patterns], interconnect)
+    now, ends = start, []
     in_rounds: list[_Lane] = []
     sent: defaultdict[int, float] = defaultdict(float)
     for task in tasks:
@@ -144,48 +153,98 @@ def run_uncontended(
         else:
             for lanes, times in task.rounds:
                 starts = np.empty((times, len(firsts)))
-                after = []
+                after, sending = [], []
                 for lane in lanes:
                     its = alone(lane.pattern)
                     seconds = (
                         np.asarray(message_bytes(task, lane, interconnect)) * its.seconds_per_byte
                     )
-                    in_rounds.append(_Lane(its, seconds, starts))
+                    sending.append((its, seconds))
                     arrives, sender = seconds + its.latency, its.sender[firsts]
                     after.append((arrives[firsts], arrives[sender], class_of[sender]))
                     moved = times * bytes_moved(task.bytes, lane, interconnect)
                     for route in routes.pattern(lane.pattern)[1]:
                         sent[route] += moved
-                for begun in starts:
-                    begun[:] = now
-                    now = passed(now, after)
+                now = _run_rounds(now, after, starts)
+                by_sender = np.ascontiguousarray(starts.T)
+                in_rounds += [_Lane(its, seconds, by_sender) for its, seconds in sending]
         ends.append(now)
-    return UncontendedStep(np.array(ends), sent, _busy(in_rounds, routes))
+    if not all(_fits(channel, in_rounds, routes) for channel in routes.of_each_class(crowded)):
+        return None
+    return UncontendedStep(np.array(ends), sent, *_on_links(in_rounds, routes))
 
 
-def _fit(rounds: Sequence[Sequence[LoneMessages]], interconnect: Interconnect) -> bool:
-    """Return whether links have the bandwidth for messages of any of some rounds at once.
+def _run_rounds(
+    now: Seconds, after: Sequence[tuple[Seconds, Seconds, Indices]], starts: Seconds
+) -> Seconds:
+    """Run rounds in a row, and fill in when each begins; return when the last one ends.
+
+    No round takes less than its slowest message. Once all take no more, so do those to come.
+    """
+    slowest = max(float(seconds.max()) for seconds, _, _ in after)
+    for number, begun in enumerate(starts):
+        begun[:] = now
+        now = passed(now, after)
+        if abs(now - begun - slowest).max() <= 4 * np.spacing(now.max()):
+            to_come = len(starts) - number
+            starts[number:] = begun + slowest * np.arange(to_come)[:, None]
+            now = begun + slowest * to_come
+            break
+    return now
+
+
+def _crowded(rounds: Sequence[Sequence[LoneMessages]], interconnect: Interconnect) -> Indices:
+    """Return the channels that lack the bandwidth for messages of any of some rounds at once.
 
     An accelerator has those of one round in flight, each at most at the rate that it has alone.
     """
     channels = len(interconnect.channel_link)
-    most: dict[int, float] = {}
+    messages = [its for lanes in rounds for its in lanes]
+    if not messages:
+        return np.empty(0, np.intp)
+    # By sender and channel: of the lanes of a round the sum, of all rounds the most.
+    crossed, place = np.unique(
+        np.concatenate([its.traffic.message * channels + its.traffic.channel for its in messages]),
+        return_inverse=True,
+    )
+    places = iter(np.split(place, np.cumsum([len(its.share) for its in messages])))
+    most = np.zeros(len(crossed))
     for lanes in rounds:
-        taken: defaultdict[int, float] = defaultdict(float)
+        taken = np.zeros(len(crossed))
         for its in lanes:
             rates = its.share / its.seconds_per_byte[its.traffic.message]
-            places = its.traffic.message * channels + its.traffic.channel
-            for place, rate in zip(places.tolist(), rates.tolist(), strict=True):
-                taken[place] += rate
-        most |= {place: max(rate, most.get(place, 0.0)) for place, rate in taken.items()}
-    of_channels = np.bincount(
-        np.array(list(most), np.intp) % channels, list(most.values()), channels
-    )
-    return bool((of_channels <= interconnect.float_capacities * (1 + RELATIVE_TOLERANCE)).all())
+            np.add.at(taken, next(places), rates)
+        np.maximum(most, taken, out=most)
+    of_channels = np.bincount(crossed % channels, most, channels)
+    return np.flatnonzero(of_channels > interconnect.float_capacities * (1 + RELATIVE_TOLERANCE))
 
 
-def _busy(in_rounds: Sequence[_Lane], routes: ClassRoutes) -> tuple[float, ...]:
-    """Return the seconds in which any byte crosses each link: of links that are alike, of one."""
+def _fits(channel: int, in_rounds: Sequence[_Lane], routes: ClassRoutes) -> bool:
+    """Return whether a channel has the bandwidth for all messages whenever they cross it."""
+    begun, ended, taken = [], [], []
+    for its, seconds, starts in in_rounds:
+        for entry in np.flatnonzero(its.traffic.channel == channel):
+            sender = its.traffic.message[entry]
+            own = starts[routes.class_of[sender]]
+            begun.append(own)
+            ended.append(own + seconds[sender])
+            rate = its.share[entry] / its.seconds_per_byte[sender]
+            taken.append(np.full(len(own), rate))
+    units = _units(np.concatenate(taken) / routes.interconnect.float_capacities[channel])
+    # Instants that differ by rounding are one, and what ends then has ended.
+    instants = np.concatenate([*ended, *begun]) * np.repeat([1 - RELATIVE_TOLERANCE, 1], len(units))
+    order = instants.argsort(kind="stable")
+    used = np.append(-units, units)[order].cumsum()
+    return bool(used.max() <= _units(1.0) + len(begun))
+
+
+def _units(parts: Any) -> NDArray[np.int64]:
+    """Return parts of a channel in units whose sums are exact."""
+    return np.rint(np.asarray(parts) * 2.0**40).astype(np.int64)
+
+
+def _on_links(in_rounds: Sequence[_Lane], routes: ClassRoutes) -> tuple[Seconds, Seconds, Seconds]:
+    """Return `UncontendedStep.busy`, ``since`` and ``until``: of links that are alike, of one."""
     _, shown, group = np.unique(routes.group_of_link, return_index=True, return_inverse=True)
     crossing: dict[int, list[tuple[Seconds, float]]] = {link: [] for link in shown.tolist()}
     for its, seconds, starts in in_rounds:
@@ -195,19 +254,28 @@ def _busy(in_rounds: Sequence[_Lane], routes: ClassRoutes) -> tuple[float, ...]:
             zip(link[entries].tolist(), its.traffic.message[entries].tolist(), strict=True)
         )
         for number, sender in sorted(messages):
-            begun = starts[:, routes.class_of[sender]]
-            crossing[number].append((begun, float(seconds[sender])))
-    covered = np.array([_covered(intervals) for intervals in crossing.values()])
-    return tuple(covered[group].tolist())
+            crossing[number].append((starts[routes.class_of[sender]], float(seconds[sender])))
+    busy = np.array([_covered(intervals) for intervals in crossing.values()])
+    since, until = (
+        np.array([edge(intervals) for intervals in crossing.values()]) for edge in (_first, _last)
+    )
+    return busy[group], since[group], until[group]
+
+
+def _first(intervals: Sequence[tuple[Seconds, float]]) -> float:
+    return min((float(starts[0]) for starts, _ in intervals), default=np.inf)
+
+
+def _last(intervals: Sequence[tuple[Seconds, float]]) -> float:
+    return max((float(starts[-1]) + seconds for starts, seconds in intervals), default=0.0)
 
 
 def _covered(intervals: Sequence[tuple[Seconds, float]]) -> float:
     """Return the seconds that any interval covers, given their starts and lengths."""
-    if not intervals:
-        return 0.0
-    starts = np.concatenate([begun for begun, _ in intervals])
-    ends = np.concatenate([begun + seconds for begun, seconds in intervals])
-    order = starts.argsort(kind="stable")
-    reached = np.maximum.accumulate(ends[order])
-    uncovered = np.maximum(starts[order], np.append(0.0, reached[:-1]))
-    return float(np.maximum(reached - uncovered, 0.0).sum())
+    total = sum(len(starts) * seconds for starts, seconds in intervals)
+    if len(intervals) < 2:
+        return total
+    # As many have begun and not ended, in whatever order they end.
+    starts = np.sort(np.concatenate([begun for begun, _ in intervals]))
+    ends = np.sort(np.concatenate([begun + seconds for begun, seconds in intervals]))
+    return total - float(np.maximum(ends[:-1] - starts[1:], 0.0).sum())

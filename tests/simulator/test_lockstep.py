@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -26,11 +27,11 @@ from hypar_opt.simulator.machine import Machine
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.phases import in_phases
 from hypar_opt.simulator.routes import ClassRoutes
-from hypar_opt.simulator.run import Measurements, event_work, run, run_by_events
+from hypar_opt.simulator.run import Measurements, run, run_by_events
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.streams import OVERLAPS, Streams
-from hypar_opt.simulator.tasks import GRADIENT_STREAM, ComputeTask, ExchangeTask, Task, rounds_of
-from hypar_opt.simulator.uncontended import run_uncontended
+from hypar_opt.simulator.tasks import GRADIENT_STREAM, ComputeTask, ExchangeTask, Task
+from hypar_opt.simulator.uncontended import LoneMessages, run_uncontended
 from hypar_opt.workload.tensors import workload_of
 from tests.simulator import (
     all_reduce,
@@ -119,15 +120,20 @@ def test_messages_that_share_no_link_follow_a_recurrence(
     interconnect = array({**topology, "link": {**LINK, "latency": latency}}).interconnect
     around = all_reduce(interconnect, 960)
     tasks: list[Any] = [around, ComputeTask("fc1", Phase.FORWARD, 3), replace(around, bytes=96)]
-    found = run_uncontended(tasks, ClassRoutes(interconnect))
+    alone = cache(lambda pattern: LoneMessages.of(pattern, interconnect))
+    routes, start = ClassRoutes(interconnect), np.zeros(interconnect.accelerators)
+    # Pairs exchange over links that the ring takes whole, but once they have left the ring.
+    tasks += [
+        ComputeTask("fc1", Phase.BACKWARD, 400),
+        exchange(interconnect, interconnect.levels - 1, 64),
+    ]
+    assert run_uncontended([exchange(interconnect, 0, 64)], routes, start, alone) is None
+    found = run_uncontended(tasks, routes, start, alone)
     assert found is not None
     expected = run_by_events(tasks, interconnect)
     assert found.ends[-1].max() == pytest.approx(expected.seconds, rel=1e-12)
     assert found.busy == pytest.approx(expected.link_busy, rel=1e-12)
     assert_near(run(tasks, interconnect), expected)
-    # Halves exchange over links that the ring takes whole; in an overlap, so do two rings.
-    for others in ([exchange(interconnect, 0, 64)], [replace(around, stream=GRADIENT_STREAM)]):
-        assert run_uncontended([*tasks, *others], ClassRoutes(interconnect)) is None
 
 
 @pytest.mark.parametrize(
@@ -179,30 +185,29 @@ def test_an_accelerator_of_a_mesh_is_like_its_mirror_images(shape: list[int], cl
 @pytest.mark.parametrize(
     ("topology", "sizes"),
     [
-        ({"kind": "htree", "accelerators": 8, "link": {**LINK, "latency": "0.25 s"}}, [4, 2, 6]),
+        (
+            {"kind": "htree", "accelerators": 8, "link": {**LINK, "latency": "0.25 s"}},
+            [1, 2, 1, 2, 2, 1, 1],
+        ),
         (
             {"kind": "torus", "shape": [4, 4], "link": {**LINK, "latency": "0.25 s"}},
-            [2, 2, 2, 3, 3],
+            [1, 3, 2, 2, 1, 1],
         ),
-        ({"kind": "mesh", "shape": [2, 4], "link": LINK}, [2, 2, 2, 3, 3]),
+        ({"kind": "mesh", "shape": [2, 4], "link": LINK}, [1, 2, 1, 2, 2, 1, 1]),
     ],
     ids=lambda value: str(value["kind"]) if isinstance(value, dict) else "",
 )
-def test_a_step_that_is_too_much_at_once_is_run_in_phases(
-    topology: dict[str, Any], sizes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From where each accelerator ended the one before; together where these share a link."""
+def test_a_step_is_run_in_phases(topology: dict[str, Any], sizes: list[int]) -> None:
+    """From where each accelerator ended the one before; together where both are on a link."""
     interconnect = array(topology).interconnect
-    pairs, around = exchange(interconnect, 0, 64), all_reduce(interconnect, 960)
+    pairs, around = exchange(interconnect, 1, 64), all_reduce(interconnect, 960)
     brief, apart = (ComputeTask("fc1", Phase.FORWARD, seconds) for seconds in (0.125, 400))
-    tasks: list[Task] = [pairs, around, brief, pairs, apart, replace(around, bytes=96), apart]
-    tasks += [pairs, around, brief, around, pairs]
+    others = all_reduce(interconnect, 960, levels=[0, 2])
+    tasks: list[Task] = [around, brief, pairs, others, apart, replace(around, bytes=96), apart]
+    tasks += [pairs, around, brief]
     expected = run_by_events(tasks, interconnect)
     phases = in_phases(tasks, interconnect, lambda *_: None)
     assert [len(phase.tasks) for phase in phases] == sizes
-    routes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
-    work = event_work(tasks, routes)
-    monkeypatch.setattr(runs, "MAX_WORK", work - 1)
     assert_near(run(tasks, interconnect), expected)
 
 
@@ -282,10 +287,18 @@ def test_many_accelerators_that_are_not_in_lockstep_are_refused(
     message = (
         "the step is 8 computations and messages of 4 accelerators that differ, about a minute,"
         f" and at most 7 are simulated; it takes {lower_bound(tasks, interconnect):.4g} s or more;"
-        " use collective='pairwise' and overlap='none', or fewer accelerators"
+        " use overlap='none', or fewer accelerators"
     )
     with pytest.raises(RefusedError, match=message):
         run(tasks, interconnect)
+    # Between pairs all would be in lockstep; but where each wire differs, no option helps.
+    monkeypatch.setattr(runs, "MAX_WORK", 1)
+    latent = torus(4, 4, latency=1)
+    with pytest.raises(RefusedError, match=r"use collective='pairwise', or fewer accelerators$"):
+        run([all_reduce(latent, 960)], latent)
+    uneven = wired([(0, 1, 8), (2, 3, 2), (0, 2, 8), (1, 3, 8)])
+    with pytest.raises(RefusedError, match=r"or more; use fewer accelerators$"):
+        run([exchange(uneven, 0, 64), exchange(uneven, 1, 64, background=True)], uneven)
     # In lockstep accelerators do not count, but what one of them does.
     assert run(tasks[:1], interconnect).events == 16
     plan = ho.solve("sconv", array="tpu-v2-v3-16")
