@@ -35,8 +35,7 @@ from hypar_opt.errors import HyparError, argument
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, WHOLE
 from hypar_opt.sharding.repetitions import exchanges_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
-from hypar_opt.workload.operators.axes import ADDENDS
-from hypar_opt.workload.parallelism import OF_IMAGES, SIDES
+from hypar_opt.workload.parallelism import OF_EQUAL_PARTS, SIDES
 from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
@@ -383,7 +382,7 @@ def check_of_groups(problem: Problem) -> Problem:
     if problem.reading != "executed":
         wanted = argument("reading", "executed")
         raise HyparError(f"unequal groups of accelerators need {wanted}, got {problem.reading}")
-    for word in (*OF_IMAGES, ADDENDS.word):
+    for word in OF_EQUAL_PARTS:
         if word in problem.choices:
             choices = argument("choices")
             raise HyparError(f"{choices}: {word} has equal parts, unlike groups of accelerators")

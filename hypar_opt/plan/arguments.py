@@ -22,7 +22,7 @@ from hypar_opt.workload.operators.axes import ADDENDS
 from hypar_opt.workload.parallelism import (
     ALL_CHOICES,
     CHOICES,
-    OF_IMAGES,
+    OF_EQUAL_PARTS,
     OF_RUNS,
     PAPERS_CHOICES,
     SIDES,
@@ -150,8 +150,9 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
     if fields.get("array") is not None:
         fields |= _on_array(fields, whole=whole, bucket=bucket)
         fields = _defaults_on(fields["array"].description, fields) | fields
-        if every and fields["array"].description.groups:  # parts of images are equal
-            fields["choices"] = tuple(own for own in fields["choices"] if own not in OF_IMAGES)
+        if every and fields["array"].description.groups:
+            own = (word for word in fields["choices"] if word not in OF_EQUAL_PARTS)
+            fields["choices"] = tuple(own)
         fields["constraints"] = _constraints_on(fields["array"].description, fields)
         fields |= _between_groups(fields)
     elif bucket is not None:

@@ -32,6 +32,9 @@ OF_RUNS = ALL_CHOICES[len(CHOICES) :]
 OF_IMAGES = ("rows", "columns")
 """Those that split images into equal, contiguous parts."""
 
+OF_EQUAL_PARTS = (*OF_IMAGES, "addends")
+"""Those that groups of accelerators, whose parts may differ, do not have."""
+
 SETS_OF_CHOICES = tuple(
     (*PAPERS_CHOICES, *some)
     for count in range(len(ALL_CHOICES) - 1)

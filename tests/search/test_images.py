@@ -15,6 +15,7 @@ from hypar_opt.errors import HyparError, InfeasibleError, RefusedError
 from hypar_opt.execution.export import torch_file
 from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.models import find_network
+from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.strategies import strategy_pins
 from hypar_opt.sharding.program import Program
@@ -225,10 +226,12 @@ def test_no_spatial_strategy_moves_fewer_bytes_than_the_optimum(name: str, side:
 def test_all_choices_are_those_that_an_array_can_have(
     array: str, cost: Any, are_there: bool
 ) -> None:
-    """Parts of images are equal, and those of groups need not be."""
+    """Parts of images and addends are equal, and those of groups need not be."""
     plan = ho.solve("vgg-a", batch=64, array=array, cost=cost, choices="all")
     assert ({*OF_IMAGES} <= {*plan.choices}) == are_there
     assert {*OF_IMAGES[:3]} <= {*plan.choices}
+    side_by_side = problem_of(find_network("gpt-j-6b"), array=array, cost=cost, choices="all")
+    assert ("addends" in side_by_side.choices) == are_there
 
 
 def test_rows_are_refused_where_nothing_has_them() -> None:
