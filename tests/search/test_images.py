@@ -13,6 +13,7 @@ import hypar_opt as ho
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError
 from hypar_opt.execution.export import torch_file
+from hypar_opt.hardware.arrays import load
 from hypar_opt.hierarchy import Hierarchy, SplitRule
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
@@ -143,6 +144,21 @@ def test_searches_find_the_best_of_all_plans(seed: int) -> None:
     del asked["search"]
     if reading == "executed":
         assert ho.solve(network, **asked).cost.total >= plan.cost.total
+
+
+@pytest.mark.parametrize("collective", ["ring", "one-ring", "hierarchical"])
+def test_around_rings_too_searches_find_the_best_of_all_plans(collective: str) -> None:
+    array, in_parts = load("hmc-torus-4").model_copy(update={"collective": collective}), 0
+    for seed in (5, 11, 12, 14):
+        network = images(random.Random(seed), unit=16, most=2)
+        cost: Any = "energy" if seed % 4 == 3 else "time"
+        asked: Any = {"batch": 1, "array": array, "cost": cost, "choices": OF_IMAGES}
+        asked |= {"reading": "joined" if seed % 2 else "executed", "search": "joint"}
+        plan = ho.solve(network, **asked)
+        assert plan.cost.total == ho.solve(network, solver="brute", **asked).cost.total
+        ho.check_certificate(plan, ho.certify(plan))
+        in_parts += not {"rows", "columns"}.isdisjoint(itertools.chain(*plan.parallelism))
+    assert in_parts
 
 
 def two(**layer: Any) -> ho.Network:
