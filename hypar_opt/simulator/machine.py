@@ -85,13 +85,21 @@ class Machine:
         Whether the network keeps its segments.
     skip
         Whether rounds that repeat those before are not run, but added.
+    start
+        The clock at the beginning, in seconds.
     """
 
     def __init__(
-        self, tasks: Sequence[Task], routes: RouteTable, *, record: bool, skip: bool = False
+        self,
+        tasks: Sequence[Task],
+        routes: RouteTable,
+        *,
+        record: bool,
+        skip: bool = False,
+        start: float = 0.0,
     ) -> None:
         self.accelerators = routes.accelerators
-        self.env = Environment()
+        self.env = Environment(start)
         streams = stream_count(tasks)
         self._steps = in_rounds(tasks, routes, streams)
         # After the rounds, whose routes decide which links are alike.

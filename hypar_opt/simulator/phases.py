@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -60,12 +61,18 @@ def in_phases(tasks: Sequence[Task], interconnect: Interconnect, check: Check) -
         Refuses what is too much to simulate event by event.
     """
     phases = _Phases(interconnect, check)
+    to_come = deque(_divided(tasks))
     done: list[StepPhase] = []
-    for own in _divided(tasks):
+    while to_come:
+        own = to_come.popleft()
         phase = phases.run(own, done[-1].ends[-1] if done else np.zeros(interconnect.accelerators))
         while any((phase.since * (1 + RELATIVE_TOLERANCE) < other.until).any() for other in done):
             before = done.pop()
-            phase = phases.run([*before.tasks, *phase.tasks], before.start)
+            own = [*before.tasks, *phase.tasks]
+            # Exchanges in a row follow at once: they would be next.
+            while to_come and isinstance(to_come[0][0], ExchangeTask):
+                own += to_come.popleft()
+            phase = phases.run(own, before.start)
         done.append(phase)
     return done
 
@@ -114,24 +121,16 @@ class _Phases:
 def _by_events(tasks: Sequence[Task], start: Seconds, routes: RouteTable) -> StepPhase:
     """Run an accelerator of each class event by event, from the first one's start on."""
     _, firsts = np.unique(routes.class_of, return_index=True)
-    first = tasks[0]
-    waits = (start[firsts] - start.min()).tolist()
+    first, begin = tasks[0], float(start.min())
+    waits = (start[firsts] - begin).tolist()
     delay = ComputeTask(first.layer, first.phase, max(waits), of_parts=tuple(waits))
     # One stream runs its tasks in their order, whatever they wait for.
     in_order = [delay, *(replace(task, after=None) for task in tasks)]
-    machine = Machine(in_order, routes, record=False, skip=routes.accelerators > 1)
+    skip = routes.accelerators > 1
+    machine = Machine(in_order, routes, record=False, skip=skip, start=begin)
     machine.run()
     spans = [machine.spans(number)[1:] for number in range(routes.accelerators)]
     ends = np.array([[span.end for span in own] for own in spans]).T[:, routes.class_of]
     network = machine.network
-    since, until = network.link_span
-    until = np.where(until > 0, until + start.min(), 0.0)
-    return StepPhase(
-        tasks,
-        start,
-        ends + start.min(),
-        network.channel_bytes,
-        np.array(network.link_busy),
-        since + start.min(),
-        until,
-    )
+    busy = np.array(network.link_busy)
+    return StepPhase(tasks, start, ends, network.channel_bytes, busy, *network.link_span)
