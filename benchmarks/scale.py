@@ -4,9 +4,9 @@ Ratios of the processor's seconds in one run, and the seconds beside them:
 
 * VGG-A's step around rings on 1,024 accelerators against 64: nodes of eight, which have eight
   classes of accelerators however many nodes there are (at most 4), a square torus (at most 32:
-  16 times the accelerators, whose rounds are four times as many), in data parallelism a square mesh,
-  whose rings share their links with what goes back (at most 64: all of both), and in both
-  an H tree, whose ring is a recurrence (at most 64);
+  16 times the accelerators, whose rounds are four times as many), in data parallelism a square
+  mesh, whose rings share their links with what goes back (at most 64: all of both), and an H tree,
+  whose ring is a recurrence, in data parallelism and with HyPar's plan (at most 64 each);
 * a step between pairs on an H tree of 65,536 against 4,096 (at most 24: 16 times the accelerators);
 * VGG-E's step on 2^20 accelerators against 2^10, routes included: on an H tree and on nodes of
   eight (at most 4), and on a square torus, whose lines are 32 times as long (at most 16);
