@@ -1,4 +1,4 @@
-"""A step of one's own in JAX, sharded by an exported file: on virtual devices, its numbers."""
+"""Steps of one's own in JAX, each sharded by an exported file: on virtual devices, its numbers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 
-def main(folder: Path) -> None:
+def step_of(shardings: Path) -> dict[str, Any]:
+    """Return by how much a step differs from that of one device, and what devices have."""
     made: dict[str, Any] = {}
-    exec((folder / "shardings.py").read_text(), made)
+    exec(shardings.read_text(), made)
     rng = np.random.default_rng(0)
     sizes = {"up": (16, 32), "down": (32, 8)}
     parameters = {
@@ -44,17 +45,13 @@ def main(folder: Path) -> None:
     compiled = step.lower(placed, x, sharded=True).compile().as_text() or ""
     reduced = compiled.count(" all-reduce(") + compiled.count(" all-reduce-start(")
     largest = max(jax.tree.leaves(apart))
-    print(
-        json.dumps(
-            {
-                "loss": abs(float(one - two)),
-                "apart": largest,
-                "shards": shards,
-                "reduces": reduced > 0,
-            }
-        )
-    )
+    return {
+        "loss": abs(float(one - two)),
+        "apart": largest,
+        "shards": shards,
+        "reduces": reduced > 0,
+    }
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    print(json.dumps([step_of(Path(file)) for file in sys.argv[1:]]))

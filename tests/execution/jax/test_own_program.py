@@ -36,11 +36,14 @@ PINS = {
 }
 
 
-def in_own_program(plan: ho.Plan, folder: Path) -> dict[str, Any]:
-    (folder / "shardings.py").write_text(jax_shardings(plan))
-    flags = f"{XLA_FLAGS} --xla_force_host_platform_device_count={plan.accelerators}"
+def in_own_program(plans: list[ho.Plan], folder: Path) -> list[dict[str, Any]]:
+    """Return what was found of a step by each plan, all in one process, which imports jax once."""
+    files = [folder / f"shardings_{number}.py" for number in range(len(plans))]
+    for file, plan in zip(files, plans, strict=True):
+        file.write_text(jax_shardings(plan))
+    flags = f"{XLA_FLAGS} --xla_force_host_platform_device_count={plans[0].accelerators}"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.execution.jax.in_own_program", folder],
+        [sys.executable, "-m", "tests.execution.jax.in_own_program", *files],
         cwd=ROOT,
         env={**os.environ, "XLA_FLAGS": flags, "JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu"},
         capture_output=True,
@@ -48,17 +51,18 @@ def in_own_program(plan: ho.Plan, folder: Path) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
 
 
-@pytest.mark.parametrize("pins", PINS)
-def test_a_program_of_ones_own_has_the_plans_parts_and_the_same_numbers(
-    pins: str, tmp_path: Path
-) -> None:
+def test_a_program_of_ones_own_has_the_plans_parts_and_the_same_numbers(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"batch": 8, "levels": 2, "choices": ("data", "model", "output")}
-    plan = ho.solve(MLP, constraints={"fix": PINS[pins]}, **asked)
-    found = in_own_program(plan, tmp_path)
+    plans = [ho.solve(MLP, constraints={"fix": fix}, **asked) for fix in PINS.values()]
+    for plan, found in zip(plans, in_own_program(plans, tmp_path), strict=True):
+        assert_as_sharded(plan, found)
+
+
+def assert_as_sharded(plan: ho.Plan, found: dict[str, Any]) -> None:
     assert found["loss"] < 1e-9
     assert found["apart"] < 1e-9
     assert found["reduces"]
