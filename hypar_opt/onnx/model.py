@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.documents.files import record_read
-from hypar_opt.errors import HyparError, InputError
+from hypar_opt.errors import HyparError, InputError, worded
 from hypar_opt.onnx.functions import inlined, line_of
 from hypar_opt.onnx.table import HOPELESS, OPERATORS
 from hypar_opt.onnx.weightless import (
@@ -328,11 +328,18 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Inpu
         inputs.append(Input(value.name, tuple(shape), tensor.elem_type in FLOATS))
     if missing:
         names = ", ".join(map(repr, missing))
-        call = " ".join(f"--dim {name}=N" for name in missing)
-        raise InputError(f"has dynamic dimensions: {names}; import it with {call}")
+        raise InputError(f"has dynamic dimensions: {names}; import it with {_stating(missing)}")
     if unread:
-        raise InputError(f"has no dynamic dimension {min(unread)!r}: --dim {min(unread)}=N")
+        name = min(unread)
+        raise InputError(f"has no dynamic dimension {name!r}: {_stating([name])}")
     return tuple(inputs)
+
+
+def _stating(names: Iterable[str]) -> str:
+    """Return how the sizes of some dimensions are stated, for messages."""
+    names = list(names)
+    python = ", ".join(f"{name!r}: N" for name in names)
+    return worded(f"dim={{{python}}}", " ".join(f"--dim {name}=N" for name in names))
 
 
 def _batch_of(values: list[ValueInfoProto]) -> int:
