@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.costs.alignments import StateClasses, alignments, check_size, numbered_groups
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
-from hypar_opt.costs.state_tables import in_mixed_radix, nodes_by_state
+from hypar_opt.costs.state_tables import choices_by_level, in_mixed_radix, nodes_by_state
 from hypar_opt.costs.states import added_up
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.weights import unlike
@@ -264,7 +264,7 @@ def classed(
     node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
     check_size(len(nodes) * len(states))
     node = nodes_by_state(cost, workload, nodes, len(made), deadline)
-    order: Indices = in_mixed_radix(states, len(workload.choices))
+    order: Indices = in_mixed_radix(states, choices_by_level(workload, len(made)))
     node = node[:, order]
     in_all = (cost.by_levels(workload) or cost).in_all(len(made))
     pairs = PairsOfStates(in_all, workload, made, boundaries, node.max(axis=1)[node_kinds])

@@ -51,23 +51,21 @@ def canonical_states(levels: int, choices: int, deadline: Deadline = NEVER) -> S
     return _sorted_states(levels, choices, deadline)
 
 
-def count_of_states(workload: Workload, levels: int) -> int:
-    """Return the number of `states_of` a workload."""
-    below = len(on_all_sides(workload.choices))
-    return len(workload.choices) * below ** (levels - 1) if levels else 1
-
-
-def states_of(workload: Workload, levels: int, deadline: Deadline = NEVER) -> Sequence[State]:
-    """Return all states that a node may have, in canonical order.
+def choices_by_level(workload: Workload, levels: int) -> list[int]:
+    """Return how many choices each level has.
 
     With groups of accelerators all of a layer may be in one part of H1, and of no level below.
     """
-    choices, uniform = len(workload.choices), len(on_all_sides(workload.choices))
-    if uniform == choices or not levels:
-        return canonical_states(levels, choices, deadline)
-    below = itertools.product(range(uniform), repeat=levels - 1)
-    states = [(top, *others) for others in below for top in range(choices)]
-    return sorted(states, key=_canonical_key)
+    below = len(on_all_sides(workload.choices))
+    return [below if level else len(workload.choices) for level in range(levels)]
+
+
+def states_of(workload: Workload, levels: int, deadline: Deadline = NEVER) -> Sequence[State]:
+    """Return all states that a node may have, in canonical order."""
+    choices = choices_by_level(workload, levels)
+    if len({*choices}) < 2:
+        return canonical_states(levels, len(workload.choices), deadline)
+    return sorted(itertools.product(*map(range, choices)), key=_canonical_key)
 
 
 @lru_cache(maxsize=16)
@@ -139,14 +137,10 @@ def factored(
     NoAnswerError
         If the deadline passes, as for every function that builds tables.
     """
-    choices = len(workload.choices)
-    check_states(len(workload.nodes), choices, levels)
+    choices, every = len(workload.choices), choices_by_level(workload, levels)
+    check_states(len(workload.nodes), every)
     by_levels = cost.by_levels(workload)
-    if (
-        by_levels is None
-        or workload.has_replicas
-        or on_all_sides(workload.choices) != workload.choices
-    ):
+    if by_levels is None or workload.has_replicas or len({*every}) > 1:
         return None
     pairs: list[Integers] = []
     for level, row in enumerate(_edges(by_levels, workload, levels)):
@@ -167,12 +161,12 @@ def factored(
             np.moveaxis(full.reshape(len(full), choices, math.prod(prefixes), choices), 1, 2)
         )
     largest = sum(sum(row.max(axis=(1, 2, 3), initial=0).tolist()) for row in pairs)
-    every = np.arange(len(workload.nodes))
-    node = nodes_by_state(cost, workload, every, levels, deadline, largest)
+    nodes = np.arange(len(workload.nodes))
+    node = nodes_by_state(cost, workload, nodes, levels, deadline, largest)
     pairs = [np.array(pair, node.dtype) for pair in pairs]
     each_choice = [(choice,) for choice in range(choices)]
     node, pairs = with_penalties(workload, node, pairs, each_choice)
-    columns = in_mixed_radix(canonical_states(levels, choices, deadline), choices)
+    columns = in_mixed_radix(canonical_states(levels, choices, deadline), every)
     return FactoredTable(node, tuple(pairs), workload.ends, columns, cost.unit, cost.resolution)
 
 
@@ -188,18 +182,18 @@ def expanded(
     RefusedError
         If there are more pairs of states than memory allows.
     """
-    choices = len(workload.choices)
+    choices = choices_by_level(workload, levels)
     # An edge's matrix has an entry for each pair of states.
-    check_states(len(workload.nodes), choices**2, levels)
+    check_states(len(workload.nodes), choices * 2)
     states = states_of(workload, levels, deadline)
     order = in_mixed_radix(states, choices)
-    every_pair = (choices**levels,) * 2
+    every_pair = (len(states),) * 2
     kinds, of_kinds = kinds_of_boundaries(workload)
     charged: list[Integers] = []
     for boundary in of_kinds:
         deadline.check()
         total = added_up(_edges(cost.in_all(levels), workload, levels, boundary[None]))
-        charged.append(np.broadcast_to(total, (1, *[choices] * 2 * levels)))
+        charged.append(np.broadcast_to(total, (1, *choices * 2)))
     largest = sum(int(charged[kind].max()) for kind in kinds)
     every = np.arange(len(workload.nodes))
     node = nodes_by_state(cost, workload, every, levels, deadline, largest)[:, order]
@@ -215,8 +209,9 @@ def _edges(
 ) -> Sequence[Integers]:
     """Return the charges of boundaries at each level, with axes for the levels of both ends."""
     numbers = np.arange(len(workload.ends)) if boundaries is None else boundaries
-    sources = every_state(len(workload.choices), levels, behind=levels)
-    targets = every_state(len(workload.choices), levels, before=levels)
+    choices = choices_by_level(workload, levels)
+    sources = every_state(choices, behind=levels)
+    targets = every_state(choices, before=levels)
     return cost.edge(workload, numbers.reshape(-1, *[1] * 2 * levels), sources, targets)
 
 
@@ -232,40 +227,45 @@ def nodes_by_state(
 
     Its integers hold every sum of these and all other charges.
     """
-    columns = len(workload.choices) ** levels
-    states = every_state(len(workload.choices), levels)
+    choices = choices_by_level(workload, levels)
+    columns, states = math.prod(choices), every_state(choices)
     step = max(1, _LARGEST_ARRAY // columns)
     totals = []
     for first in range(0, len(nodes), step):
         deadline.check()
         some = nodes[first : first + step].reshape(-1, *[1] * levels)
         total = added_up(cost.in_all(levels).node(workload, some, states))
-        shape = (len(some), *[len(workload.choices)] * levels)
-        totals.append(np.broadcast_to(total, shape).reshape(len(some), columns))
+        totals.append(np.broadcast_to(total, (len(some), *choices)).reshape(len(some), columns))
     largest = beside + sum(sum(total.max(axis=1).tolist()) for total in totals)
     dtype = np.result_type(exact_dtype(largest), *totals)
     return np.concatenate([total.astype(dtype, copy=False) for total in totals])
 
 
-def in_mixed_radix(states: Sequence[State], choices: int) -> NDArray[np.intp]:
-    """Return each state's column in a `FactoredTable`: its choices as digits, H1's first."""
+def in_mixed_radix(states: Sequence[State], choices: Sequence[int]) -> NDArray[np.intp]:
+    """Return each state's number: its choices as digits, H1's first, of so many at each level."""
     columns = np.zeros(len(states), np.intp)
-    for digit in np.array(states, np.intp).reshape(len(states), -1).T:
-        columns = columns * choices + digit
+    digits = np.array(states, np.intp).reshape(len(states), -1).T
+    for digit, own in zip(digits, choices, strict=True):
+        columns = columns * own + digit
     return columns
 
 
-def check_states(layers: int, choices: int, levels: int) -> None:
+def check_states(layers: int, choices: Sequence[int]) -> None:
     """Refuse more states, or table entries for them, than memory allows.
+
+    Parameters
+    ----------
+    choices
+        How many each level has.
 
     Raises
     ------
     RefusedError
         Naming the number of states.
     """
-    states = choices**levels
+    states = math.prod(choices)
     if states > MAX_STATES or layers * states > MAX_ENTRIES:
         raise RefusedError(
-            f"all levels together have {choices}^{levels} states per layer, more than memory allows"
+            f"all levels together have {states:,} states per layer, more than memory allows"
             f" for {layers} layers; search levelwise, or fewer levels"
         )

@@ -42,18 +42,20 @@ def parts_of(
     return parts
 
 
-def every_state(choices: int, levels: int, *, before: int = 0, behind: int = 0) -> list[Indices]:
+def every_state(choices: Sequence[int], *, before: int = 0, behind: int = 0) -> list[Indices]:
     """Return all states of nodes ``(nodes, 1, ...)``, each level's choices along an axis.
 
     Parameters
     ----------
+    choices
+        How many each level has.
     before, behind
         The numbers of axes between the nodes' and those of the levels, and behind these.
     """
-    made = np.arange(choices)
+    after = len(choices) - 1 + behind
     return [
-        made.reshape(*[1] * (2 + before + level), -1, *[1] * (levels - 1 - level + behind))
-        for level in range(levels)
+        np.arange(own).reshape(*[1] * (2 + before + level), -1, *[1] * (after - level))
+        for level, own in enumerate(choices)
     ]
 
 

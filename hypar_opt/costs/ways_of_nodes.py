@@ -59,7 +59,6 @@ class WaysOfNodes:
         loads: Sequence[DeviceLoad],
         moments: Sequence[Amount],
         states: Sequence[State],
-        choices: int,
     ) -> WaysOfNodes:
         """Return the ways of tables that differ in what nodes are charged.
 
@@ -73,7 +72,7 @@ class WaysOfNodes:
         kinds, first = numbered(zip(own_kinds, marks, strict=True))
         times = [table.node[table.node_kinds[first]] for table in tables]
         held, moment = (
-            [by_state(amount, first, states, choices) for amount in amounts]
+            [by_state(amount, first, states) for amount in amounts]
             for amounts in ([load.of for load in loads], moments)
         )
         return cls(
@@ -128,11 +127,11 @@ Amount = Callable[["Indices", "States"], Integers]
 """Returns an amount of nodes in states."""
 
 
-def by_state(amount: Amount, nodes: Indices, states: Sequence[State], choices: int) -> Integers:
-    """Return an amount of nodes in each state, ``(nodes, states)``."""
-    levels = len(states[0])
-    held = amount(nodes.reshape(-1, *[1] * levels), every_state(choices, levels))
-    every = np.broadcast_to(held, (len(nodes), *[choices] * levels)).reshape(len(nodes), -1)
+def by_state(amount: Amount, nodes: Indices, states: Sequence[State]) -> Integers:
+    """Return an amount of nodes in each state, ``(nodes, states)``: of all that there are."""
+    choices = (1 + np.array(states, np.intp).max(axis=0)).tolist()
+    held = amount(nodes.reshape(-1, *[1] * len(choices)), every_state(choices))
+    every = np.broadcast_to(held, (len(nodes), *choices)).reshape(len(nodes), -1)
     return every[:, in_mixed_radix(states, choices)]
 
 

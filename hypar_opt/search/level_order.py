@@ -148,7 +148,7 @@ def _times_of(
     table = factored(cost, workload, levels, deadline)
     if table is None:
         plain = expanded(cost, workload, levels, deadline)
-        column_of = np.argsort(in_mixed_radix(canonical_states(levels, 2, deadline), 2))
+        column_of = np.argsort(in_mixed_radix(canonical_states(levels, 2, deadline), [2] * levels))
 
     def times(orders: NDArray[np.intp]) -> Integers:
         # A layer's state as a number whose binary digits are its choices, H1's first.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.costs.state_tables import (
     FactoredTable,
     check_states,
-    count_of_states,
+    choices_by_level,
     expanded,
     factored,
     states_of,
@@ -129,10 +130,10 @@ class ByStates:
 
     def check_size(self, solver: Solver, *, instead: str = "try dp") -> None:
         workload = self.instance.workload
-        choices = len(workload.choices)
-        levels, nodes = self.instance.problem.levels, len(workload.nodes)
-        check_states(nodes, choices, levels)
-        size = nodes, len(workload.ends), count_of_states(workload, levels)
+        choices = choices_by_level(workload, self.instance.problem.levels)
+        nodes = len(workload.nodes)
+        check_states(nodes, choices)
+        size = nodes, len(workload.ends), prod(choices)
         refusal = too_large(solver.max_columns, *size, instead=instead)
         if refusal:
             raise RefusedError(refusal)
@@ -147,7 +148,7 @@ class ByStates:
             return None
         if workload.is_chain and constraints.couple_layers:
             return None
-        check_states(len(workload.nodes), len(workload.choices), levels)
+        check_states(len(workload.nodes), choices_by_level(workload, levels))
         if workload.is_chain:
             table = factored(instance.cost, workload, levels, deadline)
             if table is not None:

@@ -147,8 +147,7 @@ class WaysByLayer:
             for way in ways
         ]
         loads, moments = [way.load for way in ways], [self._moment(way) for way in ways]
-        choices = len(self.first.instance.workload.choices)
-        return WaysOfNodes.of(tables, loads, moments, self.states, choices)
+        return WaysOfNodes.of(tables, loads, moments, self.states)
 
     def _moment(self, way: WayOfTraining) -> Amount:
         problem, workload = self.search.instance.problem, way.instance.workload
@@ -173,12 +172,11 @@ class WaysByLayer:
         if len(workload.nodes) * len(self.states) > _COUNTED:
             return found
         element_bytes = self.search.instance.problem.element_bytes
-        choices = len(workload.choices)
 
         def least(tensor: SavedTensor) -> int:
             if tensor not in self._least:
                 load = load_of_tensors(workload, way.load.hierarchy, element_bytes, [tensor])
-                held = by_state(load.of, np.array([tensor.node]), self.states, choices)
+                held = by_state(load.of, np.array([tensor.node]), self.states)
                 self._least[tensor] = int(held[0][self._allowed[tensor.node]].min())
             return self._least[tensor]
 

@@ -60,7 +60,7 @@ def charges_of_states(
     table = expanded(cost, workload, levels)
     # The table has its states in the search's order; here a state's number is its index.
     choices = len(workload.choices)
-    order = in_mixed_radix(states_of(workload, levels), choices)
+    order = in_mixed_radix(states_of(workload, levels), [choices] * levels)
     # Infinite where no node may have a state.
     node = np.full((len(table.node), choices**levels), np.inf)
     edge = np.full((len(table.edge), choices**levels, choices**levels), np.inf)

@@ -90,7 +90,7 @@ def test_factored_and_expanded_tables_price_every_plan_as_its_levels_do(
     cost = CommunicationCost(reading, level_weights=tuple(weights))
     workload = workload_of(network, batch, CHOICES[:choices])
     states = canonical_states(levels, choices)
-    columns = in_mixed_radix(states, choices)
+    columns = in_mixed_radix(states, [choices] * levels)
     plain, split = expanded(cost, workload, levels), factored(cost, workload, levels)
     assert split is not None
     picked = data.draw(
@@ -107,7 +107,7 @@ def test_factored_and_expanded_tables_price_every_plan_as_its_levels_do(
     for edge, (source, target) in enumerate(workload.ends.tolist()):
         for level, pairs in enumerate(split.pairs):
             above = states[picked[target]][:level]
-            prefix = int(in_mixed_radix([above], choices)[0]) if pairs.shape[1] > 1 else 0
+            prefix = int(in_mixed_radix([above], [choices] * level)[0]) if pairs.shape[1] > 1 else 0
             pair = states[picked[source]][level], states[picked[target]][level]
             by_parts += int(pairs[edge, prefix, pair[0], pair[1]])
     assert by_parts == total
@@ -247,7 +247,7 @@ def test_charges_of_some_states_alone_are_those_of_every_table_and_price() -> No
     plain, states = expanded(cost, workload, 2), canonical_states(2, 2)
     table = factored(cost, workload, 2)
     assert table is not None
-    columns = in_mixed_radix(states, 2)
+    columns = in_mixed_radix(states, [2, 2])
     assert (plain.node == table.node[:, columns]).all()
     both = states.index((1, 1))
     bare = expanded(CommunicationCost("figures"), workload, 2).node

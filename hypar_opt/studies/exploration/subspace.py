@@ -125,5 +125,5 @@ def allowed_states(instance: Instance) -> NDArray[np.bool_] | None:
         return None
     # The table's columns are in the solver's canonical order.
     allowed: NDArray[np.bool_] = np.zeros((len(table.allowed), choices**levels), bool)
-    allowed[:, in_mixed_radix(states, choices)] = table.allowed
+    allowed[:, in_mixed_radix(states, [choices] * levels)] = table.allowed
     return allowed
