@@ -78,12 +78,13 @@ class RailPaths(Frozen, Paths):
             self.into[target[apart], own[apart]],
         ]
         crosses = (source != target).astype(np.intp)
+        kinds, latency = np.unique(crosses, return_inverse=True)
         return Traffic(
             np.concatenate([all_of, all_of, apart, apart]),
             np.concatenate(channels),
             weight=np.broadcast_to(np.int64(1), sum(map(len, channels))),
             unit=1,
             hops=2 + 2 * crosses,
-            latency=crosses,
-            latencies=self.latencies,
+            latency=latency,
+            latencies=tuple(self.latencies[kind] for kind in kinds.tolist()),
         )

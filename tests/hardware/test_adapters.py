@@ -39,6 +39,10 @@ def test_a_rank_gets_the_less_of_its_adapter_and_its_share(per_node: int, adapte
     capacities = array.interconnect.capacities
     alone = array.interconnect.route(0, per_node)
     assert min(capacities[channel] for channel in alone.channels) == Fraction(FABRIC, adapters)
+    # What stays in nodes takes what it takes without adapters, latencies included.
+    plain = nodes_of(per_node, None).interconnect
+    for digit in range(per_node.bit_length() - 1):
+        assert array.interconnect.bisection(digit) == plain.bisection(digit)
     inside = array.interconnect.route(0, 1)
     assert (inside.hops, alone.hops) == (2, 4)
     assert min(capacities[channel] for channel in inside.channels) == 230 * 10**9
