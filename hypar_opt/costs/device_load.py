@@ -139,15 +139,26 @@ class PartLoad(DeviceLoad):
     def of(self, nodes: Indices, states: States) -> Integers:
         """Return the bytes of nodes in states over all levels, rounded down."""
         held = []
-        for number, (sizes, lacks) in enumerate(self.terms):
+        for sizes, lacks in self.terms:
             every = sizes[nodes] * copies(lacks, nodes, states, self.hierarchy)
-            at_h1 = lacks if lacks.ndim == 2 else lacks[0]
-            if number < len(WeightBytes._fields):
-                # Data parallelism shares out equal parts of copies.
-                at_h1 = self.workload.layouts.weight < FIRST_SPLIT
-            amounts = self.share.of_amounts(every, at_h1, self.workload, nodes, states)
-            held.append(np.maximum(amounts - 1, 0))
+            # Of copies of weights data parallelism shares out equal parts.
+            at_h1 = lacks if lacks.ndim == 2 else self.workload.layouts.weight < FIRST_SPLIT
+            held.append(self.part_of(every, at_h1, nodes, states))
         return added_up(held)
+
+    def part_of(
+        self, every: Integers, at_h1: NDArray[np.bool_], nodes: Indices, states: States
+    ) -> Integers:
+        """Return the part's bytes of what accelerators of equal parts hold, rounded down.
+
+        Parameters
+        ----------
+        at_h1 : (choices, nodes)
+            Whether a choice of H1 splits none of it.
+        """
+        amounts = self.share.of_amounts(every, at_h1, self.workload, nodes, states)
+        held: Integers = np.maximum(amounts - 1, 0)
+        return held
 
     @property
     def upper_bound(self) -> int:
@@ -211,11 +222,11 @@ def held_while_running(
     weight_bytes: WeightBytes,
     nodes: Indices,
     states: States,
-) -> Integers:
+) -> list[tuple[Integers, NDArray[np.bool_]]]:
     """Return the least that nodes hold for a moment, in bytes of all accelerators together.
 
     Weights and gradients are gathered where they are sharded, if there are replicas of them; and a
-    loss has its values in single precision.
+    loss has its values in single precision. Beside each is which choices of H1 split none of it.
     """
     layouts, count = workload.layouts, len(workload.nodes)
     weights = [
@@ -238,9 +249,9 @@ def held_while_running(
         replicas = copies(below, nodes, states, hierarchy)
         own = np.where(replicas > 1, np.array(weights, dtype)[nodes] * copied_weights, 0)
         gathered = gathered + own
-    of_loss = np.array(logits, dtype)[nodes] * copies(layouts.output == 0, nodes, states, hierarchy)
-    held: Integers = gathered + of_loss
-    return held
+    kept = layouts.output == 0
+    of_loss = np.array(logits, dtype)[nodes] * copies(kept, nodes, states, hierarchy)
+    return [(gathered, whole), (of_loss, kept)]
 
 
 def _of_tensor(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from hypar_opt.costs.buckets import LatencyShares
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.kernels import work_of
-from hypar_opt.costs.linear_bounds import longer, longest_of_run
+from hypar_opt.costs.linear_bounds import longest, longest_of_run
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.readings import Phase
 from hypar_opt.costs.side_work import Amounts, side_work
@@ -50,7 +50,7 @@ Known = dict[Hashable, list[list["Integers"]]]
 class GroupTime(TimeCost):
     """Seconds of one training step on groups of accelerators, whose shares divide what H1 splits.
 
-    Below H1 each part exchanges over its own links. With the corners of a simplex of shares each
+    Below H1 each part exchanges over its own links. Given the corners of a simplex of shares, each
     charge is a linear function of the shares in it, at one corner, which is no more than what is
     taken: what a part takes is linear in the shares, or no less than a linear function. So what a
     plan takes anywhere in the simplex is no less than the least of its sums at the corners.
@@ -67,6 +67,8 @@ class GroupTime(TimeCost):
         Each part's share of what H1 splits: one tuple, or those at the corners of a simplex.
     corner
         The number of the corner at which the bound is charged.
+    weights
+        Those of the corners at the point where it is tight, but for what is not linear.
     known
         What is charged at all corners, which those of one simplex share.
 
@@ -78,6 +80,7 @@ class GroupTime(TimeCost):
     members: tuple[range, ...]
     shares: tuple[Parts, ...]
     corner: int = 0
+    weights: tuple[float, ...] = (1.0,)
     known: Known = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
@@ -116,11 +119,17 @@ class GroupTime(TimeCost):
         """Return the cost at some shares."""
         return replace(self, shares=(shares,))
 
-    def between(self, *shares: Parts) -> list[Self]:
-        """Return the linear bound on the cost between some shares, at each of them."""
-        known: Known = {}
-        corners = range(len(shares))
-        return [replace(self, shares=shares, corner=corner, known=known) for corner in corners]
+    def between(self, *shares: Parts, weights: Sequence[float] = ()) -> list[Self]:
+        """Return the linear bound on the cost between some shares, at each of them.
+
+        Parameters
+        ----------
+        weights
+            As `weights`; by default those of the middle.
+        """
+        at = tuple(weights) or (1 / len(shares),) * len(shares)
+        bound, corners = replace(self, shares=shares, weights=at, known={}), range(len(shares))
+        return [replace(bound, corner=corner, known=bound.known) for corner in corners]
 
     @cached_property
     def _each(self) -> list[Share]:
@@ -202,7 +211,7 @@ class GroupTime(TimeCost):
             of_corners = [times[first : first + count] for first in range(0, len(times), count)]
             (often, _), *_ = parts
             functions = [[time for linear in own for time in linear] for own in of_corners]
-            charged.append([often * own for own in longer(functions)])
+            charged.append([often * own for own in longest(functions, self.weights)])
         return [added_up(own) for own in zip(*charged, strict=True)]
 
     def edge(
@@ -248,8 +257,8 @@ class GroupTime(TimeCost):
         for run in runs or [(level,) for level in range(len(corners[0]))]:
             alone = [[side[level] for level in run] for side in charged]
             of_run = [alone[first : first + parts] for first in range(0, len(alone), parts)]
-            for rows, longest in zip(corners, longest_of_run(of_run), strict=True):
-                for level, charge in zip(run, longest, strict=False):
+            for rows, slowest in zip(corners, longest_of_run(of_run, self.weights), strict=True):
+                for level, charge in zip(run, slowest, strict=False):
                     rows[level] = rows[level] + charge
 
     def _at_corner(

@@ -19,6 +19,9 @@ from hypar_opt.instance.last_resort import with_last_resort
 from hypar_opt.plan.micro_batch import micro_batch_of
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from hypar_opt.costs.base import CostModel
     from hypar_opt.costs.state_classes import ClassTable
     from hypar_opt.costs.thresholds import ThresholdTable
@@ -135,6 +138,12 @@ class Instance:
         vars(other)["constraints"] = limited
         return other
 
+    def among(self, states: NDArray[np.bool_]) -> Instance:
+        """Return the problem of plans whose nodes are in some states: ``(nodes, states)``."""
+        other = self.with_cost(self.cost)
+        vars(other)["_among"] = states
+        return other
+
     def labels(self, *levels: str, states: Sequence[Sequence[int]] | None = None) -> RowNames:
         """Return the names of a table's rows and columns: of levels, or of states."""
         return RowNames(*self._names, levels, states)
@@ -197,17 +206,23 @@ class Instance:
         NoAnswerError
             If the deadline passes.
         """
-        constraints, workload = self.constraints, self.workload
-        if "_classes" not in vars(self):
+        constraints, workload, table = self.constraints, self.workload, self.known_classes
+        if table is None:
             states = states_of(workload, self.problem.levels, deadline)
-            allowed = constraints.allowed(states, deadline)
+            allowed = constraints.allowed(states, deadline) & vars(self).get("_among", True)
             table = classed(self.cost, workload, states, allowed, deadline, self.known)
             loads = constraints.loads(states, deadline)
             if loads is not None:
                 table = table.loaded(loads, workload.is_weight_boundary)
-            vars(self)["_classes"] = table
-        known: ClassTable = vars(self)["_classes"]
-        return replace(known, capacity=constraints.capacity)
+        if table.capacity != constraints.capacity:
+            table = replace(table, capacity=constraints.capacity)
+        vars(self)["_classes"] = table
+        return table
+
+    @property
+    def known_classes(self) -> ClassTable | None:
+        """The states in classes, if they were asked for."""
+        return vars(self).get("_classes")
 
     @cached_property
     def thresholds(self) -> ThresholdTable | None:

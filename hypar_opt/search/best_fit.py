@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions, Status
 
 if TYPE_CHECKING:
+    from hypar_opt.plan.training import Training
     from hypar_opt.search.left_columns import Chosen
     from hypar_opt.search.result import Search, SearchRequest
     from hypar_opt.search.ways_by_layer import WaysByLayer
@@ -36,17 +37,18 @@ class BestFit:
     solve
         What finds plans that train in one way.
     found
-        What it takes and holds, and how it trains; None where no plan is known that fits.
+        What it takes and holds; None where no plan is known that fits.
     """
 
     search: SearchRequest
     solve: Search
-    found: tuple[Counted, WayOfTraining] | None = None
+    found: Counted | None = None
+    _ways: dict[Training, WayOfTraining] = field(default_factory=dict)
 
     @property
     def limit(self) -> Fraction:
         """The cost from which a plan is of no interest."""
-        return self.found[0].amount if self.found else NEVER
+        return self.found.amount if self.found else NEVER
 
     @property
     def proves(self) -> bool:
@@ -54,7 +56,9 @@ class BestFit:
 
     def keep(self, chosen: Chosen) -> Counted:
         """Count what a plan takes and holds, and keep it if it is the best that fits."""
-        way = WayOfTraining.of(self.search, chosen.training)
+        if chosen.training not in self._ways:
+            self._ways[chosen.training] = WayOfTraining.of(self.search, chosen.training)
+        way = self._ways[chosen.training]
         rows = tuple(map(self.search.layers_of, chosen.rows))
         writers = way.instance.workload.tensor_writers
         tensors = tuple({node: row[node] for node in writers} for row in chosen.rows)
@@ -62,7 +66,7 @@ class BestFit:
         found = SearchResult(rows, Status.FEASIBLE, "joint", None, tensors=given, priced=given)
         counted = way.counted(found)
         if counted.fits and counted.amount < self.limit:
-            self.found = counted, way
+            self.found = counted
         return counted
 
     def at_price(self, ways: WaysByLayer, price: Fraction) -> PlanAtPrice:
@@ -80,7 +84,7 @@ class BestFit:
 
     def result(self, bound: Fraction) -> tuple[SearchRequest, SearchResult]:
         assert self.found is not None
-        best, way = self.found
+        best, way = self.found, self.found.way
         search = replace(self.search, instance=way.instance)
         charges = min(bound, best.amount) * way.per_unit // 1
         units: Fraction | None = Fraction(charges, way.cost.resolution)

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from heapq import heappop, heappush, heapreplace
-from itertools import combinations, count, permutations
-from math import gcd
+from itertools import count, permutations
+from math import floor, gcd
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypar_opt.costs.group_time import GroupTime
 from hypar_opt.errors import InfeasibleError, NoAnswerError
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.pricing import total_cost
 from hypar_opt.plan.share_of_group import SHARES, shares_of_parts
+from hypar_opt.search.open_ways import fastest_training
 from hypar_opt.search.result import part_of
+from hypar_opt.search.simplices import all_around, parted, weights_near, whole_shares
+from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.search.within_memory import within_memory
+from hypar_opt.solvers.elimination.classes import classes_at_most
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.instance.instance import Instance
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem, ProblemFields
     from hypar_opt.search.result import Assignments, SearchRequest, SearchResult
+    from hypar_opt.search.simplices import Shares, Simplex
 
     Search = Callable[[SearchRequest], SearchResult]
-
-Shares = tuple[int, ...]
-"""The share of each group, of `SHARES`."""
-
-Simplex = tuple[Shares, ...]
-"""The corners between which shares are searched: of two groups the ends of an interval."""
 
 GAP = Fraction(1, 1000)
 """The search ends when no shares can be better than the best known by more than this part."""
@@ -45,9 +45,6 @@ MAX_BOUNDED = 32
 
 _STEEP = 8
 """How much of its time a plan gains where a share grows by a part of all, about, at most."""
-
-_SAME = 1e-9
-"""What rounding leaves of a weight of 0."""
 
 LEAST = "least of all shares"
 """The name of its bound among the statistics of a plan."""
@@ -78,17 +75,6 @@ def as_stated(shares: Shares) -> float | tuple[float, ...]:
     return tuple(share / SHARES for share in shares)
 
 
-def whole_shares(weights: Sequence[Fraction | int], step: int = 1) -> Shares:
-    """Return shares in proportion to weights, in whole steps, at least one each."""
-    total, steps = sum(weights), SHARES // step
-    most = steps - len(weights) + 1
-    shares = [min(max(round(steps * Fraction(own) / total), 1), most) for own in weights]
-    while (over := sum(shares) - steps) != 0:
-        largest = shares.index(max(shares))
-        shares[largest] = max(1, shares[largest] - over)
-    return tuple(step * share for share in shares)
-
-
 def was_searched(plan: Plan) -> bool:
     """Return whether the shares of a plan's groups were found by a search, and not stated."""
     return any(LEAST in row for row in plan.solver.statistics)
@@ -116,6 +102,9 @@ def shared_out(
     if not (joint and search.solver.searches):
         return at_start, []
     finding = replace(at_start, progress=part_of(search.progress, 0, 2))
+    if problem.device_memory is not None:
+        way = WayOfTraining.of(at_start, fastest_training(at_start.instance))
+        finding = replace(finding, instance=way.instance)
     share, least, plan = best_share(finding, solve)
     statistics: list[Mapping[str, float]] = [] if least is None else [{LEAST: float(least)}]
     instance, progress = instance.with_share(share), part_of(search.progress, 1, 2)
@@ -168,6 +157,30 @@ def best_share(
     return _ShareSearch(search, solve).best()
 
 
+@dataclass(frozen=True, order=True)
+class _PartOfShares:
+    """A part of all shares, the least bound first.
+
+    Parameters
+    ----------
+    number
+        By which parts of equal bounds are told apart.
+    bounded
+        Whether the bound is its own, and not that of a part that it was of.
+    near
+        Where its bound should be tight: the best shares of the plan of the bound.
+    states : (nodes, states)
+        Those that nodes may have in a plan of interest; None for any.
+    """
+
+    bound: Fraction
+    number: int
+    simplex: Simplex
+    near: Shares
+    states: NDArray[np.bool_] | None = None
+    bounded: bool = False
+
+
 class _ShareSearch:
     """The best shares known, and the simplices of those that may be better."""
 
@@ -178,15 +191,15 @@ class _ShareSearch:
         assert isinstance(cost, GroupTime)
         self._cost, self._step = cost, step_of(self._problem)
         self._number = count()
-        self._improved: set[Rows] = set()
-        """The plans whose shares were improved."""
+        self._improved: dict[Rows, Shares] = {}
+        """The best shares of plans."""
         self._tried: dict[Shares, Fraction] = {}
         """Bounds at shares searched by themselves, as where constraints depend on them."""
         self._charged: Fraction | None = None
         """The least that tables charge at any shares, which with buckets is less than is taken."""
         self._best: tuple[Fraction, Shares, Assignments] | None = None
-        self._entries: list[tuple[Fraction, int, Simplex, bool]] = []
-        """Simplices that are left, the least bound first; and whether it is its own."""
+        self._parts: list[_PartOfShares] = []
+        """Those that are left, the least bound first."""
 
     def best(self) -> tuple[float | tuple[float, ...], Fraction | None, Assignments | None]:
         """Return the shares of the least time that is found, a bound on all, and the plan."""
@@ -194,7 +207,9 @@ class _ShareSearch:
         assert start is not None
         with suppress(NoAnswerError):  # the deadline has passed
             self._search_from(start)
-        known = [bound for bound, *_ in self._entries[:1]] + [*self._tried.values()]
+        known = [part.bound for part in self._parts[:1]] + [*self._tried.values()]
+        if self._charged is not None:
+            known.append(self._charged)  # as plans that are left out may
         if self._best is None:
             return as_stated(start), min(known, default=None), None
         least, shares, plan = self._best
@@ -202,58 +217,69 @@ class _ShareSearch:
 
     def _search_from(self, start: Shares) -> None:
         self._try(start)
-        # Bounds on the shares in simplices; those of a half at first of the whole. Most charges
-        # have corners where groups compute in equal time, and at the best shares known.
-        entries = self._entries
-        for simplex in _between(start, self._best[1] if self._best else start):
-            entries.append((Fraction(), next(self._number), simplex, False))
+        parts, near = self._parts, self._best[1] if self._best else start
+        for simplex in all_around(near):
+            parts.append(_PartOfShares(Fraction(), next(self._number), simplex, near))
         bounded = 0
-        while entries and not self._search.deadline.passed():
-            bound, _, simplex, own = entries[0]
-            if bound >= self._limit or bounded == MAX_BOUNDED:
+        while parts and not self._search.deadline.passed():
+            part = parts[0]
+            if part.bound >= self._limit or bounded == MAX_BOUNDED:
                 break
-            if not own:
+            if not part.bounded:
                 bounded += 1
                 self._search.progress(bounded, MAX_BOUNDED)
-                bound = max(bound, self._bound(simplex))
-                heapreplace(entries, (bound, next(self._number), simplex, True))
+                heapreplace(parts, self._bounded(part))
                 continue
-            halves = _halved(simplex, self._step)
-            if not halves and not self._problem.depends_on_shares:
+            smaller = parted(part.simplex, part.near, self._step)
+            if not smaller and not self._problem.depends_on_shares:
                 break  # there are no shares between them
-            for shares in () if halves else simplex:
+            for shares in () if smaller else part.simplex:
                 if min(shares):
                     self._try(shares)
-            heappop(entries)
-            for half in halves:
-                heappush(entries, (bound, next(self._number), half, False))
+            heappop(parts)
+            for own in smaller:
+                number = next(self._number)
+                heappush(parts, replace(part, number=number, simplex=own, bounded=False))
 
     @property
     def _limit(self) -> Fraction:
         """The bound from which no shares are better by more than `GAP`."""
         return _NEVER if self._charged is None else self._charged * (1 - GAP)
 
-    def _bound(self, simplex: Simplex) -> Fraction:
-        """Bound the shares between some from below, and keep good ones with the plans of the bound.
+    def _bounded(self, part: _PartOfShares) -> _PartOfShares:
+        """Bound a part of all shares from below, and keep good ones with the plans of the bound.
 
-        Each charge is linear between them, and so the least of all plans at one of the corners.
+        Each charge is linear between them, and so the least of all plans at one of the corners. A
+        plan that takes no more than the best known has states that it may have at one of them.
         """
-        corners = list(map(self._of_parts, simplex))
-        instance, middle = self._search.instance, _middle(simplex, self._step)
+        simplex, instance = part.simplex, self._search.instance
+        middle = whole_shares([*map(sum, zip(*simplex, strict=True))], self._step)
+        corners, near = list(map(self._of_parts, simplex)), part.near
+        if part.states is not None:
+            instance = instance.among(part.states)
         if self._problem.depends_on_shares:
             instance = instance.with_shares_between(corners)
-        bounds, fits = [], not self._problem.bounds_shares
-        for cost in self._cost.between(*corners):
-            found = self._solved(instance.with_cost(cost), own=False)
+        least, fits = _NEVER, not self._problem.bounds_shares
+        most, left = self._charged, []
+        for cost in self._cost.between(*corners, weights=weights_near(simplex, near)):
+            at_corner = instance.with_cost(cost)
+            found = self._solved(at_corner, own=False)
             if found is None:
-                return _NEVER
-            bounds.append(found.bound or Fraction())
+                return replace(part, bound=_NEVER, bounded=True)
+            best = middle
             if not self._problem.bounds_shares:
                 fits = self._allowed(middle, found) and fits
-                self._improve(middle, found)
+                best = self._improve(middle, found)
+            if (bound := found.bound or Fraction()) < least:
+                least, near = bound, best
+            if (table := at_corner.known_classes) is not None and most is not None:
+                units = floor(most * table.resolution)
+                left.append(classes_at_most(table, units, self._search.deadline))
         if not fits:
             self._try(middle)
-        return min(bounds)
+        states = np.logical_or.reduce(left) if left else part.states
+        bound = max(part.bound, least)
+        return replace(part, bound=bound, near=near, states=states, bounded=True)
 
     def _of_parts(self, shares: Shares) -> tuple[int, ...]:
         """Return the share of each part of H1."""
@@ -296,13 +322,12 @@ class _ShareSearch:
         limits = ConstraintSet(instance.problem, instance.workload)
         return limits.allow(found.assignments)
 
-    def _improve(self, shares: Shares, found: SearchResult) -> None:
-        """Keep the best shares for a plan near some: one group's share grows, another's shrinks."""
+    def _improve(self, shares: Shares, found: SearchResult) -> Shares:
+        """Keep and return the best shares for a plan: one group's grows, another's shrinks."""
         if found.assignments in self._improved:
-            return
-        self._improved.add(found.assignments)
+            return self._improved[found.assignments]
         least, move = self._keep(shares, found), SHARES // 4
-        while move >= max(self._step, SHARES // 2000) and not self._search.deadline.passed():
+        while move >= self._step and not self._search.deadline.passed():
             if self._best is None or least > self._best[0] * (1 + Fraction(_STEEP * move, SHARES)):
                 break  # too far from the best plan for what is left of the moves
             for own, other in permutations(range(len(shares)), 2):
@@ -315,6 +340,8 @@ class _ShareSearch:
                 move = move // 2 // self._step * self._step
         if least < _NEVER:
             self._charge(shares, found)
+        self._improved[found.assignments] = shares
+        return shares
 
     def _keep(self, shares: Shares, found: SearchResult) -> Fraction:
         """Keep shares if a plan is the best known with them; return what it takes."""
@@ -342,58 +369,3 @@ class _ShareSearch:
 
 _NEVER = Fraction(2**62)
 """The bound on shares of which no plan is feasible."""
-
-
-def _between(*points: Shares) -> list[Simplex]:
-    """Return simplices of all shares with corners at some of them."""
-    count = len(points[0])
-    simplices = [tuple(tuple(SHARES * (n == own) for n in range(count)) for own in range(count))]
-    for point in points:
-        simplices = [part for simplex in simplices for part in _around(simplex, point)]
-    return simplices
-
-
-def _around(simplex: Simplex, point: Shares) -> Iterator[Simplex]:
-    """Yield the parts of a simplex around a point in it; all of it if the point is not."""
-    weights = np.linalg.solve(np.array(simplex, float).T, np.array(point, float))
-    if weights.min() < -_SAME:
-        yield simplex
-        return
-    for corner in np.flatnonzero(weights > _SAME).tolist():
-        yield tuple(point if n == corner else end for n, end in enumerate(simplex))
-
-
-def _halved(simplex: Simplex, step: int) -> list[Simplex]:
-    """Return a simplex's halves, of its longest edge; none where no shares lie between its ends."""
-    pairs = combinations(range(len(simplex)), 2)
-    long = max(pairs, key=lambda pair: _length(*(simplex[n] for n in pair)))
-    middle = _middle(tuple(simplex[n] for n in long), step, at_ends=True)
-    if middle in (simplex[long[0]], simplex[long[1]]):
-        return []
-    return [tuple(middle if n == end else own for n, own in enumerate(simplex)) for end in long]
-
-
-def _length(first: Shares, second: Shares) -> int:
-    return sum((a - b) ** 2 for a, b in zip(first, second, strict=True))
-
-
-def _middle(simplex: Simplex, step: int, *, at_ends: bool = False) -> Shares:
-    """Return the shares in the middle of a simplex, in whole steps.
-
-    Parameters
-    ----------
-    at_ends
-        Whether a group may have nothing, as at the ends of all shares.
-    """
-    sums = [sum(column) for column in zip(*simplex, strict=True)]
-    if not at_ends:
-        return whole_shares(sums, step) if len(sums) > 2 else _first_share(sums[0] // 2, step)
-    steps = [own // (len(simplex) * step) for own in sums]
-    for n in range(SHARES // step - sum(steps)):
-        steps[n] += 1
-    return tuple(step * own for own in steps)
-
-
-def _first_share(share: int, step: int) -> Shares:
-    first = step * max(1, share // step)
-    return first, SHARES - first

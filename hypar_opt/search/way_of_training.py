@@ -35,21 +35,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counted:
-    """A result, what it costs, and the bytes of the device that has least left.
+    """A result of a way, what it costs, and the bytes of the device that has least left.
 
     Parameters
     ----------
-    amount
-        Seconds, joules, or bytes that are moved.
     part
         The number of the device's part of H1, between groups of accelerators.
     """
 
+    way: WayOfTraining
     found: SearchResult
-    amount: Fraction
     bytes: int
     capacity: int
     part: int | None = None
+
+    @cached_property
+    def amount(self) -> Fraction:
+        """Seconds, joules, or bytes that are moved."""
+        found, way = self.found, self.way
+        charged = total_cost(way.instance, found.assignments, found.priced)
+        return charged * way.cost.resolution / way.per_unit
 
     @property
     def fits(self) -> bool:
@@ -155,10 +160,8 @@ class WayOfTraining:
 
     def counted(self, found: SearchResult) -> Counted:
         """Return a plan with what it takes, and holds where least is left."""
-        instance = self.instance
-        asked = found.assignments, found.priced
-        amount = total_cost(instance, *asked) * self.cost.resolution / self.per_unit
-        every = [Counted(found, amount, *own) for own in bytes_held(instance, *asked)]
+        held = bytes_held(self.instance, found.assignments, found.priced)
+        every = [Counted(self, found, *own) for own in held]
         return max(every, key=lambda own: own.bytes - own.capacity)
 
 

@@ -10,6 +10,7 @@ Source: docs/decisions/0036-ways-by-layer.md.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.device_load import held_while_running, load_of_tensors
+from hypar_opt.costs.device_load import PartLoad, held_while_running, load_of_tensors
 from hypar_opt.costs.saved_tensors import errors_at_once, saved_tensors
 from hypar_opt.costs.state_classes import ClassTable, KnownCharges, classed
 from hypar_opt.costs.state_tables import states_of
+from hypar_opt.costs.states import added_up
 from hypar_opt.costs.ways_of_nodes import Amount, WaysOfNodes, by_state, coupled
 from hypar_opt.instance.least_loads import every_split
 from hypar_opt.search.left_columns import Chosen, Column, Columns, Picked
@@ -150,14 +152,22 @@ class WaysByLayer:
         return WaysOfNodes.of(tables, loads, moments, self.states)
 
     def _moment(self, way: WayOfTraining) -> Amount:
-        problem, workload = self.search.instance.problem, way.instance.workload
-        if way.part is not None:  # known with the plan
-            return lambda nodes, states: np.zeros(1, np.int64)
-        asked = workload, problem.hierarchy, problem.element_bytes, way.weight_bytes
-        constant = self._tensors_at_once(way)
+        problem, workload, load = self.search.instance.problem, way.instance.workload, way.load
+        asked = workload, problem.hierarchy, problem.element_bytes
+        if isinstance(load, PartLoad):
+            # Others' tensors may be elsewhere; but not the error of what a node itself writes.
+            every = errors_at_once(self.open.network, workload).items()
+            written = [tensor for tensor, (first, _) in every if tensor.node == first]
+            errors = replace(load, terms=load_of_tensors(*asked, written).terms)
+        else:
+            constant = self._tensors_at_once(way)
 
         def least(nodes: Indices, states: States) -> Integers:
-            held: Integers = constant[nodes] + held_while_running(*asked, nodes, states)
+            own = held_while_running(*asked, way.weight_bytes, nodes, states)
+            if isinstance(load, PartLoad):
+                each = [load.part_of(*held, nodes, states) for held in own]
+                return added_up([*each, errors.of(nodes, states)])
+            held: Integers = constant[nodes] + added_up([held for held, _ in own])
             return held
 
         return least

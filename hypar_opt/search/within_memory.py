@@ -73,7 +73,7 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
         counted = first.counted(found)
     ways = _WaysSearched(search, solve, counted.part if problem.groups else None)
     if counted.fits:
-        return ways.best_but(counted, first)
+        return ways.best_but(counted)
     try:
         return ways.best()
     except InfeasibleError:
@@ -116,26 +116,27 @@ class _WaysSearched:
         self._fits_at_once = False
         """Whether the fastest plan of the batch at once, whose weights are whole, fits."""
 
-    def best_but(self, counted: Counted, way: WayOfTraining) -> tuple[SearchRequest, SearchResult]:
+    def best_but(self, counted: Counted) -> tuple[SearchRequest, SearchResult]:
         """Return the fastest plan of the batch at once, which fits, or a better one.
 
         In micro-batches of even parts none is. At once none is that splits more of its weights,
         unless parts of a ring's all-reduce have faster links than all of it.
         """
-        found, instance, asked = counted.found, way.instance, self._search.instance
+        found, way, asked = counted.found, counted.way, self._search.instance
         stated = asked.problem.training.micro_batches
         counts = [n for n in divisors(asked.problem.batch) if n > 1 and not self._even(n)]
         counts = [] if stated else [n for n in counts if self._may_fit(n)]
         if not _first_takes_least(WaysByLayer(self._search, stated or 1, ample=True)):
             counts.append(stated or 1)
         if found.scope == "joint" and found.bound is not None and counts:
-            self._best.found, self._fits_at_once = (counted, way), True
+            self._best.found, self._fits_at_once = counted, True
             bounds = {count: self._bound_of_any(count) for count in counts}
             left = [count for count, bound in bounds.items() if 0 < bound < self._best.limit]
             known = found.bound * way.cost.resolution / way.per_unit
-            if left or 0 in bounds.values() or self._best.found[0] is not counted:
+            if left or 0 in bounds.values() or self._best.found is not counted:
                 return self.best(left, min(known, *bounds.values()))
-        return replace(self._search, instance=instance), with_searched(found, asked, instance)
+        settled = replace(self._search, instance=way.instance)
+        return settled, with_searched(found, asked, way.instance)
 
     def _bound_of_any(self, count: int) -> Fraction:
         """Return a bound on the plans of so many micro-batches, whether they fit or not; or 0."""
@@ -363,7 +364,9 @@ class _WaysSearched:
             for charges, picked in order.cheapest(left, min(goal, self._best.limit), margin):
                 yield Fraction(charges, ways.per_unit), ways.of_columns(picked)
 
-        count = max(_COMPARED, _NODES // len(left.order))
+        # Of parts between groups less is known of a moment: more plans are seldom worth counting.
+        more = _NODES // len(left.order) if self._part is None else 0
+        count = max(_COMPARED, more)
         for number, (charged, plan) in enumerate(cheapest()):
             bound = max(bound, min(charged, self._best.limit))
             if charged >= self._best.limit or number == count:

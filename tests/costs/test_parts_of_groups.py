@@ -9,12 +9,13 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hypar_opt as ho
 from hypar_opt.costs.group_memory import memory_of_parts
 from hypar_opt.costs.group_time import GroupTime
-from hypar_opt.deadline import TIME_LIMIT, Deadline
+from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.errors import HyparError, InfeasibleError, NoAnswerError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, price_plans, total_cost
@@ -26,6 +27,7 @@ from hypar_opt.search.levelwise import level_by_level
 from hypar_opt.search.result import SearchRequest, SearchResult
 from hypar_opt.search.shares import GAP, LEAST, shared_out
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
+from hypar_opt.solvers.elimination.classes import classes_at_most
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES, SIDES
 from tests.slow import slow_after
 from tests.strategies.groups import GROUPS, nodes, of_counts, some_share
@@ -95,7 +97,15 @@ def test_the_search_finds_the_least_of_all_plans_at_shares_and_bounds_those_betw
     cost = instance.cost
     assert isinstance(cost, GroupTime)
     plans = list(every_plan(instance))
-    assert joint(request(instance)).bound == min(costs_of(instance, plans))
+    costs = costs_of(instance, plans)
+    assert joint(request(instance)).bound == min(costs)
+    # No plan of at most some cost has states that are left out.
+    table, most = instance.classes(NEVER), rng.choice(sorted(costs)[:9])
+    left = classes_at_most(table, int(most * table.resolution), NEVER)
+    for plan in itertools.compress(plans, [own <= most for own in costs]):
+        rows = np.array(nodes_of(instance.workload, cost, plan, None, rule=instance.rule))
+        columns = (table.states[:, :, None] == rows[:, None]).all(axis=0).argmax(axis=0)
+        assert left[range(len(left)), columns].all()
     # Corners of a simplex, and shares between them.
     array = instance.problem.array
     assert array is not None
@@ -106,7 +116,8 @@ def test_the_search_finds_the_least_of_all_plans_at_shares_and_bounds_those_betw
         shares = [SHARES * own // sum(weights) for own in weights]
         corners.append((SHARES - sum(shares[1:]), *shares[1:]))
     bounds = []
-    for linear in cost.between(*(shares_of_parts(own, parts) for own in corners)):
+    tight = [rng.random() for _ in corners]
+    for linear in cost.between(*(shares_of_parts(own, parts) for own in corners), weights=tight):
         bounds.append(joint(request(instance.with_cost(linear))).bound)
         assert bounds[-1] is not None
     bound = min(filter(None, bounds))

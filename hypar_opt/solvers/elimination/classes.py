@@ -158,13 +158,15 @@ class _Restricted:
             places[node] = choice
         return tuple(int(own[n]) for own, n in zip(self.columns, places, strict=True))
 
-    def costed(self, threshold: int, deadline: Deadline) -> list[tuple[NDArray[np.intp], Integers]]:
+    def costed(
+        self, threshold: int, deadline: Deadline, most_rows: int | None = None
+    ) -> list[tuple[NDArray[np.intp], Integers]]:
         """Return the columns of each node that occur in an assignment of at most a cost.
 
-        Beside each is the least cost of such an assignment.
+        Beside each is the least cost of such an assignment. `most_rows` as `rows_at_most`.
         """
         sizes = [len(self.columns[node]) for node in self.free]
-        rows = rows_at_most(threshold - self.constant, self.buckets, sizes, 0, deadline)
+        rows = rows_at_most(threshold - self.constant, self.buckets, sizes, 0, deadline, most_rows)
         found = [(own, np.array([self.objective], object)) for own in self.columns]
         for node, kept in zip(self.free, rows, strict=True):
             own, number = np.unique(kept.choices[0], return_inverse=True)
@@ -205,10 +207,30 @@ def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
 
 
 def _by_coarsest(table: ClassTable, deadline: Deadline) -> _Restricted:
-    """Eliminate the classes of the coarsest partition."""
-    every = [np.flatnonzero(row) for row in table.allowed]
-    states = [every[kind] for kind in table.node_kinds]
-    return _by_classes(table, table.partitions[0], states, deadline)
+    """Eliminate the classes of the coarsest partition, once."""
+    if "_coarsest" not in vars(table):
+        every = [np.flatnonzero(row) for row in table.allowed]
+        states = [every[kind] for kind in table.node_kinds]
+        vars(table)["_coarsest"] = _by_classes(table, table.partitions[0], states, deadline)
+    known: _Restricted = vars(table)["_coarsest"]
+    return known
+
+
+def classes_at_most(table: ClassTable, threshold: int, deadline: Deadline) -> NDArray[np.bool_]:
+    """Return the states, ``(nodes, states)``, whose classes an assignment of at most so much has.
+
+    All where it is not easy to tell. Raises NoAnswerError if the deadline passes.
+    """
+    left = np.zeros((len(table.node_kinds), len(table.states.T)), bool)
+    classes = _by_coarsest(table, deadline)
+    if classes.objective <= threshold:
+        try:
+            kept = [own for own, _ in classes.costed(threshold, deadline, _EASY)]
+        except RefusedError:
+            return table.allowed[table.node_kinds]
+        for row, own in zip(left, _states_of(table, table.partitions[0], kept), strict=True):
+            row[own] = True
+    return left
 
 
 def _left(

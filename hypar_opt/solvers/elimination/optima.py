@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hypar_opt.errors import RefusedError
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
@@ -54,14 +56,26 @@ def canonical_optimum(
 
 
 def rows_at_most(
-    most: int, buckets: Buckets, sizes: Sequence[int], function: int, deadline: Deadline
+    most: int,
+    buckets: Buckets,
+    sizes: Sequence[int],
+    function: int,
+    deadline: Deadline,
+    most_rows: int | None = None,
 ) -> list[CostedRows]:
     """Return every bucket's rows that occur in an assignment of at most some cost.
+
+    Parameters
+    ----------
+    most_rows
+        Of a bucket, that are tried; any number unless given.
 
     Raises
     ------
     NoAnswerError
         If the deadline passes.
+    RefusedError
+        If more have to be tried.
     """
     order, optimum = buckets.order, buckets.least(function)
     rows: dict[int, CostedRows] = {}
@@ -83,8 +97,12 @@ def rows_at_most(
                 around = CostedRows(np.zeros((0, 1), np.intp), np.array([optimum]))
             else:
                 around = _distinct(around, [sizes[n] for n in scope])
+            tried = sizes[layer] * len(around.least)
+            if most_rows is not None and tried > most_rows:
+                raise RefusedError(f"needs {tried:,} rows")
             own = _rows_below(around, most, buckets, layer, function)
-            content = own.choices.tobytes(), *own.least.tolist()
+            least = own.least.tolist() if own.least.dtype == object else [own.least.tobytes()]
+            content = own.choices.tobytes(), *least
             worked[key] = alike.setdefault(content, len(alike)), own
         numbers[layer], rows[layer] = worked[key]
     return [rows[layer] for layer in range(len(sizes))]

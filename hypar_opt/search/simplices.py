@@ -1,0 +1,94 @@
+"""Simplices of shares of groups of accelerators: of two groups intervals, of three triangles."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.plan.share_of_group import SHARES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+Shares = tuple[int, ...]
+"""The share of each group, of `SHARES`."""
+
+Simplex = tuple[Shares, ...]
+"""The corners between which shares are searched: of two groups the ends of an interval."""
+
+_SAME = 1e-6
+"""What rounding may leave of 0."""
+
+_INWARD = 2
+"""How far inside a simplex, in shares, a bound is tight: what takes longest changes at corners."""
+
+
+def whole_shares(weights: Sequence[Fraction | int], step: int = 1) -> Shares:
+    """Return shares in proportion to weights, in whole steps, at least one each."""
+    total, steps = sum(weights), SHARES // step
+    most = steps - len(weights) + 1
+    shares = [min(max(round(steps * Fraction(own) / total), 1), most) for own in weights]
+    while (over := sum(shares) - steps) != 0:
+        largest = shares.index(max(shares))
+        shares[largest] = max(1, shares[largest] - over)
+    return tuple(step * share for share in shares)
+
+
+def all_around(point: Shares) -> Iterator[Simplex]:
+    """Yield simplices that together are all shares, with a corner at some of them."""
+    groups = range(len(point))
+    ends = [tuple(SHARES * (n == own) for n in groups) for own in groups]
+    for corner in groups:
+        yield tuple(point if n == corner else end for n, end in enumerate(ends))
+
+
+def weights_near(simplex: Simplex, point: Shares) -> list[float]:
+    """Return the weights of a simplex's corners at a point in it that is near another."""
+    weights = np.maximum(_weights(simplex, point), 0.0)
+    count, (one, other) = len(simplex), _longest_edge(simplex)
+    inward = min(0.5, _INWARD * count / _length(simplex[one], simplex[other]))
+    return ((1 - inward) * weights / weights.sum() + inward / count).tolist()  # type: ignore[no-any-return]
+
+
+def parted(simplex: Simplex, point: Shares, step: int) -> list[Simplex]:
+    """Return two parts of a simplex, of its longest edge: where a point is nearest, or halves.
+
+    None where no shares lie between its ends.
+    """
+    edge = _longest_edge(simplex)
+    ends, weights = [simplex[n] for n in edge], _weights(simplex, point)[[*edge]]
+    if weights.min() > _SAME and (between := _mean(ends, weights, step)) not in ends:
+        point = between
+    elif (point := _mean(ends, np.ones(2), step)) in ends:
+        return []
+    return [tuple(point if n == own else end for n, end in enumerate(simplex)) for own in edge]
+
+
+def _mean(corners: Sequence[Shares], weights: NDArray[np.float64], step: int) -> Shares:
+    """Return the mean of some shares, in whole steps."""
+    each = weights @ np.array(corners) / weights.sum() / step
+    steps = np.floor(each + _SAME).astype(int).tolist()
+    for n in range(SHARES // step - sum(steps)):
+        steps[n] += 1
+    return tuple(step * own for own in steps)
+
+
+def _weights(simplex: Simplex, point: Shares) -> NDArray[np.float64]:
+    weights: NDArray[np.float64] = np.linalg.solve(
+        np.array(simplex, float).T, np.array(point, float)
+    )
+    return weights
+
+
+def _longest_edge(simplex: Simplex) -> tuple[int, int]:
+    pairs = combinations(range(len(simplex)), 2)
+    return max(pairs, key=lambda pair: _length(*(simplex[n] for n in pair)))
+
+
+def _length(first: Shares, second: Shares) -> float:
+    return float(np.linalg.norm(np.subtract(first, second)))
