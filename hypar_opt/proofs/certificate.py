@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -29,6 +30,7 @@ from hypar_opt.plan.schemas import WITHOUT_LAYOUTS
 from hypar_opt.proofs.chains import TableProof, bound_of_chain, prove_chain
 from hypar_opt.proofs.device_memory import check_device_memory
 from hypar_opt.proofs.graphs import EliminationProof, FlowProof, bound_of, prove, too_large
+from hypar_opt.proofs.reference.priced_tables import PricedTables, priced_tables
 from hypar_opt.proofs.reference.rows import price_of
 from hypar_opt.proofs.reference.tables import (
     allowed_states,
@@ -36,7 +38,9 @@ from hypar_opt.proofs.reference.tables import (
     tables_by_order,
     tables_of,
 )
+from hypar_opt.proofs.within_memory import best_price
 from hypar_opt.results import Displayed
+from hypar_opt.search.open_ways import training_left_open
 
 SCHEMA: Literal["hypar-opt/certificate/1"] = "hypar-opt/certificate/1"
 
@@ -76,6 +80,11 @@ class Certificate(Displayed, Document):
     training: Literal["any"] | None = None
     """``any``: of all plans of as many micro-batches, whatever layers compute again and shard;
     else of those that train as the plan does."""
+    price: Fraction | None = None
+    """Of a byte of all accelerators, in the table's integers; with ``bound``, of ``any`` training:
+    no plan that fits the memory of a device costs less than that."""
+    bound: Fraction | None = None
+    """The least that such a plan may cost, in its cost's unit; None of a plan that is optimal."""
     tables: tuple[Proof, ...]
     """One; of scope ``level`` one for each; several of ``joint`` by order of those of images."""
 
@@ -95,8 +104,17 @@ class Certificate(Displayed, Document):
         """Return what qualifies the claim that a plan is proved optimal, as text."""
         count = plan.training.micro_batches or 1
         batch = "the batch at once" if count == 1 else f"{count:,} micro-batches"
-        of_training = f", of all plans of {batch}" if self.training else plan.training.alike
+        fit = " that fit" if self.price is not None else ""
+        of_training = f", of all plans of {batch}{fit}" if self.training else plan.training.alike
         return plan.constraints.within + of_training
+
+    def claim(self, plan: Plan) -> str:
+        """Return what is proved, and of which plans, as text."""
+        if self.bound is None:
+            return f"proved ({plan.solver.scope}{self.among(plan)})"
+        total = Fraction(plan.cost.total)
+        gap = math.ceil(10**4 * (total - self.bound) / total) / 100
+        return f"proved to {gap:.2f} % ({plan.solver.scope}{self.among(plan)})"
 
     def to_json(self) -> str:
         return (
@@ -110,7 +128,8 @@ def certify(plan: Plan) -> Certificate:
     """Compute a proof of every table that a plan's optimality rests on.
 
     Of a plan that trains within the memory of a device it is of all plans of as many micro-batches,
-    in any memory; or, where memory excludes the fastest of these, of those that train alike.
+    in any memory; or, where memory excludes the fastest of these, it states a ``bound`` on those
+    that fit. Of one whose training was stated it is of those that train alike.
 
     Raises
     ------
@@ -132,12 +151,16 @@ def certify(plan: Plan) -> Certificate:
         if bound == total and (of_ways := table_of_ways(plan)) is not None:
             in_any, least = _proved(plan, [of_ways], "any")
             certificate = in_any if least == total else certificate
+        any_way = certificate.training is None and (bound != total or training_left_open(plan))
+        if any_way and (tables := priced_tables(plan)) is not None:
+            within = _within_memory(plan, tables)
+            if within is not None:
+                return within
     except RefusedError as error:
         raise RefusedError(f"no certificate: {error.message}{_claimed(plan)}") from None
     if bound != total:
         gap = float((total - bound) / total)
-        of = " of plans that train alike, in any memory" if plan.problem.device_memory else ""
-        proven = f"{_proven_by(certificate)} prove {float(bound):.15g} {plan.cost.unit}{of}"
+        proven = f"{_proven_by(certificate)} prove {float(bound):.15g} {plan.cost.unit}"
         costs = f"the plan costs {plan.cost.total}, a gap of {gap:.3g}"
         raise HyparError(f"no certificate: {proven}, {costs}")
     return certificate
@@ -152,6 +175,34 @@ def _proved(
         plan=_digest(plan), scope=plan.solver.scope, training=training, tables=proofs
     )
     return certificate, _bound(tables, certificate)
+
+
+def _within_memory(plan: Plan, tables: PricedTables) -> Certificate | None:
+    """Return a bound on all plans of as many micro-batches that fit the memory of a device.
+
+    None where nothing is proved, or memory excludes no plan and no search calls this one optimal.
+
+    Raises
+    ------
+    HyparError
+        If the plan costs less than a plan that fits does.
+    """
+    price = best_price(tables)
+    if not price and plan.solver.status != "optimal":
+        return None
+    certificate, priced = _proved(plan, [tables.at(price)], "any")
+    bound, total = _less_all_bytes(priced, price, tables), Fraction(plan.cost.total)
+    if bound > total:
+        raise HyparError("no certificate: plans that fit the memory cost more than this one")
+    if bound <= 0:
+        return None
+    stated = None if bound == total else bound
+    return certificate.model_copy(update={"price": price, "bound": stated})
+
+
+def _less_all_bytes(priced: Fraction, price: Fraction, tables: PricedTables) -> Fraction:
+    """Return a bound on plans that fit, given one on their cost with all bytes at a price."""
+    return priced - tables.in_units(price * tables.capacity)
 
 
 def _claimed(plan: Plan) -> str:
@@ -178,6 +229,9 @@ def check_certificate(plan: Plan, certificate: Certificate) -> None:
         raise CheckFailedError(f"scope: should be the plan's, {plan.solver.scope!r}")
     # First the price: tables that charge another cost would prove another bound.
     check_price(plan)
+    if certificate.price is not None or certificate.bound is not None:
+        _check_within_memory(plan, certificate)
+        return
     several = tables_by_order(plan) if len(certificate.tables) > 1 else []
     of_ways = table_of_ways(plan) if certificate.training else None
     if certificate.training and of_ways is None:
@@ -187,6 +241,21 @@ def check_certificate(plan: Plan, certificate: Certificate) -> None:
         raise CheckFailedError(
             f"tables: the {_proven_by(certificate)} prove {float(bound):.15g} {plan.cost.unit},"
             f" and the plan costs {plan.cost.total}"
+        )
+
+
+def _check_within_memory(plan: Plan, certificate: Certificate) -> None:
+    tables, price = priced_tables(plan), certificate.price
+    if tables is None or certificate.training != "any" or price is None or price < 0:
+        raise CheckFailedError(
+            "price: should be 0 or more, of plans that train in any way within a device's memory"
+        )
+    proven = _less_all_bytes(_bound([tables.at(price)], certificate), price, tables)
+    stated = Fraction(plan.cost.total) if certificate.bound is None else certificate.bound
+    if not proven == stated <= Fraction(plan.cost.total):
+        raise CheckFailedError(
+            f"bound: should be at most the {float(proven):.15g} {plan.cost.unit} that the"
+            f" {_proven_by(certificate)} prove, and than the plan costs, got {float(stated):.15g}"
         )
 
 

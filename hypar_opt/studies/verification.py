@@ -182,7 +182,7 @@ def checked_plan(
     optimal = None
     if certificate is not None:
         proof = _checked_proof(plan, certificate)
-        optimal = f"proved ({plan.solver.scope}{proof.among(plan)})"
+        optimal = proof.claim(plan)
     return Verification((PlanCheck(name, plan.cost.total, plan.cost.unit, "agrees", optimal),))
 
 

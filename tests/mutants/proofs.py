@@ -82,8 +82,8 @@ PROOFS = (
     Mutant(
         "price is not checked in check_certificate",
         _CHECK,
-        "    check_price(plan)\n    several = ",
-        "    several = ",
+        "    check_price(plan)\n    if certificate.price",
+        "    if certificate.price",
         ("proofs/test_proofs",),
     ),
     Mutant(
@@ -132,8 +132,22 @@ PROOFS = (
     Mutant(
         "nodes train in one of all ways",
         "proofs/reference/tables",
-        "[min(own.node(n, state) for own in every) for state in columns]",
-        "[every[0].node(n, state) for state in columns]",
+        "[min(own.node(n, state) for own in every) for state in problem.states]",
+        "[every[0].node(n, state) for state in problem.states]",
+        ("proofs/test_trained_plans",),
+    ),
+    Mutant(
+        "a bound within a memory may be higher than is proved",
+        _CHECK,
+        "if not proven == stated <= Fraction(plan.cost.total):",
+        "if not stated <= Fraction(plan.cost.total):",
+        ("proofs/test_trained_plans",),
+    ),
+    Mutant(
+        "a proof counts what blocks that run again drop",
+        "proofs/reference/held",
+        "saved.unless_full * (not full)",
+        "saved.unless_full",
         ("proofs/test_trained_plans",),
     ),
     Mutant(
@@ -174,7 +188,7 @@ PROOFS = (
     Mutant(
         "a proof takes the mean part of an uneven axis",
         "proofs/reference/physical",
-        "if not self.plan.times_longest_part:",
+        "if not self.longest_counts:",
         "if self.plan:",
         ("proofs/test_proof_tables",),
     ),

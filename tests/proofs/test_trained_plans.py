@@ -17,15 +17,18 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.proofs.certificate import Certificate, check_certificate, check_price
 from hypar_opt.proofs.graphs import EliminationProof
 from hypar_opt.proofs.reference.exchanges import shares_tensors
+from hypar_opt.proofs.reference.held import Held
 from hypar_opt.proofs.reference.nodes import nodes_of
 from hypar_opt.proofs.reference.repetitions import Pass, repetitions_of
-from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.proofs.reference.rows import PlanProblem, nodes_states, price_of
 from hypar_opt.proofs.reference.tables import table_of_ways
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.brute_force import BruteForce
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+from hypar_opt.workload.patterns import words_by_layer
+from hypar_opt.workload.recomputation import recomputed_words
 from tests.costs.test_energy import per_joule
 from tests.execution import small_networks
 from tests.execution.virtual.test_training import by_layer
@@ -76,6 +79,30 @@ def test_a_plan_that_trains_costs_what_the_search_says(seed: int) -> None:
     network, asked = drawn(seed)
     plan = ho.solve(network, **asked)
     assert price_of(plan) == Fraction(plan.cost.total), asked
+    if plan.problem.device_memory is not None:
+        held = ho.memory(plan)
+        assert _least_held(plan) <= plan.accelerators * (held.total - held.reserve), asked
+
+
+def _least_held(plan: ho.Plan) -> int:
+    """Return what a plan holds at least, in all accelerators, by the proofs' derivation."""
+    problem, network = PlanProblem(plan), plan.network.description
+    held, shared = Held(plan, problem.graph), problem.graph.shared
+    names = [layer.name for layer in network.layers]
+    again = [word or "none" for word in recomputed_words(network, plan.training.recompute)]
+    split = [word or "none" for word in words_by_layer(plan.training.shard, names, "shard")]
+    description = plan.array and plan.array.description
+    assert description
+    accelerator = description.accelerator
+    room = int(accelerator.dram_capacity) - int(accelerator.reserve or 0)
+    total = plan.accelerators * room - held.capacity  # a moment, and the network's input
+    for node, state in enumerate(nodes_states(problem)):
+        users = [node - shared] if node >= shared else []
+        users += [user - shared for user in problem.graph.users(node)]
+        words = [split[user] for user in users if split[user] != "none"]
+        run_again = again[node - shared] if node >= shared else "none"
+        total += held.of(node, state, run_again, words[0] if words else "none")
+    return total
 
 
 @pytest.mark.parametrize("seed", slow_after(10, range(500)))
@@ -168,6 +195,37 @@ def test_the_table_of_all_ways_bounds_just_the_best_plan_of_any(seed: int) -> No
     bound = Fraction(BruteForce().solve(table, SolverOptions()).objective or 0)
     rounded = Fraction(100 * count * len(plan.layers), per_second(plan))
     assert abs(bound / per_second(plan) - min(every)) <= rounded
+
+
+@pytest.mark.parametrize("seed", slow_after(5, [0, 1, 2, 4, 9, *range(5, 30)]))
+def test_no_plan_that_fits_costs_less_than_is_proved(seed: int) -> None:
+    """Of all layouts and ways of each layer; a bound that is higher is refused."""
+    rng = Random(seed)
+    network, network_levels = random_network(rng, 3), rng.randint(1, 2)
+    while len(network.layers) * network_levels > 3:
+        network, network_levels = random_network(rng, 3), 1
+    array = with_collective(random_array(rng, network_levels), "ring")
+    count = rng.choice([1, 2])
+    asked: dict[str, Any] = {"array": array, "batch": 4, "bucket": 0, "cost": "time"}
+    asked |= {"reading": "executed", "choices": ("data", "model")}
+    asked |= {"training": {"micro_batches": count}}
+    limits = {"runnable": False, "optimizer": rng.choice(["sgd", "adam"])}
+    problem = problem_of(network, **asked, constraints=limits)
+    ways = ways_by_layer(network, count, words=["none", *words_in(array.levels)])
+    every = [own for way in ways for own in counted(problem, network, way)]
+    sizes = sorted({held for _, held in every})
+    for memory in rng.sample(sizes, min(2, len(sizes))):
+        plan = ho.solve(network, **asked, constraints={**limits, "memory": memory})
+        assert plan.solver.status == "optimal"
+        certificate = ho.certify(plan)
+        check_certificate(plan, certificate)
+        least = min(seconds for seconds, held in every if held <= memory)
+        proved = Fraction(certificate.bound or plan.cost.total) / per_second(plan)
+        assert proved <= least + Fraction(100 * count * len(plan.layers), per_second(plan))
+        if certificate.bound is not None:
+            higher = certificate.model_copy(update={"bound": certificate.bound + 1})
+            with pytest.raises(CheckFailedError, match="bound: should be at most"):
+                check_certificate(plan, higher)
 
 
 def test_a_certificate_of_any_training_vouches_for_all_ways_by_layer() -> None:

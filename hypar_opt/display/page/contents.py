@@ -19,7 +19,7 @@ from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies import advice, alternatives, simulation
 from hypar_opt.studies.alternatives import Regret
 from hypar_opt.studies.simulation import RunArguments
-from hypar_opt.units import format_bytes
+from hypar_opt.units import format_bytes, format_page_cost
 
 BASELINES = {"trick": "the Trick", "data": "Data Parallelism", "model": "Model Parallelism"}
 """Baseline solvers, and the paper's names of their plans."""
@@ -170,6 +170,9 @@ def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
     joint = proof.scope == "joint"
     scope = "over all levels together" if joint else "each level given those above"
     within = scope + proof.among(plan)
+    if proof.bound is not None:
+        bound = format_page_cost(float(proof.bound), plan.cost.unit)
+        return f"potentials of {tables}, prove that no plan costs less than {bound} {within}", False
     return f"potentials of {tables}, prove the plan optimal {within}", True
 
 

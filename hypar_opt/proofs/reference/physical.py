@@ -102,6 +102,7 @@ class ArrayCharges(ExchangeCharges):
         if plan.array is None or plan.placement is None or plan.level_weights:
             kind = plan.cost.kind
             raise CheckFailedError(f"cost, kind: {kind!r} goes with an array, unweighted")
+        self.longest_counts = plan.times_longest_part
         super().__init__(plan, chosen)
         self.array, self.placement = plan.array.description, plan.placement
         self.parts = parts[plan.cost.unit]
@@ -176,7 +177,7 @@ class Time(ArrayCharges):
         return Rate(per_amount * self.parts, link.latency * self.parts)
 
     def _counts_longest(self, state: State) -> bool:
-        return self.plan.times_longest_part and len(state) == self.plan.levels
+        return self.longest_counts and len(state) == self.plan.levels
 
     def _converted(self, level: int, passes: Sequence[int], times: Sequence[int]) -> int:
         rate, rounds = self.between_pairs[level], self.hierarchy.sizes[level] - 1
@@ -224,7 +225,7 @@ class Time(ArrayCharges):
         count = self.hierarchy.parts(whole)
         kept, sharing = of_longest(layer.stored * count, uneven[0]), copies[0] // count
         macs, inner = (self._of_work(layer, state, n) for n in (self._macs(layer), layer.inner))
-        if self.plan.times_longest_part and layer.is_causal and self._skips_what_is_hidden:
+        if self.longest_counts and layer.is_causal and self._skips_what_is_hidden:
             made = [self.plan.choices[column] for column in state]
             parts = self.hierarchy.parts(n for n, own in enumerate(made) if own == "tokens")
             macs = of_longest(macs, ((parts, 2 * parts - 1),))  # what the last tokens see
@@ -317,7 +318,7 @@ class Time(ArrayCharges):
         copied
             The choices that leave copies of the tensor.
         """
-        if not self.plan.times_longest_part:
+        if not self.longest_counts:
             return ()
         axes = ((n, split.size) for n, split in layer.own.items() if n not in copied)
         return longest_parts(axes, state, self.hierarchy)

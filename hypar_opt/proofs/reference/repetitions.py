@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.reference.plan_graph import PlanGraph
+    from hypar_opt.workload.network import Network
 
 
 class Pass(StrEnum):
@@ -76,7 +77,7 @@ def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
     tensor = {edge.source: edge.target for edge in graph.edges if edge.target < graph.shared}
     own, levels = _words(plan, plan.training.shard), range(plan.levels)
     sharded = {
-        graph.shared + n: _by_level(word, plan.levels)
+        graph.shared + n: levels_of_word(word, plan.levels)
         for n, word in enumerate(own)
         if word != "none"
     }
@@ -115,7 +116,7 @@ def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
     return steps
 
 
-def _by_level(word: str, levels: int) -> list[str]:
+def levels_of_word(word: str, levels: int) -> list[str]:
     """Return what a word says of each level: ``state+weights@H4-H6`` of six."""
     found = ["none"] * levels
     for part in word.split("+"):
@@ -125,15 +126,20 @@ def _by_level(word: str, levels: int) -> list[str]:
     return found
 
 
-def _computed_again(plan: Plan, graph: PlanGraph) -> tuple[set[int], set[int]]:
-    """Return the layers that the backward pass runs again, and those of them with exchanges."""
-    network, words = plan.network.description, _words(plan, plan.training.recompute)
-    blocks = [
+def blocks_of(network: Network) -> list[set[int]]:
+    """Return the layers of each block, that may run again; all but the end where there is none."""
+    return [
         {*range(block.first + n * block.length, block.first + (n + 1) * block.length)}
         for block in network.repeats
         for n in range(block.count)
     ] or [{n for n, layer in enumerate(network.layers) if not layer.ends}]
+
+
+def _computed_again(plan: Plan, graph: PlanGraph) -> tuple[set[int], set[int]]:
+    """Return the layers that the backward pass runs again, and those of them with exchanges."""
+    words = _words(plan, plan.training.recompute)
     # A block runs again as a whole, whichever of its layers says so.
+    blocks = blocks_of(plan.network.description)
     again = [block for block in blocks if any(words[n] == "full" for n in block)]
     fully = {graph.shared + n for block in again for n in block}
     writes_scores = plan.array and plan.array.description.accelerator.attention == "unfused"

@@ -257,24 +257,34 @@ def _states_table(problem: PlanProblem, ways: Sequence[PlanProblem] = ()) -> Cos
     ways
         Other problems, which charge nodes alone otherwise: the least of all counts.
     """
-    allowed = _columns(problem)
-    charges, graph, columns = problem.charges, problem.graph, problem.states
     every = [own.charges for own in (problem, *ways)]
     node = [
-        [min(own.node(n, state) for own in every) for state in columns]
-        for n in range(len(graph.nodes))
+        [min(own.node(n, state) for own in every) for state in problem.states]
+        for n in range(len(problem.graph.nodes))
     ]
+    return table_over_states(problem, np.array(node, object), edges_over_states(problem))
+
+
+def edges_over_states(problem: PlanProblem) -> list[Integers]:
+    """Return the charges of each edge, ``(states, states)``, where its ends are allowed."""
+    allowed = _columns(problem)
+    charges, graph, columns = problem.charges, problem.graph, problem.states
     # What is forbidden is in no assignment.
     edge: list[Integers] = []
     for n, (source, target, *_) in enumerate(graph.edges):
         ends = [[columns[number] for number in allowed[end]] for end in (source, target)]
         edge.append(np.zeros((len(columns), len(columns)), object))
         edge[n][np.ix_(allowed[source], allowed[target])] = charges.edge(n, *ends)
+    return edge
+
+
+def table_over_states(problem: PlanProblem, node: Integers, edge: Sequence[Integers]) -> CostTable:
+    columns = problem.states
 
     def load(layer: int, column: int) -> int | None:
         return problem.restrictions.load_if_allowed(layer, columns[column])
 
-    table = _table(problem, np.array(node, object), edge, columns)
+    table = _table(problem, node, edge, columns)
     return _restricted(table, problem.restrictions, load)
 
 

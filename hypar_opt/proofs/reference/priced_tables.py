@@ -1,0 +1,112 @@
+"""Tables of a plan's problem, in any way to train, with what nodes hold at a price a byte."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement, product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.proofs.reference.held import Held
+from hypar_opt.proofs.reference.rows import PlanProblem
+from hypar_opt.proofs.reference.tables import edges_over_states, table_over_states
+from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+from hypar_opt.workload.shards import Shards
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from fractions import Fraction
+
+    from hypar_opt.costs.table import CostTable
+    from hypar_opt.plan.plan import Plan
+    from hypar_opt.proofs.reference.plan_graph import State
+
+
+class PricedTables:
+    """Tables of all ways to train in as many micro-batches as a plan, with bytes at a price.
+
+    Each node, and no block as a whole, is in its cheapest way: what it computes again and what of
+    its weights is sharded, from which level down; an exchange is never repeated. So no plan that
+    fits is charged less than a table's least, less the price of all bytes that there are.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._problem = problem = _trained(plan, RECOMPUTED[0], SHARDED[0])
+        held, nodes = Held(plan, problem.graph), range(len(problem.graph.nodes))
+        again = [word for word in RECOMPUTED if word != "selective" or held.writes_scores]
+        ways = {own: _trained(plan, *own) for own in product(again, _words(plan.levels))}
+        self.capacity = held.capacity
+        self._edges = edges_over_states(problem)
+        self._ways: list[list[list[Charged]]] = [
+            [_undominated(ways, held, n, state) for state in problem.states] for n in nodes
+        ]
+
+    def in_units(self, charges: Fraction) -> Fraction:
+        """Return charges, the table's integers, in the cost's unit."""
+        return charges / self._problem.charges.resolution
+
+    def at(self, price: Fraction) -> CostTable:
+        """Return the table with bytes of all accelerators at a price, in its integers."""
+        node = [[min(_priced(own, price) for own in every) for every in row] for row in self._ways]
+        return table_over_states(self._problem, np.array(node, object), self._edges)
+
+    def bytes_of(self, assignment: Sequence[int], price: Fraction) -> int:
+        """Return what the nodes of an assignment hold in the ways that are cheapest at a price."""
+        chosen = (row[state] for row, state in zip(self._ways, assignment, strict=True))
+        return sum(min((_priced(own, price), own[1]) for own in every)[1] for every in chosen)
+
+
+def priced_tables(plan: Plan) -> PricedTables | None:
+    """Return the tables of a plan within the memory of a device; None of any other.
+
+    Nor of unequal groups of accelerators, of images that are split, or where levels are apart.
+
+    Raises
+    ------
+    RefusedError
+        If there are more states than memory allows.
+    """
+    joint = plan.solver.scope == "joint" and plan.levels > 0
+    if plan.problem.device_memory is None or plan.groups or not joint:
+        return None
+    return None if PlanProblem(plan).restrictions.of_images else PricedTables(plan)
+
+
+Charged = tuple[int, int]
+"""What a node is charged in a way to train, and what it holds."""
+
+
+def _priced(own: Charged, price: Fraction) -> int:
+    charge, held = own
+    return charge + held * price.numerator // price.denominator
+
+
+def _trained(plan: Plan, recompute: str, shard: str) -> PlanProblem:
+    training = plan.training.model_copy(update={"recompute": recompute, "shard": shard})
+    return PlanProblem(plan.model_copy(update={"training": training}))
+
+
+def _words(levels: int) -> list[str]:
+    """Return what weights may share out: gradients and weights each from a level on, or at none.
+
+    A state that is shared out at all levels takes no longer, and holds less, than at some.
+    """
+    begins = combinations_with_replacement([*range(levels), levels], 2)
+    return [SHARDED[0], *(Shards(0, *own).word(levels) for own in begins)]
+
+
+def _undominated(
+    ways: Mapping[tuple[str, str], PlanProblem], held: Held, node: int, state: State
+) -> list[Charged]:
+    """Return what a node is charged and holds in ways of which no other is as good in both."""
+    stores = held.graph.nodes[node].stored > 0
+    every = {
+        (problem.charges.node(node, state), held.of(node, state, *words))
+        for words, problem in ways.items()
+        if stores or words[1] == SHARDED[0]
+    }
+    kept: list[Charged] = []
+    for own in sorted(every):
+        if not kept or own[1] < kept[-1][1]:
+            kept.append(own)
+    return kept

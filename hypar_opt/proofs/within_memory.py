@@ -1,0 +1,71 @@
+"""The price of a byte at which tables of all ways to train bound plans that fit best."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+from hypar_opt.solvers.base import SolverOptions
+from hypar_opt.solvers.dynamic_programming import DynamicProgramming
+
+if TYPE_CHECKING:
+    from hypar_opt.proofs.reference.priced_tables import PricedTables
+
+_STEPS = 24
+"""The most prices that are tried."""
+
+_FINEST = 2**20
+"""The parts of a charge that a price of a byte may be stated in, so that it is short."""
+
+
+class _Line(NamedTuple):
+    """A bound by price, which an assignment's charges and bytes give: linear in the price."""
+
+    charges: Fraction
+    bytes: int
+
+
+def best_price(tables: PricedTables) -> Fraction:
+    """Return the price of a byte at which the bound on plans that fit is greatest, or nearly so.
+
+    The bound is concave in the price: where the lines of an assignment that holds too much and of
+    one that does not cross, the next is looked for. Any price gives a valid bound.
+
+    Raises
+    ------
+    RefusedError
+        If a table needs more than memory allows.
+    """
+    best = low = _line(tables, Fraction())
+    price, high = Fraction(), None
+    if low.bytes <= tables.capacity or not low.charges:
+        return price
+    known, following = price, low.charges / low.bytes
+    for _ in range(_STEPS):
+        price = following.limit_denominator(_FINEST)
+        own = _line(tables, price)
+        if _bound(own, price, tables) >= _bound(best, known, tables):
+            best, known = own, price
+        if own in (low, high):
+            break
+        if own.bytes > tables.capacity:
+            low = own
+        else:
+            high = own
+        if high is None:
+            following = 8 * price
+        else:
+            following = (high.charges - low.charges) / (low.bytes - high.bytes)
+    return known
+
+
+def _line(tables: PricedTables, price: Fraction) -> _Line:
+    table = tables.at(price)
+    found = DynamicProgramming().solve(table, SolverOptions())
+    assert found.assignment is not None
+    held = tables.bytes_of(found.assignment, price)
+    return _Line(Fraction(found.objective or 0) - price * held, held)
+
+
+def _bound(own: _Line, price: Fraction, tables: PricedTables) -> Fraction:
+    return own.charges + price * (own.bytes - tables.capacity)
