@@ -339,7 +339,7 @@ def _stating(names: Iterable[str]) -> str:
     """Return how the sizes of some dimensions are stated, for messages."""
     names = list(names)
     python = ", ".join(f"{name!r}: N" for name in names)
-    return worded(f"dim={{{python}}}", " ".join(f"--dim {name}=N" for name in names))
+    return worded(f"dims={{{python}}}", " ".join(f"--dim {name}=N" for name in names))
 
 
 def _batch_of(values: list[ValueInfoProto]) -> int:

@@ -26,11 +26,11 @@ def test_missing_dimensions_are_listed(tmp_path: Path) -> None:
     g = GraphWriter(("x", ["n", 3, "height", "width"]))
     model = g.model(g("Conv", "x", g.weight("a", 4, 3, 3, 3)))
     assert refusal(tmp_path, model) == (
-        "has dynamic dimensions: 'height', 'width'; import it with dim={'height': N, 'width': N}"
+        "has dynamic dimensions: 'height', 'width'; import it with dims={'height': N, 'width': N}"
     )
     assert refusal(tmp_path, model, height=8).startswith("has dynamic dimensions: 'width'")
     text = refusal(tmp_path, model, height=8, width=8, depth=2)
-    assert text == "has no dynamic dimension 'depth': dim={'depth': N}"
+    assert text == "has no dynamic dimension 'depth': dims={'depth': N}"
     _, notes = read_model(tmp_path / "model.onnx", {"height": 8, "width": 8, "n": 8})
     assert notes[0] == "the batch is not a dimension of a network: --batch 8 sets 'n'"
 
