@@ -134,7 +134,7 @@ def _shares(plan: Plan) -> str:
         return f"{sentence}."
     # Rounded up, as it is a bound.
     saved = ceil(10_000 * max(0.0, 1 - of_all[0] / plan.cost.total)) / 10_000
-    return f"{sentence}; no other shares save more than {saved:.2%}."
+    return f"{sentence}; at other shares plans that train alike save at most {saved:.2%}."
 
 
 def _glyphs(symbols: Iterable[Symbol]) -> Text:
