@@ -33,6 +33,7 @@ RENAMED = {
     "output_file": "output",
     "table": "output",
     "import dim": "dims",
+    "run dim": "dims",
     "show source": "source",
     # Of lists, in the plural; options of steps are those of all plans.
     "report page_file": "output",

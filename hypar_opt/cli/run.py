@@ -65,7 +65,7 @@ def run(
             scale_down=scale_down,
             max_memory=max_memory,
             weights=weights,
-            dim=inputs.dimensions(dim),
+            dims=inputs.dimensions(dim),
             progress=progress,
         )
     document = result.document()

@@ -50,7 +50,7 @@ def run(
     scale_down: bool = False,
     max_memory: int | str | None = None,
     weights: str | Path | None = None,
-    dim: Mapping[str, int] | None = None,
+    dims: Mapping[str, int] | None = None,
     progress: Progress = silent,
     **arguments: Unpack[ProblemArguments],
 ) -> RunResult:
@@ -75,7 +75,7 @@ def run(
         Bytes, or a string such as ``8GB``: a run that would take more is refused. Default 4 GB.
     weights
         The path of the ONNX model of which the plan's network is the import.
-    dim
+    dims
         The sizes of its dynamic dimensions by name.
     progress
         Called with the number of layers done, forward and backward, and the total.
@@ -116,7 +116,7 @@ def run(
     model = None
     if weights is not None:
         check_memory(instance.network, program, most=most)
-        model = with_weights(weights, dim, instance.network, program, seed)
+        model = with_weights(weights, dims, instance.network, program, seed)
     labels: dict[str, Any] = {
         "network": plan.network.name,
         "batch": instance.problem.batch,
