@@ -55,7 +55,7 @@ class PaddedBatch(NamedTuple):
 
 
 def padded(network: Network, program: Program) -> PaddedBatch | None:
-    """Return a padded batch whose parts have the images that virtual devices have.
+    """Return a padded batch whose parts have the images that virtual devices have by the program.
 
     None where parts are equal.
 

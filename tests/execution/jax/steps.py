@@ -126,7 +126,7 @@ def result(
             default=abs(value - step.loss),
         )
     if compare:
-        groups = norm_groups(Division(network, program))
+        groups = norm_groups(Division(network, sharded.planned))
         value, gradients = in_numpy(sharded, data, groups)
         found["loss"] = abs(value - step.loss) / max(abs(value), 1e-9)
         found["gradients"] = {

@@ -24,7 +24,6 @@ from tests.execution.jax.steps import results
 from tests.execution.jax.test_steps import DRAWN, LEVELS, assert_as_planned
 from tests.execution.small_networks import chain
 from tests.execution.virtual.test_training import trained
-from tests.slow import slow_after
 
 
 def normed() -> Network:
@@ -81,10 +80,9 @@ def test_a_batch_in_unequal_parts_has_the_numbers_of_its_images() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("drawn", "seed"),
-    slow_after(0, [(drawn, seed) for drawn in sorted(DRAWN) for seed in (0, 1)]),
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("drawn", sorted(DRAWN))
 def test_random_batches_have_the_numbers_of_their_images(drawn: str, seed: int) -> None:
     rng = random.Random(seed)
     draw, plan = DRAWN[drawn]
