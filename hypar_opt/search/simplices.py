@@ -56,9 +56,9 @@ def weights_near(simplex: Simplex, point: Shares) -> list[float]:
 
 
 def parted(simplex: Simplex, point: Shares, step: int) -> list[Simplex]:
-    """Return two parts of a simplex, of its longest edge: where a point is nearest, or halves.
+    """Return two parts of a simplex, cut where its longest edge is nearest to a point, or in half.
 
-    None where no shares lie between its ends.
+    Nothing where no shares lie between that edge's ends.
     """
     edge = _longest_edge(simplex)
     ends, weights = [simplex[n] for n in edge], _weights(simplex, point)[[*edge]]
