@@ -14,7 +14,7 @@ import numpy as np
 from hypar_opt.costs.saved_tensors import SavedTensor, saved_tensors
 from hypar_opt.costs.states import added_up, copies
 from hypar_opt.costs.table import exact_dtype
-from hypar_opt.plan.constraints import OPTIMIZERS
+from hypar_opt.hardware.accelerator import OPTIMIZERS
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING
 from hypar_opt.workload.operators.base import elements

@@ -384,8 +384,10 @@ def check_of_groups(problem: Problem) -> Problem:
         raise HyparError(f"unequal groups of accelerators need {wanted}, got {problem.reading}")
     for word in OF_EQUAL_PARTS:
         if word in problem.choices:
-            choices = argument("choices")
-            raise HyparError(f"{choices}: {word} has equal parts, unlike groups of accelerators")
+            raise HyparError(
+                f"{argument('choices')}: {word} has equal parts, unlike groups of accelerators;"
+                " leave it out"
+            )
     return problem
 
 

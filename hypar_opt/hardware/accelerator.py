@@ -41,8 +41,12 @@ class PeArray(Document):
     columns: Size
 
 
-_STATE = {"adam": 12, "momentum": 8}
-"""The bytes of state for a weight that `Updates` are of, in mixed precision."""
+# Momentum keeps a velocity for each weight, Adam the first and the second moment.
+OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
+"""Elements of state that an optimizer keeps for each weight."""
+
+_SINGLE = 4
+"""Bytes of a number in single precision, in which state is kept, and in mixed precision a copy."""
 
 
 class Updates(Document):
@@ -59,9 +63,10 @@ class Updates(Document):
         if isinstance(optimizer, str):
             found: Fraction | None = getattr(self, optimizer, None)
             return found
-        for name, state in _STATE.items():
+        for name in ("adam", "momentum"):
             known: Fraction | None = getattr(self, name)
             if known is not None and optimizer:
+                state = _SINGLE * (OPTIMIZERS[name] + 1)
                 return max(known + 2 * (optimizer - state), Fraction())
         return None
 

@@ -9,13 +9,10 @@ from pydantic import BeforeValidator, Field, Strict
 from hypar_opt.documents.document import LARGEST_SIZE, Document, Printable, rule
 from hypar_opt.documents.parsing import shown
 from hypar_opt.documents.sizes import parse_bytes
+from hypar_opt.hardware.accelerator import OPTIMIZERS
 
 SHOWN_PINS = 4
 """The number of pins that a message lists; it counts the others."""
-
-# Momentum keeps a velocity for each weight, Adam the first and the second moment.
-OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}
-"""Elements of state that an optimizer keeps for each weight."""
 
 
 def _optimizer(value: object) -> object:

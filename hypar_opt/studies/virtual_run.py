@@ -246,10 +246,7 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
         notes.append(f"{int(step.unused):,} bytes of {what} that no weights need are not moved")
     if padding := sharded.padding:
         than = f"{abs(int(step.padding)):,} bytes {'more' if step.padding >= 0 else 'less'}"
-        notes.append(
-            f"{padding.what.lower()} is padded to {padding.images.size} images in equal parts,"
-            f" which move {than} than the plan counts"
-        )
+        notes.append(f"{padding.done.lower()}, which move {than} than the plan counts")
     return {
         "exchanges": step.exchanges,
         "bias_bytes": by_level(step.bias_bytes.items(), sharded.levels),

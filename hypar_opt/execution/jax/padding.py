@@ -37,17 +37,18 @@ class PaddedBatch(NamedTuple):
     def said(self) -> str:
         """A sentence for whoever runs the program."""
         return (
-            f"{self.what} is padded to {self.images.size} images in equal parts, which move what a"
-            " plan of as many does; padding has no part in the loss, the gradients and the"
-            " statistics of batch norms. Its arrays are padded by array[list(IMAGES)]."
+            f"{self.done}, which move what a plan of as many does; padding has no part in the"
+            " loss, the gradients and the statistics of batch norms. Its arrays are padded by"
+            " array[list(IMAGES)]."
         )
 
     @property
-    def what(self) -> str:
-        """What is padded: ``A batch of 5``."""
+    def done(self) -> str:
+        """What is padded, and to how many images, as the beginning of a sentence."""
         workload = self.planned.workload
         part = "A batch" if workload.repeats.micro_batches == 1 else "Each micro-batch"
-        return f"{part} of {workload.batch}"
+        size = self.images.size
+        return f"{part} of {workload.batch} is padded to {size} images in equal parts"
 
     def of(self, array: NDArray[Any], micro_batches: int) -> NDArray[Any]:
         """Return an array of images, in order, of as many micro-batches, with padding in each."""
