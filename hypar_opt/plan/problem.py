@@ -56,7 +56,8 @@ def _choices(value: tuple[str, ...]) -> tuple[str, ...]:
         if strange:
             raise rule(unknown("choice", strange[0], known))
         more = ", ".join(known[len(PAPERS_CHOICES) :])
-        got = ", ".join(value) or "none"
+        # With groups of accelerators sides were added to what was asked.
+        got = ", ".join(value if own in SETS_OF_CHOICES else on_all_sides(value)) or "none"
         raise rule(f"should be data, model, or these and some of {more}, in this order, got {got}")
     return value
 
