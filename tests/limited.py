@@ -1,4 +1,4 @@
-"""Code in a process of its own, with limits of memory and of the processor's time."""
+"""Code in a process of its own, with a limit of memory; one without end is ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GIB = 2**30
 _AROUND = """
 import resource
 resource.setrlimit(resource.RLIMIT_AS, ({memory}, {memory}))
-resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds}))
+resource.setrlimit(resource.RLIMIT_CPU, (600, 600))
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 {code}
 """
@@ -28,18 +28,16 @@ class Done(NamedTuple):
     status: int
 
 
-def limited(code: str, *, memory: int = 4 * GIB, seconds: int = 60, status: int = 0) -> Done:
-    """Run code in a process that is ended where it takes more than the limits.
+def limited(code: str, *, memory: int = 4 * GIB, status: int = 0) -> Done:
+    """Run code in a process that is ended where it needs more memory, or has no end.
 
     Parameters
     ----------
     memory
         The most bytes of addresses, of which a process uses a part.
-    seconds
-        The most seconds of the processor.
     status
         The exit status that it should have.
     """
-    script = _AROUND.format(memory=memory, seconds=seconds, code=textwrap.dedent(code))
+    script = _AROUND.format(memory=memory, code=textwrap.dedent(code))
     done = ended(sys.executable, "-c", script, status=status)
     return Done(done.stdout.splitlines(), done.stderr.splitlines(), done.returncode)

