@@ -1,14 +1,27 @@
 import gc
+import os
 import signal
+from importlib.metadata import version
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import Phase, settings
+from packaging.version import Version
 
 from tests import slow
 from tests.cli.shell import Shell
 
 # Thousands of collected tests live to the end: without them each collection of garbage is shorter.
 gc.disable()
+
+
+# XLA's machine code need not be fast, here or in processes that tests start: the passes that decide
+# on collectives come before.
+XLA_FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+# They leave a third of the time of compiling. Newer versions abort: flags that they do not know.
+if find_spec("jaxlib") and Version(version("jaxlib")) < Version("0.11"):
+    XLA_FLAGS += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+os.environ["XLA_FLAGS"] = XLA_FLAGS
 
 
 def pytest_collection_finish() -> None:

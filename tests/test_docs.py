@@ -20,7 +20,6 @@ import hypar_opt as ho
 from hypar_opt.units import format_bytes
 from tests.cli.shell import written
 from tests.commands import command, ended
-from tests.execution.jax.steps import XLA_FLAGS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -63,7 +62,7 @@ def test_what_a_page_shows_is_what_happens(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     # An exported module that a page imports asks here for its devices; later tests have others.
-    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
+    monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"])
     printed: str | None = None
     for name, language, text in blocks(page):
         if name:
@@ -93,7 +92,6 @@ def test_what_a_page_shows_is_what_happens(
                             stderr=subprocess.STDOUT,
                             text=True,
                             check=False,
-                            env={**os.environ, "XLA_FLAGS": XLA_FLAGS},
                         )
                         status, piped = done.returncode, done.stdout
                 # A page shows a refusal, its output's only line, on purpose.

@@ -19,7 +19,6 @@ from hypar_opt.execution.export import jax_module
 from hypar_opt.plan.plan import Plan, write_plan
 from hypar_opt.workload.network import Network
 from tests.commands import ended
-from tests.execution.jax.steps import XLA_FLAGS
 from tests.execution.small_networks import chain, gpt
 from tests.onnx.graph_writer import EXPORTED, write_masks
 
@@ -156,8 +155,7 @@ def test_a_module_computes_in_the_plans_element_type_and_moves_its_bytes(tmp_pat
         file.write_text(text.replace(f"DTYPE = jnp.{planned}\n", f"DTYPE = jnp.{kind}\n"))
         calls.append(f"runpy.run_path({str(file)!r}, run_name='__main__')")
         expected.append(plan.cost.total)
-    environment = {**os.environ, "XLA_FLAGS": XLA_FLAGS}
-    done = ended(sys.executable, "-c", "; ".join(["import runpy", *calls]), env=environment)
+    done = ended(sys.executable, "-c", "; ".join(["import runpy", *calls]))
     said: dict[str, list[int]] = {"all ": [], "of which gradients of biases": []}
     for line in done.stdout.splitlines():
         for start, totals in said.items():

@@ -12,12 +12,10 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from packaging.version import Version
 
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.run import Data, one_device, random_data, run_step
@@ -42,12 +40,6 @@ from hypar_opt.workload.tensors import Workload, workload_of
 
 ROOT = Path(__file__).parents[3]
 DEVICES = 12
-
-# Machine code need not be fast: the passes that decide on collectives come before.
-XLA_FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-# They leave a third of the time of compiling. Newer versions abort: flags that they do not know.
-if Version(version("jaxlib")) < Version("0.11"):
-    XLA_FLAGS += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
 
 def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[dict[str, Any]]:
@@ -86,7 +78,7 @@ def results(programs: list[tuple[Network, Program]], compared: int = 1) -> list[
 @cache
 def _process() -> subprocess.Popen[str]:
     """Start what runs the steps of all tests of this process: it imports jax once."""
-    flags = f"{XLA_FLAGS} --xla_force_host_platform_device_count={DEVICES}"
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={DEVICES}"
     return subprocess.Popen(
         [sys.executable, "-m", "tests.execution.jax.steps"],
         stdin=subprocess.PIPE,

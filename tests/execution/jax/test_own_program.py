@@ -14,7 +14,7 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.execution.export import jax_shardings, sharded_plan
 from hypar_opt.execution.jax.weights import biases_of, weights_of
-from tests.execution.jax.steps import ROOT, XLA_FLAGS
+from tests.execution.jax.steps import ROOT
 from tests.execution.small_networks import gpt, one_image
 
 MLP = ho.Network.model_validate(
@@ -41,7 +41,9 @@ def in_own_program(plans: list[ho.Plan], folder: Path) -> list[dict[str, Any]]:
     files = [folder / f"shardings_{number}.py" for number in range(len(plans))]
     for file, plan in zip(files, plans, strict=True):
         file.write_text(jax_shardings(plan))
-    flags = f"{XLA_FLAGS} --xla_force_host_platform_device_count={plans[0].accelerators}"
+    flags = (
+        f"--xla_force_host_platform_device_count={plans[0].accelerators} {os.environ['XLA_FLAGS']}"
+    )
     done = subprocess.run(
         [sys.executable, "-m", "tests.execution.jax.in_own_program", *files],
         cwd=ROOT,

@@ -27,9 +27,9 @@ NETWORKS = {"chain": chain(), "GPT": gpt(tied=False), "tied GPT": gpt(tied=True)
 NETWORKS |= {"two blocks": gpt(tied=False, blocks=2)}
 CASES = [
     ("chain", 3, "none", "weights"),
-    ("tied GPT", 2, "full", "weights"),
     ("chain", 2, "full", "gradients"),
     ("tied GPT", 2, "by layer", "by layer"),
+    ("tied GPT", 2, "full", "weights"),
     ("two blocks", 2, "by layer", "by layer"),
     ("tied GPT", 2, "selective", "weights"),
     ("chain", 1, "none", "state"),
@@ -37,11 +37,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("part", slow_after(1, range(0, len(CASES), 4)))
+@pytest.mark.parametrize("part", slow_after(1, range(0, len(CASES), 3)))
 def test_steps_that_train_move_what_is_modelled(part: int) -> None:
     rng = random.Random(part)
     programs = []
-    for name, *way in CASES[part : part + 4]:
+    for name, *way in CASES[part : part + 3]:
         network = NETWORKS[name]
         if "by layer" in way:
             shard = by_layer(rng, network)[1]
@@ -53,7 +53,7 @@ def test_steps_that_train_move_what_is_modelled(part: int) -> None:
     _agree(programs, CASES[part:])
 
 
-@pytest.mark.parametrize("seed", slow_after(1, range(12)))
+@pytest.mark.parametrize("seed", slow_after(1, [6, *range(6), *range(7, 12)]))
 def test_what_is_split_from_a_level_down_moves_what_is_modelled(seed: int) -> None:
     """Inside a node, say: each layer in its own way, on two or three levels."""
     rng = random.Random(seed)

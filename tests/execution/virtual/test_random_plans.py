@@ -130,7 +130,7 @@ def test_a_shuffle_of_as_many_groups_as_parts_moves_all_channels_but_one_in_each
         run_as_one_device(network, program)
 
 
-@pytest.mark.parametrize("part", slow_after(3, range(PARTS)))
+@pytest.mark.parametrize("part", slow_after(1, range(PARTS)))
 def test_bytes_are_those_counted_and_numbers_those_of_one_device(part: int) -> None:
     ran = refused = 0
     for seed, network, program in programs(part):
