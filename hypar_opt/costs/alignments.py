@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hypar_opt.costs.state_tables import MAX_ENTRIES
 from hypar_opt.costs.states import Indices
@@ -66,6 +67,25 @@ class StateClasses:
         return counts
 
 
+def ways_to_align(
+    groups: Groups, choices: Sequence[int]
+) -> tuple[list[NDArray[np.intp]], list[int], list[int]]:
+    """Return each group's levels, how many choices these have, and the ways to align two states.
+
+    Raises
+    ------
+    RefusedError
+        If all ways together are more than memory allows.
+    """
+    levels = [np.flatnonzero(np.array(groups) == group) for group in dict.fromkeys(groups)]
+    own = [choices[some[0]] for some in levels]
+    counts = [
+        math.comb(n**2 + len(some) - 1, len(some)) for n, some in zip(own, levels, strict=True)
+    ]
+    check_size(math.prod(counts) * len(groups))
+    return levels, own, counts
+
+
 def alignments(groups: Groups, choices: Sequence[int]) -> tuple[Indices, Indices]:
     """Return all ways to align two states, but for the order of the levels of a group.
 
@@ -84,12 +104,7 @@ def alignments(groups: Groups, choices: Sequence[int]) -> tuple[Indices, Indices
     RefusedError
         If they are more than memory allows.
     """
-    levels = [np.flatnonzero(np.array(groups) == group) for group in dict.fromkeys(groups)]
-    own = [choices[some[0]] for some in levels]
-    counts = [
-        math.comb(n**2 + len(some) - 1, len(some)) for n, some in zip(own, levels, strict=True)
-    ]
-    check_size(math.prod(counts) * len(groups))
+    levels, own, counts = ways_to_align(groups, choices)
     numbers = np.unravel_index(np.arange(math.prod(counts)), counts)
     sources, targets = np.zeros((2, len(groups), math.prod(counts)), np.intp)
     for n, some, number in zip(own, levels, numbers, strict=True):

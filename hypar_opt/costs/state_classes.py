@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.alignments import StateClasses, alignments, check_size, numbered_groups
+from hypar_opt.costs.alignments import (
+    StateClasses,
+    alignments,
+    check_size,
+    numbered_groups,
+    ways_to_align,
+)
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
 from hypar_opt.costs.state_tables import choices_by_level, in_mixed_radix, nodes_by_state
 from hypar_opt.costs.states import added_up
@@ -263,12 +269,13 @@ def classed(
     own_kinds = zip(kinds_of_nodes(workload).numbers.tolist(), alike.marks, allowed, strict=True)
     node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
     check_size(len(nodes) * len(states))
+    groups = tuple(alike.groups)
+    ways_to_align(groups, choices_by_level(workload, len(made)))  # before nodes are charged
     node = nodes_by_state(cost, workload, nodes, len(made), deadline)
     order: Indices = in_mixed_radix(states, choices_by_level(workload, len(made)))
     node = node[:, order]
     in_all = (cost.by_levels(workload) or cost).in_all(len(made))
     pairs = PairsOfStates(in_all, workload, made, boundaries, node.max(axis=1)[node_kinds])
-    groups = tuple(alike.groups)
     own = StateClasses(groups, made, len(workload.choices))
     known = known or KnownCharges()
     least, highest = pairs.least(own, known.of(in_all.of_boundaries), deadline)

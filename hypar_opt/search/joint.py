@@ -14,6 +14,7 @@ from hypar_opt.plan.stored_layouts import rows_with_stored
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.levelwise import level_by_level, levelwise
 from hypar_opt.search.local_search import improved
+from hypar_opt.search.pairs_of_levels import improved_rows, least_compute
 from hypar_opt.search.reductions import reduction_of
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.to_result import to_result
@@ -104,8 +105,19 @@ def _joint(search: SearchRequest) -> SearchResult:
         rows = _solved(search, reduction, tables, known)
     except NoAnswerError as error:
         stopped_by = error.stopped_by
+    if stopped_by == MEMORY and not rows:
+        rows = _of_too_many_states(search, tables, known)
     levelwise_plans = known() if limited or stopped_by == MEMORY else []
     return to_result(search, "joint", rows, tables, stopped_by, levelwise_plans)
+
+
+def _of_too_many_states(search: SearchRequest, tables: TableSolver, known: Known) -> Rows:
+    """Return a plan where all states together take too much memory; keep a bound on all plans."""
+    bound = max(tables.least or 0, least_compute(search.instance))
+    for plan in known():
+        tables.results[:] = [SolveResult((), None, Status.FEASIBLE, bound, MEMORY)]
+        return improved_rows(search.instance, plan, search.deadline)
+    return []
 
 
 def _solved(

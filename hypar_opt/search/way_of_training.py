@@ -15,8 +15,10 @@ from hypar_opt.costs.device_load import (
     WeightBytes,
     device_load,
 )
+from hypar_opt.costs.kinds import kinds_of_nodes, numbered
 from hypar_opt.costs.on_array import ArrayCost
 from hypar_opt.costs.sides import Share
+from hypar_opt.costs.state_tables import nodes_by_state
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import RefusedError
 from hypar_opt.instance.instance import Instance
@@ -220,3 +222,20 @@ def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:
         if layouts not in known:
             known.add(layouts)
             yield layouts
+
+
+def first_takes_least(ways: Sequence[WayOfTraining], per_unit: int) -> bool:
+    """Return whether no weights of the batch at once take less in another way than the first.
+
+    Around rings gradients that inner levels split may: these then are reduced over faster links.
+    """
+    first = ways[0]
+    cost, levels = first.cost, first.instance.problem.levels
+    if not (isinstance(cost, ArrayCost) and cost.rings):
+        return True
+    own = [(way.cost_in(per_unit), way.instance.workload) for way in ways]
+    alike = [kinds_of_nodes(workload).numbers.tolist() for _, workload in own]
+    alike += [cost.symmetries(workload, levels).marks for cost, workload in own]
+    nodes, deadline = numbered(zip(*alike, strict=True)).first, first.search.deadline
+    least, *others = (nodes_by_state(*way, nodes, levels, deadline) for way in own)
+    return all((least <= other).all() for other in others)

@@ -17,20 +17,25 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, cast
 
-from hypar_opt.costs.kinds import kinds_of_nodes, numbered
 from hypar_opt.costs.longest_parts import divides_evenly
 from hypar_opt.costs.on_array import ArrayCost
-from hypar_opt.costs.state_tables import nodes_by_state
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
 from hypar_opt.search.best_fit import NEVER, BestFit
 from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.search.left_columns import Chosen, Columns
 from hypar_opt.search.open_ways import divisors, fastest_training, with_searched
 from hypar_opt.search.order_of_charges import OrderOfCharges
+from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.prices_of_memory import Around, PlanAtPrice, bound_at, raised
 from hypar_opt.search.result import SearchResult, silent
-from hypar_opt.search.way_of_training import Counted, WayOfTraining, layouts_at_prices
+from hypar_opt.search.way_of_training import (
+    Counted,
+    WayOfTraining,
+    first_takes_least,
+    layouts_at_prices,
+)
 from hypar_opt.search.ways_by_layer import WaysByLayer
+from hypar_opt.solvers.base import MEMORY
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
@@ -84,22 +89,6 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
     return at_once, with_searched(found, search.instance, at_once.instance)
 
 
-def _first_takes_least(ways: WaysByLayer) -> bool:
-    """Return whether no weights of the batch at once take less in another way than the first.
-
-    Around rings gradients that inner levels split may: these then are reduced over faster links.
-    """
-    cost, levels = ways.first.cost, ways.search.instance.problem.levels
-    if not (isinstance(cost, ArrayCost) and cost.rings):
-        return True
-    own = [(way.cost_in(ways.per_unit), way.instance.workload) for way in ways.each[0]]
-    alike = [kinds_of_nodes(workload).numbers.tolist() for _, workload in own]
-    alike += [cost.symmetries(workload, levels).marks for cost, workload in own]
-    nodes, deadline = numbered(zip(*alike, strict=True)).first, ways.search.deadline
-    least, *others = (nodes_by_state(*way, nodes, levels, deadline) for way in own)
-    return all((least <= other).all() for other in others)
-
-
 class _WaysSearched:
     """The search of all ways of training that a problem leaves open, and the best plan known."""
 
@@ -126,7 +115,13 @@ class _WaysSearched:
         stated = asked.problem.training.micro_batches
         counts = [n for n in divisors(asked.problem.batch) if n > 1 and not self._even(n)]
         counts = [] if stated else [n for n in counts if self._may_fit(n)]
-        if not _first_takes_least(WaysByLayer(self._search, stated or 1, ample=True)):
+        ways = WaysByLayer(self._search, stated or 1, ample=True)
+        rings = isinstance(way.cost, ArrayCost) and way.cost.rings
+        if rings and found.stopped_by == MEMORY and found.bound is not None:
+            # Not known to take least, and as many states of other ways take too much memory, too.
+            compute = Fraction(least_compute(way.instance), way.cost.resolution)
+            found = replace(found, bound=min(found.bound, compute))
+        elif not first_takes_least(ways.each[0], ways.per_unit):
             counts.append(stated or 1)
         if found.scope == "joint" and found.bound is not None and counts:
             self._best.found, self._fits_at_once = counted, True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from random import Random
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.costs import alignments
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
 from hypar_opt.costs.state_classes import ClassTable, classed
 from hypar_opt.costs.state_tables import canonical_states
@@ -19,8 +21,10 @@ from hypar_opt.errors import HyparError, NoAnswerError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.search.joint import joint
 from hypar_opt.search.local_search import improved
 from hypar_opt.search.reductions import ByStates
+from hypar_opt.search.result import SearchRequest
 from hypar_opt.solvers.base import SolverOptions, Status
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.elimination import classes, order
@@ -110,6 +114,23 @@ def test_without_memory_a_plan_is_improved_and_has_a_bound(
     assert table.allowed[table.node_kinds, plan].all()
     if result.status is Status.OPTIMAL:
         assert table.price(plan) == best
+
+
+@pytest.mark.parametrize("seed", slow_after(10, range(200)))
+def test_where_all_states_are_too_many_two_levels_at_once_improve_a_plan(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two levels the plan is the optimum; a bound by compute is one on all plans."""
+    request = SearchRequest(drawn(seed), DP)
+    best = joint(request)
+    assert best.status is Status.OPTIMAL
+    monkeypatch.setattr(alignments, "MAX_ENTRIES", 0)
+    found = joint(replace(request, instance=drawn(seed)))
+    total, least = (request.total(own.assignments, own.priced) for own in (found, best))
+    assert found.bound is not None
+    assert found.bound <= least <= total
+    if request.levels == 2:
+        assert total == least
 
 
 def test_a_search_that_memory_or_time_ends_has_the_plan_found_level_by_level(

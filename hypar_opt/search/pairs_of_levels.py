@@ -1,0 +1,163 @@
+"""Plans of more states than memory allows: improved two levels at a time, with a bound by compute.
+
+No node's states are listed: of two levels its choices are, beside those that it has at the others.
+
+Source: docs/decisions/0023-classes-of-states.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations, combinations_with_replacement, cycle, product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
+from hypar_opt.costs.state_tables import choices_by_level
+from hypar_opt.costs.states import added_up
+from hypar_opt.costs.table import CostTable, Integers, exact_dtype
+from hypar_opt.costs.time import TimeCost
+from hypar_opt.costs.weights import with_penalties
+from hypar_opt.errors import NoAnswerError, RefusedError
+from hypar_opt.solvers.elimination.solve import solve
+from hypar_opt.workload.contiguous import orders_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hypar_opt.deadline import Deadline
+    from hypar_opt.instance.constraints import ConstraintSet
+    from hypar_opt.instance.instance import Instance
+    from hypar_opt.search.result import Rows
+
+_PAIRS = 2**17
+"""Pairs of columns whose boundaries are charged at once."""
+
+
+def improved_rows(instance: Instance, rows: Rows, deadline: Deadline) -> Rows:
+    """Return a plan, ``(levels, nodes)``, that no change at two levels improves, from another one.
+
+    If the deadline passes, it is as far improved as it is by then. A plan of layers that share a
+    memory is returned as it is.
+    """
+    if instance.constraints.couple_layers:
+        return rows
+    made = np.array(rows, np.intp)
+    sets = list(combinations(range(len(made)), min(2, len(made))))
+    least, since = None, 0
+    try:
+        for free in cycle(sets):
+            since += 1
+            for constraints in _contiguous(instance, made, free):
+                cost, found = _best_at(instance, constraints, made, free, deadline)
+                if found is not None and (least is None or cost < least):
+                    least, made, since = cost, found, 1
+            if since > len(sets):
+                break
+    except (NoAnswerError, RefusedError):  # a limit, or more than memory allows
+        pass
+    return [*map(tuple, made.tolist())]
+
+
+def least_compute(instance: Instance) -> int:
+    """Return a bound on all plans of a cost: what nodes compute, each in its fastest state.
+
+    Levels of as many parts compute alike, so that states differ by how many make each choice.
+    """
+    cost, workload, levels = instance.cost, instance.workload, instance.problem.levels
+    if not (isinstance(cost, TimeCost) and cost.work) or instance.problem.groups:
+        return 0
+    choices, sizes = choices_by_level(workload, levels), instance.problem.hierarchy.sizes
+    alike = [[level for level in range(levels) if sizes[level] == size] for size in set(sizes)]
+    each_group = [combinations_with_replacement(range(choices[0]), len(own)) for own in alike]
+    made = np.array([np.concatenate(own) for own in product(*each_group)], np.intp)
+    states = np.empty_like(made.T)
+    states[np.concatenate(alike)] = made.T
+    kinds, nodes = kinds_of_nodes(workload)
+    phases = cost.communication.phases
+    each = cost.work.charges(workload, nodes[:, None], [states[:, None]], cost.per_unit, phases)
+    fastest = np.broadcast_to(each, (len(nodes), states.shape[1])).min(axis=1)
+    return sum(fastest[kinds].tolist())
+
+
+def _contiguous(
+    instance: Instance, made: NDArray[np.intp], free: Sequence[int]
+) -> Iterator[ConstraintSet]:
+    """Yield constraints by which parts of images stay contiguous, whatever two levels choose."""
+    orders = orders_of(instance.workload, made.tolist())
+    most = {column: tuple(sorted({*own, *free})) for column, own in orders.items()}
+    yield instance.constraints.within(most)
+    fewest = {column: tuple(sorted({*own} - {*free})) for column, own in orders.items()}
+    if fewest != orders:
+        yield instance.constraints.within(fewest)
+
+
+def _best_at(
+    instance: Instance,
+    constraints: ConstraintSet,
+    made: NDArray[np.intp],
+    free: Sequence[int],
+    deadline: Deadline,
+) -> tuple[int, NDArray[np.intp] | None]:
+    """Return the best plan that differs from one at some levels only, and its cost; or None.
+
+    Raises
+    ------
+    RefusedError, NoAnswerError
+        As `solve`.
+    """
+    workload, levels = instance.workload, len(made)
+    choices = choices_by_level(workload, levels)
+    own = [*product(*(range(choices[level]) for level in free))]
+    states = np.repeat(made[..., None], len(own), axis=2)
+    states[list(free)] = np.array(own, np.intp).T[:, None]
+    table = _table(instance, made, states, own)
+    every, places = np.unique(states.reshape(levels, -1), axis=1, return_inverse=True)
+    allowed = constraints.allowed([*map(tuple, every.T.tolist())], deadline)
+    nodes = np.arange(len(table.node))
+    table = replace(table, allowed=allowed[nodes[:, None], places.reshape(states.shape[1:])])
+    result = solve(table, deadline)
+    if result.assignment is None or result.objective is None:
+        return 0, None
+    return result.objective, states[:, nodes, list(result.assignment)]
+
+
+def _table(
+    instance: Instance,
+    made: NDArray[np.intp],
+    states: NDArray[np.intp],
+    own: Sequence[Sequence[int]],
+) -> CostTable:
+    """Return what nodes are charged in some states each, ``(levels, nodes, columns)``.
+
+    Parameters
+    ----------
+    made : (levels, nodes)
+        What those of a node have in common.
+    own
+        The choices in which they differ, by column.
+    """
+    cost, workload, levels = instance.cost, instance.workload, len(made)
+    marks = cost.symmetries(workload, levels).marks
+    keys = zip(kinds_of_nodes(workload).numbers.tolist(), marks, *made.tolist(), strict=True)
+    kinds, nodes = numbered(keys)
+    charges = added_up(cost.in_all(levels).node(workload, nodes[:, None], [states[:, nodes]]))
+    node: Integers = np.broadcast_to(charges, (len(nodes), len(own)))[kinds]
+    between = (cost.by_levels(workload) or cost).in_all(levels)
+    ends = made[:, workload.ends.T].reshape(2 * levels, -1)
+    alike = zip(kinds_of_boundaries(workload).numbers.tolist(), *ends.tolist(), strict=True)
+    kinds, boundaries = numbered(alike)
+    step = max(1, _PAIRS // len(own) ** 2)
+    each: list[Integers] = []
+    for some in np.split(boundaries, range(step, len(boundaries), step)):
+        sources, targets = (states[:, nodes] for nodes in workload.ends[some].T)
+        pairs = [sources[..., None]], [targets[:, :, None]]
+        total = added_up(between.edge(workload, some[:, None, None], *pairs))
+        each += [*np.broadcast_to(total, (len(some), len(own), len(own)))]
+    highest = sum(int(each[kind].max()) for kind in kinds)
+    dtype = exact_dtype(highest + sum(node.max(axis=1).tolist()))
+    edge: Integers = np.array([each[kind] for kind in kinds], dtype).reshape(-1, len(own), len(own))
+    node, (edge,) = with_penalties(workload, node.astype(dtype), [edge], own)
+    return CostTable(node, edge, workload.ends, {}, cost.unit, cost.resolution)
