@@ -32,8 +32,9 @@ demo: $(VENV)/.installed
 	@$(BIN)/hypar-opt solve vgg-a --solver dp
 	@echo 'After source $(BIN)/activate the shell finds hypar-opt.' >&2
 
-# The runner's summary comes last.
-test: lint suite
+# Linters run beside the tests, which take longer: the runner's summary comes last.
+test:
+	@$(MAKE) --no-print-directory --jobs=2 lint suite
 
 # There is a worker for each core, and threads of BLAS would only compete with them. Compiled modules
 # are kept for the hundred processes that tests start.

@@ -8,9 +8,10 @@ import pytest
 
 from tests.fuzz.calls import MODEL, call, valid
 from tests.fuzz.run import broken
+from tests.slow import slow_after
 
 
-@pytest.mark.parametrize("first", range(0, 120, 40))
+@pytest.mark.parametrize("first", slow_after(2, range(0, 120, 40)))
 def test_whatever_the_input_a_call_ends_well(
     first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

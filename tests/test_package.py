@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import ended
+from tests.slow import slow_after
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "hypar_opt"
@@ -116,7 +117,9 @@ def test_importing_through_a_root_link_is_banned(name: str, tmp_path: Path) -> N
     assert f"import hypar_opt.{name}: the link at the root is not installed" in done.stdout
 
 
-@pytest.mark.parametrize("module", ["search", "workload.network", "workload.tensors"])
+@pytest.mark.parametrize(
+    "module", slow_after(1, ["workload.network", "search", "workload.tensors"])
+)
 def test_an_import_against_the_floors_breaks_the_contract(module: str, tmp_path: Path) -> None:
     """A solver sees a cost table: not what uses it, and not what it was made from."""
     copy = tmp_path / "hypar_opt"

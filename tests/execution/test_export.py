@@ -28,6 +28,7 @@ from tests.execution.small_networks import (
     one_image,
     residual,
 )
+from tests.slow import slow_after
 from tests.strategies.groups import nodes, of_counts
 from tests.strategies.problems import random_network
 
@@ -153,7 +154,7 @@ def test_keys_and_values_of_attention_by_tokens_are_read_whole() -> None:
     assert "biases" not in shardings(exported(chain(), 2))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", slow_after(3, range(6)))
 def test_shards_of_unequal_parts_are_those_of_the_choices_and_shares(seed: int) -> None:
     rng = Random(seed)
     array = [nodes(2), of_counts((4, 2))][seed % 2]

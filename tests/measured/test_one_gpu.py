@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.studies.validation import Validation
 
 MEASURED = Path(__file__).parent
 CONSTANTS = MEASURED / "machines.toml"
@@ -16,17 +18,22 @@ CONSTANTS = MEASURED / "machines.toml"
 FITTED = ["h100-eager.toml", "h100-compiled.toml"]
 
 
+@cache
+def calculated(file: str) -> Validation:
+    return ho.validate(MEASURED / file, constants=CONSTANTS)
+
+
 @pytest.mark.parametrize("file", FITTED)
 def test_steps_are_calculated_with_constants_fitted_on_others(file: str) -> None:
     """Within 5 %, as asked of published runs."""
-    steps = list(ho.validate(MEASURED / file, constants=CONSTANTS))
+    steps = list(calculated(file))
     for part, bound in ((steps[::2], 0.035), (steps[1::2], 0.05)):
         assert fmean(abs(step.error) for step in part if step.error is not None) < bound
 
 
 def test_steps_of_another_gpu_are_calculated_from_its_datasheet() -> None:
     """An H200 is an H100 of a faster DRAM: nothing is fitted on its steps."""
-    (found,) = ho.validate(MEASURED / "h200-compiled.toml", constants=CONSTANTS).sets
+    (found,) = calculated("h200-compiled.toml").sets
     assert found.modelled == 20
     assert found.mean is not None
     assert found.mean < 0.05
@@ -35,7 +42,7 @@ def test_steps_of_another_gpu_are_calculated_from_its_datasheet() -> None:
 @pytest.mark.parametrize("file", [*FITTED, "h200-compiled.toml"])
 def test_memory_is_what_pytorch_allocates(file: str) -> None:
     """With nothing fitted: never less, and above by at most 3 bytes a logit."""
-    for step in ho.validate(MEASURED / file, constants=CONSTANTS):
+    for step in calculated(file):
         layers, tokens, sequences, _ = step.name.split("-")
         logits = int(tokens) * int(sequences) * 50304
         assert step.bytes is not None

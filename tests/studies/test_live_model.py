@@ -16,6 +16,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.commands import ended
+from tests.slow import slow_after
 from tests.strategies.plans import every_plan, totals_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:PULP_CBC_CMD:DeprecationWarning")
@@ -106,7 +107,7 @@ def test_what_the_model_has_not_and_what_is_not_solved_are_refused_by_name() -> 
 
 
 @pytest.mark.skipif(not find_spec("highspy"), reason="needs highspy")
-@pytest.mark.parametrize("first", ["ho.solve('sfc', solver='ilp')", "None"])
+@pytest.mark.parametrize("first", slow_after(1, ["ho.solve('sfc', solver='ilp')", "None"]))
 def test_the_model_and_its_caller_have_highs(first: str) -> None:
     program = (
         "import hypar_opt as ho\n"

@@ -19,6 +19,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.studies.pareto import OBJECTIVES, ParetoFront, ParetoFronts
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
+from tests.slow import slow_after
 from tests.strategies.plans import Asked
 from tests.strategies.problems import memory, priced_plans, random_network, random_problem
 
@@ -88,7 +89,7 @@ def test_the_fronts_in_time_and_energy_are_those_of_every_plan(seed: int) -> Non
         assert points(front) == by_enumeration(network, asked | {"cost": front.objective})
 
 
-@pytest.mark.parametrize("objective", ["bytes", "energy"])
+@pytest.mark.parametrize("objective", slow_after(1, ["energy", "bytes"]))
 def test_a_front_on_ones_own_array_is_over_what_a_device_holds(objective: str) -> None:
     """Whatever the objective: the next point trains within less, and costs more."""
     (front,) = ho.pareto("lenet-c", [objective], array="a100-8", points=2)
@@ -166,12 +167,12 @@ def test_a_front_that_a_solver_cannot_follow_says_so(capsys: Capture) -> None:
 
 def test_neighbours_in_the_column_of_memory_differ() -> None:
     """GPT-2 gives up one small tensor after the other: points differ in the seventh digit."""
-    fronts = ho.pareto("gpt2", ["bytes"], levels=2, batch=8, points=8)
+    fronts = ho.pareto("gpt2", ["bytes"], levels=2, batch=8, points=4)
     shown = Console(width=200, file=io.StringIO())
     with shown.capture() as captured:
         shown.print(pareto_view(fronts))
     memories = [line.split(" GB")[0] for line in captured.get().splitlines() if " GB" in line]
-    assert len(set(memories)) == len(fronts[0]) == 8
+    assert len(set(memories)) == len(fronts[0]) == 4
 
 
 def test_a_front_that_ends_early_is_not_called_exact() -> None:

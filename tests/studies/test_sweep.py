@@ -48,7 +48,7 @@ readings = ["text", "executed"]
 """
 LONG = """
 schema = "hypar-opt/sweep/1"
-networks = ["lenet-c", "vgg-a"]
+networks = ["lenet-c", "sfc"]
 batches = [64, 256, 512, 1024]
 arrays = ["hmc-htree-4", "hmc-torus-4"]
 overlap = ["none", "gradient"]
@@ -326,7 +326,10 @@ def test_a_sweep_that_was_killed_goes_on_and_simulates_nothing_twice(
         stream.write('{"key": "torn')  # as if it had been killed while writing
     gated.touch()
     done = subprocess.run(
-        [COMMAND, "sweep", spec, "-o", table, "--json"], capture_output=True, text=True, check=True
+        [COMMAND, "sweep", spec, "-o", table, "--workers", "1", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert json.loads(done.stdout)["before"] == len(before)
     after = lines_of(table)

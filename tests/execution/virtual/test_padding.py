@@ -19,6 +19,7 @@ from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
+from tests.slow import slow_after
 
 WORDS, PADDED = 13, 16
 
@@ -71,7 +72,7 @@ def test_a_padded_model_has_the_loss_and_the_gradients_of_the_model(tied: bool, 
         assert not whole.any()  # nothing is learnt of the padding
 
 
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("tied", slow_after(1, [True, False]))
 def test_every_split_of_a_padded_head_and_loss_moves_what_is_modelled(tied: bool) -> None:
     network = language_model(tied=tied, pad=8)
     losses = set()
