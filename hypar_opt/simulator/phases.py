@@ -63,16 +63,28 @@ def in_phases(tasks: Sequence[Task], interconnect: Interconnect, check: Check) -
     phases = _Phases(interconnect, check)
     to_come = deque(_divided(tasks))
     done: list[StepPhase] = []
+
+    def met(since: Seconds) -> int | None:
+        """Return the first of the phases that are done in which a link is used until later."""
+        soon = since * (1 + RELATIVE_TOLERANCE)
+        return next((n for n, other in enumerate(done) if (soon < other.until).any()), None)
+
     while to_come:
         own = to_come.popleft()
-        phase = phases.run(own, done[-1].ends[-1] if done else np.zeros(interconnect.accelerators))
-        while any((phase.since * (1 + RELATIVE_TOLERANCE) < other.until).any() for other in done):
-            before = done.pop()
-            own = [*before.tasks, *phase.tasks]
-            # Exchanges in a row follow at once: they would be next.
-            while to_come and isinstance(to_come[0][0], ExchangeTask):
-                own += to_come.popleft()
-            phase = phases.run(own, before.start)
+        start = done[-1].ends[-1] if done else np.zeros(interconnect.accelerators)
+        # Its first messages may tell before it is run.
+        phase, since = None, phases.first_crossed(own, start)
+        while phase is None or met(since) is not None:
+            first = met(since)
+            if first is not None:
+                own = [*(task for other in done[first:] for task in other.tasks), *own]
+                start = done[first].start
+                del done[first:]
+                # Exchanges in a row follow at once: they would be next.
+                while to_come and isinstance(to_come[0][0], ExchangeTask):
+                    own += to_come.popleft()
+            phase = phases.run(own, start)
+            since = phase.since
         done.append(phase)
     return done
 
@@ -97,6 +109,7 @@ class _Phases:
         self._check = check
         self._alone = cache(lambda pattern: LoneMessages.of(pattern, interconnect))
         self._routes: dict[bytes, ClassRoutes] = {}
+        self._link = np.array(interconnect.channel_link, np.intp)
 
     def run(self, tasks: Sequence[Task], start: Seconds) -> StepPhase:
         """Run tasks that each accelerator begins at an instant of its own."""
@@ -116,6 +129,18 @@ class _Phases:
             return _by_events(tasks, start, routes)
         moved, ends = routes.bytes_by_channel(step.sent), step.ends[:, routes.class_of]
         return StepPhase(tasks, start, ends, moved, step.busy, step.since, step.until)
+
+    def first_crossed(self, tasks: Sequence[Task], start: Seconds) -> Seconds:
+        """Return when the messages of the first round begin to cross each link; else infinity."""
+        since = np.full(len(self._interconnect.links), np.inf)
+        for task in tasks:
+            if isinstance(task, ExchangeTask):
+                for lane in task.rounds[0].lanes:
+                    traffic = self._alone(lane.pattern).traffic
+                    np.minimum.at(since, self._link[traffic.channel], start[traffic.message])
+                break
+            start = start + task.seconds
+        return since
 
 
 def _by_events(tasks: Sequence[Task], start: Seconds, routes: RouteTable) -> StepPhase:

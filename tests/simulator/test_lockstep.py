@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import hypar_opt as ho
 from hypar_opt.errors import RefusedError
@@ -25,7 +26,7 @@ from hypar_opt.simulator.classes import alike
 from hypar_opt.simulator.lockstep import NotInLockstepError, PatternRoutes
 from hypar_opt.simulator.machine import Machine
 from hypar_opt.simulator.options import RunOptions
-from hypar_opt.simulator.phases import in_phases
+from hypar_opt.simulator.phases import StepPhase, _Phases, in_phases
 from hypar_opt.simulator.routes import ClassRoutes
 from hypar_opt.simulator.run import Measurements, run, run_by_events
 from hypar_opt.simulator.step import program
@@ -209,6 +210,28 @@ def test_a_step_is_run_in_phases(topology: dict[str, Any], sizes: list[int]) -> 
     phases = in_phases(tasks, interconnect, lambda *_: None)
     assert [len(phase.tasks) for phase in phases] == sizes
     assert_near(run(tasks, interconnect), expected)
+
+
+def test_an_exchange_whose_first_messages_meet_others_is_not_run_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    link = {**LINK, "latency": "0.25 s"}
+    interconnect = array({"kind": "torus", "shape": [4, 4], "link": link}).interconnect
+    around, rows = all_reduce(interconnect, 960), all_reduce(interconnect, 960, levels=[0, 2])
+    brief = ComputeTask("fc1", Phase.FORWARD, 0.01)
+    some = [around, exchange(interconnect, 1, 64), rows, around]
+    tasks: list[Task] = [task for own in some for task in (own, brief)][:-1]
+    expected = run_by_events(tasks, interconnect)
+    runs_of: list[int] = []
+    run_of_phase = _Phases.run
+
+    def counted(self: _Phases, own: Sequence[Task], start: NDArray[np.float64]) -> StepPhase:
+        runs_of.append(sum(isinstance(task, ExchangeTask) for task in own))
+        return run_of_phase(self, own, start)
+
+    monkeypatch.setattr(_Phases, "run", counted)
+    assert_near(run(tasks, interconnect), expected)
+    assert runs_of == [1, 1, 2, 1]
 
 
 def simulated(tasks: Sequence[Task], interconnect: Interconnect) -> int:
