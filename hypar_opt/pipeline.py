@@ -41,7 +41,8 @@ from hypar_opt.search.open_ways import training_left_open
 from hypar_opt.search.placement import best_placement
 from hypar_opt.search.result import Progress, SearchRequest, rows_to_start_from, silent
 from hypar_opt.search.searches import SEARCHES
-from hypar_opt.search.shares import fitting, shared_out, was_searched
+from hypar_opt.search.shares import shared_out, was_searched
+from hypar_opt.search.shares_that_fit import fitting
 from hypar_opt.search.solver_settings import (
     SolveArguments,
     options_among,

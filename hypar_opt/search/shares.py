@@ -22,7 +22,6 @@ from hypar_opt.search.open_ways import fastest_training
 from hypar_opt.search.result import part_of
 from hypar_opt.search.simplices import all_around, parted, weights_near, whole_shares
 from hypar_opt.search.way_of_training import WayOfTraining
-from hypar_opt.search.within_memory import within_memory
 from hypar_opt.solvers.elimination.classes import classes_at_most
 
 if TYPE_CHECKING:
@@ -109,27 +108,6 @@ def shared_out(
     statistics: list[Mapping[str, float]] = [] if least is None else [{LEAST: float(least)}]
     instance, progress = instance.with_share(share), part_of(search.progress, 1, 2)
     return replace(search, instance=instance, progress=progress, known=plan), statistics
-
-
-def fitting(
-    asked: SearchRequest, at_shares: SearchRequest, solve: Search
-) -> tuple[SearchRequest, SearchResult]:
-    """Search within a device's memory at shares of the fastest plan; if none fits, in equal parts.
-
-    Raises
-    ------
-    InfeasibleError
-        If none is found there, either.
-    """
-    try:
-        return within_memory(at_shares, solve)
-    except InfeasibleError:
-        instance = asked.instance
-        if share_left_open(instance.problem):
-            equal = instance.with_share(equal_shares(instance.problem))
-            with suppress(InfeasibleError):
-                return within_memory(replace(asked, instance=equal), solve)
-        raise
 
 
 def step_of(problem: ProblemFields) -> int:

@@ -58,8 +58,12 @@ _MARGINS = 4
 """How often a plan is sought with more room for what it holds for a moment."""
 
 
-def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, SearchResult]:
+def within_memory(
+    search: SearchRequest, solve: Search, *, bounds: bool = True
+) -> tuple[SearchRequest, SearchResult]:
     """Return the problem with its training settled, and the result of its search.
+
+    Without ``bounds`` plans that fit are not compared until none can be better.
 
     Raises
     ------
@@ -76,7 +80,8 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
     if counted.fits:
         found = in_buckets(at_once, solve, found)
         counted = first.counted(found)
-    ways = _WaysSearched(search, solve, counted.part if problem.groups else None)
+    part, best = counted.part if problem.groups else None, BestFit(search, solve)
+    ways = _WaysSearched(best, part, compares=bounds or counted.fits)
     if counted.fits:
         return ways.best_but(counted)
     try:
@@ -92,9 +97,9 @@ def within_memory(search: SearchRequest, solve: Search) -> tuple[SearchRequest, 
 class _WaysSearched:
     """The search of all ways of training that a problem leaves open, and the best plan known."""
 
-    def __init__(self, search: SearchRequest, solve: Search, part: int | None) -> None:
-        self._search, self._solve, self._part = search, solve, part
-        self._best = BestFit(search, solve)
+    def __init__(self, best: BestFit, part: int | None, *, compares: bool) -> None:
+        self._search, self._solve, self._best = best.search, best.solve, best
+        self._part, self._compares = part, compares
         self._known: dict[int, WaysByLayer] = {}
         self._unlimited: dict[int, Fraction] = {}
         """By micro-batches: a bound on all plans, whether they fit or not."""
@@ -274,9 +279,9 @@ class _WaysSearched:
         assert best is not None
         if low and high and best.bound < self._best.limit:
             self._join(ways, low, high)
-        # In buckets a plan takes more than it is charged, and another may take less. Of many states
-        # these are not counted where a plan is known that fits: they seldom lift the bound.
-        few = not self._fits_at_once or len(ways.states) < _MANY
+        # In buckets a plan takes more than it is charged. Of many states others are not counted
+        # where a plan is known that fits: they seldom lift the bound.
+        few = self._compares and (not self._fits_at_once or len(ways.states) < _MANY)
         if best.bound < self._best.limit and few:
             yield from self._compared(ways, best)
 
@@ -360,8 +365,7 @@ class _WaysSearched:
                 yield Fraction(charges, ways.per_unit), ways.of_columns(picked)
 
         # Of parts between groups less is known of a moment: more plans are seldom worth counting.
-        more = _NODES // len(left.order) if self._part is None else 0
-        count = max(_COMPARED, more)
+        count = max(_COMPARED, _NODES // len(left.order) if self._part is None else 0)
         for number, (charged, plan) in enumerate(cheapest()):
             bound = max(bound, min(charged, self._best.limit))
             if charged >= self._best.limit or number == count:

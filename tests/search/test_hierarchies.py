@@ -35,6 +35,8 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
     chain = rng.random() < 0.5
     network = random_network(rng, 3) if chain else random_graph(rng, most=3)
     choices = CHOICES[: rng.choice([2, 3])]
+    while plans_of(network, 1, len(choices)) > 5000:
+        network = random_graph(rng, most=3)
     sizes = [rng.randint(2, 6) for _ in range(rng.randint(1, 3))]
     if rng.random() < 0.4:
         sizes = sizes[:1] * len(sizes)  # which have thresholds
@@ -98,7 +100,13 @@ def states_of(instance: Instance, layer: int) -> list[tuple[int, ...]]:
         return made
 
     def fits(state: tuple[int, ...]) -> bool:
-        cut = [(of_layer.sizes[axis], count) for axis, count in parts(state).items() if axis]
+        # Of several results in one, such as queries, keys and values, each is divided by itself.
+        cut = [
+            (size, count)
+            for axis, count in parts(state).items()
+            for size in (axis in "oc" and of_layer.results) or (of_layer.sizes.get(axis),)
+            if axis
+        ]
         if constraints.even and any(size % count for size, count in cut):
             return False
         if constraints.runnable and any(size < count for size, count in cut):

@@ -1,0 +1,116 @@
+"""The shares of groups of accelerators at which plans take least within a device's memory.
+
+What a part holds grows with its share, and what fits all parts lies around the shares that fill
+their memories alike. So plans are sought at the shares of the fastest plan and at those; the better
+one's shares are improved, and a bound is sought there.
+
+Source: docs/decisions/0025-unequal-groups.md.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+from hypar_opt.errors import InfeasibleError, NoAnswerError
+from hypar_opt.plan.share_of_group import SHARES
+from hypar_opt.search.open_ways import fastest_training
+from hypar_opt.search.result import SearchResult
+from hypar_opt.search.shares import as_stated, share_left_open, step_of
+from hypar_opt.search.simplices import whole_shares
+from hypar_opt.search.way_of_training import Counted, WayOfTraining, capacity_of
+from hypar_opt.search.within_memory import within_memory
+from hypar_opt.solvers.base import Status
+
+if TYPE_CHECKING:
+    from hypar_opt.instance.instance import Instance
+    from hypar_opt.search.result import Search, SearchRequest
+    from hypar_opt.search.simplices import Shares
+
+_LEAST_MOVE = SHARES // 1000
+"""The least by which shares are moved to suit a plan."""
+
+
+def fitting(
+    asked: SearchRequest, at_shares: SearchRequest, solve: Search
+) -> tuple[SearchRequest, SearchResult]:
+    """Search within a device's memory, at shares that suit it where these are left open.
+
+    Parameters
+    ----------
+    at_shares
+        At those of the fastest plan of any memory.
+
+    Raises
+    ------
+    InfeasibleError
+        If no plan is found that fits.
+    """
+    problem = asked.instance.problem
+    if problem.device_memory is None or not share_left_open(problem):
+        return within_memory(at_shares, solve)
+    fastest = WayOfTraining.of(at_shares, fastest_training(at_shares.instance))
+    if at_shares.known is not None:
+        plan = SearchResult(at_shares.known, Status.FEASIBLE, "joint", None)
+        if fastest.counted(plan).fits:
+            return within_memory(at_shares, solve)
+    best: Counted | None = None
+    for shares in _tried(at_shares.instance):
+        with suppress(InfeasibleError, NoAnswerError):
+            own, result = within_memory(_at(asked.quiet, shares), solve, bounds=False)
+            counted = WayOfTraining(own).counted(result)
+            if counted.fits and (best is None or counted.amount < best.amount):
+                best = counted
+    if best is None:
+        return within_memory(at_shares, solve)
+    best = _improved(best)
+    share = best.way.instance.problem.share
+    assert share is not None
+    found_at = replace(at_shares, instance=asked.instance.with_share(share))
+    kept = replace(best.found, status=Status.FEASIBLE, bound=None)
+    with suppress(InfeasibleError, NoAnswerError):
+        search, found = within_memory(found_at, solve)
+        if best.amount >= WayOfTraining(search).counted(found).amount:
+            return search, found
+        kept = replace(kept, bound=found.bound, stopped_by=found.stopped_by)
+    return replace(found_at, instance=best.way.instance), kept
+
+
+def _at(search: SearchRequest, shares: Shares) -> SearchRequest:
+    return replace(search, instance=search.instance.with_share(as_stated(shares)))
+
+
+def _shares(instance: Instance) -> Shares:
+    shares = instance.problem.group_shares
+    assert shares is not None
+    return shares
+
+
+def _tried(instance: Instance) -> list[Shares]:
+    """Return the shares of the fastest plan, and those that fill the groups' memories alike."""
+    groups = instance.problem.groups
+    memories = [group.count * capacity_of(instance, group) for group in groups]
+    return [_shares(instance), whole_shares(memories, step_of(instance.problem))]
+
+
+def _improved(best: Counted) -> Counted:
+    """Return a plan at the best shares that it fits: one group's grows, another's shrinks."""
+    way, move, step = best.way, SHARES // 4, step_of(best.way.instance.problem)
+    while move >= max(step, _LEAST_MOVE) and not way.search.deadline.passed():
+        shares = _shares(best.way.instance)
+        for own, other in permutations(range(len(shares)), 2):
+            moved = [*shares]
+            moved[own], moved[other] = shares[own] + move, shares[other] - move
+            if moved[other] <= 0:
+                continue
+            there = WayOfTraining(_at(way.search, tuple(moved)))
+            if there.instance.constraints.allow(best.found.assignments):
+                counted = there.counted(best.found)
+                if counted.fits and counted.amount < best.amount:
+                    best = counted
+                    break
+        else:
+            move = move // 2 // step * step
+    return best
