@@ -106,8 +106,8 @@ def states_of(instance: Instance, layer: int) -> list[tuple[int, ...]]:
         cut = [
             (size, count)
             for axis, count in parts(state).items()
-            for size in (axis in "oc" and of_layer.results) or (of_layer.sizes.get(axis),)
             if axis
+            for size in (axis in "oc" and of_layer.results) or (of_layer.sizes[axis],)
         ]
         if constraints.even and any(size % count for size, count in cut):
             return False
