@@ -335,7 +335,6 @@ MESSAGES = {
     "tensors": (5, b""),
     "attributes": (1, b"\x2a\x00" * 500),
     "inputs": (1, b"\x0a\x00" * 500),
-    "shapes": (13, b""),
 }
 
 
