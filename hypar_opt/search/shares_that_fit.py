@@ -97,7 +97,8 @@ def _tried(instance: Instance) -> list[Shares]:
 
 def _improved(best: Counted) -> Counted:
     """Return a plan at the best shares that it fits: one group's grows, another's shrinks."""
-    way, move, step = best.way, SHARES // 4, step_of(best.way.instance.problem)
+    way, step = best.way, step_of(best.way.instance.problem)
+    move = SHARES // 4 // step * step
     while move >= max(step, _LEAST_MOVE) and not way.search.deadline.passed():
         shares = _shares(best.way.instance)
         for own, other in permutations(range(len(shares)), 2):
