@@ -34,7 +34,9 @@ COSTS = options.several(
     ". Default: all that the array prices",
 )
 POINTS = front_option(
-    metavar="N", help="End each front after N points, starting from the most memory."
+    metavar="N",
+    help="End each front after N points, starting from the most memory. Default: all, up to two in"
+    " a row that have a gap.",
 )
 SOLVER = solving_option(
     help="The exact algorithm that solves within each memory limit (see list solvers). Default:"

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from math import log
+from typing import TYPE_CHECKING
 
+from hypar_opt.errors import Sentence, argument
 from hypar_opt.search.result import Progress
+
+if TYPE_CHECKING:
+    from hypar_opt.plan.plan import Plan
 
 TIGHTER = Fraction(15, 16)
 """Of the memory of a point, what the next may take at most, where a front is of devices."""
+
+_WITH_GAPS = 2
+"""Points in a row that are not proved, after which a front ends unless its points are stated."""
+
+
+def left_open(plans: Sequence[Plan]) -> Sentence | None:
+    """Return why a front of some plans goes no further, if so many of the last have a gap."""
+    if not all(plan.solver.gap for plan in plans[-_WITH_GAPS:]) or len(plans) < _WITH_GAPS:
+        return None
+    return Sentence(
+        f"plans of less memory are hard to prove; {argument('points')} takes how many to seek"
+    )
 
 
 def report(progress: Progress, done: int, of: int, found: int, points: int | None) -> None:

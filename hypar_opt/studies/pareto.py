@@ -92,8 +92,8 @@ class ParetoFront(Results[ParetoPoint]):
     complete: bool
     """Whether no plan takes less memory than the last point's."""
     reason: str | None = None
-    """Why the front ends early, if a solver refused to go on. A plan of less memory may then cost
-    as little as the last point's."""
+    """Why the front ends early, if a solver refused to go on, or proved none of the last points. A
+    plan of less memory may then cost as little as the last point's."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each point: the rows of a data frame."""
@@ -193,7 +193,7 @@ def pareto(
         Of ``bytes``, ``time``, ``energy``, or costs by entry point; unless given ``cost``, or
         else all of the three that the array prices, ``bytes`` without one.
     points
-        Points after which a front ends, those of the most memory first; None for all.
+        After which a front ends, the most memory first; None: all, up to two in a row with gaps.
     solver
         As for `hypar_opt.solve`; it must be exact.
     **problem
@@ -274,7 +274,7 @@ def _front(
     least = constraints.least_memory()
     breakpoints: list[tuple[Plan, int]] = []
     complete, reason = False, None
-    while not complete:
+    while not (complete or reason):
         try:
             if breakpoints:
                 instance = instance.within_memory(breakpoints[-1][1] - 1)
@@ -296,6 +296,8 @@ def _front(
         most = breakpoints[0][1]
         front_progress.report(report, most - memory, most - least, len(breakpoints), points)
         complete = memory <= least
+        if points is None and not complete:
+            reason = front_progress.left_open([plan for plan, _ in breakpoints])
     others: dict[str, Instance] = {}
     entries = tuple(point_of(plan, memory, others) for plan, memory in breakpoints)
     return ParetoFront(entries, problem.cost, complete, reason)
@@ -311,7 +313,7 @@ def _device_front(
     """Tighten the memory of a device step by step: what a step repeats and shares out follows."""
     limit, entries = problem.constraints.memory, list[ParetoPoint]()
     instance = Instance.to_search(network, problem)
-    least = least_memory(instance)
+    least, last = least_memory(instance), 0.0
     while points is None or len(entries) < points:
         most = entries[0].memory if entries else problem.device_memory or least
         at = front_progress.position(most, limit or most, least, len(entries), points)
@@ -326,16 +328,14 @@ def _device_front(
                 raise
             break
         point = point_of(plan, memory(plan).total)
-        if entries and _least(point) <= _least(entries[-1]):
+        cost = point.amount(problem.cost) or 0.0
+        if entries and cost <= last:
             del entries[-1]  # at as little cost with less memory
         entries.append(point)
+        last = cost
         limit = int(TIGHTER * point.memory)
     reason = Sentence(f"each point has at most {TIGHTER} of the memory of the one before")
     return ParetoFront(tuple(entries), problem.cost, complete=False, reason=reason)
-
-
-def _least(point: ParetoPoint) -> float:
-    return point.amount(point.plan.cost.kind) or 0.0
 
 
 def _optimum(instance: Instance, solver: str | None) -> Plan:

@@ -141,3 +141,12 @@ def test_too_many_frontiers_are_refused() -> None:
     graph = LoadedGraph([columns] * 5, [columns] * 5, [columns] * 5, every)
     with pytest.raises(RefusedError, match="too many ways"):
         next(cheapest_within(graph, 10, MOST, NEVER))
+
+
+def test_a_frontier_of_more_layers_than_an_array_has_axes_is_refused() -> None:
+    """Also where each has one port, so that the array would have one entry."""
+    layers, one = 70, np.zeros(1, np.int64)
+    edges = {(n, layers): np.zeros((1, 1), np.int64) for n in range(layers)}
+    every = [one] * (1 + layers)
+    with pytest.raises(RefusedError):
+        next(cheapest_within(LoadedGraph(every, every, every, edges), 1, MOST, NEVER))

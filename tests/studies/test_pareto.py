@@ -16,6 +16,7 @@ import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.display.terminal.tables import pareto_view
 from hypar_opt.plan.arguments import problem_of
+from hypar_opt.studies import pareto
 from hypar_opt.studies.pareto import OBJECTIVES, ParetoFront, ParetoFronts
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
@@ -141,6 +142,30 @@ def test_a_front_may_end_early_and_start_within_a_limit() -> None:
     assert (whole.complete, start.complete) == (True, False)
     (rest,) = ho.pareto("vgg-a", constraints={"memory": whole[1].memory}, **case)
     assert points(rest) == points(whole)[1:]
+
+
+def test_a_front_ends_at_two_plans_in_a_row_that_are_not_proved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Unless its points are stated; of what takes less memory it says that it is not known."""
+    asked: dict[str, Any] = {"array": "hmc-htree-64", "cost": "bytes"}
+    found, gaps = pareto._optimum, iter([0.0, 0.5, 0.0, 0.5] + 4 * [0.5])
+
+    def optimum(*given: Any) -> ho.Plan:
+        plan = found(*given)
+        return plan.model_copy(update={"solver": plan.solver.vouched(gap=next(gaps))})
+
+    (whole,) = ho.pareto("vgg-a", **asked)
+    assert len(whole) == 4
+    monkeypatch.setattr(pareto, "_optimum", optimum)
+    (apart,) = ho.pareto("vgg-a", **asked)
+    (early,) = ho.pareto("vgg-a", **asked)
+    assert (points(apart), points(early)) == (points(whole), points(whole)[:2])
+    assert (apart.reason, early.complete) == (None, False)
+    assert "points" in (early.reason or "")
+    gaps = iter(4 * [0.5])
+    (stated,) = ho.pareto("vgg-a", points=3, **asked)
+    assert (points(stated), stated.reason) == (points(whole)[:3], None)
 
 
 def test_without_an_array_there_are_bytes_alone() -> None:
