@@ -269,14 +269,13 @@ def classed(
     own_kinds = zip(kinds_of_nodes(workload).numbers.tolist(), alike.marks, allowed, strict=True)
     node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
     check_size(len(nodes) * len(states))
-    groups = tuple(alike.groups)
-    ways_to_align(groups, choices_by_level(workload, len(made)))  # before nodes are charged
+    check_classes(cost, workload, len(made))
     node = nodes_by_state(cost, workload, nodes, len(made), deadline)
     order: Indices = in_mixed_radix(states, choices_by_level(workload, len(made)))
     node = node[:, order]
     in_all = (cost.by_levels(workload) or cost).in_all(len(made))
     pairs = PairsOfStates(in_all, workload, made, boundaries, node.max(axis=1)[node_kinds])
-    own = StateClasses(groups, made, len(workload.choices))
+    own = StateClasses(tuple(alike.groups), made, len(workload.choices))
     known = known or KnownCharges()
     least, highest = pairs.least(own, known.of(in_all.of_boundaries), deadline)
     most = zip((node.max(axis=1), highest), (node_kinds, boundary_kinds), strict=True)
@@ -284,7 +283,7 @@ def classed(
 
     partitions = [Partition(own.every, least.astype(dtype))]
     kinds = numbered_groups(alike.kinds)
-    if len(set(kinds)) < len(set(groups)):
+    if len(set(kinds)) < len(set(own.groups)):
         # Not all levels of a kind may be permuted: what is least is so for the states of either.
         partitions.insert(0, partitions[0].merged(replace(own, groups=kinds).every))
     return ClassTable(
@@ -300,6 +299,17 @@ def classed(
         unit=cost.unit,
         resolution=cost.resolution,
     )
+
+
+def check_classes(cost: CostModel, workload: Workload, levels: int) -> None:
+    """Refuse levels that `classed` would refuse, before their states are listed or charged.
+
+    Raises
+    ------
+    RefusedError
+    """
+    groups = tuple(cost.symmetries(workload, levels).groups)
+    ways_to_align(groups, choices_by_level(workload, levels))
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs.of_problem import cost_of
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.row_names import RowNames
-from hypar_opt.costs.state_classes import KnownCharges, classed
+from hypar_opt.costs.state_classes import KnownCharges, check_classes, classed
 from hypar_opt.costs.state_tables import states_of
 from hypar_opt.instance.conflicts import feasible_constraints
 from hypar_opt.instance.constraints import ConstraintSet
@@ -208,7 +208,9 @@ class Instance:
         """
         constraints, workload, table = self.constraints, self.workload, self.known_classes
         if table is None:
-            states = states_of(workload, self.problem.levels, deadline)
+            levels = self.problem.levels
+            check_classes(self.cost, workload, levels)
+            states = states_of(workload, levels, deadline)
             allowed = constraints.allowed(states, deadline) & vars(self).get("_among", True)
             table = classed(self.cost, workload, states, allowed, deadline, self.known)
             loads = constraints.loads(states, deadline)

@@ -15,7 +15,7 @@ import numpy as np
 
 from hypar_opt.costs.buckets import LATENCY, LatencyShares, buckets_of
 from hypar_opt.costs.kinds import numbered
-from hypar_opt.costs.state_classes import classed
+from hypar_opt.costs.state_classes import check_classes, classed
 from hypar_opt.costs.state_tables import check_states, choices_by_level, states_of
 from hypar_opt.solvers.elimination.classes import bound_by_classes
 
@@ -83,6 +83,7 @@ class SharedLatencies:
         """
         workload, levels = instance.workload, instance.problem.levels
         check_states(len(workload.nodes), choices_by_level(workload, levels))
+        check_classes(cost, workload, levels)
         states = states_of(workload, levels, deadline)
         allowed = instance.constraints.allowed(states, deadline)
 
