@@ -7,13 +7,18 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.state_tables import MAX_ENTRIES
+from hypar_opt.costs.state_tables import MAX_ENTRIES, choices_by_level
 from hypar_opt.costs.states import Indices
 from hypar_opt.errors import RefusedError
+
+if TYPE_CHECKING:
+    from hypar_opt.costs.base import CostModel
+    from hypar_opt.workload.tensors import Workload
 
 Groups = tuple[int, ...]
 """The group of each level."""
@@ -132,3 +137,14 @@ def check_size(entries: int) -> None:
             f"all levels together need {entries:,} entries; at most {MAX_ENTRIES:,} are kept in"
             " memory"
         )
+
+
+def check_classes(cost: CostModel, workload: Workload, levels: int) -> None:
+    """Refuse levels of too many alignments, before their states are listed or charged.
+
+    Raises
+    ------
+    RefusedError
+    """
+    groups = tuple(cost.symmetries(workload, levels).groups)
+    ways_to_align(groups, choices_by_level(workload, levels))

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from hypar_opt.costs.alignments import (
     StateClasses,
     alignments,
+    check_classes,
     check_size,
     numbered_groups,
-    ways_to_align,
 )
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
 from hypar_opt.costs.state_tables import choices_by_level, in_mixed_radix, nodes_by_state
@@ -299,17 +299,6 @@ def classed(
         unit=cost.unit,
         resolution=cost.resolution,
     )
-
-
-def check_classes(cost: CostModel, workload: Workload, levels: int) -> None:
-    """Refuse levels that `classed` would refuse, before their states are listed or charged.
-
-    Raises
-    ------
-    RefusedError
-    """
-    groups = tuple(cost.symmetries(workload, levels).groups)
-    ways_to_align(groups, choices_by_level(workload, levels))
 
 
 @dataclass(frozen=True, eq=False)

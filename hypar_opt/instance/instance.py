@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from hypar_opt.costs.alignments import check_classes
 from hypar_opt.costs.of_problem import cost_of
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.row_names import RowNames
-from hypar_opt.costs.state_classes import KnownCharges, check_classes, classed
+from hypar_opt.costs.state_classes import KnownCharges, classed
 from hypar_opt.costs.state_tables import states_of
 from hypar_opt.instance.conflicts import feasible_constraints
 from hypar_opt.instance.constraints import ConstraintSet

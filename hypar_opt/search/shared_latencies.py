@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.costs.alignments import check_classes
 from hypar_opt.costs.buckets import LATENCY, LatencyShares, buckets_of
 from hypar_opt.costs.kinds import numbered
-from hypar_opt.costs.state_classes import check_classes, classed
+from hypar_opt.costs.state_classes import classed
 from hypar_opt.costs.state_tables import check_states, choices_by_level, states_of
 from hypar_opt.solvers.elimination.classes import bound_by_classes
 
