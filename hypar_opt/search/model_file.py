@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hypar_opt.documents.document import file_name, read_text
 from hypar_opt.errors import HyparError, InfeasibleError, InputError, RefusedError, argument
-from hypar_opt.plan.check_training import check_memory_is_free
 from hypar_opt.search.infeasible_model import write_infeasible
 from hypar_opt.search.reductions import reduction_of
 from hypar_opt.search.shares import share_left_open
@@ -110,7 +109,11 @@ def table_to_state(instance: Instance, solver: str) -> tuple[CostTable, RowNames
         raise HyparError(
             f"a model is of stated shares of groups of accelerators: it needs {argument('share')}"
         )
-    check_memory_is_free(instance.problem, "a model")
+    if instance.problem.device_memory is not None and instance.problem.constraints.memory:
+        raise RefusedError(
+            f"a model is of plans of any memory: leave {argument('constraints.memory')} out, and"
+            " state how layers train"
+        )
     reduction = reduction_of(instance)
     reduction.check_size(SOLVERS[solver](), instead="take fewer levels")
     table, labels = reduction.apply()

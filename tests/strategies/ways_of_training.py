@@ -70,7 +70,11 @@ def ways_by_layer(
 
 
 def every_trained(
-    problem: Problem, network: ho.Network, words: Sequence[str] = SHARDED[1:]
+    problem: Problem,
+    network: ho.Network,
+    words: Sequence[str] = SHARDED[1:],
+    *,
+    only: Sequence[Rows] = (),
 ) -> list[tuple[Fraction, int]]:
     """The seconds and the bytes of every plan, in every number of micro-batches and every way."""
     return [
@@ -78,7 +82,7 @@ def every_trained(
         for count in range(1, problem.batch + 1)
         if problem.batch % count == 0
         for way in ways_by_layer(network, count, words=words)
-        for own in counted(problem, network, way)
+        for own in counted(problem, network, way, only=only)
     ]
 
 

@@ -22,7 +22,7 @@ from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from tests.commands import command
 from tests.search.test_within_memory import drawn
 from tests.slow import slow_after
-from tests.strategies.ways_of_training import counted
+from tests.strategies.ways_of_training import counted, every_trained, words_on
 from tests.strategies.written_plans import every_rows
 
 
@@ -86,7 +86,39 @@ def test_the_optimum_of_a_model_trains_as_it_is_stated(tmp_path: Path, seed: int
         write_model(network, tmp_path / "model.lp", **limited)
 
 
-def test_where_the_best_that_trains_alike_does_not_fit_there_are_no_regrets(
+@pytest.mark.parametrize("seed", slow_after(2, [8, 20, *range(60)]))
+def test_a_regret_within_a_memory_is_of_the_best_plan_that_fits_however_it_trains(
+    seed: int,
+) -> None:
+    """Of all layouts, ways of each layer and micro-batches."""
+    network, asked = drawn(seed)
+    asked["bucket"] = 0
+    problem = problem_of(network, **asked)
+    words = words_on(asked["array"], problem.placement or ())
+    every = [*every_rows(len(network.layers), problem.levels, len(problem.choices))]
+    held_by = {rows: [*every_trained(problem, network, words, only=[rows])] for rows in every}
+    limit = Random(seed).choice(sorted(held for own in held_by.values() for _, held in own))
+    plan = ho.solve(network, **{**asked, "constraints": {"runnable": False, "memory": limit}})
+    found = ho.regrets(plan)
+    assert found
+    for regret in found:
+        layer = plan.layers.index(regret.layer)
+        fitting = [
+            seconds
+            for rows, own in held_by.items()
+            if words_of(rows, plan.words)[regret.level - 1][layer] == regret.choice
+            for seconds, held in own
+            if held <= limit
+        ]
+        if regret.extra is None:
+            assert not fitting
+        else:
+            taken = Fraction(regret.extra + plan.cost.total) / per_second(plan)
+            rounded = Fraction(100 * plan.batch * len(plan.layers), per_second(plan))
+            assert abs(taken - min(fitting)) <= rounded
+
+
+def test_where_the_best_that_trains_alike_does_not_fit_others_are_compared_within_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for seed in range(40):
@@ -100,8 +132,8 @@ def test_where_the_best_that_trains_alike_does_not_fit_there_are_no_regrets(
     array["accelerator"] = {**array["accelerator"], "dram_capacity": f"{small[1]} B"}
     plan = ho.solve(network, **{**asked, "array": ho.Array.model_validate(array)})
     assert ho.memory(plan).total == small[1]
-    with pytest.raises(RefusedError, match="the best of which does not fit"):
-        ho.regrets(plan)
+    stated = {**asked, "constraints": {"runnable": False, "memory": small[1]}}
+    assert ho.regrets(plan).rows() == ho.regrets(ho.solve(network, **stated)).rows()
     assert best_plans(plan, 1)[0].total == plan.cost.total
     monkeypatch.setattr(alternatives, "MAX_COUNTED", 0)
     with pytest.raises(RefusedError, match="0 fit the memory of an accelerator; state more micro"):

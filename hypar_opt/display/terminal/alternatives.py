@@ -30,7 +30,7 @@ def regrets_view(regrets: Regrets) -> RenderableType:
     plan = regrets.plan
     if not regrets:
         return Text("There is no other choice.")
-    within = plan.constraints.within + plan.training.alike
+    within = plan.constraints.within + regrets.alike
     title = Text(f"Extra cost of each other choice, all else re-optimised{within}:")
     return Group(title, _regret_table(plan, regrets))
 

@@ -13,32 +13,27 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from hypar_opt.checked import checked
 from hypar_opt.costs.base import check_is_sum
-from hypar_opt.deadline import TIME_LIMIT, Deadline
-from hypar_opt.errors import HyparError, NoAnswerError, RefusedError, argument, worded
+from hypar_opt.deadline import Deadline
+from hypar_opt.errors import HyparError, RefusedError, argument, worded
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pins import Pin
 from hypar_opt.plan.arguments import ProblemArguments
-from hypar_opt.plan.check_training import check_memory_is_free
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan, words_of
 from hypar_opt.results import Results
 from hypar_opt.search.check_result import check_bound
-from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.level_order import levels_permute, neighbours_alike
-from hypar_opt.search.model_file import SOLUTION
 from hypar_opt.search.prefix_costs import (
     Completion,
     completion_along_chain,
     completion_by_elimination,
 )
-from hypar_opt.search.result import Progress, SearchRequest, silent
-from hypar_opt.search.searches import SEARCHES
+from hypar_opt.search.result import Progress, silent
 from hypar_opt.search.solver_settings import SolveArguments, options_of
 from hypar_opt.search.way_of_training import bytes_held
-from hypar_opt.solvers import SOLVERS
-from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.studies.alternatives.k_best import in_order_of_cost
 from hypar_opt.studies.alternatives.marginals import least_with_choices
+from hypar_opt.studies.alternatives.solved_again import extra_of_pin, extra_within_memory
 from hypar_opt.studies.sources import planned
 from hypar_opt.units import format_cost
 
@@ -53,8 +48,6 @@ CHAIN_STEPS, PAIR_STEPS, PLAN_STEPS = 4, 64, 64
 
 MAX_COUNTED = 1024
 """The most plans of a list whose memory is counted."""
-
-REGRETS = worded("regrets", "--regret")
 
 
 @dataclass(frozen=True)
@@ -75,6 +68,8 @@ class Regrets(Results[Regret]):
 
     plan: Plan
     """The plan that the choices are compared with."""
+    alike: str = ""
+    """What the plans that are compared have in common in their training, as text."""
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a flat dictionary for each other choice: the rows of a data frame."""
@@ -98,7 +93,8 @@ def regrets(
     """Return the regret of each other choice of each layer at each level, H1 first.
 
     For a joint optimum, one elimination gives all regrets, whichever exact solver found it.
-    Otherwise each takes one solve with that choice pinned, by the plan's solver and search.
+    Otherwise each takes one solve with that choice pinned, by the plan's solver and search; where
+    memory excludes the fastest plan, also of how layers train, as far as it was left open.
 
     Parameters
     ----------
@@ -119,7 +115,6 @@ def regrets(
     plan, _ = planned(plan, arguments)
     options = options_of(plan, parameters=parameters)
     deadline = deadline or Deadline.after(options.time_limit)
-    check_memory_is_free(plan.problem, argument("regret", True))
     instance = Instance.of_plan(plan)
     check_is_sum(instance.cost)
     words = _words_of_reading(plan, instance)
@@ -131,17 +126,22 @@ def regrets(
         if choice != own
     ]
     least = _joint_regrets(plan, instance, deadline) if plan.solver.scope == "joint" else None
+    fitting = least is None and _is_within_device(plan, instance)
     results = []
     for done, (level, layer, choice) in enumerate(others):
         if least is None:
             progress(done, len(others))
             pin = Pin(glob.escape(layer), level, choice)
-            extra = _solved_again(plan, instance, pin, options, deadline)
+            if fitting:
+                extra = extra_within_memory(plan, pin, deadline)
+            else:
+                extra = extra_of_pin(plan, instance, pin, options, deadline)
         else:
             extra = least[level, layer, choice]
         results.append(Regret(layer, level, choice, extra))
     progress(len(others), len(others))
-    return Regrets(tuple(results), plan)
+    alike = ", however layers train within the memory" if fitting else plan.training.alike
+    return Regrets(tuple(results), plan, alike)
 
 
 def _words_of_reading(plan: Plan, instance: Instance) -> list[list[str]]:
@@ -159,9 +159,12 @@ def _joint_regrets(
 ) -> dict[tuple[int, str, str], int | float | None] | None:
     """Return the regret of every choice of a joint optimum, by level, layer and choice.
 
-    None if memory couples the layers, or a table is too large.
+    None if memory couples the layers or excludes a better plan, or a table is too large.
     """
+    limited = instance.problem.device_memory is not None
     if plan.solver.status != "optimal" or instance.constraints.couple_layers or not plan.levels:
+        return None
+    if limited and plan.constraints.memory is not None:
         return None
     try:
         least = least_with_choices(instance, deadline)[instance.workload.shared :]
@@ -169,9 +172,10 @@ def _joint_regrets(
         return None
     costs_of_plans = (cost for layer in least for level in layer for cost in level)
     optimum = min(cost for cost in costs_of_plans if cost is not None)
-    if instance.problem.device_memory is not None:
-        _check_nothing_is_left_out(plan, Fraction(optimum, instance.cost.resolution))
-    check_bound(plan, Fraction(optimum, instance.cost.resolution))
+    least_cost, bound = Fraction(optimum, instance.cost.resolution), plan.solver.bound
+    if limited and bound is not None and least_cost < Fraction(bound):
+        return None
+    check_bound(plan, least_cost)
     total = Fraction(plan.cost.total)
     extras: dict[tuple[int, str, str], int | float | None] = {}
     for layer, words, levels in zip(plan.layers, plan.words, least, strict=True):
@@ -184,50 +188,6 @@ def _joint_regrets(
                     extra = Fraction(cost, instance.cost.resolution) - total
                     extras[level, layer, choice] = json_number(extra)
     return extras
-
-
-def _check_nothing_is_left_out(plan: Plan, optimum: Fraction) -> None:
-    """Refuse regrets of a plan that is the best of those that fit, where a better one does not.
-
-    Raises
-    ------
-    RefusedError
-    """
-    bound = plan.solver.bound
-    if bound is not None and optimum < Fraction(bound):
-        raise RefusedError(
-            f"{argument('regret', True)} is of plans of any memory, the best of which does not fit"
-            f" an accelerator; {argument('best')} lists those that do"
-        )
-
-
-def _solved_again(
-    plan: Plan, instance: Instance, pin: Pin, options: SolverOptions, deadline: Deadline
-) -> int | float | None:
-    """Return a choice's regret by solving with one more pin, which every solver supports."""
-    if deadline.passed():
-        raise _too_late(pin, TIME_LIMIT)
-    fix = (*plan.constraints.fix, str(pin))
-    pinned = instance.with_constraints(plan.constraints.model_copy(update={"fix": fix}))
-    solver = plan.solver.name
-    if solver == SOLUTION:
-        solver = default_solver(pinned, plan.solver.search)
-    search = SearchRequest(pinned, SOLVERS[solver](), options, deadline=deadline)
-    try:
-        other = SEARCHES[plan.solver.search](search)
-        # A plan within the gap is an answer; one stopped by a limit says nothing about the pin.
-        if other.stopped_by not in {None, "gap"}:
-            raise _too_late(pin, other.stopped_by)
-    except (RefusedError, NoAnswerError):
-        raise
-    except HyparError:  # no plan satisfies the pin and the problem's constraints
-        return None
-    # As fractions: costs of one- and two-byte elements are in quarters and halves.
-    return json_number(search.total(other.assignments) - Fraction(plan.cost.total))
-
-
-def _too_late(pin: Pin, stopped_by: str) -> NoAnswerError:
-    return NoAnswerError(f"{REGRETS}: the {stopped_by} came before what {pin} costs", stopped_by)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from hypar_opt.pipeline import solve
 from hypar_opt.plan.strategies import strategy_pins
 from hypar_opt.studies.simulation import RunArguments, simulate, simulated_seconds
 from hypar_opt.studies.validation.machines import array_of
-from hypar_opt.studies.validation.rows import NUMBERS, setting
+from hypar_opt.studies.validation.rows import SETTINGS, UNKNOWN, WORDS, setting
 from hypar_opt.workload.operators.axes import REPLICAS
 from hypar_opt.workload.parallelism import CHOICES, SHARDED
 
@@ -57,7 +57,7 @@ def _asked(row: Row, machines: Machines) -> tuple[Plan, Array, RunArguments]:
     flash = setting(row, "attention") == "flash"
     # Sharded gradients and weights are of FSDP, which runs exchanges beside the computation; else
     # all gradients are reduced after the last micro-batch, as one tensor.
-    of_fsdp = row["zero"] > 1
+    of_fsdp, early = row["zero"] > 1, row.get("early_stop", "")
     keys = {"overlap": "gradient"} if of_fsdp else {"bucket": "1 TB"}
     try:
         array = array_of(machines, row["machine"], row["gpus"], fused=flash, **keys)
@@ -68,7 +68,7 @@ def _asked(row: Row, machines: Machines) -> tuple[Plan, Array, RunArguments]:
         micro_batches=row["gbs"] // (row["mbs"] * row["dp"]),
         recompute=setting(row, "recompute"),
         shard=SHARDED[row["zero"]],  # ZeRO's stages in their order
-        early_stop=row.get("early_stop", of_fsdp),
+        early_stop=of_fsdp if early in UNKNOWN else early,
         # Sequence parallelism splits tokens evenly; here images stand for them.
         exact_shares=True,
     )
@@ -77,11 +77,15 @@ def _asked(row: Row, machines: Machines) -> tuple[Plan, Array, RunArguments]:
 
 
 def _check(row: Row, machines: Machines) -> None:
-    missing = [name for name in NUMBERS if row[name] == ""]
+    missing = [name for name in SETTINGS if row[name] in UNKNOWN]
     if missing:
         raise NotModelledError(f"{missing[0]}: is not stated")
     if row["machine"] not in machines:
         raise NotModelledError(f"machine: {row['machine']!r} is not described")
+    for name, words in WORDS.items():
+        if setting(row, name) not in words:
+            wanted = f"{', '.join(words[:-1])} or {words[-1]}"
+            raise NotModelledError(f"{name}: should be {wanted}, got {row[name]!r}")
     if setting(row, "precision") not in HALF_PRECISION:
         raise NotModelledError(f"precision: {row['precision']!r} is not one of half precision")
     if row["pp"] > 1:

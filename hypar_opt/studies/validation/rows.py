@@ -25,9 +25,16 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "recompute": ("none", "selective", "full"),
     "attention": ("megatron", "flash"),
 }
-"""Columns of words; a question mark behind one says that the source does not say."""
+"""Columns of words, with those that are modelled; a question mark behind one says that the source
+does not say."""
 
-COLUMNS = ("id", "machine", *NUMBERS, *WORDS, "sp", "zero", "precision", "seconds")
+SETTINGS = (*NUMBERS, *WORDS, "sp", "zero", "precision")
+"""Columns without which a row is not modelled."""
+
+UNKNOWN = ("", "?")
+"""What a column of settings has where the source does not say them."""
+
+COLUMNS = ("id", "machine", *SETTINGS, "seconds")
 """The columns that a file has to have, in any order."""
 
 Row = Mapping[str, Any]
@@ -76,17 +83,17 @@ def _check(row: Row, where: str) -> None:
         value = row[name]
         if value != "" and (type(value) is not int or value < 1):
             raise rule(f"{where}, {name}: should be a whole number, or empty, got {shown(value)}")
-    for name, words in WORDS.items():
-        value = row[name]
-        if not isinstance(value, str) or value.rstrip("?") not in words:
-            raise rule(f"{where}, {name}: should be {', '.join(words)}, got {shown(value)}")
-    if type(row["sp"]) is not bool:
-        raise rule(f"{where}, sp: should be true or false, got {shown(row['sp'])}")
-    if type(row["zero"]) is not int or not 0 <= row["zero"] <= 3:
-        raise rule(f"{where}, zero: should be 0 to 3, got {shown(row['zero'])}")
-    early = row.get("early_stop", False)
-    if type(early) is not bool:
-        raise rule(f"{where}, early_stop: should be true or false, got {shown(early)}")
+    for name in (*WORDS, "precision"):
+        if not isinstance(row[name], str):
+            raise rule(f"{where}, {name}: should be a word, or empty, got {shown(row[name])}")
+    if type(row["sp"]) is not bool and row["sp"] not in UNKNOWN:
+        raise rule(f"{where}, sp: should be true or false, or empty, got {shown(row['sp'])}")
+    zero = row["zero"]
+    if zero not in UNKNOWN and (type(zero) is not int or not 0 <= zero <= 3):
+        raise rule(f"{where}, zero: should be 0 to 3, or empty, got {shown(zero)}")
+    early = row.get("early_stop", "")
+    if type(early) is not bool and early not in UNKNOWN:
+        raise rule(f"{where}, early_stop: should be true or false, or empty, got {shown(early)}")
     held = row.get("memory_gb", "")
     if not isinstance(held, str) and (type(held) not in (int, float) or not 0 < held < 1e9):
         raise rule(f"{where}, memory_gb: should be above zero, a word or empty, got {shown(held)}")
