@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hypar_opt.search.way_of_training import Counted
     from hypar_opt.search.ways_by_layer import WaysByLayer
 
-_BEYOND = Fraction(3, 2)
+_BEYOND = Fraction(5, 2)
 """How far beyond the least price that may prove anything the next one is."""
 
 _MOST = 8

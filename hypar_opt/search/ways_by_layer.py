@@ -1,8 +1,8 @@
 """The ways in which layers may train in so many micro-batches: their plans, times and memory.
 
 What data parallelism shards is a choice of the weights of each layer, and whether attention's
-scores are computed again one of each attention; both are charged by the layer alone. A block of the
-network is computed again as a whole, exchanges included, or not.
+scores are computed again one of each attention; both are charged by the layer alone. A block is
+computed again as a whole, exchanges included, or not.
 
 Source: docs/decisions/0036-ways-by-layer.md.
 """
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
     from hypar_opt.instance.instance import Instance
-
+    from hypar_opt.plan.training import Training
 
 _COUNTED = 2**17
 """The most states of all nodes whose least tensors are asked for."""
@@ -60,8 +60,7 @@ def least_memory(instance: Instance) -> int:
 class WaysByLayer:
     """The problem of layouts and ways of all layers, in so many micro-batches.
 
-    Its tables have, for each node, all states of layouts, and again all of them where its block may
-    be computed again.
+    Its tables have all states of each node, and again all of them where its block may run again.
 
     Parameters
     ----------
@@ -94,6 +93,9 @@ class WaysByLayer:
         self.open = OpenWays(network, stated, saves, problem.levels, tiers, has_state)
         self.micro_batches, self._layouts, self._ample = micro_batches, layouts, ample
         self._least: dict[SavedTensor, int] = {}  # bytes of tensors, whatever the way
+        self._made: dict[Training, WayOfTraining] = {}
+        self._tables: dict[tuple[Training, int], ClassTable] = {}
+        self._charges = KnownCharges(), KnownCharges()  # what ways of a side share
         apart, again = self.open.apart, ["full"] if self.open.blocks else []
         shards = self.open.sharded
         if ample:
@@ -109,13 +111,17 @@ class WaysByLayer:
 
     def _of(self, recompute: str, shard: str) -> WayOfTraining:
         training = self.open.uniform(recompute, shard)
-        return WayOfTraining.of(self.first.search, training, self.first.part)
+        if training not in self._made:
+            self._made[training] = WayOfTraining.of(self.first.search, training, self.first.part)
+        return self._made[training]
 
     @cached_property
     def ample(self) -> WaysByLayer:
         """The ways if all fits, which have the first numbers of these."""
         asked = self.search, self.micro_batches, self._layouts, self.first.part
-        return WaysByLayer(*asked, ample=True)
+        found = WaysByLayer(*asked, ample=True)
+        found._made, found._tables, found._charges = self._made, self._tables, self._charges
+        return found
 
     @cached_property
     def states(self) -> Sequence[tuple[int, ...]]:
@@ -129,27 +135,25 @@ class WaysByLayer:
 
     @cached_property
     def sides(self) -> Sequence[WaysOfNodes]:
-        """The ways of nodes whose blocks are not computed again; and of those that are."""
-        known, key = (
-            self.search.instance.ways,
-            (self.micro_batches, self._layouts, self.first.part, self._ample),
-        )
+        """`each`, with what nodes are charged and hold."""
+        known = self.search.instance.ways
+        key = self.micro_batches, self._layouts, self.first.part, self._ample
         if key not in known:
-            known[key] = [self._ways_of(ways) for ways in self.each if ways]
+            sides = zip(self.each, self._charges, strict=True)
+            known[key] = [self._ways_of(*side) for side in sides if side[0]]
         return known[key]
 
-    def _ways_of(self, ways: Sequence[WayOfTraining]) -> WaysOfNodes:
-        known = KnownCharges()  # what these ways share
-        asked = self.states, self._allowed, self.search.deadline, known
-        tables = [
-            classed(
-                way.cost_in(self.per_unit),
-                *(way.instance.workload, *asked),
-            )
-            for way in ways
-        ]
+    def _ways_of(self, ways: Sequence[WayOfTraining], known: KnownCharges) -> WaysOfNodes:
+        tables = [self._table_of(way, known) for way in ways]
         loads, moments = [way.load for way in ways], [self._moment(way) for way in ways]
         return WaysOfNodes.of(tables, loads, moments, self.states)
+
+    def _table_of(self, way: WayOfTraining, known: KnownCharges) -> ClassTable:
+        key = way.instance.problem.training, self.per_unit
+        if key not in self._tables:
+            asked = way.cost_in(self.per_unit), way.instance.workload, self.states, self._allowed
+            self._tables[key] = classed(*asked, self.search.deadline, known)
+        return self._tables[key]
 
     def _moment(self, way: WayOfTraining) -> Amount:
         problem, workload, load = self.search.instance.problem, way.instance.workload, way.load
@@ -344,19 +348,16 @@ class WaysByLayer:
 
         Parameters
         ----------
-        kinds
-            The node's, by side.
         most
             The highest charges of a plan of interest.
         """
         number, state = divmod(column, len(self.states))
         side, kind = self.sides[number], kinds[number]
+        amounts = side.times, side.loads, side.moments
         costs = priced[number][:, kind, state]
         bounds = least - int(costs.min()) + costs
         for way in np.flatnonzero(side.undominated[:, kind, state] & (bounds <= most)):
-            charge, load, moment = (
-                int(own[way, kind, state]) for own in (side.times, side.loads, side.moments)
-            )
+            charge, load, moment = (int(own[way, kind, state]) for own in amounts)
             picked = number, int(way), state
             yield Column(column, picked, charge, load, moment, int(bounds[way]))
 
