@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import lcm, prod
 from typing import TYPE_CHECKING, Any
 
@@ -303,38 +303,21 @@ class Interconnect:
         all are done, and every other flow is at least as fast.
         """
         if (lanes, among) not in self._links:
-            sent, each = [], []
-            for pattern, share in lanes:
-                traffic, loads = self._loads_among(pattern, among)
-                sent.append((share, traffic))
-                each.append(loads)
+            sent = [(_load(self, pattern, among), share) for pattern, share in lanes]
             # Fractions: ties between levels and between plans have to be exact.
-            unit = lcm(*((share / traffic.unit).denominator for share, traffic in sent))
-            weights = [int(share / traffic.unit * unit) for share, traffic in sent]
+            unit = lcm(*((share / load.unit).denominator for load, share in sent))
+            weights = [int(share / load.unit * unit) for load, share in sent]
+            each = [load.of_channels for load, _ in sent]
             most = sum(w * int(x.max()) for w, x in zip(weights, each, strict=True))
             dtype = weight_type(unit, most)
             total = np.sum([w * x.astype(dtype) for w, x in zip(weights, each, strict=True)], 0)
-            hops = (
-                share * Fraction(int(traffic.hops.sum()), len(traffic.hops))
-                for share, traffic in sent
-            )
             self._links[lanes, among] = BisectionLink(
                 # The bottleneck's time of one byte from every accelerator at once.
                 seconds_per_byte=self._longest(total) / unit / self.accelerators,
-                latency=max(latency for _, traffic in sent for latency in traffic.latencies),
-                hops=sum(hops, Fraction()),
+                latency=max(load.latency for load, _ in sent),
+                hops=sum((share * load.hops for load, share in sent), Fraction()),
             )
         return self._links[lanes, among]
-
-    def _loads_among(
-        self, pattern: MessagePattern, among: range | None
-    ) -> tuple[Traffic, NDArray[Any]]:
-        """Return the routes of a pattern's messages, and channels' loads, as `loads` does."""
-        if among is None:
-            return self.loads(pattern)
-        senders = np.arange(among.start, among.stop)
-        traffic = self.paths.traffic(senders, self.receivers(pattern)[senders])
-        return traffic, traffic.loads(len(self.channel_link))
 
     def _longest(self, loads: NDArray[Any]) -> Fraction:
         """Return the longest time of any channel, in seconds, given every channel's bytes."""
@@ -374,3 +357,31 @@ def _count_accelerators(graph: nx.Graph[Any]) -> int:
     if unreachable is not None:
         raise HyparError(f"accelerators should all be connected; no path from 0 to {unreachable}")
     return count
+
+
+@dataclass(frozen=True)
+class _Load:
+    """What a pattern's messages load, of one byte from every accelerator."""
+
+    unit: int
+    """How many units of a channel's load are a byte."""
+    of_channels: NDArray[Any]
+    hops: Fraction
+    latency: Fraction
+
+
+@lru_cache(maxsize=64)
+def _load(interconnect: Interconnect, pattern: MessagePattern, among: range | None) -> _Load:
+    """Return the load of a pattern, of which many exchanges send several at once.
+
+    Hops are the mean, and the latency is the longest, of all messages.
+    """
+    if among is None:
+        traffic, loads = interconnect.loads(pattern)
+    else:
+        senders = np.arange(among.start, among.stop)
+        receivers = interconnect.receivers(pattern)[senders]
+        traffic = interconnect.paths.traffic(senders, receivers)
+        loads = traffic.loads(len(interconnect.channel_link))
+    hops = Fraction(int(traffic.hops.sum()), len(traffic.hops))
+    return _Load(traffic.unit, loads, hops, max(traffic.latencies))

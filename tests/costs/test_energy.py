@@ -115,7 +115,7 @@ def test_a_plan_costs_what_its_simulated_step_takes(plan: ho.Plan) -> None:
     assert moved == pytest.approx(energy.remote + energy.hops, rel=1e-9, abs=1e-13)
 
 
-@examples(60)
+@examples(36)
 @given(plans("time"), st.sampled_from(COLLECTIVES))
 def test_a_hop_is_paid_for_each_byte_and_link(plan: ho.Plan, collective: str) -> None:
     """Whatever the topology: a ring pays for the links that it uses."""

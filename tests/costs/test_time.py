@@ -31,7 +31,7 @@ from hypar_opt.units import PREFIXES
 from hypar_opt.workload.parallelism import CHOICES, PAPERS_CHOICES
 from hypar_opt.workload.tensors import workload_of
 from tests.hardware.cubes import cubes
-from tests.slow import examples
+from tests.slow import examples, slow_after
 from tests.strategies.arrays import stages_by_hand
 from tests.strategies.mixtures import mixture
 from tests.strategies.networks import networks
@@ -170,7 +170,7 @@ def updates_by_hand(plan: ho.Plan) -> Fraction:
     return words * accelerator.update / bandwidth
 
 
-@examples(150)
+@examples(90)
 @given(plans("time"))
 def test_a_plan_costs_its_messages_and_its_passes_added_up(plan: ho.Plan) -> None:
     exchanges, work, summands = by_hand(plan)
@@ -213,15 +213,18 @@ def test_an_amount_is_rounded_to_the_nearest_whole_number(
 
 @pytest.mark.parametrize(
     ("bandwidth", "unit"),
-    [
-        ("16 Gb/s", "femtoseconds"),
-        ("16 Mb/s", "picoseconds"),
-        ("10 kb/s", "nanoseconds"),
-        ("1 b/s", "microseconds"),
-        ("1e-3 b/s", "milliseconds"),
-        ("1e-6 b/s", "seconds"),
-        ("1e-10 b/s", "seconds"),
-    ],
+    slow_after(
+        4,
+        [
+            ("16 Gb/s", "femtoseconds"),
+            ("10 kb/s", "nanoseconds"),
+            ("1e-3 b/s", "milliseconds"),
+            ("1e-10 b/s", "seconds"),
+            ("16 Mb/s", "picoseconds"),
+            ("1 b/s", "microseconds"),
+            ("1e-6 b/s", "seconds"),
+        ],
+    ),
 )
 def test_slow_links_make_the_unit_coarser_and_the_plan_says_so(bandwidth: str, unit: str) -> None:
     array = validate(Array, cubes(kind="ring", accelerators=4, link={"bandwidth": bandwidth}))

@@ -14,6 +14,7 @@ from hypar_opt.errors import InputError
 from hypar_opt.hardware.arrays import load
 from hypar_opt.studies.simulation import per_second
 from tests.commands import command
+from tests.slow import slow_after
 
 FABRIC = 160 * 10**9
 """Bytes per second of a node of the preset, in one direction."""
@@ -70,7 +71,9 @@ def test_a_route_leaves_by_the_senders_adapter_and_is_shortest(adapters: int) ->
     assert loads.sum() == 32 * 4
 
 
-@pytest.mark.parametrize("collective", ["pairwise", "ring", "one-ring", "hierarchical"])
+@pytest.mark.parametrize(
+    "collective", slow_after(2, ["pairwise", "ring", "one-ring", "hierarchical"])
+)
 def test_a_step_takes_what_its_plan_is_charged(collective: str) -> None:
     seconds = []
     for adapters in (None, 4, 8):

@@ -23,7 +23,7 @@ from hypar_opt.hardware.topologies.grid import Torus
 from hypar_opt.hardware.traffic import Route
 from hypar_opt.hardware.tree_paths import TreePaths
 from tests.simulator import random_interconnects
-from tests.slow import examples
+from tests.slow import examples, slow_after
 
 LINK = {"bandwidth": "1 GB/s", "latency": "1 us"}
 
@@ -136,14 +136,18 @@ def test_a_graph_that_is_no_grid_of_its_shape_is_searched(kind: type[Torus]) -> 
     assert_equal_routes(interconnect)
 
 
-def test_an_array_has_sixteen_levels() -> None:
-    table = {"kind": "torus", "shape": [256, 256], "link": LINK}
+@pytest.mark.parametrize("levels", slow_after(1, [12, 16]))
+def test_an_array_has_sixteen_levels(levels: int) -> None:
+    table = {"kind": "torus", "shape": [256, 2 ** (levels - 8)], "link": LINK}
     topology = TOPOLOGIES["torus"].model_validate(table)
     interconnect = Interconnect(topology.graph(), topology.grid())
     # Half of a ring of 256 is as far either way; a quarter is loaded on one side alone.
-    assert [interconnect.bisection(bit).hops for bit in (15, 14, 8, 0)] == [128, 64, 1, 1]
+    half, quarter, *last = (levels - 1, levels - 2, levels - 8, 0)
+    hops = [interconnect.bisection(bit).hops for bit in (half, quarter, *last)]
+    assert hops == [128, 64, 1, 1]
     bytes_per_second = [
-        1 / (interconnect.bisection(bit).seconds_per_byte * 2**16) for bit in (15, 14, 8)
+        1 / (interconnect.bisection(bit).seconds_per_byte * 2**levels)
+        for bit in (half, quarter, last[0])
     ]
     assert bytes_per_second == [Fraction(10**9, 64), Fraction(10**9, 64), 10**9]
 

@@ -19,6 +19,7 @@ from hypar_opt.plan.arguments import problem_of
 from hypar_opt.workload.parallelism import CHOICES
 from tests.execution.jax.steps import results
 from tests.execution.jax.test_steps import assert_as_planned
+from tests.slow import slow_after
 
 HEADS, WORDS = 3, 6
 
@@ -70,7 +71,7 @@ def states_of_layers(sizes: tuple[int, ...], batch: int) -> list[list[tuple[int,
 
 
 @pytest.mark.parametrize("sizes", [(2,), (3,), (2, 2), (2, 3)])
-@pytest.mark.parametrize("batch", [1, 2, 3, 4])
+@pytest.mark.parametrize("batch", slow_after(2, [1, 3, 2, 4]))
 def test_every_solver_finds_the_least_of_the_plans_that_are_as_little_whole_as_can_be(
     sizes: tuple[int, ...], batch: int
 ) -> None:

@@ -32,8 +32,13 @@ from tests.slow import slow_after
         ),
         ("resnet-18", {"levels": 2}, FlowProof),
         ("resnet-18", {"levels": 2, "choices": CHOICES, "reading": "tables"}, EliminationProof),
-        ("resnet-50", {"levels": 2, "choices": CHOICES, "batch": 8}, EliminationProof),
-        ("gpt2", {"levels": 2, "choices": CHOICES, "batch": 8}, EliminationProof),
+        *slow_after(
+            1,
+            [
+                (name, {"levels": 2, "choices": CHOICES, "batch": 8}, EliminationProof)
+                for name in ("gpt2", "resnet-50")
+            ],
+        ),
         ("lenet-c", {"hierarchy": (6, 8), "batch": 48}, TableProof),
         ("vgg-a", {"hierarchy": (6, 8), "batch": 48, "whole_levels": True}, TableProof),
         ("alexnet", {"hierarchy": (2, 3), "batch": 6, "choices": CHOICES}, TableProof),

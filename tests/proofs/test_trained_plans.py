@@ -157,7 +157,7 @@ def test_a_step_is_counted_as_it_runs() -> None:
         assert (steps.scattered[norm, level], steps.gathered[norm, level]) == (2, 4)
 
 
-@pytest.mark.parametrize("shard", SHARDED)
+@pytest.mark.parametrize("shard", slow_after(2, reversed(SHARDED)))
 def test_the_best_plan_that_trains_in_a_way_is_proved(shard: str) -> None:
     training = {"micro_batches": 2, "recompute": "full", "shard": shard}
     asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "training": training, "bucket": 0}
@@ -197,7 +197,7 @@ def test_the_table_of_all_ways_bounds_just_the_best_plan_of_any(seed: int) -> No
     assert abs(bound / per_second(plan) - min(every)) <= rounded
 
 
-@pytest.mark.parametrize("seed", slow_after(5, [0, 1, 2, 4, 9, *range(5, 30)]))
+@pytest.mark.parametrize("seed", slow_after(4, [1, 2, 4, 9, 0, *range(5, 30)]))
 def test_no_plan_that_fits_costs_less_than_is_proved(seed: int) -> None:
     """Of all layouts and ways of each layer; a bound that is higher is refused."""
     rng = Random(seed)

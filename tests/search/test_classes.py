@@ -228,7 +228,7 @@ README: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("network", "array"),
     slow_after(
-        3,
+        2,
         [
             ("gpt2", "h100-8x8"),
             ("vit-b16", "h100-8x8"),

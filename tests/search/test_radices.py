@@ -14,6 +14,7 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.norm import Norm
 from hypar_opt.workload.parallelism import CHOICES
 from tests.choices import WITH_TOKENS
+from tests.slow import slow_after
 
 PADDED = "gpt:layers=12,hidden=768,heads=12,tokens=1024,vocabulary=50304"
 """GPT-2 with a vocabulary that eight parts divide."""
@@ -37,21 +38,24 @@ def least_bytes(network: str, batch: int, sizes: tuple[int, ...], **asked: Any) 
 @pytest.mark.usefixtures("split_norms")
 @pytest.mark.parametrize(
     ("network", "batch", "sizes", "even", "expected"),
-    [
-        ("gpt2", 6, (6,), False, 1_904_302_080),
-        ("gpt2", 6, (2, 3), False, 1_677_809_664),
-        ("gpt2", 6, (3, 2), False, 1_677_809_664),
-        (PADDED, 8, (2, 4), True, 2_405_099_520),
-        (PADDED, 8, (4, 2), True, 2_405_099_520),
-        (PADDED, 8, (2, 2, 2), True, 2_405_099_520),
-        ("llama-70b", 8, (8,), True, 1_549_136_003_072),
-        ("llama-70b", 48, (48,), True, 12_967_609_860_096),
-        ("llama-70b", 48, (6, 8), True, 10_674_348_982_272),
-        ("llama-70b", 48, (8, 6), True, 10_674_348_982_272),
-        ("llama-70b", 48, (2, 3, 8), True, 8_397_751_025_664),
-        ("llama-70b", 12, (6, 8), True, 4_999_027_064_832),
-        ("llama-70b", 12, (6, 2, 4), True, 4_193_567_342_592),
-    ],
+    slow_after(
+        8,
+        [
+            ("gpt2", 6, (6,), False, 1_904_302_080),
+            ("gpt2", 6, (2, 3), False, 1_677_809_664),
+            ("gpt2", 6, (3, 2), False, 1_677_809_664),
+            (PADDED, 8, (2, 4), True, 2_405_099_520),
+            (PADDED, 8, (4, 2), True, 2_405_099_520),
+            (PADDED, 8, (2, 2, 2), True, 2_405_099_520),
+            ("llama-70b", 48, (48,), True, 12_967_609_860_096),
+            ("llama-70b", 12, (6, 8), True, 4_999_027_064_832),
+            ("llama-70b", 8, (8,), True, 1_549_136_003_072),
+            ("llama-70b", 48, (6, 8), True, 10_674_348_982_272),
+            ("llama-70b", 48, (8, 6), True, 10_674_348_982_272),
+            ("llama-70b", 48, (2, 3, 8), True, 8_397_751_025_664),
+            ("llama-70b", 12, (6, 2, 4), True, 4_193_567_342_592),
+        ],
+    ),
 )
 def test_levels_of_n_parts(
     network: str, batch: int, sizes: tuple[int, ...], even: bool, expected: int
@@ -62,20 +66,23 @@ def test_levels_of_n_parts(
 @pytest.mark.usefixtures("split_norms")
 @pytest.mark.parametrize(
     ("network", "batch", "sizes", "expected"),
-    [
-        ("gpt2", 1, (2,), 315_416_576),
-        ("gpt2", 8, (2,), 786_935_808),
-        ("gpt2", 8, (2, 2), 2_360_807_424),
-        ("gpt2", 64, (2, 2), 2_984_564_736),
-        ("gpt2", 8, (2, 2, 2), 4_809_910_272),
-        ("llama-70b", 8, (2,), 443_415_592_960),
-        ("llama-70b", 1, (2, 2), 220_954_329_088),
-        ("llama-70b", 8, (2, 2), 1_090_903_801_856),
-        ("resnet-50", 32, (2,), 166_267_392),
-        ("resnet-50", 32, (2, 2), 409_800_960),
-        ("resnet-50", 8, (2, 2), 230_413_312),
-        ("resnet-50", 32, (2, 2, 2), 854_092_032),
-    ],
+    slow_after(
+        8,
+        [
+            ("gpt2", 1, (2,), 315_416_576),
+            ("gpt2", 8, (2,), 786_935_808),
+            ("gpt2", 8, (2, 2), 2_360_807_424),
+            ("gpt2", 64, (2, 2), 2_984_564_736),
+            ("gpt2", 8, (2, 2, 2), 4_809_910_272),
+            ("llama-70b", 8, (2,), 443_415_592_960),
+            ("resnet-50", 32, (2,), 166_267_392),
+            ("resnet-50", 32, (2, 2), 409_800_960),
+            ("llama-70b", 1, (2, 2), 220_954_329_088),
+            ("llama-70b", 8, (2, 2), 1_090_903_801_856),
+            ("resnet-50", 8, (2, 2), 230_413_312),
+            ("resnet-50", 32, (2, 2, 2), 854_092_032),
+        ],
+    ),
 )
 def test_levels_of_two_parts_at_four_bytes(
     network: str, batch: int, sizes: tuple[int, ...], expected: int

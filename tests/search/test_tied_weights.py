@@ -27,7 +27,7 @@ from tests.strategies.arrays import random_array
 from tests.strategies.graph_problems import every_plan_of, plans_of
 from tests.strategies.plans import Asked, Rows
 
-BLOCKS = 10
+BLOCKS = 20
 """Of the random problems, each a test, so that they run in parallel."""
 
 
@@ -238,7 +238,7 @@ def test_the_least_of_all_plans_is_found_and_proved(block: int) -> None:
     for seed, case in cases(block, 300, "time", "time", "energy", "bytes"):
         cost, rows = case.best() or pytest.fail("no plan")
         solvers = ["dp", *["cut"] * case.is_a_cut]
-        if seed % 30 < 2:
+        if seed % 60 < 2:
             solvers += ["brute", "cpsat", "ilp"]
         for solver in solvers:
             try:
@@ -266,7 +266,7 @@ def test_the_least_of_all_plans_within_a_memory_is_found_and_the_smallest_memory
             solved(case.within(least - 1), "brute")
         for memory in (least, Random(seed).choice(case.memories)):
             limited, best = case.within(memory), case.best(memory)
-            solvers = ["brute", "dp", *["cpsat", "ilp"] * (seed % 20 < 2)]
+            solvers = ["brute", "dp", *["cpsat", "ilp"] * (seed % 40 < 2)]
             for solver in solvers:
                 plan = solved(limited, solver)
                 found = Fraction(plan.cost.total), plan.assignments()
@@ -301,7 +301,7 @@ def test_regrets_and_best_plans_are_those_of_every_plan(seed: int) -> None:
 
 def test_a_front_has_every_least_cost_within_a_memory() -> None:
     """All points that no plan beats in both are those of dp, which shares labels between them."""
-    for seed in range(40):
+    for seed in range(20):
         case = Case.of(seed, "bytes")
         if not case.plans:
             continue

@@ -150,8 +150,10 @@ OF_TOKENS = ("llama-7b", "llama-70b", "llama-3-8b", "gpt-j-6b", "mixtral-8x7b", 
 """Those whose sequences may have any length."""
 
 
-@pytest.mark.parametrize("tokens", [1024, 16384])
-@pytest.mark.parametrize("batch", [1, 8, 64])
+@pytest.mark.parametrize(
+    ("batch", "tokens"),
+    slow_after(3, [(1, 1024), (8, 16384), (64, 1024), (1, 16384), (8, 1024), (64, 16384)]),
+)
 def test_no_named_strategy_moves_fewer_bytes_than_the_optimum(batch: int, tokens: int) -> None:
     document = of_tokens("llama-7b", tokens).description()
     document["block"][0]["repeat"] = 2

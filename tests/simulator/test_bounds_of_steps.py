@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from random import Random
 
 import pytest
@@ -19,10 +20,11 @@ TOLERANCE = 1e-9
 """Relative. The simulator ends a flow up to 1e-12 of the clock early (`RELATIVE_TOLERANCE`), and
 both round sums: in steps of at most some hundred messages one after the other, 1e-9 in all."""
 
-BLOCKS = 10
+BLOCKS = 20
 """Of the random arrays, each a test, so that they run in parallel."""
 
 
+@cache
 def random_step(seed: int) -> StepResult:
     """Any plan of a small network on an array of 2 to 16 accelerators."""
     rng = Random(seed)
@@ -60,15 +62,15 @@ def test_no_step_is_faster_than_its_lower_bound(block: int) -> None:
 
 def test_the_bound_is_worth_having() -> None:
     """Half of all steps take what it says, to 1 %; the sum of all is within a tenth of theirs."""
-    steps = [random_step(seed) for seed in range(500, 560)]
+    steps = [random_step(seed) for seed in range(0, 500, BLOCKS)]
     shares = sorted(step.lower_bound / step.seconds for step in steps)
-    assert shares[30] > 0.99
-    assert sum(shares) > 54
+    assert shares[len(steps) // 2] > 0.99
+    assert sum(shares) > 0.9 * len(steps)
 
 
 def test_around_unequal_hops_the_sum_in_lockstep_is_no_bound_and_says_so() -> None:
-    """A torus of 4 x 4 x 4, VGG-A in data parallelism: accelerators with short hops run ahead."""
-    plan = ho.solve("vgg-a", array="tpu-v4-4x4x4", solver="data")
+    """A torus of 4 x 4 x 4, Lenet-c in data parallelism: accelerators with short hops run ahead."""
+    plan = ho.solve("lenet-c", array="tpu-v4-4x4x4", solver="data")
     step = run(plan, collective="one-ring")
     assert not step.in_lockstep
     assert 0.9 * step.seconds < step.lower_bound < step.seconds < step.closed_form

@@ -23,7 +23,7 @@ from hypar_opt.simulator.tasks import ComputeTask, ExchangeKind, Task
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.tensors import workload_of
 from tests.simulator.plans import IN_LOCKSTEP, array, plans
-from tests.slow import examples
+from tests.slow import examples, slow_after
 
 ALPHA, BETA = Fraction(1, 250), Fraction(1, 64)
 """Seconds of a message, and of a byte."""
@@ -130,7 +130,7 @@ def layers_of(*units: int) -> ho.Network:
 
 @pytest.mark.parametrize("collective", ["pairwise", "ring", "hierarchical"])
 @given(units=st.lists(st.integers(1, 9), min_size=1, max_size=6), capacity=st.integers(1, 1000))
-@examples(20)
+@examples(15)
 def test_gradients_in_buckets_have_a_latency_a_bucket(
     collective: str, units: list[int], capacity: int
 ) -> None:
@@ -154,7 +154,7 @@ def test_gradients_in_buckets_have_a_latency_a_bucket(
 
 
 @given(plans(IN_LOCKSTEP, cost="time"), st.integers(1, 100))
-@examples(30)
+@examples(20)
 def test_a_plan_in_buckets_takes_its_cost_and_is_charged_no_more(
     plan: ho.Plan, capacity: int
 ) -> None:
@@ -203,7 +203,9 @@ def test_resnet_in_data_parallelism_has_a_ring_of_latencies_a_bucket(
     assert plan.cost.total / per_second(plan) == pytest.approx(step.closed_form, rel=1e-9)
 
 
-@pytest.mark.parametrize("shape", [[4, 4, 4], [8, 8], [2, 2, 2], [3, 3], [5], [3, 4], [4, 6]])
+@pytest.mark.parametrize(
+    "shape", slow_after(5, [[4, 4, 4], [2, 2, 2], [3, 3], [5], [3, 4], [4, 6], [8, 8]])
+)
 def test_a_torus_reduces_over_all_its_links_at_once(shape: list[int]) -> None:
     """Of equal dimensions at the bandwidth of all links of an accelerator; in lockstep.
 

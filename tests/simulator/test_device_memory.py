@@ -338,7 +338,7 @@ def test_a_paper_array_keeps_the_papers_count_in_a_step() -> None:
 
 
 def test_between_groups_the_fullest_is_shown_by_its_name() -> None:
-    plan = ho.solve("lenet-c", array="tpu-v2-v3-16", batch=1600)
+    plan = ho.solve("lenet-c", array="tpu-v2-v3-16", batch=1600, share=0.3, micro_batches=1)
     held = ho.memory(plan)
     assert held.group in ("v2", "v3")
     step = ho.simulate(plan)

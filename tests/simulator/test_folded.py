@@ -156,7 +156,7 @@ def test_a_step_takes_as_long_to_the_last_bit(
 @pytest.mark.parametrize(
     "preset",
     slow_after(
-        4,
+        3,
         ["hmc-htree-2", "hmc-torus-32", "h100-8x8", "tpu-v4-4x4x4", "hmc-htree-64", "hmc-torus-64"],
     ),
 )

@@ -246,7 +246,7 @@ def simulated(tasks: Sequence[Task], interconnect: Interconnect) -> int:
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda t: f"{t['kind']}-{t.get('shape')}")
 def test_exchanges_between_pairs_are_in_lockstep(topology: dict[str, Any]) -> None:
     found = array(topology)
-    plan = ho.solve("lenet-c", array=found, batch=60)
+    plan = ho.solve("lenet-c", array=found, batch=60, cost="bytes")
     tasks = program(plan, workload_of(ho.load("lenet-c"), 60, plan.choices), found, RunOptions())
     assert simulated(tasks, found.interconnect) == 1
 
