@@ -134,7 +134,7 @@ def test_the_search_finds_the_least_of_all_plans_at_shares_and_bounds_those_betw
 
 
 @pytest.mark.parametrize("dram", ["10 GB/s", "100 GB/s"])
-@pytest.mark.parametrize("batch", [50, 200, 1000])
+@pytest.mark.parametrize("batch", slow_after(1, [200, 50, 1000]))
 def test_a_bound_holds_where_a_pass_waits_for_its_dram_at_some_shares(
     dram: str, batch: int
 ) -> None:

@@ -267,7 +267,7 @@ def test_joint_is_brute_force_over_every_plan_that_fits(
         ho.check_certificate(plan, ho.certify(plan))
 
 
-@examples(40)
+@examples(24)
 @given(networks(longest=3), asked_of_arrays(2), COST)
 def test_level_by_level_solvers_agree_or_are_refused_where_a_ring_joins_levels(
     network: ho.Network, asked: Asked, cost: str

@@ -89,7 +89,7 @@ def assert_near(found: Measurements, expected: Measurements) -> None:
 
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=lambda t: f"{t['kind']}-{t.get('shape')}")
 @given(data=st.data())
-@examples(20)
+@examples(12)
 def test_one_accelerator_runs_as_all_do(topology: dict[str, Any], data: st.DataObject) -> None:
     interconnect = array(topology).interconnect
     tasks = data.draw(steps(interconnect))
