@@ -51,8 +51,11 @@ def fitting(
     problem = asked.instance.problem
     if problem.device_memory is None or not share_left_open(problem):
         return within_memory(at_shares, solve)
-    fastest = WayOfTraining.of(at_shares, fastest_training(at_shares.instance))
-    if at_shares.known is not None:
+    if at_shares.known is None:  # not searched
+        with suppress(InfeasibleError):
+            return within_memory(at_shares, solve)
+    else:
+        fastest = WayOfTraining.of(at_shares, fastest_training(at_shares.instance))
         plan = SearchResult(at_shares.known, Status.FEASIBLE, "joint", None)
         if fastest.counted(plan).fits:
             return within_memory(at_shares, solve)
