@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.state_tables import MAX_ENTRIES, choices_by_level
+from hypar_opt.costs.state_tables import MAX_ENTRIES, State, choices_by_level, states_of
 from hypar_opt.costs.states import Indices
+from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -139,12 +140,18 @@ def check_size(entries: int) -> None:
         )
 
 
-def check_classes(cost: CostModel, workload: Workload, levels: int) -> None:
-    """Refuse levels of too many alignments, before their states are listed or charged.
+def states_in_classes(
+    cost: CostModel, workload: Workload, levels: int, deadline: Deadline = NEVER
+) -> Sequence[State]:
+    """Return all states that a node may have, unless their classes align in too many ways.
 
     Raises
     ------
     RefusedError
+        Before any state is listed.
+    NoAnswerError
+        If the deadline passes.
     """
     groups = tuple(cost.symmetries(workload, levels).groups)
     ways_to_align(groups, choices_by_level(workload, levels))
+    return states_of(workload, levels, deadline)

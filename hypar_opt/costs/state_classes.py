@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from hypar_opt.costs.alignments import (
     StateClasses,
     alignments,
-    check_classes,
     check_size,
     numbered_groups,
 )
@@ -269,7 +268,6 @@ def classed(
     own_kinds = zip(kinds_of_nodes(workload).numbers.tolist(), alike.marks, allowed, strict=True)
     node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
     check_size(len(nodes) * len(states))
-    check_classes(cost, workload, len(made))
     node = nodes_by_state(cost, workload, nodes, len(made), deadline)
     order: Indices = in_mixed_radix(states, choices_by_level(workload, len(made)))
     node = node[:, order]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import lcm, prod
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.hardware.traffic import Block, Indices, Paths, Route, Traffic
+
+
+@dataclass(frozen=True)
+class _Load:
+    """What a pattern's messages load, of one byte from every accelerator."""
+
+    unit: int
+    """How many units of a channel's load are a byte."""
+    of_channels: NDArray[Any]
+    hops: Fraction
+    """The mean of all messages."""
+    latency: Fraction
+    """The longest of all messages."""
 
 
 class Interconnect:
@@ -98,6 +111,7 @@ class Interconnect:
         )
         """The number of every channel's link."""
         # Kept, since all levels and placements share the few patterns.
+        self._loads: dict[tuple[MessagePattern, range | None], _Load] = {}
         self._links: dict[tuple[tuple[Lane, ...], range | None], BisectionLink] = {}
         self._of_rounds: dict[tuple[tuple[MessageRound, ...], range | None], BisectionLink] = {}
         self._crossed: dict[tuple[MessagePattern, tuple[int, ...]], list[int]] = {}
@@ -303,7 +317,7 @@ class Interconnect:
         all are done, and every other flow is at least as fast.
         """
         if (lanes, among) not in self._links:
-            sent = [(_load(self, pattern, among), share) for pattern, share in lanes]
+            sent = [(self._load(pattern, among), share) for pattern, share in lanes]
             # Fractions: ties between levels and between plans have to be exact.
             unit = lcm(*((share / load.unit).denominator for load, share in sent))
             weights = [int(share / load.unit * unit) for load, share in sent]
@@ -318,6 +332,19 @@ class Interconnect:
                 hops=sum((share * load.hops for load, share in sent), Fraction()),
             )
         return self._links[lanes, among]
+
+    def _load(self, pattern: MessagePattern, among: range | None) -> _Load:
+        """Return what a pattern's messages load; many exchanges send several patterns at once."""
+        if (pattern, among) not in self._loads:
+            if among is None:
+                traffic, loads = self.loads(pattern)
+            else:
+                senders = np.arange(among.start, among.stop)
+                traffic = self.paths.traffic(senders, self.receivers(pattern)[senders])
+                loads = traffic.loads(len(self.channel_link))
+            hops = Fraction(int(traffic.hops.sum()), len(traffic.hops))
+            self._loads[pattern, among] = _Load(traffic.unit, loads, hops, max(traffic.latencies))
+        return self._loads[pattern, among]
 
     def _longest(self, loads: NDArray[Any]) -> Fraction:
         """Return the longest time of any channel, in seconds, given every channel's bytes."""
@@ -357,31 +384,3 @@ def _count_accelerators(graph: nx.Graph[Any]) -> int:
     if unreachable is not None:
         raise HyparError(f"accelerators should all be connected; no path from 0 to {unreachable}")
     return count
-
-
-@dataclass(frozen=True)
-class _Load:
-    """What a pattern's messages load, of one byte from every accelerator."""
-
-    unit: int
-    """How many units of a channel's load are a byte."""
-    of_channels: NDArray[Any]
-    hops: Fraction
-    latency: Fraction
-
-
-@lru_cache(maxsize=64)
-def _load(interconnect: Interconnect, pattern: MessagePattern, among: range | None) -> _Load:
-    """Return the load of a pattern, of which many exchanges send several at once.
-
-    Hops are the mean, and the latency is the longest, of all messages.
-    """
-    if among is None:
-        traffic, loads = interconnect.loads(pattern)
-    else:
-        senders = np.arange(among.start, among.stop)
-        receivers = interconnect.receivers(pattern)[senders]
-        traffic = interconnect.paths.traffic(senders, receivers)
-        loads = traffic.loads(len(interconnect.channel_link))
-    hops = Fraction(int(traffic.hops.sum()), len(traffic.hops))
-    return _Load(traffic.unit, loads, hops, max(traffic.latencies))

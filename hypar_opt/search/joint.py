@@ -114,10 +114,10 @@ def _joint(search: SearchRequest) -> SearchResult:
 def _of_too_many_states(search: SearchRequest, tables: TableSolver, known: Known) -> Rows:
     """Return a plan where all states together take too much memory; keep a bound on all plans."""
     bound = max(tables.least or 0, least_compute(search.instance))
-    for plan in known():
-        tables.results[:] = [SolveResult((), None, Status.FEASIBLE, bound, MEMORY)]
-        return improved_rows(search.instance, plan, search.deadline)
-    return []
+    if not (plans := known()):
+        return []
+    tables.results[:] = [SolveResult((), None, Status.FEASIBLE, bound, MEMORY)]
+    return improved_rows(search.instance, plans[0], search.deadline)
 
 
 def _solved(

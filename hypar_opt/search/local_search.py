@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations, cycle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -11,13 +11,16 @@ from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.solvers.elimination.classes import optimum_of_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from hypar_opt.costs.state_classes import ClassTable
     from hypar_opt.deadline import Deadline
     from hypar_opt.solvers.elimination.classes import Columns
+
+Plan = TypeVar("Plan")
+Change = TypeVar("Change")
 
 
 def improved(table: ClassTable, start: Sequence[int], deadline: Deadline) -> tuple[int, ...]:
@@ -49,19 +52,46 @@ def _improvements(
     RefusedError, NoAnswerError
         As `optimum_of_columns`.
     """
-    levels = len(table.states)
-    sets = list(combinations(range(levels), min(together, levels)))
+    sets = free_levels(len(table.states), together)
     others = [_equal_columns(np.delete(table.states, free, axis=0)) for free in sets]
-    best, least = start, table.price(start)
-    since = 0
-    for alike in cycle(others):
+
+    def best_beside(
+        assignment: tuple[int, ...], alike: NDArray[np.intp]
+    ) -> tuple[int, tuple[int, ...]]:
         deadline.check()
-        cost, found = optimum_of_columns(table, _beside(table, best, alike), deadline)
+        return optimum_of_columns(table, _beside(table, assignment, alike), deadline)
+
+    yield from descent(start, table.price(start), others, best_beside)
+
+
+def free_levels(levels: int, together: int) -> list[tuple[int, ...]]:
+    """Return the sets of so many levels, or of all, at which a plan may be changed at once."""
+    return list(combinations(range(levels), min(together, levels)))
+
+
+def descent(
+    start: Plan,
+    cost: float,
+    changes: Sequence[Change],
+    best: Callable[[Plan, Change], tuple[float, Plan]],
+) -> Iterator[Plan]:
+    """Yield ever cheaper plans, until none of some changes improves the last.
+
+    Parameters
+    ----------
+    cost
+        The first one's.
+    best
+        Finds what a plan becomes, at the least cost, by one of the changes.
+    """
+    plan, since = start, 0
+    for change in cycle(changes):
+        own, found = best(plan, change)
         since += 1
-        if cost < least:
-            best, least, since = found, cost, 1
-            yield best
-        if since >= len(others):
+        if own < cost:
+            plan, cost, since = found, own, 1
+            yield plan
+        if since >= len(changes):
             return
 
 

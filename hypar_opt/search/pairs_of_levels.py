@@ -8,8 +8,11 @@ Source: docs/decisions/0023-classes-of-states.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from itertools import combinations, combinations_with_replacement, cycle, product
+from functools import partial
+from itertools import combinations_with_replacement, product
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +24,7 @@ from hypar_opt.costs.table import CostTable, Integers, exact_dtype
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.costs.weights import with_penalties
 from hypar_opt.errors import NoAnswerError, RefusedError
+from hypar_opt.search.local_search import descent, free_levels
 from hypar_opt.solvers.elimination.solve import solve
 from hypar_opt.workload.contiguous import orders_of
 
@@ -45,19 +49,11 @@ def improved_rows(instance: Instance, rows: Rows, deadline: Deadline) -> Rows:
     if instance.constraints.couple_layers:
         return rows
     made = np.array(rows, np.intp)
-    sets = list(combinations(range(len(made)), min(2, len(made))))
-    least, since = None, 0
-    try:
-        for free in cycle(sets):
-            since += 1
-            for constraints in _contiguous(instance, made, free):
-                cost, found = _best_at(instance, constraints, made, free, deadline)
-                if found is not None and (least is None or cost < least):
-                    least, made, since = cost, found, 1
-            if since > len(sets):
-                break
-    except (NoAnswerError, RefusedError):  # a limit, or more than memory allows
-        pass
+    best_at = partial(_best_at, instance, deadline)
+    # A limit, or more than memory allows, ends the search.
+    with suppress(NoAnswerError, RefusedError):
+        for better in descent(made, inf, free_levels(len(made), 2), best_at):
+            made = better
     return [*map(tuple, made.tolist())]
 
 
@@ -89,19 +85,17 @@ def _contiguous(
     orders = orders_of(instance.workload, made.tolist())
     most = {column: tuple(sorted({*own, *free})) for column, own in orders.items()}
     yield instance.constraints.within(most)
-    fewest = {column: tuple(sorted({*own} - {*free})) for column, own in orders.items()}
-    if fewest != orders:
+    if orders:
+        fewest = {column: tuple(sorted({*own} - {*free})) for column, own in orders.items()}
         yield instance.constraints.within(fewest)
 
 
 def _best_at(
-    instance: Instance,
-    constraints: ConstraintSet,
-    made: NDArray[np.intp],
-    free: Sequence[int],
-    deadline: Deadline,
-) -> tuple[int, NDArray[np.intp] | None]:
-    """Return the best plan that differs from one at some levels only, and its cost; or None.
+    instance: Instance, deadline: Deadline, made: NDArray[np.intp], free: Sequence[int]
+) -> tuple[float, NDArray[np.intp]]:
+    """Return the least cost of the plans that differ from one at some levels only, and its plan.
+
+    Infinity and the plan itself if constraints allow none.
 
     Raises
     ------
@@ -115,13 +109,15 @@ def _best_at(
     states[list(free)] = np.array(own, np.intp).T[:, None]
     table = _table(instance, made, states, own)
     every, places = np.unique(states.reshape(levels, -1), axis=1, return_inverse=True)
-    allowed = constraints.allowed([*map(tuple, every.T.tolist())], deadline)
-    nodes = np.arange(len(table.node))
-    table = replace(table, allowed=allowed[nodes[:, None], places.reshape(states.shape[1:])])
-    result = solve(table, deadline)
-    if result.assignment is None or result.objective is None:
-        return 0, None
-    return result.objective, states[:, nodes, list(result.assignment)]
+    nodes, least, best = np.arange(len(table.node)), inf, made
+    for constraints in _contiguous(instance, made, free):
+        allowed = constraints.allowed([*map(tuple, every.T.tolist())], deadline)
+        own_allowed = allowed[nodes[:, None], places.reshape(states.shape[1:])]
+        result = solve(replace(table, allowed=own_allowed), deadline)
+        cost = inf if result.objective is None else result.objective
+        if result.assignment is not None and cost < least:
+            least, best = cost, states[:, nodes, list(result.assignment)]
+    return least, best
 
 
 def _table(

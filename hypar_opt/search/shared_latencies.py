@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.costs.alignments import check_classes
+from hypar_opt.costs.alignments import states_in_classes
 from hypar_opt.costs.buckets import LATENCY, LatencyShares, buckets_of
 from hypar_opt.costs.kinds import numbered
 from hypar_opt.costs.state_classes import classed
-from hypar_opt.costs.state_tables import check_states, choices_by_level, states_of
+from hypar_opt.costs.state_tables import check_states, choices_by_level
 from hypar_opt.solvers.elimination.classes import bound_by_classes
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ class SharedLatencies:
         """
         workload, levels = instance.workload, instance.problem.levels
         check_states(len(workload.nodes), choices_by_level(workload, levels))
-        check_classes(cost, workload, levels)
-        states = states_of(workload, levels, deadline)
+        states = states_in_classes(cost, workload, levels, deadline)
         allowed = instance.constraints.allowed(states, deadline)
 
         def charged(part: int) -> ClassTable:

@@ -69,9 +69,7 @@ def fitting(
     if best is None:
         return within_memory(at_shares, solve)
     best = _improved(best)
-    share = best.way.instance.problem.share
-    assert share is not None
-    found_at = replace(at_shares, instance=asked.instance.with_share(share))
+    found_at = _at(at_shares, _shares(best.way.instance))
     kept = replace(best.found, status=Status.FEASIBLE, bound=None)
     with suppress(InfeasibleError, NoAnswerError):
         search, found = within_memory(found_at, solve)

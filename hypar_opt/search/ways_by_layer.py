@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hypar_opt.costs.alignments import states_in_classes
 from hypar_opt.costs.device_load import PartLoad, held_while_running, load_of_tensors
 from hypar_opt.costs.saved_tensors import errors_at_once, saved_tensors
 from hypar_opt.costs.state_classes import ClassTable, KnownCharges, classed
-from hypar_opt.costs.state_tables import states_of
 from hypar_opt.costs.states import added_up
 from hypar_opt.costs.ways_of_nodes import Amount, WaysOfNodes, by_state, coupled
 from hypar_opt.instance.least_loads import every_split
@@ -125,8 +125,8 @@ class WaysByLayer:
 
     @cached_property
     def states(self) -> Sequence[tuple[int, ...]]:
-        problem = self.search.instance.problem
-        return states_of(self.first.instance.workload, problem.levels, self.search.deadline)
+        levels, workload = self.search.instance.problem.levels, self.first.instance.workload
+        return states_in_classes(self.first.cost, workload, levels, self.search.deadline)
 
     @cached_property
     def per_unit(self) -> int:
