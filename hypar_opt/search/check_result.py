@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.shared_nodes import level_tables
-from hypar_opt.errors import InputError, WrongClaimError
+from hypar_opt.errors import HyparError, InputError, WrongClaimError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_table, total_cost
 from hypar_opt.plan.costs import json_number
@@ -90,14 +90,13 @@ def check_record(plan: Plan, *, file: str) -> None:
     if bound is None or not plan.levels or not (joint or plan.solver.status == "optimal"):
         return
     instance = Instance.of_plan(plan)
-    workload, constraints = instance.workload, instance.constraints
-    rows = {name: workload.baselines[key][workload.shared :] for name, key in BASELINES.items()}
+    rows = _baseline_rows(instance)
     if joint:
         plans = {name: [row] * plan.levels for name, row in rows.items()}
         totals = {
             name: total_cost(instance, every)
             for name, every in plans.items()
-            if constraints.allow(every)
+            if instance.constraints.allow(every)
         }
         if totals:
             name = min(totals, key=totals.__getitem__)
@@ -110,6 +109,25 @@ def check_record(plan: Plan, *, file: str) -> None:
                 f'should be "feasible": at {level}, given the choices above, {name} costs less'
             )
             raise InputError(problem, where="solver, status", file=file)
+
+
+def refused_baselines(plan: Plan) -> dict[str, str]:
+    """Return which of the paper's baselines a plan's constraints refuse, and why.
+
+    A device's memory is no reason: a baseline may fit in another way to train.
+    """
+    instance, refused = Instance.of_plan(plan), {}
+    for name, row in _baseline_rows(instance).items():
+        try:
+            instance.constraints.check([row] * plan.levels)
+        except HyparError as error:
+            refused[name] = error.message.removeprefix("constraints: ")
+    return refused
+
+
+def _baseline_rows(instance: Instance) -> dict[str, Sequence[int]]:
+    workload = instance.workload
+    return {name: workload.baselines[key][workload.shared :] for name, key in BASELINES.items()}
 
 
 def check_bound(

@@ -16,6 +16,7 @@ from hypar_opt.pipeline import solve_problem
 from hypar_opt.plan.costs import Cost
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import RUN_READINGS, Problem
+from hypar_opt.search import check_result
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.studies.memory import memory
@@ -46,6 +47,14 @@ def as_executed(cost: Cost, name: str = "") -> str | None:
         return None
     moved, data = map(format_bytes, (cost.executed_bytes, cost.data_parallel_bytes))
     return f"{which} {moved} (Data Parallelism: {data})."
+
+
+def refused_baselines(plan: Plan) -> Iterator[str]:
+    """Yield a sentence for each baseline shown with a plan that its constraints refuse."""
+    why = check_result.refused_baselines(plan)
+    for name in ("Data Parallelism", "Model Parallelism"):
+        if name in why:
+            yield f"{name} does not keep to the constraints: {why[name]}."
 
 
 def moves_more(cost: Cost, name: str = "this plan") -> str | None:
@@ -152,7 +161,7 @@ def warnings(plan: Plan, deadline: Deadline = NEVER) -> list[str]:
     """
     sentences: list[str] = []
     more = moves_more(plan.cost)
-    if more is not None:
+    if more is not None and "Data Parallelism" not in check_result.refused_baselines(plan):
         better = better_reading(plan, deadline)
         if better is not None:
             reading, moved = better

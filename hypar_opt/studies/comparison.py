@@ -329,7 +329,7 @@ def warnings_of_rows(rows: Sequence[ComparisonRow]) -> list[str]:
         case = list(grouped)
         case = [row for row in case if row.reading == case[0].reading]
         where = f"of {network} (batch {batch:,}, {array})"
-        data = next((row.bytes for row in case if row.plan == "data"), None)
+        data = next((row for row in case if row.plan == "data"), None)
         more = [row.plan for row in case if _moves_more_when_run(row, data)]
         if more:
             sentences.append(
@@ -352,12 +352,12 @@ def warnings_of_rows(rows: Sequence[ComparisonRow]) -> list[str]:
     return sentences
 
 
-def _moves_more_when_run(row: ComparisonRow, data: float | None) -> bool:
+def _moves_more_when_run(row: ComparisonRow, data: ComparisonRow | None) -> bool:
     """Return whether a plan moves more than Data Parallelism although its reading denies it."""
     if row.bytes is None or row.executed_bytes is None or row.data_parallel_bytes is None:
         return False
-    # If the reading itself favours Data Parallelism, the table shows it already.
-    denied = data is None or row.bytes <= data
+    # If the reading itself favours Data Parallelism, or it is refused, the table shows it already.
+    denied = data is None or (data.bytes is not None and row.bytes <= data.bytes)
     return denied and row.executed_bytes > row.data_parallel_bytes
 
 

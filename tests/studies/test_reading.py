@@ -196,6 +196,24 @@ def test_a_plan_that_moves_more_when_run_warns_whatever_it_was_found_for(
     assert capsys.readouterr().err == ""
 
 
+def test_a_baseline_that_the_constraints_refuse_is_said_so_and_warned_of_nowhere(
+    capsys: Capture,
+) -> None:
+    args = ["sconv", "--levels", "3"]
+    assert run(["solve", *args]) == 0
+    assert "does not keep to the constraints" not in "".join(capsys.readouterr())
+    args += ["--fix", "conv1=model"]
+    assert run(["solve", *args]) == 0
+    out, err = capsys.readouterr()
+    plan = ho.solve("sconv", levels=3, fix=["conv1=model"])
+    assert plan.cost.executed_bytes > plan.cost.data_parallel_bytes
+    why = "conv1 may not take data at H1"
+    assert f"Data Parallelism does not keep to the constraints: {why}." in out.splitlines()
+    assert "when run" not in err
+    assert run(["compare", *args]) == 0
+    assert "Data Parallelism moves fewer" not in "".join(capsys.readouterr())
+
+
 @pytest.mark.parametrize(
     ("ratio", "executed", "said"),
     [

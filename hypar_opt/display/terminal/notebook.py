@@ -13,7 +13,7 @@ from rich.text import Text
 from hypar_opt.display.glyphs import Symbol, explained, legend, stored_legend, stored_symbol, symbol
 from hypar_opt.display.labels import cost_name, level_costs, total_costs
 from hypar_opt.display.plan_grid import GridRow, PlanGrid, Stored, is_short_chain, plan_grid
-from hypar_opt.display.terminal.plan import baselines_table, plan_title
+from hypar_opt.display.terminal.plan import baselines_of, plan_title
 from hypar_opt.plan.plan import Plan
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_cost
@@ -136,7 +136,7 @@ def plan_html(plan: Plan) -> str:
             "</table>",
             "</div>",
             *_legends(plan, grid),
-            html_of(Group(baselines_table(plan), executed)),
+            html_of(Group(*baselines_of(plan), executed)),
             "</div>",
         ]
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from math import ceil
@@ -19,7 +19,7 @@ from hypar_opt.display.terminal.memory import trains
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.share_of_group import SHARES
 from hypar_opt.search.shares import LEAST
-from hypar_opt.studies.advice import as_executed
+from hypar_opt.studies.advice import as_executed, refused_baselines
 from hypar_opt.studies.memory import memory
 from hypar_opt.units import format_cost, format_ratio
 from hypar_opt.workload.parallelism import SIDES
@@ -73,7 +73,7 @@ def plan_view(
     parts.append(Text(legend_line(legend(explained(plan))), style="dim"))
     if grid.layouts:
         parts.append(Text(f"stored: {legend_line(stored_legend(grid.layouts))}", style="dim"))
-    parts += [Text(), baselines_table(plan)]
+    parts += [Text(), *baselines_of(plan)]
     # In readings other than `executed`, the total is not the bytes of a run.
     executed = as_executed(plan.cost)
     if executed is not None:
@@ -201,7 +201,7 @@ def _runs_of_a_kind(plan: Plan) -> list[tuple[int, int]]:
     return [(run[0], run[-1]) for run in runs]
 
 
-def baselines_table(plan: Plan) -> Table:
+def baselines_of(plan: Plan) -> Iterator[RenderableType]:
     """Show the costs of Data and Model Parallelism, also relative to the plan's."""
     cost = plan.cost
     form = partial(format_cost, unit=cost.unit)
@@ -209,7 +209,8 @@ def baselines_table(plan: Plan) -> Table:
         ("Data Parallelism", cost.baselines.data, cost.ratios.data),
         ("Model Parallelism", cost.baselines.model, cost.ratios.model),
     )
-    return new_table([("", str), (cost_name(plan), form), ("relative cost", format_ratio)], rows)
+    yield new_table([("", str), (cost_name(plan), form), ("relative cost", format_ratio)], rows)
+    yield from map(Text, refused_baselines(plan))
 
 
 def _saving(plan: Plan, joint: Plan) -> str:
