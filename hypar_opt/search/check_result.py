@@ -111,17 +111,17 @@ def check_record(plan: Plan, *, file: str) -> None:
             raise InputError(problem, where="solver, status", file=file)
 
 
-def refused_baselines(plan: Plan) -> dict[str, str]:
-    """Return which of the paper's baselines a plan's constraints refuse, and why.
+def refused_baselines(instance: Instance) -> dict[str, str]:
+    """Return which of the paper's baselines a problem's constraints refuse, and why, by their keys.
 
     A device's memory is no reason: a baseline may fit in another way to train.
     """
-    instance, refused = Instance.of_plan(plan), {}
+    refused = {}
     for name, row in _baseline_rows(instance).items():
         try:
-            instance.constraints.check([row] * plan.levels)
+            instance.constraints.check([row] * instance.problem.levels)
         except HyparError as error:
-            refused[name] = error.message.removeprefix("constraints: ")
+            refused[BASELINES[name]] = error.message.removeprefix("constraints: ")
     return refused
 
 

@@ -19,6 +19,7 @@ from hypar_opt.plan.problem import RUN_READINGS, Problem
 from hypar_opt.search import check_result
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.solvers.base import SolverOptions
+from hypar_opt.solvers.baselines import BASELINES
 from hypar_opt.studies.memory import memory
 from hypar_opt.units import format_bytes
 
@@ -51,10 +52,10 @@ def as_executed(cost: Cost, name: str = "") -> str | None:
 
 def refused_baselines(plan: Plan) -> Iterator[str]:
     """Yield a sentence for each baseline shown with a plan that its constraints refuse."""
-    why = check_result.refused_baselines(plan)
+    why = check_result.refused_baselines(Instance.of_plan(plan))
     for name in ("Data Parallelism", "Model Parallelism"):
-        if name in why:
-            yield f"{name} does not keep to the constraints: {why[name]}."
+        if (key := BASELINES[name]) in why:
+            yield f"{name} does not keep to the constraints: {why[key]}."
 
 
 def moves_more(cost: Cost, name: str = "this plan") -> str | None:
@@ -161,7 +162,7 @@ def warnings(plan: Plan, deadline: Deadline = NEVER) -> list[str]:
     """
     sentences: list[str] = []
     more = moves_more(plan.cost)
-    if more is not None and "Data Parallelism" not in check_result.refused_baselines(plan):
+    if more is not None and "data" not in check_result.refused_baselines(Instance.of_plan(plan)):
         better = better_reading(plan, deadline)
         if better is not None:
             reading, moved = better

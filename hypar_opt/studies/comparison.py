@@ -23,6 +23,7 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
+from hypar_opt.search.check_result import refused_baselines
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.search.result import Progress, parts_of, silent
 from hypar_opt.simulator.result import StepResult
@@ -48,7 +49,8 @@ class ComparisonRow:
     """One plan of one network: its bytes by the reading, its step simulated on an array.
 
     ``speedup`` and ``energy_efficiency`` are over Data Parallelism; those with ``executed_`` are
-    of the same choices when run. Amounts are None where they are not known, for the ``reason``.
+    of the same choices when run. Amounts are None where they are not known, for the ``reason``;
+    a baseline may have one and be a reference alone, which the constraints refuse.
     """
 
     network: str
@@ -193,7 +195,12 @@ def compare(
         }
         # One infeasible plan is a row with a reason; a wrong input fails every row.
         failures += [answer for answer in measured.values() if isinstance(answer, HyparError)]
-        rows += [_row(name, plan, network, stated, measured) for name, plan in plans.items()]
+        # A baseline is a reference, also where it cannot run.
+        references = refused_baselines(Instance.to_search(network, stated))
+        for name, plan in plans.items():
+            row = _row(name, plan, network, stated, measured)
+            why = references.get(name) if row.reason is None else None
+            rows.append(replace(row, reason=f"a reference, which cannot run: {why}") if why else row)
     if failures and len(failures) == len(rows):
         raise failures[0]
     return Comparison(tuple(rows))
@@ -304,7 +311,7 @@ def disagreements(rows: Sequence[ComparisonRow]) -> list[str]:
     # `compare` returns the rows of a case one after the other, as groupby needs.
     for _, case in groupby(rows, key=lambda row: row.case):
         # Bytes of one reading are compared with those of that reading.
-        same = [row for row in case if row.seconds]
+        same = [row for row in case if row.seconds and row.reason is None]
         answered = [row for row in same if row.reading == same[0].reading]
         if not answered:
             continue

@@ -197,8 +197,9 @@ def test_a_plan_that_moves_more_when_run_warns_whatever_it_was_found_for(
 
 
 def test_a_baseline_that_the_constraints_refuse_is_said_so_and_warned_of_nowhere(
-    capsys: Capture,
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
     args = ["sconv", "--levels", "3"]
     assert run(["solve", *args]) == 0
     assert "does not keep to the constraints" not in "".join(capsys.readouterr())
