@@ -31,6 +31,7 @@ from hypar_opt.workload.tensors import workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.workload.halos import Border
+    from hypar_opt.workload.layer_tensors import LayerTensors
     from hypar_opt.workload.network import Network
 
 SPATIAL = "spatial"
@@ -41,13 +42,17 @@ Words = dict[str, str]
 
 
 def context_parallelism(network: Network) -> Words:
-    """Return the layers that split sequences: all that have tokens."""
+    """Return the layers that split sequences: all that have several tokens."""
     layers = zip(network.layers, network.maps(), strict=True)
     return {
         layer.name: TOKENS.word
         for layer, maps in layers
-        if TOKENS in layer.splits.values() and TOKENS.axis not in tensors_of(layer, maps, 1).lacked
+        if TOKENS in layer.splits.values() and _several_tokens(tensors_of(layer, maps, 1))
     }
+
+
+def _several_tokens(layer: LayerTensors) -> bool:
+    return layer.has(TOKENS) and layer.split_size(TOKENS) > 1
 
 
 def ulysses(network: Network) -> Words:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from hypar_opt.plan.strategies import degrees, strategy_pins
 from hypar_opt.search.plan_file import repriced
 from hypar_opt.studies.compared_plans import PLANS
 from hypar_opt.studies.comparison import AMOUNTS, disagreements, warnings_of_rows
+from hypar_opt.units import format_bytes
 from hypar_opt.workload.parallelism import CHOICES
 from tests.cli.shell import Shell
 from tests.display.test_graph_reports import GPT
@@ -470,3 +472,24 @@ def test_a_wrong_call_ends_with_2_and_one_line(
     args: list[str], complaint: str, shell: Shell
 ) -> None:
     assert shell.refused("compare", *args).startswith(complaint)
+
+
+@pytest.mark.slow
+def test_the_page_of_strategies_shows_what_each_moves_over_the_optimum() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "strategies.md").read_text()
+    heads, *table = re.findall(r"^\| .*\|$", page.partition("## By network")[2], re.M)[:16]
+    named = [word.strip().lower() for word in heads.split("|")[5:-1]]
+    assert len(table) == 15
+    asked: Any = {"levels": 3, "choices": "all", "reading": "joined", "element_bytes": 2}
+    for line in table:
+        name, tokens, batch, *shown = [cell.strip() for cell in line.split("|")[1:-1]]
+        images: Any = {} if name == "vit-b16" else {"tokens": int(tokens.replace(",", ""))}
+        least: dict[str, tuple[float, str]] = {}
+        for row in ho.compare(name, batches=int(batch), runnable=True, **images, **asked):
+            strategy, _, degree = row.plan.partition("-")
+            if row.reason is None:
+                own = (row.bytes, f" ({degree})" if degree else "")
+                least[strategy] = min(own, least.get(strategy, own))
+        optimum = least["joint"][0]
+        said = {word: f"{moved / optimum:.3f}{degree}" for word, (moved, degree) in least.items()}
+        assert shown == [format_bytes(optimum), *(said.get(word, "-") for word in named)], name

@@ -60,7 +60,7 @@ def test_joined_all_to_alls_move_what_is_charged(part: int) -> None:
         with suppress(RefusedError):
             run_as_one_device(network, program, seed)
             ran += 1
-    assert ran > PLANS_A_PART / 3
+    assert ran >= PLANS_A_PART // 3
 
 
 def by_level(program: Program) -> list[int]:
