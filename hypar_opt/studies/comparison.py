@@ -199,8 +199,9 @@ def compare(
         references = refused_baselines(Instance.to_search(network, stated))
         for name, plan in plans.items():
             row = _row(name, plan, network, stated, measured)
-            why = references.get(name) if row.reason is None else None
-            rows.append(replace(row, reason=f"a reference, which cannot run: {why}") if why else row)
+            if name in references and row.reason is None:
+                row = replace(row, reason=f"a reference, which cannot run: {references[name]}")
+            rows.append(row)
     if failures and len(failures) == len(rows):
         raise failures[0]
     return Comparison(tuple(rows))
