@@ -487,7 +487,7 @@ def test_the_page_of_strategies_shows_what_each_moves_over_the_optimum() -> None
         least: dict[str, tuple[float, str]] = {}
         for row in ho.compare(name, batches=int(batch), runnable=True, **images, **asked):
             strategy, _, degree = row.plan.partition("-")
-            if row.reason is None:
+            if row.reason is None and row.bytes is not None:
                 own = (row.bytes, f" ({degree})" if degree else "")
                 least[strategy] = min(own, least.get(strategy, own))
         optimum = least["joint"][0]

@@ -206,7 +206,7 @@ def test_a_baseline_that_the_constraints_refuse_is_said_so_and_warned_of_nowhere
     args += ["--fix", "conv1=model"]
     assert run(["solve", *args]) == 0
     out, err = capsys.readouterr()
-    plan = ho.solve("sconv", levels=3, fix=["conv1=model"])
+    plan: Any = ho.solve("sconv", levels=3, fix=["conv1=model"])
     assert plan.cost.executed_bytes > plan.cost.data_parallel_bytes
     why = "conv1 may not take data at H1"
     assert f"Data Parallelism does not keep to the constraints: {why}." in out.splitlines()
