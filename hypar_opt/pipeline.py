@@ -55,8 +55,8 @@ from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.version import __version__
 
 if TYPE_CHECKING:
-    from hypar_opt.costs.shared_nodes import Tensors
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.search.result import SearchResult
     from hypar_opt.solvers.solution.solver import SolutionFile
     from hypar_opt.workload.network import Network
 
@@ -289,24 +289,24 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
         statistics=tuple(dict(model) for model in (*partition.statistics, *of_shares)),
         versions={"hypar-opt": __version__, **partition.versions},
     )
-    tensors = partition.priced if rows == partition.assignments else None
-    return _priced(instance, rows, record, tensors)
+    return _priced(instance, rows, record, partition if rows == partition.assignments else None)
 
 
 def _priced(
     instance: Instance,
     rows: Sequence[Sequence[int]],
     solver: SolverRecord,
-    tensors: Tensors | None = None,
+    found: SearchResult | None = None,
 ) -> Plan:
     """Return the plan priced from its choices, with the gap to the bound that the solver claims.
 
     The record is of our own search: only here a plan's claims become ours.
     """
     problem = instance.problem
+    tensors = found.priced if found else None
     if tensors is None:
         tensors = tensors_of(instance, rows)
-    cost = price(instance, rows, tensors)
+    cost = price(instance, rows, tensors, found.charged if found else None)
     total, bound = cost.total, solver.bound
     # A lower bound above a feasible plan's cost disproves itself.
     if bound is not None and bound > total:

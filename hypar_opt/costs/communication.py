@@ -29,7 +29,7 @@ from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.hierarchy import Hierarchy
-from hypar_opt.workload.addends import passes_addends
+from hypar_opt.workload.addends import passes_addends, takes_addends
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,7 +151,7 @@ class CommunicationCost(CostModel):
         for lacks, quarters, repeated in every:
             lacked = [lacks[block, nodes] for block in states]
             replicas: Integers | int = 1
-            if states and repeated.any():
+            if states and repeated is not None:
                 replicas = copies_of([repeated[block, nodes] for block in states], parts)[-1].below
             uneven: Stretches = []
             if self.longest:
@@ -162,15 +162,15 @@ class CommunicationCost(CostModel):
 
         def charge(block: int) -> Integers:
             scales = self._scales(workload, states, block)
-            moved: Integers = 0 * scales
+            moved: Integers | int = 0
             first = levels_of(states[:block])
             for quarters, copies, replicas, uneven in reduced:
                 amounts = quarters
                 if len(quarters) > 1:
                     amounts = quarters[first : first + len(states[block])]
                 amount = amounts.astype(scales.dtype, copy=False) * replicas * copies[block].added
-                moved = moved + scales * stretched(amount, uneven)
-            return moved
+                moved = moved + stretched(amount, uneven)
+            return scales * moved
 
         return ByLevel(states, charge)
 
@@ -200,7 +200,7 @@ class CommunicationCost(CostModel):
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> Sequence[Integers]:
         """Return what boundaries move of sums that they may pass on; no level if none may."""
-        if not (targets and passes_addends(workload)[boundaries].any()):
+        if not (takes_addends(workload) and targets and passes_addends(workload)[boundaries].any()):
             return ()
         parts = self._parts(levels_of(targets))
         reduced, copies = reduced_over(workload, boundaries, sources, targets, parts)

@@ -18,7 +18,7 @@ from hypar_opt.costs.readings import READINGS, Phase
 from hypar_opt.costs.states import copies_of
 from hypar_opt.costs.table import exact_dtype
 from hypar_opt.sharding.repetitions import exchanges_of
-from hypar_opt.workload.addends import passes_addends
+from hypar_opt.workload.addends import passes_addends, takes_addends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -84,6 +84,8 @@ def repeated_over(
     gathers_last
         Whether the tensor is not yet whole while anything else moves.
     """
+    if not (workload.reads_whole or takes_addends(workload)):
+        return lambda block: 1
     layouts, operand = workload.layouts, workload.operand[boundaries]
     source, target = workload.ends[boundaries, 0], workload.ends[boundaries, 1]
     whole: list[NDArray[np.bool_]] = []
@@ -91,7 +93,7 @@ def repeated_over(
         whole = [layouts.inputs[operand, block, target] == 0 for block in targets]
     gathered = copies_of(whole, parts)
     kept: list[Copies] = []
-    if workload.replica_boundaries[boundaries].any():
+    if whole and workload.replica_boundaries[boundaries].any():
         stored = [layouts.whole[block, source] for block in sources]
         both = [(a & b)[::-1] for a, b in zip(whole[::-1], stored[::-1], strict=True)]
         kept = copies_of(both, parts[::-1])

@@ -69,7 +69,7 @@ def conversions_of(
 @lru_cache(maxsize=64)
 def reductions_of(
     workload: Workload, reading: str, phases: tuple[Phase, ...], levels: int = 1
-) -> list[tuple[NDArray[np.bool_], Integers, NDArray[np.bool_]]]:
+) -> list[tuple[NDArray[np.bool_], Integers, NDArray[np.bool_] | None]]:
     """Return the reductions of tensors that lack a choice's axis.
 
     Parameters
@@ -82,7 +82,7 @@ def reductions_of(
     list of (lacks, quarters, repeated)
         For each tensor that is: ``(choices, layers)``; quarters of an element, int64 or Python's
         integers, by level and layer, of one level where all move as much; and which choices repeat
-        it in each part, at any level: ``(choices, layers)``.
+        it in each part, at any level: ``(choices, layers)``, None if none does.
     """
     row = READINGS[reading]
     forward, backward, gradient = (phase in phases for phase in Phase)
@@ -132,10 +132,10 @@ def reductions_of(
         # Each part sums over its own channels; a split of images needs no reduction.
         (np.isin(layouts.inputs[0], channels), [[row.gradient * size for size in statistics]]),
     ]
-    nowhere = np.zeros_like(whole)
     # Replicas sum over the same channels, or rows of an average, each for itself.
-    repeated = [nowhere, whole & reduced[1][0].any(axis=0), *[nowhere] * (len(reduced) - 3)]
-    repeated.append(whole & (np.array(statistics, object) > 0))
+    sums = whole & reduced[1][0].any(axis=0), whole & (np.array(statistics, object) > 0)
+    of_outputs, of_statistics = (each if each.any() else None for each in sums)
+    repeated = [None, of_outputs, *[None] * (len(reduced) - 3), of_statistics]
     return [
         (lacks, np.array(quarters, exact_dtype(max(map(max, quarters)))), each)
         for (lacks, quarters), each in zip(reduced, repeated, strict=True)

@@ -99,8 +99,8 @@ class ConstraintSet:
     @cached_property
     def any(self) -> bool:
         """Whether any choice may be infeasible: by a constraint, a layer's kind, or below H1."""
-        own = self._constraints.model_copy(update={"memory": self._memory})
-        return own.any or self._lacks_choices
+        stated = self._constraints.limits_splits or self._memory is not None
+        return stated or self._lacks_choices
 
     @property
     def couple_layers(self) -> bool:

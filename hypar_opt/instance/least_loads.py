@@ -21,7 +21,7 @@ from hypar_opt.costs.compute import memory_load
 from hypar_opt.instance.pins import Pin, pinned_choices
 from hypar_opt.sharding.weights import replicated
 from hypar_opt.workload.operators.axes import BATCH, EXPERTS, LAST_RESORT, REPLICATING, SPATIAL
-from hypar_opt.workload.operators.words import choices_of
+from hypar_opt.workload.operators.words import WHOLE_AS, choices_of
 from hypar_opt.workload.parallelism import OF_IMAGES, SIDES
 from hypar_opt.workload.splitting import may_split, spatial_columns
 
@@ -146,6 +146,8 @@ class LeastLoads:
         """Let layers be whole only in as many parts as no split of them that fits leaves."""
         workload = self._workload
         known: dict[object, tuple[NDArray[np.bool_], int]] = {}
+        if WHOLE_AS.isdisjoint(workload.choices):
+            return
         for node in range(workload.shared, len(workload.nodes)):
             choices, layer = workload.choices_of_nodes[node], workload.nodes[node]
             if LAST_RESORT not in choices:

@@ -29,11 +29,11 @@ from hypar_opt.plan.stored_layouts import (
 from hypar_opt.sharding.layouts import Layout
 from hypar_opt.workload.operators.words import choices_of
 from hypar_opt.workload.parallelism import PAPERS_CHOICES
-from hypar_opt.workload.tensors import Workload, workload_of
 
 if TYPE_CHECKING:
     from hypar_opt.costs.table import CostTable, Integers
     from hypar_opt.hierarchy import SplitRule
+    from hypar_opt.workload.tensors import Workload
 
 
 def price_table(table: CostTable, assignment: Sequence[int]) -> int:
@@ -118,12 +118,36 @@ class _Charges(NamedTuple):
         return Fraction(sum(self.of_levels), self.resolution)
 
 
-class _Baselines(NamedTuple):
-    """What the paper's baselines cost, and the bytes that a run of Data Parallelism moves."""
+class Charged(NamedTuple):
+    """What a cost model charges a plan, and the paper's baselines."""
 
-    data: Fraction
-    model: Fraction
-    executed: Fraction
+    cost: CostModel
+    plan: _Charges
+    baselines: Sequence[Fraction]
+    """Those of Data and Model Parallelism; of a run that of the first alone."""
+
+
+def charged_beside_baselines(
+    instance: Instance, rows: Rows, tensors: Tensors | None = None, *, run: bool = False
+) -> Charged:
+    """Return what a plan costs in the problem's objective, or in bytes of a run.
+
+    The baselines are priced with the first plan of an instance.
+    """
+    workload, cost = instance.workload, instance.cost
+    if run:
+        workload, cost = instance.executed_workload, instance.executed
+    known: dict[bool, list[Fraction]] = vars(instance).setdefault("baselines", {})
+    others = [
+        [workload.baselines[name][workload.shared :]] * len(rows)
+        for name in PAPERS_CHOICES[: 1 if run else None]
+        if run not in known
+    ]
+    given = [tensors, *[None] * len(others)]
+    own, *priced = _charges(workload, cost, [rows, *others], given, rule=instance.rule)
+    if priced:
+        known[run] = [each.total for each in priced]
+    return Charged(cost, own, known[run])
 
 
 def _charges(
@@ -238,7 +262,12 @@ def layouts_of(
     return stored_layouts(workload, nodes, instance.problem.hierarchy)
 
 
-def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cost:
+def price(
+    instance: Instance,
+    rows: Rows,
+    tensors: Tensors | None = None,
+    charged: Charged | None = None,
+) -> Cost:
     """Price a plan and its baselines, by the problem's reading and by ``executed``.
 
     Parameters
@@ -247,40 +276,32 @@ def price(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> Cos
         The layers' choices.
     tensors
         The layouts of a run's shared tensors; unless given those that then cost least.
+    charged
+        What this plan was found to cost, by whatever model.
     """
     problem, workload, own = instance.problem, instance.workload, instance.cost
-    rule = instance.rule
     _check_choices(workload, rows)
     # Layouts are those of a run: a reading without shared tensors has none to price.
     of_reading = tensors if workload is instance.executed_workload else None
-    baselines: _Baselines | None = vars(instance).get("baselines")
-    names = () if baselines else PAPERS_CHOICES
-    others = [[workload.baselines[name][workload.shared :]] * problem.levels for name in names]
-    given = [None] * len(others)
-
-    moved = priced = _charges(workload, own, [rows, *others], [of_reading, *given], rule=rule)
+    if charged is None or charged.cost is not own:
+        charged = charged_beside_baselines(instance, rows, of_reading)
+    moved, (data, model), costs = charged, charged.baselines, charged.plan.total
     if (workload, own) != (instance.executed_workload, instance.executed):
-        run = instance.executed_workload, instance.executed
-        moved = _charges(*run, [rows, *others[:1]], [tensors, *given[:1]], rule=rule)
-    costs, executed = priced[0].total, moved[0].total
-    if baselines is None:
-        baselines = _Baselines(priced[1].total, priced[2].total, moved[1].total)
-        vars(instance)["baselines"] = baselines
-    data, model, executed_data = baselines
+        moved = charged_beside_baselines(instance, rows, tensors, run=True)
     communication = None
     if isinstance(own, ArrayCost):
         exchanges = own.communication_only()
-        exchanged = price_levels(workload, exchanges, rows, of_reading, rule=rule)
+        exchanged = price_levels(workload, exchanges, rows, of_reading, rule=instance.rule)
         communication = tuple(map(json_number, exchanged))
     return Cost(
         kind=problem.cost,
         reading=problem.reading,
         unit=own.unit,
         total=json_number(costs),
-        per_level=tuple(map(json_number, priced[0].levels)),
+        per_level=tuple(map(json_number, charged.plan.levels)),
         communication=communication,
-        executed_bytes=json_number(executed),
-        data_parallel_bytes=json_number(executed_data),
+        executed_bytes=json_number(moved.plan.total),
+        data_parallel_bytes=json_number(moved.baselines[0]),
         baselines=Baselines(data=json_number(data), model=json_number(model)),
         ratios=Ratios(
             data=float(data / costs) if costs else None,
@@ -363,34 +384,3 @@ def check_plan(plan: Plan, *, file: str) -> None:
     if solver.bound is not None and solver.bound > total:
         problem = f"should be at most the cost's total {total}, got {solver.bound}"
         raise InputError(problem, where="solver, bound", file=file)
-
-
-def oversplit_warnings(plan: Plan) -> list[str]:
-    """Return a warning for each axis that a plan splits below one image or one channel.
-
-    The model splits exactly, also below one image or channel; a program cannot.
-    """
-    at_once = plan.batch // (plan.training.micro_batches or 1)
-    workload = workload_of(plan.network.description, at_once, plan.choices)
-    rows = np.array(plan.assignments(), np.intp).reshape(plan.levels, len(workload.layers))
-    split: dict[str, list[tuple[str, int, int]]] = {"image": []}
-    own = workload.choices_of_nodes[workload.shared :]
-    for position, layer in enumerate(workload.layers):
-        for column, choice in enumerate(own[position]):
-            if choice is None or not choice.axis:
-                continue
-            size, levels = layer.sizes[choice.axis], np.flatnonzero(rows[:, position] == column)
-            parts, count = split.setdefault(choice.part, []), plan.hierarchy.parts(levels)
-            if count > size:
-                parts.append((layer.name, size, count))
-    sentences = []
-    for part, too_many_parts in split.items():
-        if too_many_parts:
-            # The layer with the smallest fraction of an index to a part is the example.
-            name, size, count = max(too_many_parts, key=lambda row: Fraction(row[2], row[1]))
-            layers = f"{len(too_many_parts)} layers" if len(too_many_parts) > 1 else "1 layer"
-            available = f"{size} {part}s" if size > 1 else f"1 {part}"
-            sentences.append(
-                f"splits {layers} below one {part}: {name} has {available} for {count:,} parts"
-            )
-    return sentences

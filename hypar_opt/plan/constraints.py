@@ -49,7 +49,12 @@ class Constraints(Document):
     @property
     def any(self) -> bool:
         """Whether there is any constraint."""
-        return bool(self.fix) or self.even or self.runnable or self.memory is not None
+        return self.limits_splits or self.memory is not None
+
+    @property
+    def limits_splits(self) -> bool:
+        """Whether there is any but the memory."""
+        return bool(self.fix) or self.even or self.runnable
 
     @property
     def within(self) -> str:

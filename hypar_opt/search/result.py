@@ -16,6 +16,7 @@ from hypar_opt.solvers.base import SolverOptions, Status
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Tensors
     from hypar_opt.instance.instance import Instance
+    from hypar_opt.instance.pricing import Charged
     from hypar_opt.plan.plan import Plan
     from hypar_opt.solvers.base import Solver
 
@@ -151,6 +152,8 @@ class SearchResult:
         The layouts of shared tensors, by level; None if they follow from the layers' choices.
     priced
         Those with which the plan is priced; None if the reading has no shared tensors.
+    charged
+        What the plan then costs; None where tables may charge less.
     """
 
     assignments: Assignments
@@ -163,6 +166,7 @@ class SearchResult:
     versions: Mapping[str, str] = FrozenDict()
     tensors: Tensors | None = None
     priced: Tensors | None = None
+    charged: Charged | None = None
 
 
 Search = Callable[[SearchRequest], SearchResult]

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 from hypar_opt.costs.level_tables import joins_levels
 from hypar_opt.errors import NoAnswerError, RefusedError, WrongClaimError, argument
 from hypar_opt.frozen import FrozenDict
-from hypar_opt.instance.pricing import tensors_of
+from hypar_opt.instance.pricing import charged_beside_baselines, tensors_of
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.result import Assignments, SearchRequest, SearchResult
 from hypar_opt.solvers.base import MEMORY, Status
 from hypar_opt.solvers.baselines import BASELINES
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.shared_nodes import Tensors
+    from hypar_opt.instance.pricing import Charged
     from hypar_opt.search.table_solver import TableSolver
 
 
@@ -61,7 +63,7 @@ def to_result(
         priced = tensors_of(search.instance, plan)
     # The bound is compared with the plan's own price, not with the solver's objective.
     bound = _bound(search, scope, tables, plan, found_by)
-    total = search.total(plan, priced)
+    total, charged = _total(search, plan, priced)
     if scope == "level":
         _check_levels_add_up(search, tables, total if found_by is None else None)
     if bound is not None and bound > total:
@@ -79,7 +81,18 @@ def to_result(
         versions=FrozenDict({k: v for r in results for k, v in r.versions.items()}),
         tensors=tensors,
         priced=priced,
+        charged=charged,
     )
+
+
+def _total(
+    search: SearchRequest, plan: Assignments, tensors: Tensors | None
+) -> tuple[Fraction, Charged | None]:
+    """Return what tables charge a plan, and what it costs, if that is the same."""
+    if not search.instance.cost.is_sum:
+        return search.total(plan, tensors), None
+    charged = charged_beside_baselines(search.instance, plan, tensors)
+    return charged.plan.total, charged
 
 
 def _check_levels_add_up(

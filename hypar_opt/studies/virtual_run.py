@@ -13,9 +13,10 @@ from hypar_opt.costs.states import parts_of
 from hypar_opt.documents.sizes import stated_bytes
 from hypar_opt.errors import HyparError, RefusedError, UnknownNameError, argument
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import oversplit_warnings, price_levels
+from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.costs import json_number
+from hypar_opt.plan.oversplit import oversplit_warnings
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.search.result import Progress, silent

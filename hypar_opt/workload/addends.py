@@ -40,6 +40,12 @@ def joins_addends(network: Network) -> bool:
 
 
 @lru_cache(maxsize=16)
+def takes_addends(workload: Workload) -> bool:
+    """Return whether any layer may take addends of an input."""
+    return bool(workload.layouts.addends.any())
+
+
+@lru_cache(maxsize=16)
 def passes_addends(workload: Workload) -> NDArray[np.bool_]:
     """Return the boundaries whose target may take addends as its source leaves them.
 

@@ -189,8 +189,8 @@ class Network(Displayed, Document):
         """
         read = Counter(source for reads in self.sources for source in reads if source >= 0)
         unsplit = {REPLICAS.word, ADDENDS.word}
-        may_be_whole = any(not unsplit.isdisjoint(words) for words in self.words(choices))
-        return may_be_whole or any(readers > 1 for readers in read.values())
+        may_be_whole = (not unsplit.isdisjoint(words) for words in self.words(choices))
+        return max(read.values(), default=0) > 1 or any(may_be_whole)
 
     def maps(self) -> Iterator[LayerMaps]:
         """Yield each layer's maps for one image or sequence, in order."""

@@ -52,10 +52,14 @@ def repeats_of(
     HyparError
         If a layer that is named does not exist, or layers that share weights shard them otherwise.
     """
-    again = recomputed(network, workload, recomputed_words(network, recompute), fused=fused)
-    names = [layer.name for layer in network.layers]
-    shard = with_tied(network, shard)
-    sharded = _sharded(workload, words_by_layer(shard, names, "shard"))
+    again: FrozenDict[int, int | None] = FrozenDict()
+    sharded: FrozenDict[int, Shards] = FrozenDict()
+    if recompute is not None:
+        again = recomputed(network, workload, recomputed_words(network, recompute), fused=fused)
+    if shard is not None:
+        names = [layer.name for layer in network.layers]
+        words = words_by_layer(with_tied(network, shard), names, "shard")
+        sharded = _sharded(workload, words)
     return Repeats(micro_batches, sharded, again)
 
 
@@ -164,5 +168,5 @@ def _sharded(workload: Workload, layers: Sequence[str | None]) -> FrozenDict[int
                 f"{argument('shard')}: {names} share weights, and are sharded differently"
             )
         of_node |= dict.fromkeys((node, *users), next(iter(words), None))
-    shards = ((node, shards_of(word or "none")) for node, word in sorted(of_node.items()))
+    shards = ((node, shards_of(word)) for node, word in sorted(of_node.items()) if word)
     return FrozenDict((node, own) for node, own in shards if own != Shards())

@@ -20,7 +20,7 @@ from hypar_opt.workload.parallelism import CHOICES, LEFT_WHOLE
 if TYPE_CHECKING:
     from hypar_opt.workload.layer_tensors import LayerTensors
 
-_WHOLE_AS = (CHOICES[-1], LEFT_WHOLE)
+WHOLE_AS = frozenset((CHOICES[-1], LEFT_WHOLE))
 """The choices of a problem as which layers may be whole."""
 
 
@@ -56,7 +56,7 @@ def choices_of_kind(
     choice `output` where it does not split by that, else as `whole`.
     """
     own = [splits.get(word) or ON_ONE_SIDE.get(word) for word in choices]
-    free = (n for n, word in enumerate(choices) if own[n] is None and word in _WHOLE_AS)
+    free = (n for n, word in enumerate(choices) if own[n] is None and word in WHOLE_AS)
     column = None if REPLICAS in own else next(free, None)
     if column is not None:
         own[column] = LAST_RESORT
