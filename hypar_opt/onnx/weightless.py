@@ -10,7 +10,7 @@ Source: the protobuf encoding, and ``onnx.proto`` for the numbers of its fields.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 MAX_STRUCTURE = 8 * 2**20
 """Bytes of a model without its weights; parsed they may take a hundred times as much."""
@@ -64,12 +64,8 @@ class BrokenError(Exception):
     """The bytes are not a protobuf message."""
 
 
-class _Field(NamedTuple):
-    number: int
-    head: bytes
-    """The tag, and the value of a field that is a number."""
-    length: int | None
-    """Length of the bytes that follow."""
+_Field = tuple[int, bytes, int | None]
+"""A number, the tag with the value of a field that is one, and the length of bytes that follow."""
 
 
 def weightless(stream: BinaryIO, size: int) -> bytes:
@@ -104,61 +100,54 @@ class _Reader:
 
     def message(self, kind: str, length: int) -> bytes:
         """Return the next ``length`` bytes, a message, without weights."""
-        texts = _TEXTS.get(kind, set())
+        texts, messages = _TEXTS.get(kind, set()), _MESSAGES.get(kind, {})
         out = []
-        for field in self._fields(length):
-            if field.length is None:
-                out.append(field.head)
-            elif field.number in texts:
-                self._pass(field.length)
-            elif kind == "node" and field.number == _ORIGIN:
-                out.append(self._modules(field))
-            elif kind == "tensor" and field.number in _VALUES:
-                out.append(self._tensor_values(field))
-            elif self._holds_weights(kind, field):
-                content = self.message(_MESSAGES[kind][field.number], field.length)
-                out.append(_tag(field.head) + _varint(len(content)) + content)
+        for number, head, size in self._fields(length):
+            if size is None:
+                out.append(head)
+            elif number in texts:
+                self._pass(size)
+            elif kind == "node" and number == _ORIGIN:
+                out.append(self._modules(head, size))
+            elif kind == "tensor" and number in _VALUES:
+                out.append(self._tensor_values(number, head, size))
+            elif number in messages and (
+                kind == "model" or messages[number] == "tensor" or size > _SMALL
+            ):
+                content = self.message(messages[number], size)
+                out.append(_tag(head) + _varint(len(content)) + content)
             else:
-                self._count(field.length)
-                out.append(field.head + self._take(field.length))
+                self._count(size)
+                out.append(head + self._take(size))
         return b"".join(out)
 
-    def _modules(self, field: _Field) -> bytes:
+    def _modules(self, head: bytes, size: int) -> bytes:
         """Return an entry of a node's origin if it names the modules that the node is in."""
-        assert field.length is not None
-        begins = self._take(min(field.length, len(_SCOPES)))
-        rest = field.length - len(begins)
-        if begins != _SCOPES or field.length > _SMALL:
+        begins = self._take(min(size, len(_SCOPES)))
+        rest = size - len(begins)
+        if begins != _SCOPES or size > _SMALL:
             self._pass(rest)
             return b""
-        self._count(field.length)
-        return field.head + begins + self._take(rest)
+        self._count(size)
+        return head + begins + self._take(rest)
 
-    def _tensor_values(self, field: _Field) -> bytes:
-        assert field.length is not None
-        if field.length > self._largest:
-            self._pass(field.length)
+    def _tensor_values(self, number: int, head: bytes, size: int) -> bytes:
+        if size > self._largest:
+            self._pass(size)
             return _IN_ANOTHER_FILE
         # Numbers that are not raw may take one byte in the file, and parsed take 8.
-        self._values -= field.length * (1 if field.number == _RAW_DATA else 8)
+        self._values -= size * (1 if number == _RAW_DATA else 8)
         if self._values < 0:
             raise _ManyValuesError
-        return field.head + self._take(field.length)
-
-    @staticmethod
-    def _holds_weights(kind: str, field: _Field) -> bool:
-        nested = _MESSAGES.get(kind, {}).get(field.number)
-        large = kind == "model" or nested == "tensor" or (field.length or 0) > _SMALL
-        return nested is not None and large
+        return head + self._take(size)
 
     def _fields(self, length: int) -> Iterator[_Field]:
-        end = self._stream.tell() + length
-        while (start := self._stream.tell()) < end:
+        while length > 0:
             self._count(_FIELD)
             tag, head = self._number()
-            wire, count = tag & 7, None
+            wire, size = tag & 7, None
             if wire == _BYTES:
-                count, more = self._number()
+                size, more = self._number()
                 head += more
             elif wire == _VARINT:
                 head += self._number()[1]
@@ -166,16 +155,19 @@ class _Reader:
                 head += self._take(8 if wire == _FIXED64 else 4)
             else:
                 raise BrokenError
-            if start + len(head) + (count or 0) > end:
+            length -= len(head) + (size or 0)
+            if length < 0:
                 raise BrokenError
-            yield _Field(tag >> 3, head, count)
+            yield tag >> 3, head, size
 
     def _number(self) -> tuple[int, bytes]:
         """Return a number of 7 bits per byte, lowest first, and its bytes."""
         value, encoded = 0, b""
-        while len(encoded) < 10:
-            byte = self._take(1)
-            value |= (byte[0] & 127) << 7 * len(encoded)
+        for place in range(0, 70, 7):
+            byte = self._stream.read(1)
+            if not byte:
+                raise BrokenError
+            value |= (byte[0] & 127) << place
             encoded += byte
             if byte[0] < 128:
                 return value, encoded

@@ -174,7 +174,7 @@ def test_searched_shares_are_within_the_gap_of_their_bound(counts: list[int]) ->
     assert stated.cost.total == plan.cost.total
 
 
-@pytest.mark.parametrize("seed", slow_after(8, range(60)))
+@pytest.mark.parametrize("seed", slow_after(5, range(60)))
 def test_a_plan_is_simulated_as_it_is_priced_and_priced_alike_a_second_time(seed: int) -> None:
     rng = Random(seed)
     array = of_counts(

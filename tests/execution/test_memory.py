@@ -51,11 +51,11 @@ def pooled(kind: str, size: int, extent: int) -> dict[str, Any]:
     return {"input": {"channels": 4, "height": extent, "width": extent}, "layer": [layer]}
 
 
-@pytest.mark.parametrize("part", slow_after(1, range(4)))
+@pytest.mark.parametrize("part", slow_after(1, range(8)))
 def test_no_run_takes_more_than_the_estimate(part: int) -> None:
     """Of any kinds of layers, on up to 8 devices, in batches that outweigh Python's objects."""
     ran = 0
-    for seed in range(part, 80, 4):
+    for seed in range(part, 80, 8):
         network = drawn_network(seed)
         for drawn in drawn_programs(network, seed, 1):
             workload = workload_of(network, 64 * drawn.workload.batch, CHOICES, shared_tensors=True)
@@ -66,7 +66,7 @@ def test_no_run_takes_more_than_the_estimate(part: int) -> None:
                 continue
             assert taken <= step_bytes(network, program) + PYTHON, (seed, drawn.rows)
             ran += 1
-    assert ran >= 15
+    assert ran >= 7
 
 
 @pytest.mark.parametrize("seed", slow_after(1, range(3)))

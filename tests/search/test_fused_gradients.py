@@ -46,7 +46,7 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("seed", slow_after(8, range(400)))
+@pytest.mark.parametrize("seed", slow_after(5, range(400)))
 def test_no_plan_takes_less_than_the_bound_nor_a_baseline_less_than_the_plan(seed: int) -> None:
     """Of all plans, each priced as it runs: the time of its step in closed form."""
     network, asked = drawn(seed)

@@ -237,7 +237,7 @@ def test_what_needs_each_accelerator_is_refused() -> None:
     with pytest.raises(RefusedError, match="links of 1,048,576 accelerators are not listed one by"):
         TREE.interconnect.route(0, 1)
     torus = of_size("hmc-torus-16", shape=[1024, 1024])
-    plan = ho.solve("sconv", array=torus, batch=2**20)
+    plan = ho.solve("sconv", array=torus, batch=2**20, cost="bytes")
     with pytest.raises(RefusedError, match="1,048,576 accelerators do not do the same at once"):
         ho.simulate(plan, overlap="branches")
 

@@ -86,7 +86,7 @@ def test_the_optimum_of_a_model_trains_as_it_is_stated(tmp_path: Path, seed: int
         write_model(network, tmp_path / "model.lp", **limited)
 
 
-@pytest.mark.parametrize("seed", slow_after(2, [8, 20, *range(60)]))
+@pytest.mark.parametrize("seed", slow_after(1, [8, 20, *range(60)]))
 def test_a_regret_within_a_memory_is_of_the_best_plan_that_fits_however_it_trains(
     seed: int,
 ) -> None:

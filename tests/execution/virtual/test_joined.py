@@ -46,7 +46,7 @@ def drawn(rng: random.Random, seed: int) -> tuple[ho.Network, Program]:
             return network, program
 
 
-@pytest.mark.parametrize("part", slow_after(2, range(40)))
+@pytest.mark.parametrize("part", slow_after(1, range(40)))
 def test_joined_all_to_alls_move_what_is_charged(part: int) -> None:
     """By level: by steps, cost model, and on devices. Never more than level by level."""
     rng, ran = random.Random(part), 0

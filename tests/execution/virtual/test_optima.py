@@ -13,9 +13,9 @@ PAPER = ("sfc", "sconv", "lenet-c", "cifar-c", "alexnet", *(f"vgg-{v}" for v in 
 EACH_ONCE = [
     *((name, 3) for name in ("gpt2", "vit-b16", "resnet-18")),
     *((name, 2) for name in ("mobilenet-v2", "inception-v3")),
-    ("llama-70b", 1),
 ]
 OTHERS = [
+    ("llama-70b", 1),
     *((name, 3) for name in ("bert-base", "llama-7b")),
     ("densenet-121", 2),
     ("resnet-50", 4),
