@@ -63,6 +63,12 @@ def buckets_of(workload: Workload, most_elements: int) -> tuple[tuple[int, ...],
     return tuple(map(tuple, buckets))
 
 
+@lru_cache(maxsize=64)
+def latency_shares(workload: Workload, most_elements: int) -> LatencyShares:
+    """Return the shares of the latencies of all buckets, by elements."""
+    return LatencyShares.of(buckets_of(workload, most_elements), [workload.stored])
+
+
 @dataclass(frozen=True, eq=False)
 class LatencyShares:
     """What each node is charged of the latencies of its gradient's all-reduce.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +19,8 @@ from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.operators.axes import BATCH, REPLICATING
 from hypar_opt.workload.operators.base import elements
 from hypar_opt.workload.parallelism import SIDES
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -229,16 +231,8 @@ def held_while_running(
     loss has its values in single precision. Beside each is which choices of H1 split none of it.
     """
     layouts, count = workload.layouts, len(workload.nodes)
-    weights = [
-        0 if node.operator.reads_ids else weight_bytes.weight * own
-        for node, own in zip(workload.nodes, workload.weights, strict=True)
-    ]
-    singles = [node.operator.saves(fused=True).singles for node in workload.nodes]
-    copied = element_bytes >= SINGLE
-    logits = [
-        SINGLE * (own - (own > 0 and copied)) * prod(node.pooled)
-        for own, node in zip(singles, workload.nodes, strict=True)
-    ]
+    asked = weight_bytes.weight, element_bytes >= SINGLE
+    weights, logits = _gathered_and_single(repeated(workload, ONCE), *asked)
     dtype = exact_dtype(hierarchy.accelerators * (2 * sum(weights) + sum(logits)))
     whole, apart = layouts.weight < FIRST_SPLIT, _splits(workload.choices_of_nodes, REPLICATING)
     copied_weights = copies(whole, nodes, states, hierarchy)
@@ -252,6 +246,31 @@ def held_while_running(
     kept = layouts.output == 0
     of_loss = np.array(logits, dtype)[nodes] * copies(kept, nodes, states, hierarchy)
     return [(gathered, whole), (of_loss, kept)]
+
+
+@lru_cache(maxsize=64)
+def _gathered_and_single(
+    workload: Workload, each: int, copied: bool
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the bytes of nodes' weights as their passes read them, and of a loss's values.
+
+    Parameters
+    ----------
+    each
+        The bytes of a weight.
+    copied
+        Whether what is saved in single precision already has one copy of the values.
+    """
+    weights = [
+        0 if node.operator.reads_ids else each * own
+        for node, own in zip(workload.nodes, workload.weights, strict=True)
+    ]
+    singles = [node.operator.saves(fused=True).singles for node in workload.nodes]
+    logits = [
+        SINGLE * (own - (own > 0 and copied)) * prod(node.pooled)
+        for own, node in zip(singles, workload.nodes, strict=True)
+    ]
+    return weights, logits
 
 
 def _of_tensor(

@@ -134,10 +134,11 @@ class KernelWork(Work):
 
     def _operations(self, workload: Workload, nodes: Indices, states: States) -> Integers:
         operations = super()._operations(workload, nodes, states)
-        names, causal = workload.layouts.names, causal_nodes(workload)
+        names, once = workload.layouts.names, repeated(workload, ONCE)
+        causal = causal_nodes(once)
         skips = self._counts_order and self.longest and self.accelerator.fuses_attention
         skips = skips and bool(causal.any())
-        in_order = TOKEN in names and not are_mirrored(workload, self.hierarchy.accelerators)
+        in_order = TOKEN in names and not are_mirrored(once, self.hierarchy.accelerators)
         if not (skips and in_order):
             return operations
         by_token = causal & (workload.layouts.output == names.index(TOKEN))
@@ -148,7 +149,8 @@ class KernelWork(Work):
 
     def _stretched_bound(self, workload: Workload) -> int:
         once = super()._stretched_bound(workload)
-        return 2 * once if self.longest and causal_nodes(workload).any() else once
+        causal = self.longest and causal_nodes(repeated(workload, ONCE)).any()
+        return 2 * once if causal else once
 
     def _of_phases(
         self,

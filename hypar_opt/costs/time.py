@@ -7,12 +7,11 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from hypar_opt.costs.buckets import LatencyShares, buckets_of
+from hypar_opt.costs.buckets import LatencyShares, buckets_of, latency_shares
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.joined_levels import by_stage, joined, reductions_in
 from hypar_opt.costs.kernels import work_of
@@ -21,9 +20,11 @@ from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.states import levels_of, of_rows, shape_of
 from hypar_opt.sharding.passes import Phase
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -109,23 +110,11 @@ class TimeCost(ArrayCost):
         )
         return cost.in_buckets(workload).in_parts(None, workload)
 
-    def in_buckets(
-        self,
-        workload: Workload,
-        weights: Sequence[Sequence[int]] = (),
-        kinds: Mapping[int, int] = MappingProxyType({}),
-    ) -> Self:
-        """Return the cost with latencies shared out over their buckets, as `LatencyShares.of`.
-
-        Parameters
-        ----------
-        weights
-            Unless given, the elements of all nodes.
-        """
+    def in_buckets(self, workload: Workload) -> Self:
+        """Return the cost with latencies shared out over their buckets, by elements."""
         if self.bucket_elements == 1 or Phase.GRADIENT not in self.communication.phases:
             return self
-        buckets = buckets_of(workload, self.bucket_elements)
-        shares = LatencyShares.of(buckets, weights or [workload.stored], kinds)
+        shares = latency_shares(repeated(workload, ONCE), self.bucket_elements)
         return replace(self, latencies=shares)
 
     def reductions(self, workload: Workload, rows: Rows) -> dict[tuple[int, int, int], list[int]]:
@@ -211,7 +200,7 @@ class TimeCost(ArrayCost):
 
     @property
     def of_boundaries(self) -> TimeCost:
-        return replace(self, work=None, latencies=None, memory=None)
+        return replace(self, work=None, latencies=None, memory=None, largest=0)
 
     def _are_all(self, levels: int) -> bool:
         return levels == len(self.communication.sizes) > 0

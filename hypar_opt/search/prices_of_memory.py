@@ -123,3 +123,12 @@ def raised(ways: WaysByLayer, around: Around, goal: Fraction) -> Iterator[BoundA
         yield found
         if found.bound >= goal:
             return
+
+
+def bound_by_prices(ways: WaysByLayer, goal: Fraction) -> Fraction:
+    """Return the best bound of a few prices, none and those that may reach a goal."""
+    around, low = Around(), bound_at(ways.ample, Fraction())
+    if low.excess <= 0:
+        return low.bound
+    around.add(low)
+    return max(found.bound for found in (low, *raised(ways, around, goal)))

@@ -70,6 +70,8 @@ class WaysByLayer:
         As in `WayOfTraining`.
     ample
         Whether all fits, so that nothing is computed again, nor weights gathered more often.
+    held
+        The micro-batches that tell what nodes hold; by default as many.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class WaysByLayer:
         part: int | None = None,
         *,
         ample: bool = False,
+        held: int | None = None,
     ) -> None:
         network, problem = search.instance.network, search.instance.problem
         stated = problem.training.model_copy(update={"micro_batches": micro_batches})
@@ -103,6 +106,8 @@ class WaysByLayer:
         self._words = [[*product(own, shards)] for own in (apart, again)]
         self.first = WayOfTraining.of(search, self.open.uniform(*self._words[0][0]), part)
         """The way that repeats and shards least."""
+        asked = search, held or micro_batches, layouts, part
+        self._held = WaysByLayer(*asked, ample=ample) if held else self
 
     @cached_property
     def each(self) -> list[list[WayOfTraining]]:
@@ -118,8 +123,16 @@ class WaysByLayer:
     @cached_property
     def ample(self) -> WaysByLayer:
         """The ways if all fits, which have the first numbers of these."""
+        return self._alike(self._held.micro_batches, ample=True)
+
+    def holding(self, count: int) -> WaysByLayer:
+        """Return the same ways with what nodes hold in another number of micro-batches."""
+        return self._alike(count, ample=self._ample)
+
+    def _alike(self, held: int, *, ample: bool) -> WaysByLayer:
         asked = self.search, self.micro_batches, self._layouts, self.first.part
-        found = WaysByLayer(*asked, ample=True)
+        own = None if held == self.micro_batches else held
+        found = WaysByLayer(*asked, ample=ample, held=own)
         found._made, found._tables, found._charges = self._made, self._tables, self._charges
         return found
 
@@ -137,15 +150,18 @@ class WaysByLayer:
     def sides(self) -> Sequence[WaysOfNodes]:
         """`each`, with what nodes are charged and hold."""
         known = self.search.instance.ways
-        key = self.micro_batches, self._layouts, self.first.part, self._ample
+        counts = self.micro_batches, self._held.micro_batches
+        key = counts, self._layouts, self.first.part, self._ample
         if key not in known:
-            sides = zip(self.each, self._charges, strict=True)
+            sides = zip(self.each, self._held.each, self._charges, strict=True)
             known[key] = [self._ways_of(*side) for side in sides if side[0]]
         return known[key]
 
-    def _ways_of(self, ways: Sequence[WayOfTraining], known: KnownCharges) -> WaysOfNodes:
+    def _ways_of(
+        self, ways: Sequence[WayOfTraining], held: Sequence[WayOfTraining], known: KnownCharges
+    ) -> WaysOfNodes:
         tables = [self._table_of(way, known) for way in ways]
-        loads, moments = [way.load for way in ways], [self._moment(way) for way in ways]
+        loads, moments = [way.load for way in held], [self._moment(way) for way in held]
         return WaysOfNodes.of(tables, loads, moments, self.states)
 
     def _table_of(self, way: WayOfTraining, known: KnownCharges) -> ClassTable:

@@ -1,16 +1,16 @@
 """The plan of least cost within the memory of a device: layouts, micro-batches, ways to train.
 
-Micro-batches are tried in turn, those of the least bound first. What more of them take is never
-less, plan by plan, so that a bound holds for all multiples. For as many micro-batches the capacity
-is relaxed: bytes are charged at a price, whose least sum bounds all plans that fit. Those that this
-leaves are compared in the order of their charges, each counted tensor by tensor.
+Micro-batches are tried in turn, first the fewest whose fastest plan fits, then those of the least
+bound. What more of them take is never less, plan by plan, so that a bound holds for all multiples.
+For as many micro-batches the capacity is relaxed: bytes are charged at a price, whose least sum
+bounds all plans that fit. Those that this leaves are compared in the order of their charges, each
+counted tensor by tensor.
 
 Source: docs/decisions/0036-ways-by-layer.md.
 """
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
@@ -23,10 +23,11 @@ from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argum
 from hypar_opt.search.best_fit import NEVER, BestFit
 from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.search.left_columns import Chosen, Columns
+from hypar_opt.search.micro_batches import MicroBatches
 from hypar_opt.search.open_ways import divisors, fastest_training, with_searched
 from hypar_opt.search.order_of_charges import OrderOfCharges
 from hypar_opt.search.pairs_of_levels import least_compute
-from hypar_opt.search.prices_of_memory import Around, PlanAtPrice, bound_at, raised
+from hypar_opt.search.prices_of_memory import Around, PlanAtPrice, bound_at, bound_by_prices, raised
 from hypar_opt.search.result import SearchResult, silent
 from hypar_opt.search.way_of_training import (
     Counted,
@@ -100,11 +101,8 @@ class _WaysSearched:
     def __init__(self, best: BestFit, part: int | None, *, compares: bool) -> None:
         self._search, self._solve, self._best = best.search, best.solve, best
         self._part, self._compares = part, compares
-        self._known: dict[int, WaysByLayer] = {}
-        self._unlimited: dict[int, Fraction] = {}
-        """By micro-batches: a bound on all plans, whether they fit or not."""
-        self._excess: dict[int, int] = {}
-        """By micro-batches: what their fastest plan exceeds the capacity by, in bytes."""
+        self._ways_of: dict[int, WaysByLayer] = {}
+        self._known = MicroBatches({}, self._even)
         self._price = Fraction()
         """That of the best bound of the micro-batches that were searched last."""
         self._fits_at_once = False
@@ -167,45 +165,35 @@ class _WaysSearched:
         InfeasibleError
             If there is no plan that fits.
         """
-        bounds = dict.fromkeys(self._counts() if counts is None else counts, Fraction())
-        searches = {count: self._bounds_of(count) for count in bounds}
-        ended: set[int] = set()
+        asked = self._counts() if counts is None else counts
+        known = self._known = MicroBatches(dict.fromkeys(asked, Fraction()), self._even)
+        searches = {count: self._bounds_of(count) for count in asked}
+        passed, best = self._search.deadline.passed, self._best
 
         def advance(count: int) -> None:
             further = next(searches[count], None)
-            bounds[count] = max(bounds[count], further or Fraction())
-            if further is None:  # nothing tells more
-                ended.add(count)
-            self._search.progress(len(ended), len(bounds))
-            for other, own in bounds.items():
-                # Of even parts, more micro-batches take no less, plan by plan.
-                known = (least for n, least in self._unlimited.items() if other % n == 0)
-                bounds[other] = max([own, *known]) if self._even(other) else own
+            if further is None:
+                known.ended.add(count)
+            self._search.progress(len(known.ended), len(searches))
+            known.raise_to(further or Fraction(), [count])
 
-        def next_one() -> int | None:
-            left = [count for count in bounds if count not in ended]
-            promising = [count for count in left if bounds[count] < self._best.limit]
-            over = not promising or self._search.deadline.passed()
-            return None if over else min(promising, key=lambda count: (bounds[count], count))
-
-        self._search.progress(0, len(bounds))
-        for count in bounds:  # as if all plans fitted
-            if bounds[count] < self._best.limit and not self._search.deadline.passed():
+        self._search.progress(0, len(searches))
+        for count in known.in_turn():
+            if known.bounds[count] < best.limit and not passed():
                 advance(count)
         # First those whose fastest plan nearly fits, whose best one tells which others are slower.
-        for near in sorted(self._excess, key=self._excess.__getitem__)[:1]:
-            while near not in ended and not self._search.deadline.passed():
-                advance(near)
-        while (best := next_one()) is not None:
-            advance(best)
-        if self._best.found is None:
+        while (near := known.nearest) and near not in known.ended and not passed():
+            advance(near)
+        while (left := known.promising(best.limit)) and not passed():
+            advance(left[0])
+        if best.found is None:
             self._refuse()
-        return self._best.result(min([bound, *bounds.values()]))
+        return best.result(min([bound, *known.bounds.values()]))
 
     def _ways(self, count: int) -> WaysByLayer:
-        if count not in self._known:
-            self._known[count] = WaysByLayer(self._search, count, part=self._part)
-        return self._known[count]
+        if count not in self._ways_of:
+            self._ways_of[count] = WaysByLayer(self._search, count, part=self._part)
+        return self._ways_of[count]
 
     def _even(self, count: int) -> bool:
         """Return whether all parts of so many micro-batches are equal."""
@@ -250,9 +238,9 @@ class _WaysSearched:
         for number in range(_PRICES):
             own = self._best.at_price(ways if price else ways.ample, price)
             if not price:
-                self._unlimited.setdefault(ways.micro_batches, own.bound)
-            if not (price or own.counted.fits):
-                self._excess[ways.micro_batches] = own.counted.bytes - own.counted.capacity
+                self._known.unlimited.setdefault(ways.micro_batches, own.bound)
+                beyond = Fraction(own.counted.bytes - own.counted.capacity)
+                self._known.excess[ways.micro_batches] = beyond
             best = max(best or own, own, key=lambda each: each.bound)
             self._price = best.price or self._price
             yield best.bound
@@ -265,6 +253,8 @@ class _WaysSearched:
                 break
             if low is None:
                 price = around.low.price if around.low and around.low.price < price else Fraction()
+            elif high is None and around.high and around.high.price > price:
+                price = around.high.price
             elif high is None:
                 if number > _PRICES // 2:
                     break
@@ -313,15 +303,22 @@ class _WaysSearched:
 
     def _by_classes(self, ways: WaysByLayer, around: Around) -> Generator[Fraction, None, bool]:
         """Yield bounds by classes of states; return whether these prove that no plan is better."""
-        low = best = bound_at(ways.ample, Fraction())
-        self._unlimited.setdefault(ways.micro_batches, low.bound)
+        count, low = ways.micro_batches, bound_at(ways.ample, Fraction())
+        self._known.unlimited.setdefault(count, low.bound)
+        self._known.excess[count] = low.excess
+        yield low.bound
         if low.excess <= 0:  # the fastest plan may fit
             return False
         around.add(low)
-        self._excess[ways.micro_batches] = math.ceil(low.excess)
-        yield low.bound
-        if low.bound < self._best.limit:
-            for found in raised(ways, around, self._best.limit):
+        best, goal = low, self._best.limit
+        if low.bound < goal:
+            # With the memory of more micro-batches the times of these bound the plans of both.
+            more = self._known.multiple(count, goal) if self._best.found else None
+            both = bound_by_prices(ways.holding(more), goal) if more else Fraction()
+            if more and both >= goal:
+                self._known.raise_to(both, [count, more])
+                return True
+            for found in raised(ways, around, goal):
                 best = max(best, found, key=lambda own: own.bound)
                 yield best.bound
             self._price = best.price

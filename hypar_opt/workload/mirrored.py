@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hypar_opt.workload.tensors import Workload
 
 
+@lru_cache(maxsize=64)
 def causal_nodes(workload: Workload) -> NDArray[np.bool_]:
     """Return the nodes whose tokens see only those before them: ``(nodes,)``."""
     return np.array([bool(getattr(node.operator, "causal", False)) for node in workload.nodes])

@@ -19,11 +19,18 @@ from hypar_opt.errors import HyparError, InfeasibleError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
+from hypar_opt.models import find_network
 from hypar_opt.pipeline import search_again
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.proofs.reference.rows import price_of
+from hypar_opt.search import within_memory
+from hypar_opt.search.best_fit import NEVER
+from hypar_opt.search.prices_of_memory import bound_at, bound_by_prices
+from hypar_opt.search.result import SearchRequest
+from hypar_opt.search.ways_by_layer import WaysByLayer
+from hypar_opt.solvers import SOLVERS
 from hypar_opt.studies.simulation import per_second
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from tests.commands import command
@@ -41,6 +48,7 @@ from tests.strategies.ways_of_training import (
 )
 from tests.strategies.written_plans import choosing, with_collective
 
+MANY = within_memory._MANY
 GPT = ho.gpt(layers=2, hidden=64, heads=8, tokens=32, vocabulary=128)
 WIDE = "gpt:layers=2,hidden=1024,heads=16,tokens=1024,vocabulary=8192"
 WITHIN: dict[str, Any] = {"batch": 64, "array": "h100-8"}
@@ -154,8 +162,15 @@ def test_what_is_split_from_a_level_down_is_charged_and_held_as_simulated(
 
 
 @pytest.mark.parametrize("seed", slow_after(2, [8, 14, 69, *range(500)]))
-def test_no_way_of_training_has_a_faster_plan_within_the_memory(seed: int) -> None:
-    """Of all plans, ways of each layer and micro-batches: brute force has none, and no other."""
+@pytest.mark.parametrize("many", [1, MANY])
+def test_no_way_of_training_has_a_faster_plan_within_the_memory(
+    seed: int, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all plans, ways of each layer and micro-batches: brute force has none, and no other.
+
+    Also if bounds of classes of states are sought first, as where there are many states.
+    """
+    monkeypatch.setattr(within_memory, "_MANY", many)
     network, asked = drawn(seed)
     batch, problem = asked["batch"], problem_of(network, **asked)
     every = every_trained(problem, network, words_on(asked["array"], problem.placement or ()))
@@ -258,6 +273,16 @@ def test_blocks_and_scores_are_recomputed_where_that_is_fastest(tmp_path: Path) 
             trained.add(str(plan.training))
             assert ho.run(plan).agrees
     assert trained
+
+
+def test_the_times_of_few_and_the_memory_of_more_micro_batches_bound_the_plans_of_both() -> None:
+    asked = {**WITHIN, "constraints": {"optimizer": "adam", "memory": "550MB"}}
+    plan, network = ho.solve(WIDE, **asked, training={"micro_batches": 4}), find_network(WIDE)
+    instance = Instance.to_search(network, problem_of(network, **asked))
+    few, more = (WaysByLayer(SearchRequest(instance, SOLVERS["dp"]()), n) for n in (2, 4))
+    both, *apart = (bound_by_prices(ways, NEVER) for ways in (few.holding(4), few, more))
+    assert bound_at(few.ample, Fraction()).bound < both < min(apart)
+    assert apart[1] <= plan.cost.total / per_second(plan)
 
 
 @pytest.mark.slow

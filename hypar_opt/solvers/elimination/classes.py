@@ -85,11 +85,13 @@ def bound_by_classes(table: ClassTable, deadline: Deadline) -> tuple[int, list[i
     RefusedError, NoAnswerError
     """
     classes, partition = _by_coarsest(table, deadline), table.partitions[0]
-    chosen = np.array(classes.optimum(deadline, canonical=False))
-    own = table.allowed[table.node_kinds] & (partition.classes == chosen[:, None])
-    charges = table.node[table.node_kinds]
-    states = np.where(own, charges, charges.max(initial=0) + 1).argmin(axis=1)
-    return classes.objective, states.tolist()
+    chosen = classes.optimum(deadline, canonical=False)
+    known: dict[tuple[int, int], int] = {}
+    for kind, own in {*zip(table.node_kinds.tolist(), chosen, strict=True)}:
+        states = np.flatnonzero(table.allowed[kind] & (partition.classes == own))
+        known[kind, own] = int(states[table.node[kind, states].argmin()])
+    each = zip(table.node_kinds.tolist(), chosen, strict=True)
+    return classes.objective, [known[own] for own in each]
 
 
 @dataclass

@@ -1,0 +1,85 @@
+"""Which number of micro-batches is searched next, and what is known of all of them.
+
+Of even parts, more micro-batches take no less and hold no more, plan by plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+
+@dataclass
+class MicroBatches:
+    """What is known of the plans of each number of micro-batches.
+
+    Parameters
+    ----------
+    bounds
+        On the plans that fit, by number, in order.
+    even
+        Whether all parts of so many micro-batches are equal.
+    unlimited
+        Bounds on all plans, whether they fit or not.
+    excess
+        What the fastest plan exceeds the capacity by, in bytes.
+    ended
+        Those of which nothing tells more.
+    """
+
+    bounds: dict[int, Fraction]
+    even: Callable[[int], bool]
+    unlimited: dict[int, Fraction] = field(default_factory=dict)
+    excess: dict[int, Fraction] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+
+    def raise_to(self, bound: Fraction, counts: Iterable[int]) -> None:
+        """Note a bound on the plans of some micro-batches that fit."""
+        self.bounds |= {n: max(self.bounds[n], bound) for n in counts}
+        for count in filter(self.even, self.bounds):
+            known = (least for n, least in self.unlimited.items() if count % n == 0)
+            self.bounds[count] = max([self.bounds[count], *known])
+
+    def promising(self, limit: Fraction) -> list[int]:
+        """Return those that may have a plan of less than a limit, of the least bound first."""
+        left = [n for n, own in self.bounds.items() if own < limit and n not in self.ended]
+        return sorted(left, key=lambda count: (self.bounds[count], count))
+
+    def multiple(self, count: int, limit: Fraction) -> int | None:
+        """Return the first promising multiple of as many whose parts are even."""
+        left = (n for n in self.promising(limit) if n > count and n % count == 0)
+        return min(filter(self.even, left), default=None)
+
+    @property
+    def nearest(self) -> int | None:
+        """Those whose fastest plan exceeds the capacity by least."""
+        above = [count for count, own in self.excess.items() if own > 0]
+        return min(above, key=self.excess.__getitem__, default=None)
+
+    def in_turn(self) -> Iterator[int]:
+        """Yield those whose `excess` is to be found, until the fewest whose plan fits are known.
+
+        These come last, again, if there are any.
+        """
+        counts = [*self.bounds]
+        few, many = -1, len(counts)
+        while many - few > 1:
+            middle = self._between(counts, few, many)
+            yield counts[middle]
+            if self.excess.get(counts[middle], 0) > 0:
+                few = middle
+            else:
+                many = middle
+        yield from counts[many : many + 1]
+
+    def _between(self, counts: list[int], few: int, many: int) -> int:
+        """Return a place between two: where nothing is exceeded if `excess` is as 1 / count is."""
+        ends = [n for place in (few, many) for n in counts[max(place, 0) : place + 1]]
+        if len(ends) < 2 or not all(n in self.excess for n in ends):
+            return (few + many) // 2
+        (one, other), (more, less) = ends, (self.excess[n] for n in ends)
+        # As many have no excess: less <= 0 < more.
+        count = one * other * (more - less) / (more * one - less * other)
+        place = next(n for n, own in enumerate(counts) if own >= count)
+        return min(max(place, few + 1), many - 1)
