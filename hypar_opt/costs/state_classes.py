@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,8 @@ from hypar_opt.costs.alignments import (
     numbered_groups,
 )
 from hypar_opt.costs.kinds import kinds_of_boundaries, kinds_of_nodes, numbered
-from hypar_opt.costs.state_tables import choices_by_level, in_mixed_radix, nodes_by_state
+from hypar_opt.costs.known_charges import KnownCharges
+from hypar_opt.costs.state_tables import choices_by_level, in_mixed_radix
 from hypar_opt.costs.states import added_up
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.costs.weights import unlike
@@ -72,47 +73,6 @@ class Partition:
         rows = np.minimum.reduceat(self.least[:, order], starts, axis=1)
         least: Integers = np.minimum.reduceat(rows[:, :, order], starts, axis=2)
         return Partition(classes, least)
-
-
-@dataclass(eq=False)
-class KnownCharges:
-    """What kinds of boundaries are charged at least and at most, by the last cost that was asked.
-
-    Parameters
-    ----------
-    cost
-        As `CostModel.of_boundaries` returns it.
-    of_kinds
-        By kind: what `PairsOfStates.least` finds.
-    of_nodes
-        By node without weights, and how often its passes run: what `nodes_by_state` finds.
-    """
-
-    cost: CostModel | None = None
-    of_kinds: dict[int, tuple[Integers, int]] = field(default_factory=dict)
-    of_nodes: dict[tuple[int, ...], Integers] = field(default_factory=dict)
-
-    def by(self, cost: CostModel | None) -> Self:
-        """Return what is known of a cost's kinds, and will be."""
-        if cost is None or cost != self.cost:
-            self.cost, self.of_kinds, self.of_nodes = cost, {}, {}
-        return self
-
-    def nodes_by_state(
-        self, cost: CostModel, workload: Workload, nodes: Indices, levels: int, deadline: Deadline
-    ) -> Integers:
-        """Return what nodes are charged, as the function of this name."""
-        repeats, count = workload.repeats, len(workload.nodes)
-        passes = [*repeats.passes(count), repeats.forward_exchanges(count)]
-        keys = [*zip(nodes.tolist(), *(own[nodes].tolist() for own in passes), strict=True)]
-        missing = [number for number, key in enumerate(keys) if key not in self.of_nodes]
-        rows = dict(self.of_nodes)
-        if missing:
-            found = nodes_by_state(cost, workload, nodes[missing], levels, deadline)
-            rows |= {keys[number]: row for number, row in zip(missing, found, strict=True)}
-        # What is split of weights concerns no others.
-        self.of_nodes = {key: row for key, row in rows.items() if not workload.stored[key[0]]}
-        return np.array([rows[key] for key in keys])
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,13 +248,14 @@ def classed(
     node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
     check_size(len(nodes) * len(states))
     in_all = (cost.by_levels(workload) or cost).in_all(len(made))
-    known = (known or KnownCharges()).by(in_all.of_boundaries)
+    known = known or KnownCharges()
+    of_kinds = known.of(in_all.of_boundaries)
     node = known.nodes_by_state(cost, workload, nodes, len(made), deadline)
     order: Indices = in_mixed_radix(states, choices_by_level(workload, len(made)))
     node = node[:, order]
     pairs = PairsOfStates(in_all, workload, made, boundaries, node.max(axis=1)[node_kinds])
     own = StateClasses(tuple(alike.groups), made, len(workload.choices))
-    least, highest = pairs.least(own, known.of_kinds, deadline)
+    least, highest = pairs.least(own, of_kinds, deadline)
     most = zip((node.max(axis=1), highest), (node_kinds, boundary_kinds), strict=True)
     dtype = exact_dtype(sum(sum(part[kinds].tolist()) for part, kinds in most))
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.table import Integers
     from hypar_opt.plan.training import Training
+    from hypar_opt.workload.tensors import Workload
 
 Picked = tuple[int, int, int]
 """The side, the way and the state of a node."""
@@ -120,3 +121,13 @@ class Chosen:
     picked: Sequence[Picked]
     rows: tuple[tuple[int, ...], ...]
     training: Training
+
+
+def order_of_nodes(workload: Workload) -> list[int]:
+    """Return all nodes, shared weights before their first user and tensors behind their writer."""
+    before = {min(users): node for node, users in workload.weight_users.items()}
+    behind = {writer: node for node, writer in workload.tensor_writers.items()}
+    order = []
+    for node in range(workload.shared, len(workload.nodes)):
+        order += [own for own in (before.get(node), node, behind.get(node)) if own is not None]
+    return order

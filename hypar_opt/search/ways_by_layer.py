@@ -20,16 +20,15 @@ import numpy as np
 
 from hypar_opt.costs.alignments import states_in_classes
 from hypar_opt.costs.device_load import PartLoad, held_while_running, load_of_tensors
+from hypar_opt.costs.known_charges import KnownCharges
 from hypar_opt.costs.saved_tensors import errors_at_once, saved_tensors
-from hypar_opt.costs.state_classes import ClassTable, KnownCharges, classed
+from hypar_opt.costs.state_classes import ClassTable, classed
 from hypar_opt.costs.states import added_up
 from hypar_opt.costs.ways_of_nodes import Amount, WaysOfNodes, by_state, coupled
 from hypar_opt.instance.least_loads import every_split
-from hypar_opt.search.left_columns import Chosen, Column, Columns, Picked
+from hypar_opt.search.left_columns import Chosen, Column, Columns, Picked, order_of_nodes
 from hypar_opt.search.open_ways import OpenWays, spread, updates_take_time
-from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.way_of_training import WayOfTraining
-from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.elimination.classes import columns_at_most
 from hypar_opt.solvers.loaded_graph import edges_between
 from hypar_opt.workload.parallelism import RECOMPUTED
@@ -43,18 +42,11 @@ if TYPE_CHECKING:
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
-    from hypar_opt.instance.instance import Instance
     from hypar_opt.plan.training import Training
+    from hypar_opt.search.result import SearchRequest
 
 _COUNTED = 2**17
 """The most states of all nodes whose least tensors are asked for."""
-
-
-def least_memory(instance: Instance) -> int:
-    """Return a lower bound on what a device holds, in bytes, however a problem's plans train."""
-    count = instance.problem.training.micro_batches or instance.problem.batch
-    ways = WaysByLayer(SearchRequest(instance, SOLVERS["dp"]()), count)
-    return ways.least_load // instance.problem.accelerators
 
 
 class WaysByLayer:
@@ -98,7 +90,7 @@ class WaysByLayer:
         self._least: dict[SavedTensor, int] = {}  # bytes of tensors, whatever the way
         self._made: dict[Training, WayOfTraining] = {}
         self._tables: dict[tuple[Training, int], ClassTable] = {}
-        self._charges = KnownCharges(), KnownCharges()  # what ways of a side share
+        self._charges = [KnownCharges(of_nodes={}) for _ in range(2)]  # what ways of a side share
         apart, again = self.open.apart, ["full"] if self.open.blocks else []
         shards = self.open.sharded
         if ample:
@@ -106,8 +98,7 @@ class WaysByLayer:
         self._words = [[*product(own, shards)] for own in (apart, again)]
         self.first = WayOfTraining.of(search, self.open.uniform(*self._words[0][0]), part)
         """The way that repeats and shards least."""
-        asked = search, held or micro_batches, layouts, part
-        self._held = WaysByLayer(*asked, ample=ample) if held else self
+        self._held = WaysByLayer(search, held, layouts, part, ample=ample) if held else self
 
     @cached_property
     def each(self) -> list[list[WayOfTraining]]:
@@ -379,14 +370,7 @@ class WaysByLayer:
 
     @cached_property
     def _order(self) -> list[int]:
-        """All nodes, shared weights before their first user and tensors behind their writer."""
-        workload = self.first.instance.workload
-        before = {min(users): node for node, users in workload.weight_users.items()}
-        behind = {writer: node for node, writer in workload.tensor_writers.items()}
-        order = []
-        for node in range(workload.shared, len(workload.nodes)):
-            order += [own for own in (before.get(node), node, behind.get(node)) if own is not None]
-        return order
+        return order_of_nodes(self.first.instance.workload)
 
     def of_columns(self, picked: Sequence[Picked]) -> Chosen:
         """Return what the side, the way and the state of each node say."""

@@ -207,7 +207,8 @@ class _WaysSearched:
         if problem.training.micro_batches:
             return [problem.training.micro_batches]
         counts = divisors(problem.batch)
-        return counts[bisect_left(counts, True, key=self._may_fit) :]
+        every = self._may_fit(counts[0])
+        return counts if every else counts[bisect_left(counts, True, 1, key=self._may_fit) :]
 
     def _may_fit(self, count: int) -> bool:
         ways = self._ways(count)
