@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,7 +51,7 @@ class NetworkState(NamedTuple):
     sent: dict[int, float]
 
 
-class FlowNetwork:
+class LinkNetwork(ABC):
     """The links of an array, and the messages in flight on them.
 
     A message from one accelerator to another is a flow: at a rate of r bytes a second it uses
@@ -66,8 +67,6 @@ class FlowNetwork:
         Called with the messages that arrive together, in the order of their routes' numbers.
     settled
         Called when all messages of an instant have started, if some are in flight.
-    record
-        Whether to keep ``segments``.
     """
 
     def __init__(
@@ -76,33 +75,20 @@ class FlowNetwork:
         routes: RouteTable,
         delivered: Callable[[list[int]], None],
         settled: Callable[[], None] | None = None,
-        *,
-        record: bool = False,
     ) -> None:
         self._env = env
         self._delivered = delivered
         self._settled = settled
-        self._record = record
         self._routes = routes
         self._sent: defaultdict[int, float] = defaultdict(float)
         # Links that the same routes cross are busy together: one entry stands for a group.
         groups = int(routes.group_of_link.max(initial=-1)) + 1
         self._busy, self._last = np.zeros((2, groups))
         self._first = np.full(groups, np.inf)
-        self._segments: list[list[Segment]] = [[] for _ in range(groups)]
         self._starting: list[tuple[int, float, int, int]] = []
-        # The flows in flight, ordered by route: route, message and label by number, and the
-        # bytes left to send.
-        self._flow_routes, self._messages, self._labels = np.empty((3, 0), np.intp)
-        self._left = np.empty(0)
-        self._rates = NO_FLOWS
-        self._ends = np.empty(0)
-        self._ending = np.empty(0, bool)
         # Messages that were sent and have not arrived, by the event of their arrival.
         self._arriving: dict[Event, float] = {}
-        self._since = 0.0
         self._change_due = False
-        self._next_end: Event | None = None
 
     def send(self, route: int, sent: float, message: int, label: int, moved: float) -> None:
         """Start a message at this instant.
@@ -140,19 +126,20 @@ class FlowNetwork:
     @property
     def link_busy(self) -> tuple[float, ...]:
         """Seconds in which any byte crossed a link, for every link."""
+        self._add_up()
         return tuple(self._busy[self._routes.group_of_link].tolist())
 
     @property
     def link_span(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """When the first and the last byte crossed each link: infinity and 0 if none did."""
+        self._add_up()
         group = self._routes.group_of_link
         return self._first[group], self._last[group]
 
     @property
     def segments(self) -> tuple[tuple[Segment, ...], ...]:
-        """For every link, its segments in order; adjacent ones differ in their labels."""
-        by_group = [tuple(segments) for segments in self._segments]
-        return tuple(by_group[group] for group in self._routes.group_of_link.tolist())
+        """For every link, its segments in order, if they are kept; adjacent ones differ."""
+        return ()
 
     def _schedule_change(self) -> None:
         """Solve the rates once, after all messages of this instant have started or ended."""
@@ -163,8 +150,105 @@ class FlowNetwork:
         change.callbacks.append(self._change)
         self._env.schedule(change, AFTER_OTHER_EVENTS)
 
-    def _change(self, _: Event) -> None:
+    @abstractmethod
+    def _change(self, change: Event) -> None:
         """Add the messages that start now, solve the rates, and wait for the next end."""
+
+    def _sent_all(self, ended: Iterable[tuple[int, float]]) -> None:
+        """Deliver messages whose last byte was sent, each after its latency."""
+        arriving: dict[float, list[int]] = {}
+        for message, latency in ended:
+            arriving.setdefault(latency, []).append(message)
+        # Messages of equal latency arrive together, in one event.
+        for latency, messages in sorted(arriving.items()):
+            if latency:
+                arrival = self._env.timeout(latency, messages)
+                arrival.callbacks.append(self._arrive)
+                self._arriving[arrival] = self._env.now + latency
+            else:
+                self._delivered(messages)
+
+    def _arrive(self, timer: Event) -> None:
+        arrived: Any = timer.value
+        del self._arriving[timer]
+        self._delivered(arrived)
+
+    def state(self) -> NetworkState:
+        """Return the state of the network, once an instant's messages have started."""
+        # In the order of messages: that of arrivals that meet may differ by rounding.
+        pending: list[tuple[Any, float]] = [
+            (event.value, at) for event, at in self._arriving.items()
+        ]
+        arriving = sorted(pending)
+        flows, seconds = self._in_flight()
+        self._add_up()
+        return NetworkState(
+            (*flows, *(tuple(messages) for messages, _ in arriving)),
+            np.append(seconds, [at - self._env.now for _, at in arriving]),
+            self._busy.copy(),
+            dict(self._sent),
+        )
+
+    @abstractmethod
+    def _in_flight(self) -> tuple[tuple[object, ...], NDArray[np.float64]]:
+        """Return the flows in some order, and the seconds until each ends at the present rates."""
+
+    @abstractmethod
+    def _add_up(self) -> None:
+        """Count links as busy until now."""
+
+    @abstractmethod
+    def restart(self) -> None:
+        """Follow a clock that was set to zero while no message is in flight."""
+
+    def repeat(self, before: NetworkState, times: int, seconds: float) -> None:
+        """Do again, so many times, what was done since the state before; it took so long in all."""
+        self._arriving = {event: at + seconds for event, at in self._arriving.items()}
+        self._busy += times * (self._busy - before.busy)
+        for route, moved in self._sent.items():
+            self._sent[route] = moved + times * (moved - before.sent.get(route, 0.0))
+
+
+class FlowNetwork(LinkNetwork):
+    """A network whose rates are all solved again at each change, and which may be recorded.
+
+    Parameters
+    ----------
+    delivered, settled
+        As of `LinkNetwork`.
+    record
+        Whether to keep ``segments``.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        routes: RouteTable,
+        delivered: Callable[[list[int]], None],
+        settled: Callable[[], None] | None = None,
+        *,
+        record: bool = False,
+    ) -> None:
+        super().__init__(env, routes, delivered, settled)
+        self._record = record
+        self._segments: list[list[Segment]] = [[] for _ in self._busy]
+        # The flows in flight, ordered by route: route, message and label by number, and the
+        # bytes left to send.
+        self._flow_routes, self._messages, self._labels = np.empty((3, 0), np.intp)
+        self._left = np.empty(0)
+        self._rates = NO_FLOWS
+        self._ends = np.empty(0)
+        self._ending = np.empty(0, bool)
+        self._since = 0.0
+        self._next_end: Event | None = None
+
+    @property
+    def segments(self) -> tuple[tuple[Segment, ...], ...]:
+        by_group = [tuple(segments) for segments in self._segments]
+        return tuple(by_group[group] for group in self._routes.group_of_link.tolist())
+
+    def _change(self, change: Event) -> None:
+        del change
         self._change_due = False
         now = self._env.now
         if len(self._left) and now > self._since:
@@ -219,49 +303,20 @@ class FlowNetwork:
             self._messages, self._labels = self._messages[~ending], self._labels[~ending]
             if not self._change_due:
                 self._schedule_change()
-        arriving: dict[float, list[int]] = {}
-        for message, latency in zip(ended, latencies, strict=True):
-            arriving.setdefault(latency, []).append(message)
-        # Messages of equal latency arrive together, in one event.
-        for latency, messages in sorted(arriving.items()):
-            if latency:
-                arrival = self._env.timeout(latency, messages)
-                arrival.callbacks.append(self._arrive)
-                self._arriving[arrival] = self._env.now + latency
-            else:
-                self._delivered(messages)
+        self._sent_all(zip(ended, latencies, strict=True))
 
-    def _arrive(self, timer: Event) -> None:
-        arrived: Any = timer.value
-        del self._arriving[timer]
-        self._delivered(arrived)
+    def _in_flight(self) -> tuple[tuple[object, ...], NDArray[np.float64]]:
+        return (self._flow_routes.tobytes(), self._messages.tobytes()), self._ends
 
-    def state(self) -> NetworkState:
-        """Return the state of the network, once an instant's messages have started."""
-        # In the order of messages: that of arrivals that meet may differ by rounding.
-        pending: list[tuple[Any, float]] = [
-            (event.value, at) for event, at in self._arriving.items()
-        ]
-        arriving = sorted(pending)
-        flows = self._flow_routes.tobytes(), self._messages.tobytes()
-        return NetworkState(
-            (*flows, *(tuple(messages) for messages, _ in arriving)),
-            np.append(self._ends, [at - self._env.now for _, at in arriving]),
-            self._busy.copy(),
-            dict(self._sent),
-        )
+    def _add_up(self) -> None:
+        """All is counted when rates change, as messages start and end."""
 
     def restart(self) -> None:
-        """Follow a clock that was set to zero while no message is in flight."""
         self._since = 0.0
 
     def repeat(self, before: NetworkState, times: int, seconds: float) -> None:
-        """Do again, so many times, what was done since the state before; it took so long in all."""
+        super().repeat(before, times, seconds)
         self._since += seconds
-        self._arriving = {event: at + seconds for event, at in self._arriving.items()}
-        self._busy += times * (self._busy - before.busy)
-        for route, moved in self._sent.items():
-            self._sent[route] = moved + times * (moved - before.sent.get(route, 0.0))
 
     def _advance(self, seconds: float) -> None:
         """Send bytes for an interval in which the rates have not changed."""

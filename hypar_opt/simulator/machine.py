@@ -12,10 +12,17 @@ from simpy import Environment, Event
 from simpy.events import ProcessGenerator
 
 from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
-from hypar_opt.simulator.flows import FlowNetwork, NetworkState
+from hypar_opt.simulator.flows import FlowNetwork, LinkNetwork, NetworkState
+from hypar_opt.simulator.local_flows import LocalFlows
 from hypar_opt.simulator.rounds import BytesSent, RepeatedRound, TrafficPattern, in_rounds
-from hypar_opt.simulator.routes import RouteTable
-from hypar_opt.simulator.tasks import ComputeTask, Task, predecessors, stream_count
+from hypar_opt.simulator.routes import ClassRoutes, RouteTable
+from hypar_opt.simulator.tasks import (
+    ComputeTask,
+    Task,
+    predecessors,
+    rounds_of,
+    stream_count,
+)
 
 
 class TaskSpan(NamedTuple):
@@ -103,9 +110,16 @@ class Machine:
         streams = stream_count(tasks)
         self._steps = in_rounds(tasks, routes, streams)
         # After the rounds, whose routes decide which links are alike.
-        self.network = FlowNetwork(
-            self.env, routes, self._deliver, self._settled if skip else None, record=record
-        )
+        settled = self._settled if skip else None
+        # Messages of several lanes start and end together: many at once are solved at once.
+        if (
+            skip
+            and isinstance(routes, ClassRoutes)
+            and all(len(own.lanes) == 1 for own in rounds_of(tasks))
+        ):
+            self.network: LinkNetwork = LocalFlows(self.env, routes, self._deliver, settled)
+        else:
+            self.network = FlowNetwork(self.env, routes, self._deliver, settled, record=record)
         # The number of accelerator 0's stream: those of the others follow it.
         self._first_stream = [task.stream * self.accelerators for task in tasks]
         before = predecessors(tasks)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,28 @@ class FlowRates:
     rates: NDArray[np.float64]
     latencies: NDArray[np.float64]
     links: NDArray[np.intp]
+
+
+class LoneRoute(NamedTuple):
+    """A route, and a flow that has it to itself.
+
+    Parameters
+    ----------
+    crossed
+        Classes of channels, the share of a byte that crosses each, and the bytes a second.
+    rate
+        In bytes a second.
+    latency
+        In seconds.
+    groups
+        As `FlowRates.links`.
+    """
+
+    number: int
+    crossed: tuple[tuple[int, float, float], ...]
+    rate: float
+    latency: float
+    groups: NDArray[np.intp]
 
 
 NO_FLOWS = FlowRates(np.empty(0), np.empty(0), np.empty(0, np.intp))
@@ -138,6 +160,7 @@ class ClassRoutes(RouteTable):
         self._first = np.empty(0, np.intp)
         self._lengths = np.empty(0, np.intp)
         self._latency = np.empty(0)
+        self.lone = cache(self._lone)
         self._components = cache(self._connected)
         self._alone = lru_cache(4 * CACHED_PATTERNS)(self._rates_alone)
         # The first and the last channel of each link, and of each group of links.
@@ -154,6 +177,21 @@ class ClassRoutes(RouteTable):
     @property
     def group_of_link(self) -> Indices:
         return self._group_of_link
+
+    def _lone(self, number: int) -> LoneRoute:
+        entries = slice(self._first[number], self._first[number] + self._lengths[number])
+        channel = self._channel[entries]
+        crossed, entry = np.unique(channel, return_inverse=True)
+        share = np.bincount(entry, self._share[entries])
+        rate = float((self.capacities[crossed] / share).min())
+        taken = (rate * share).tolist()
+        return LoneRoute(
+            number,
+            tuple(zip(crossed.tolist(), share.tolist(), taken, strict=True)),
+            rate,
+            float(self._latency[number]),
+            self._crossed(channel),
+        )
 
     def pattern(self, pattern: MessagePattern) -> tuple[list[int], list[int]]:
         receivers = self.interconnect.receivers(pattern)[self.firsts]

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from simpy import Environment
 
 from hypar_opt.hardware.interconnect import Interconnect
 from hypar_opt.simulator.fairness import max_min_rates
-from hypar_opt.simulator.flows import FlowNetwork, Segment
+from hypar_opt.simulator.flows import FlowNetwork, LinkNetwork, Segment
+from hypar_opt.simulator.local_flows import LocalFlows
 from hypar_opt.simulator.routes import ClassRoutes
 from tests.simulator import random_interconnects, wired
 
@@ -23,15 +25,16 @@ Message = tuple[float, int, int, float]
 
 
 class Sent(NamedTuple):
-    """When each message arrived, and what each link carried."""
+    """When each message arrived, and what each link carried: since and until when, too."""
 
     arrivals: list[float]
     bytes: list[float]
     busy: list[float]
+    span: NDArray[np.float64]
     segments: list[tuple[Segment, ...]]
 
 
-def sent(interconnect: Interconnect, messages: Sequence[Message]) -> Sent:
+def sent(interconnect: Interconnect, messages: Sequence[Message], *, local: bool = False) -> Sent:
     env = Environment()
     arrivals = [0.0] * len(messages)
 
@@ -40,7 +43,11 @@ def sent(interconnect: Interconnect, messages: Sequence[Message]) -> Sent:
             arrivals[message] = env.now
 
     routes = ClassRoutes(interconnect)
-    network = FlowNetwork(env, routes, delivered, record=True)
+    network: LinkNetwork = (
+        LocalFlows(env, routes, delivered)
+        if local
+        else FlowNetwork(env, routes, delivered, record=True)
+    )
 
     def send(message: int) -> Any:
         start, source, target, size = messages[message]
@@ -50,7 +57,8 @@ def sent(interconnect: Interconnect, messages: Sequence[Message]) -> Sent:
     for message in range(len(messages)):
         env.process(send(message))
     env.run()
-    return Sent(arrivals, list(network.link_bytes), list(network.link_busy), list(network.segments))
+    carried = list(network.link_bytes), list(network.link_busy), np.array(network.link_span)
+    return Sent(arrivals, *carried, list(network.segments))
 
 
 def star(*bandwidths: float, full_duplex: bool = True) -> Interconnect:
@@ -162,6 +170,16 @@ def test_rates_are_max_min_fair(crowd: tuple[Interconnect, list[Message]]) -> No
     for rate, through in zip(rates, channels, strict=True):
         full = load[through] >= capacities[through] * (1 - 1e-9)
         assert (full & (rate >= fastest[through] * (1 - 1e-9))).any()
+
+
+@given(crowds())
+def test_rates_solved_where_they_change_are_those_of_all(
+    crowd: tuple[Interconnect, list[Message]],
+) -> None:
+    found, expected = sent(*crowd, local=True), sent(*crowd)
+    for name in ("arrivals", "bytes", "busy"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-11)
+    assert found.span == pytest.approx(expected.span, rel=1e-11)
 
 
 @given(crowds())
