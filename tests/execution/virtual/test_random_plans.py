@@ -36,8 +36,8 @@ from tests.strategies.written_plans import storing, written
 
 HIERARCHIES = ((3,), (4,), (6,), (2, 3), (3, 2), (4, 2), (2, 2, 3))
 
-PARTS = 80
-PLANS_A_PART = 25
+PARTS = 40
+PLANS_A_PART = 50
 PLANS_A_NETWORK = 5
 
 
@@ -49,7 +49,7 @@ def programs(part: int) -> Iterator[tuple[int, ho.Network, Program]]:
             yield seed, network, program
 
 
-@pytest.mark.parametrize("seed", slow_after(14, range(200)))
+@pytest.mark.parametrize("seed", slow_after(20, range(200)))
 def test_levels_of_other_sizes_move_what_is_charged(seed: int) -> None:
     """Levels of three, four and six parts: by steps, cost model, proofs, and on devices.
 
