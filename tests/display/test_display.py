@@ -17,6 +17,7 @@ from rich.console import Console
 
 import hypar_opt as ho
 from hypar_opt.display.plan_grid import Stored, is_short_chain, plan_grid
+from hypar_opt.display.terminal.memory import trains
 from hypar_opt.display.terminal.notebook import html_of
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import problem_of
@@ -267,6 +268,20 @@ def test_the_grid_of_a_graph_says_what_each_row_stands_for(network: ho.Network) 
     assert sorted(n for positions in alike for n in positions) == list(range(len(own.layers)))
     words = [title.rpartition(": ")[2] for title in fragment.titles if "stored" not in title]
     assert words == [str(level[first]) for first, *_ in alike for level in own.parallelism]
+
+
+def test_shards_are_said_over_the_levels_that_split_the_batch() -> None:
+    """Where none of a word's levels does, as within tensor parallelism, nothing is sharded."""
+    between = [f"*@H{level}=data" for level in (1, 2)]
+    inside = ["conv*@H{}=output", "fc*@H{}=model"]
+    pins = [pin.format(level) for pin in inside for level in (3, 4, 5)]
+    for given, said in (
+        ({"solver": "data"}, "weights sharded over 8 inside the nodes, state over 32: "),
+        ({"fix": [*between, *pins], "runnable": False}, "state sharded over 4 between the nodes: "),
+    ):
+        asked: Any = {"training": {"shard": "state+weights@H3-H5"}, "optimizer": "adam", **given}
+        plan = ho.solve("vgg-a", array="a100-4x8", batch=256, **asked)
+        assert trains(ho.memory(plan)).startswith(said)
 
 
 def test_rich_prints_what_the_command_line_does() -> None:

@@ -73,9 +73,10 @@ def _split(word: str, plan: Plan) -> str:
     if not shards.by_level:
         return f"{word} sharded"
     begins = {first: name for name, first in zip(SHARDED[1:], shards, strict=True)}
-    (first, most), *others = sorted(
+    levels = sorted(
         ((first, name) for first, name in begins.items() if first is not None), reverse=True
     )
-    said = f"{most} sharded over {data_parallelism_below(plan, first)}"
-    rest = (f", {name} over {data_parallelism_below(plan, level)}" for level, name in others)
-    return said + "".join(rest)
+    over = [(name, data_parallelism_below(plan, first)) for first, name in levels]
+    # Of one part nothing is split.
+    (most, parts), *others = [own for own in over if own[1] != "1"] or over
+    return f"{most} sharded over {parts}" + "".join(f", {name} over {n}" for name, n in others)
