@@ -193,6 +193,20 @@ def test_constraints_allow_and_load_what_they_do_in_the_search(seed: int) -> Non
             assert_same_limits(ours, limits.level(theirs, nodes[:above]))
 
 
+def test_what_joins_sequences_does_not_split_them() -> None:
+    """A vision transformer's class token and patches: each may be split, both together not."""
+    table = ho.load("vit-b16").description()
+    table["block"][0]["repeat"] = 1
+    network = ho.Network.model_validate(table)
+    choices = ("data", "model", "output", "tokens")
+    plan = ho.solve(network, batch=4, levels=1, search="joint", choices=choices, reading="joined")
+    instance = Instance.of_plan(plan)
+    theirs = expanded(instance.cost, instance.workload, 1)
+    states = canonical_states(1, len(choices))
+    (ours,) = tables_of(plan)
+    assert_same_limits(ours, instance.constraints.states(theirs, states))
+
+
 @pytest.mark.parametrize("sizes", [(2, 4, 4), (3, 6, 3), (5, 3, 2)])
 def test_the_least_memory_below_a_level_is_that_of_levels_of_their_parts(
     sizes: tuple[int, ...],
