@@ -7,7 +7,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.state_classes import ClassTable
-from hypar_opt.deadline import TIME_LIMIT
+from hypar_opt.deadline import TIME_LIMIT, Deadline
+from hypar_opt.errors import NoAnswerError
 from hypar_opt.search.check_result import assignment_of
 from hypar_opt.search.joint import joint
 from hypar_opt.search.open_ways import with_searched
@@ -102,3 +103,15 @@ class BestFit:
             stopped_by=best.found.stopped_by or limit,
         )
         return search, with_searched(found, self.search.instance, way.instance)
+
+
+def fastest_at_once(search: SearchRequest, solve: Search) -> SearchResult:
+    """Return the fastest plan of the batch at once, whether it fits or not."""
+    quiet = replace(search, progress=silent)  # what is counted is the ways
+    if (left := search.deadline.left()) is not None:
+        # Mostly found in less time than what it would fall back on, in case a limit came first.
+        try:
+            return solve(replace(quiet, deadline=Deadline.after(left / 2), falls_back=False))
+        except NoAnswerError:
+            pass
+    return solve(quiet)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 from hypar_opt.costs.longest_parts import divides_evenly
 from hypar_opt.costs.on_array import ArrayCost
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
-from hypar_opt.search.best_fit import NEVER, BestFit
+from hypar_opt.search.best_fit import NEVER, BestFit, fastest_at_once
 from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.search.left_columns import Chosen, Columns
 from hypar_opt.search.micro_batches import MicroBatches
@@ -28,7 +28,7 @@ from hypar_opt.search.open_ways import divisors, fastest_training, with_searched
 from hypar_opt.search.order_of_charges import OrderOfCharges
 from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.prices_of_memory import Around, PlanAtPrice, bound_at, bound_by_prices, raised
-from hypar_opt.search.result import SearchResult, silent
+from hypar_opt.search.result import SearchResult
 from hypar_opt.search.way_of_training import (
     Counted,
     WayOfTraining,
@@ -36,7 +36,7 @@ from hypar_opt.search.way_of_training import (
     layouts_at_prices,
 )
 from hypar_opt.search.ways_by_layer import WaysByLayer
-from hypar_opt.solvers.base import MEMORY
+from hypar_opt.solvers.base import MEMORY, Status
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
@@ -70,13 +70,15 @@ def within_memory(
     ------
     InfeasibleError
         If no plan is found that fits a memory that was stated.
+    NoAnswerError
+        If none is found before a limit.
     """
     problem = search.instance.problem
     if problem.device_memory is None:
         return search, in_buckets(search, solve)
     first = WayOfTraining.of(search, fastest_training(search.instance))
     at_once = replace(search, instance=first.instance)
-    found = solve(replace(at_once, progress=silent))  # what is counted is the ways
+    found = fastest_at_once(at_once, solve)
     counted = first.counted(found)
     if counted.fits:
         found = in_buckets(at_once, solve, found)
@@ -87,11 +89,14 @@ def within_memory(
         return ways.best_but(counted)
     try:
         return ways.best()
-    except InfeasibleError:
+    except (InfeasibleError, NoAnswerError) as error:
         if problem.constraints.memory is not None:
             raise
+        stopped_by = error.stopped_by if isinstance(error, NoAnswerError) else None
     # The array's memory is no constraint that was stated: what exceeds it is said with the plan.
     found = in_buckets(at_once, solve, found)
+    if stopped_by is not None:
+        found = replace(found, status=Status.FEASIBLE, bound=None, stopped_by=stopped_by)
     return at_once, with_searched(found, search.instance, at_once.instance)
 
 
@@ -162,8 +167,8 @@ class _WaysSearched:
 
         Raises
         ------
-        InfeasibleError
-            If there is no plan that fits.
+        InfeasibleError, NoAnswerError
+            If there is no plan that fits, or none is found before a limit.
         """
         asked = self._counts() if counts is None else counts
         known = self._known = MicroBatches(dict.fromkeys(asked, Fraction()), self._even)
@@ -386,6 +391,7 @@ class _WaysSearched:
         yield NEVER
 
     def _refuse(self) -> None:
+        self._search.deadline.check()
         memory = format_bytes(self._search.instance.problem.device_memory or 0)
         raise InfeasibleError(
             f"{argument('constraints.memory')}: no plan that was found fits {memory} of a device,"

@@ -25,6 +25,7 @@ from hypar_opt.solvers import SOLVERS, capacity
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, columns
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.ilp.solver import IntegerProgram
+from hypar_opt.studies.advice import warnings
 from tests.clocks import tick_when_read
 from tests.slow import examples
 from tests.strategies.networks import networks
@@ -142,6 +143,34 @@ def test_level_by_level_the_levels_that_were_solved_stay_and_a_baseline_is_below
         bound = sum(whole.cost.per_level[:solved])
         assert bound <= (plan.solver.bound or 0) <= plan.cost.total
     assert stopped[-1].solver.status == "optimal"
+
+
+def test_within_a_devices_memory_a_limit_leaves_a_plan_that_fits_or_says_that_none_was_found() -> (
+    None
+):
+    network = ho.gpt(layers=2, hidden=256, heads=4, tokens=128, vocabulary=512)
+    asked: dict[str, Any] = {"array": "h100-8", "batch": 64, "settings": {"dram_capacity": "30 MB"}}
+    whole = ho.solve(network, **asked)
+    assert ho.memory(whole).fits
+    ended = set()
+    for ticks in (1, 80, 160, 240, 400, 4000):
+        with pytest.MonkeyPatch.context() as patch:
+            tick_when_read(patch)
+            plan = ho.solve(network, options=SolverOptions(time_limit=float(ticks)), **asked)
+        record, fits = plan.solver, ho.memory(plan).fits
+        ended.add((record.status, fits))
+        if record.stopped_by is None:
+            assert (record.status, plan.cost.total, fits) == ("optimal", whole.cost.total, True)
+            continue
+        assert (record.status, record.stopped_by) == ("feasible", "time limit")
+        if fits:
+            assert plan.cost.total >= whole.cost.total >= (record.bound or 0)
+        else:
+            assert record.bound is None
+            assert "shards were found within the time limit by which one" in warnings(plan)[-1]
+    assert len(ended) == 3
+    with pytest.raises(NoAnswerError, match="no answer within the time limit"):
+        ho.solve(network, options=SolverOptions(time_limit=1e-9), memory="30 MB", **asked)
 
 
 def test_a_plan_file_says_whose_plan_it_is_and_an_older_one_need_not() -> None:
