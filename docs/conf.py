@@ -52,6 +52,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"hypar_opt\.workload\.(repeats\.Repeats|halos\.Border)"),
     ("py:.*", r"hypar_opt\.workload\.operators\.(kernels\.PassKernels|saved\.Saved)"),
     ("py:.*", r"hypar_opt\.(hardware\.folded\..+|studies\.batches\.ranges\.Amounts)"),
+    ("py:.*", r"hypar_opt\.instance\.pricing\.Charged"),
 ]
 
 html_theme = "furo"
