@@ -200,6 +200,9 @@ def _greedy(
 ) -> Order:
     """Return the order in which the layer of the least key is always next.
 
+    Of equal keys and two neighbours, the one around which least is eliminated: equal blocks from
+    inside, each alike, before what is left of them is a chain that its ends tell apart.
+
     Raises
     ------
     RefusedError
@@ -213,14 +216,14 @@ def _greedy(
         # Layers of too large tables wait: the work for their keys grows with their neighbours.
         return key(remaining, layer) if remaining.entries(layer) <= _LIMIT else _WAITS
 
-    ranks = [rank(layer) for layer in range(len(sizes))]
-    heap = [(r, layer) for layer, r in enumerate(ranks)]
+    ranks = [(rank(layer), 0) for layer in range(len(sizes))]
+    heap = [(*own, layer) for layer, own in enumerate(ranks)]
     heapify(heap)
     scopes: list[set[int]] = [set() for _ in sizes]
     order: list[int] = []
     while heap:
-        lowest, layer = heappop(heap)
-        if lowest != ranks[layer]:
+        lowest, around, layer = heappop(heap)
+        if (lowest, around) != ranks[layer]:
             continue
         if lowest == _WAITS:
             raise remaining.too_large(layer)
@@ -231,10 +234,11 @@ def _greedy(
         if reach == 2:
             changed.update(*(remaining.neighbours[n] for n in scopes[layer]))
         for neighbour in changed:
-            now = rank(neighbour)
+            few = len(remaining.neighbours[neighbour]) <= 2
+            now = rank(neighbour), few * max(ranks[neighbour][1], around + 1)
             if now != ranks[neighbour]:
                 ranks[neighbour] = now
-                heappush(heap, (now, neighbour))
+                heappush(heap, (*now, neighbour))
     return _order(sizes, order, scopes)
 
 
@@ -252,5 +256,5 @@ def _order(sizes: Sequence[int], layers: Sequence[int], scopes: Sequence[set[int
     )
 
 
-_WAITS, _GONE = 2**62, -1
-"""Keys of a layer whose table is currently too large, and of an eliminated layer."""
+_WAITS, _GONE = 2**62, (-1, 0)
+"""The key of a layer whose table is currently too large, and the rank of an eliminated layer."""
