@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hypar_opt.plan.constraints import Constraints
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import Problem
+    from hypar_opt.plan.training import Training
     from hypar_opt.workload.contiguous import Orders
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
@@ -87,6 +88,19 @@ class Instance:
         """Return the problem with other shares of the groups of accelerators."""
         kept = () if self.problem.depends_on_shares else ("constraints",)
         return self._changed({"share": share}, *kept)
+
+    def trained(self, training: Training) -> Instance:
+        """Return the problem of plans that train in one way."""
+        problem = self.problem.model_copy(update={"training": training})
+        count, known = training.micro_batches, self._choices
+        if count not in known:
+            known[count] = with_last_resort(self.network, problem).choices
+        return Instance(self.network, problem.model_copy(update={"choices": known[count]}))
+
+    @cached_property
+    def _choices(self) -> dict[int | None, tuple[str, ...]]:
+        """By micro-batches, whose size alone says what has to be whole."""
+        return {self.problem.training.micro_batches: self.problem.choices}
 
     def _changed(self, update: Mapping[str, object], *kept: str) -> Instance:
         """Return the problem with other fields, on the same tensors, with what else is kept."""

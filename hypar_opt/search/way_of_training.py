@@ -83,11 +83,7 @@ class WayOfTraining:
     ) -> WayOfTraining:
         instance = search.instance
         if training != instance.problem.training:
-            problem = instance.problem.model_copy(update={"training": training})
-            # What has to be whole depends on the size of a micro-batch alone.
-            sized = training.micro_batches == instance.problem.training.micro_batches
-            make = Instance if sized else Instance.to_search
-            instance = make(instance.network, problem)
+            instance = instance.trained(training)
         return cls(replace(search.quiet, instance=instance, falls_back=False), part)
 
     @property
