@@ -78,16 +78,19 @@ def kinds_of_nodes(workload: Workload) -> Kinds:
 def _kinds_of_tensors(workload: Workload) -> Indices:
     """Return the numbers of nodes' kinds, however often a step repeats what they do."""
     layouts, nodes = workload.layouts, workload.nodes
-    tensors = (
-        (x.kind, x.sizes, x.input, x.output, x.pooled, x.others, x.statistics, x.tied)
+    # Repetitions of a block share their sizes and their operator.
+    same = [
+        (id(x.operator), id(x.sizes), x.input, x.output, x.pooled, x.others, x.statistics, x.tied)
         for x in nodes
-    )
+    ]
     # An activation, say, is a kernel and no tensor of its own.
-    kernels = (tuple(x.operator.kernels(fused=fused) for fused in (False, True)) for x in nodes)
+    known = {
+        own: (x.kind, x.sizes, *own[2:], *(x.operator.kernels(fused=one) for one in (False, True)))
+        for own, x in dict(zip(same, nodes, strict=True)).items()
+    }
     columns = np.vstack(
         [
-            numbered(tensors).numbers,
-            numbered(kernels).numbers,
+            numbered(known.values()).numbers[numbered(same).numbers],
             np.isin(np.arange(len(nodes)), list(workload.readers)),
             np.isin(np.arange(len(nodes)), workload.ends[passes_addends(workload), 0]),
             *layouts.inputs,

@@ -10,7 +10,6 @@ Source: docs/decisions/0010-graphs.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hypar_opt.frozen import FrozenDict
@@ -112,7 +111,7 @@ def with_shared_tensors(
         if pooled not in alike:
             node = SharedTensor(name="output")
             alike[pooled] = tensors_of(node, node.maps(pooled), batch)
-        nodes.append(replace(alike[pooled], name=f"output of {graph.names[source]}"))
+        nodes.append(alike[pooled].called(f"output of {graph.names[source]}"))
     into = [
         Boundary(source, node, (batch, *graph.maps[source].pooled))
         for source, node in through.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from hypar_opt.frozen import Frozen, derived, derived_from
 from hypar_opt.workload.graph import LayerGraph
 from hypar_opt.workload.hidden_axes import without_hidden
-from hypar_opt.workload.layer_tensors import Boundary, Extent, LayerTensors, Shape, tensors_of
+from hypar_opt.workload.layer_tensors import (
+    Boundary,
+    Extent,
+    LayerTensors,
+    Shape,
+    first_alike,
+    tensors_of,
+)
 from hypar_opt.workload.layouts import FIRST_SPLIT, Layouts, choices_of_nodes, layouts_of
 from hypar_opt.workload.operands import with_results
 from hypar_opt.workload.operators.words import words_of
@@ -23,7 +30,7 @@ from hypar_opt.workload.repeats import ONCE, Repeats
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import networkx as nx
 
@@ -385,14 +392,11 @@ def _kept(
 
 def _layers(graph: LayerGraph, batch: int, owners: Mapping[str, str]) -> Iterator[LayerTensors]:
     """Yield the tensors of a graph's layers; repetitions of a block share theirs."""
-    made: dict[Hashable, LayerTensors] = {}
-    for name, layer, maps in zip(graph.names, graph.layers, graph.maps, strict=True):
-        tied = name in owners
-        described = [value for key, value in vars(layer).items() if key not in ("name", "inputs")]
-        key = (type(layer), maps, tied, *described)
-        if key not in made:
-            made[key] = tensors_of(layer, maps, batch, tied=tied)
-        yield replace(made[key], name=name, operator=layer)
+    tied = [name in owners for name in graph.names]
+    first = first_alike(graph.layers, graph.maps, tied)
+    made = {n: tensors_of(graph.layers[n], graph.maps[n], batch, tied=tied[n]) for n in {*first}}
+    for name, n in zip(graph.names, first, strict=True):
+        yield made[n].called(name)
 
 
 def _count(shape: Shape) -> int:

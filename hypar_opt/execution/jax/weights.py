@@ -211,7 +211,9 @@ def _split_ends(sharded: ShardedNetwork, node: int) -> tuple[tuple[int, ...], ..
         if choice is None or choice.axis not in layer.axes.weight:
             continue
         if choice.axis not in _ENDS:
-            raise HyparError(f"layer {layer.name!r}: {choice.word!r} has no program in JAX")
+            raise HyparError(
+                f"layer {workload.nodes[named].name!r}: {choice.word!r} has no program in JAX"
+            )
         ends[_ENDS[choice.axis]].append(level)
     return tuple(map(tuple, ends))
 

@@ -11,7 +11,7 @@ from functools import reduce
 from hashlib import blake2b
 from math import prod
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -53,8 +53,7 @@ class PairwiseCharges:
         return tuple(node.shape[1] for node in self.nodes)
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
+class Part(NamedTuple):
     """One charge in a layer's bucket: the layer's own, a pair's, or a message.
 
     Parameters

@@ -169,12 +169,18 @@ class _Restricted:
         """
         sizes = [len(self.columns[node]) for node in self.free]
         rows = rows_at_most(threshold - self.constant, self.buckets, sizes, 0, deadline, most_rows)
-        found = [(own, np.array([self.objective], object)) for own in self.columns]
+        optimum = np.array([self.objective], object)
+        found = [(own, optimum) for own in self.columns]
+        # Buckets of one kind share their rows.
+        known: dict[tuple[int, int], tuple[NDArray[np.intp], Integers]] = {}
         for node, kept in zip(self.free, rows, strict=True):
-            own, number = np.unique(kept.choices[0], return_inverse=True)
-            least = np.full(len(own), kept.least.max(), kept.least.dtype)
-            np.minimum.at(least, number, kept.least)
-            found[node] = self.columns[node][own], least.astype(object) + self.constant
+            key = id(kept), id(self.columns[node])
+            if key not in known:
+                own, number = np.unique(kept.choices[0], return_inverse=True)
+                least = np.full(len(own), kept.least.max(), kept.least.dtype)
+                np.minimum.at(least, number, kept.least)
+                known[key] = self.columns[node][own], least.astype(object) + self.constant
+            found[node] = known[key]
         return found
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from hypar_opt.errors import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -73,9 +73,9 @@ def elimination_order(sizes: tuple[int, ...], pairs: tuple[tuple[int, int], ...]
         If a table, or all messages together, exceed `MAX_ENTRIES`; it names the size.
     """
     order, refusal = None, None
-    for key in (_by_entries, _by_fill):
+    for fill in (False, True):
         try:
-            candidate = _greedy(sizes, pairs, key)
+            candidate = _greedy(sizes, pairs, fill=fill)
         except _TooLargeError as error:
             if error.bits > _FAR:
                 raise  # no other order is so much better
@@ -169,6 +169,12 @@ class _Remaining:
         """Return the size of the table of this layer and its neighbours."""
         return self.bits[layer] + sum([self.bits[n] for n in self.neighbours[layer]])
 
+    def fill(self, layer: int) -> int:
+        """Return the size of the pairs' tables that its elimination would add."""
+        bits, neighbours = self.bits, self.neighbours
+        pairs = combinations(neighbours[layer], 2)
+        return sum([bits[u] + bits[v] for u, v in pairs if v not in neighbours[u]])
+
     def too_large(self, layer: int) -> _TooLargeError:
         return _TooLargeError([self.sizes[n] for n in (layer, *self.neighbours[layer])])
 
@@ -181,24 +187,8 @@ class _Remaining:
         return scope
 
 
-def _by_entries(remaining: _Remaining, layer: int) -> int:
-    """Return the size of the layer's table."""
-    return remaining.entries(layer)
-
-
-def _by_fill(remaining: _Remaining, layer: int) -> int:
-    """Return the size of the pairs' tables that its elimination would add."""
-    bits, neighbours = remaining.bits, remaining.neighbours
-    pairs = combinations(neighbours[layer], 2)
-    return sum([bits[u] + bits[v] for u, v in pairs if v not in neighbours[u]])
-
-
-def _greedy(
-    sizes: Sequence[int],
-    pairs: Sequence[tuple[int, int]],
-    key: Callable[[_Remaining, int], int],
-) -> Order:
-    """Return the order in which the layer of the least key is always next.
+def _greedy(sizes: Sequence[int], pairs: Sequence[tuple[int, int]], *, fill: bool) -> Order:
+    """Return the order in which the layer of the smallest table, or of the least fill, is next.
 
     Of equal keys and two neighbours, the one around which least is eliminated: equal blocks from
     inside, each alike, before what is left of them is a chain that its ends tell apart.
@@ -209,12 +199,12 @@ def _greedy(
         As `elimination_order`, at the first table that is too large.
     """
     remaining = _Remaining(sizes, pairs)
-    # The fill of a layer changes with the neighbours of its neighbours.
-    reach = 2 if key is _by_fill else 1
 
     def rank(layer: int) -> int:
         # Layers of too large tables wait: the work for their keys grows with their neighbours.
-        return key(remaining, layer) if remaining.entries(layer) <= _LIMIT else _WAITS
+        if (entries := remaining.entries(layer)) > _LIMIT:
+            return _WAITS
+        return remaining.fill(layer) if fill else entries
 
     ranks = [(rank(layer), 0) for layer in range(len(sizes))]
     heap = [(*own, layer) for layer, own in enumerate(ranks)]
@@ -231,7 +221,7 @@ def _greedy(
         order.append(layer)
         scopes[layer] = remaining.eliminate(layer)
         changed = set(scopes[layer])
-        if reach == 2:
+        if fill:  # it changes with the neighbours of neighbours
             changed.update(*(remaining.neighbours[n] for n in scopes[layer]))
         for neighbour in changed:
             few = len(remaining.neighbours[neighbour]) <= 2
