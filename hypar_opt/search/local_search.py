@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hypar_opt.costs.state_classes import ClassTable
     from hypar_opt.deadline import Deadline
-    from hypar_opt.solvers.elimination.classes import Columns
+    from hypar_opt.solvers.elimination.columns import Columns
 
 Plan = TypeVar("Plan")
 Change = TypeVar("Change")

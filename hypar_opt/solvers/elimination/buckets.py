@@ -5,7 +5,6 @@ Buckets with the same charges, but for constants, are worked once: those of equa
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import blake2b
@@ -15,10 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hypar_opt.frozen import FrozenDict
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
@@ -37,16 +34,19 @@ class PairwiseCharges:
     nodes
         Every layer's charges, ``(functions, choices)``.
     pairs
-        Charges ``(functions, choices, choices)`` by pair of layers; one function may stand for
-        all.
+        The pairs of layers that are charged.
+    charge
+        Returns a pair's charges by its number, ``(functions, choices, choices)``; one function may
+        stand for all.
     layer_kinds, pair_kinds
         Where they are known: layers, and pairs, of equal kinds have equal charges.
     """
 
     nodes: Sequence[Integers]
-    pairs: Mapping[tuple[int, int], Callable[[], Integers]]
-    layer_kinds: Mapping[int, Hashable] = FrozenDict()
-    pair_kinds: Mapping[tuple[int, int], Hashable] = FrozenDict()
+    pairs: Sequence[tuple[int, int]]
+    charge: Callable[[int], Integers]
+    layer_kinds: Sequence[Hashable] | None = None
+    pair_kinds: Sequence[Hashable] | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -141,32 +141,17 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
     NoAnswerError
         If the deadline passes.
     """
-    pairs = defaultdict(list)
-    position = {layer: n for n, layer in enumerate(order.layers)}
-    for u, v in charges.pairs:
-        pairs[min(u, v, key=position.__getitem__)].append((u, v))
     alike = Alike()
     worked: dict[Hashable, tuple[int, Integers, Integers, int, Integers]] = {}
-    known: dict[Hashable, tuple[Integers, int, Integers]] = {}
-    parts: list[list[Part]] = []
-    for layer, node in enumerate(charges.nodes):
-        key: Hashable = "layer", charges.layer_kinds.get(layer, ("alone", layer))
-        if key not in known:
-            known[key] = node, *alike.of(node)
-        parts.append([Part((), *known[key])])
+    parts = _charged_alone(charges, alike)
+    for layer, own in _charged_in_pairs(charges, order, alike):
+        deadline.check()
+        parts[layer].append(own)
     messages = list(charges.nodes)
     kinds = [0] * len(parts)
     for layer in order.layers:
         deadline.check()
         bucket, scope = parts[layer], order.scopes[layer]
-        for u, v in pairs[layer]:
-            key = "pair", u == layer, charges.pair_kinds.get((u, v), ("alone", u, v))
-            if key not in known:
-                charge = charges.pairs[u, v]()
-                # The bucket's layer first.
-                charge = charge if u == layer else charge.swapaxes(1, 2)
-                known[key] = charge, *alike.of(charge)
-            bucket.append(Part((v if u == layer else u,), *known[key]))
         key = tuple(
             [(part.kind, part.sender is None, *map(scope.index, part.scope)) for part in bucket]
         )
@@ -184,6 +169,33 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
             part = Part(scope[1:], message, kind, first + more, layer)
             parts[scope[0]].append(part)
     return Buckets(order, parts, messages, kinds)
+
+
+def _charged_alone(charges: PairwiseCharges, alike: Alike) -> list[list[Part]]:
+    """Return the buckets of layers with what each is charged by itself."""
+    own_kinds = charges.layer_kinds or range(len(charges.nodes))
+    known = {
+        kind: Part((), node, *alike.of(node))
+        for kind, node in dict(zip(own_kinds, charges.nodes, strict=True)).items()
+    }
+    return [[known[kind]] for kind in own_kinds]
+
+
+def _charged_in_pairs(
+    charges: PairwiseCharges, order: Order, alike: Alike
+) -> Iterator[tuple[int, Part]]:
+    """Yield what pairs are charged, with the layer of each pair that is eliminated first."""
+    position = {layer: n for n, layer in enumerate(order.layers)}
+    own_kinds = charges.pair_kinds or range(len(charges.pairs))
+    known: dict[Hashable, tuple[Integers, int, Integers]] = {}
+    for number, ((u, v), kind) in enumerate(zip(charges.pairs, own_kinds, strict=True)):
+        in_order = position[u] < position[v]
+        key = in_order, kind
+        if key not in known:
+            charge = charges.charge(number)
+            charge = charge if in_order else charge.swapaxes(1, 2)
+            known[key] = charge, *alike.of(charge)
+        yield (u, Part((v,), *known[key])) if in_order else (v, Part((u,), *known[key]))
 
 
 class Alike:

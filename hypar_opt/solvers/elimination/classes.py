@@ -8,30 +8,22 @@ the threshold rises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.costs.table import Integers
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.solvers.base import MEMORY, SolveResult, Status
-from hypar_opt.solvers.elimination.buckets import (
-    Buckets,
-    PairwiseCharges,
-    eliminate,
-    traced_back,
-)
-from hypar_opt.solvers.elimination.graph import graph_of
-from hypar_opt.solvers.elimination.optima import canonical_optimum, rows_at_most
-from hypar_opt.solvers.elimination.solve import order_of_size, pair_charges
+from hypar_opt.solvers.elimination.columns import Columns, Restricted, eliminated
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
     from hypar_opt.costs.state_classes import ClassTable, Partition
+    from hypar_opt.costs.table import Integers
     from hypar_opt.deadline import Deadline
 
 _FIRST_STEP = 2**12
@@ -39,12 +31,6 @@ _FIRST_STEP = 2**12
 
 _EASY = 2**21
 """Up to this many entries of a table, states are eliminated before finer classes are."""
-
-Columns = Sequence[NDArray[np.intp]]
-"""By node: the columns that are left of a table, states or classes."""
-
-PairsOf = Callable[[int, NDArray[np.intp], NDArray[np.intp]], Integers]
-"""Returns what a kind of boundary is charged for columns of its source and of its target."""
 
 
 def solve_classes(table: ClassTable, deadline: Deadline) -> SolveResult:
@@ -73,7 +59,7 @@ def optimum_of_columns(
     NoAnswerError
         If the deadline passes.
     """
-    left = _eliminated(table, table.node, states, table.pairs, deadline)
+    left = eliminated(table, table.node, states, table.pairs, deadline)
     return left.objective, left.optimum(deadline, canonical=False)
 
 
@@ -103,7 +89,7 @@ class _Found:
     assignment: tuple[int, ...] | None = None
     statistics: Mapping[str, float] = FrozenDict()
 
-    def keep(self, left: _Restricted, threshold: int, deadline: Deadline) -> bool:
+    def keep(self, left: Restricted, threshold: int, deadline: Deadline) -> bool:
         """Keep the optimum of what is left, and return whether it is that of the table."""
         proved = left.objective <= threshold
         if proved or self.objective is None or left.objective < self.objective:
@@ -125,63 +111,6 @@ class _Found:
             stopped_by=stopped_by,
             statistics=self.statistics,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _Restricted:
-    """What is left of a table's columns, eliminated.
-
-    Parameters
-    ----------
-    columns
-        By node.
-    free
-        The nodes of several columns. The others are decided, and their charges part of the free
-        ones' and of the constant.
-    """
-
-    columns: Columns
-    free: Sequence[int]
-    constant: int
-    buckets: Buckets
-
-    @cached_property
-    def objective(self) -> int:
-        return self.constant + self.buckets.least(0)
-
-    def optimum(self, deadline: Deadline, *, canonical: bool) -> tuple[int, ...]:
-        """Return the column of each node in an optimum, if so asked the canonical one."""
-        chosen, tied = traced_back(self.buckets, 0)
-        if canonical and tied:
-            sizes = [len(self.columns[node]) for node in self.free]
-            chosen = canonical_optimum(self.buckets, sizes, 0, deadline)
-        places = [0] * len(self.columns)
-        for node, choice in zip(self.free, chosen, strict=True):
-            places[node] = choice
-        return tuple(int(own[n]) for own, n in zip(self.columns, places, strict=True))
-
-    def costed(
-        self, threshold: int, deadline: Deadline, most_rows: int | None = None
-    ) -> list[tuple[NDArray[np.intp], Integers]]:
-        """Return the columns of each node that occur in an assignment of at most a cost.
-
-        Beside each is the least cost of such an assignment. `most_rows` as `rows_at_most`.
-        """
-        sizes = [len(self.columns[node]) for node in self.free]
-        rows = rows_at_most(threshold - self.constant, self.buckets, sizes, 0, deadline, most_rows)
-        optimum = np.array([self.objective], object)
-        found = [(own, optimum) for own in self.columns]
-        # Buckets of one kind share their rows.
-        known: dict[tuple[int, int], tuple[NDArray[np.intp], Integers]] = {}
-        for node, kept in zip(self.free, rows, strict=True):
-            key = id(kept), id(self.columns[node])
-            if key not in known:
-                own, number = np.unique(kept.choices[0], return_inverse=True)
-                least = np.full(len(own), kept.least.max(), kept.least.dtype)
-                np.minimum.at(least, number, kept.least)
-                known[key] = self.columns[node][own], least.astype(object) + self.constant
-            found[node] = known[key]
-        return found
 
 
 def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
@@ -214,13 +143,13 @@ def _search(table: ClassTable, found: _Found, deadline: Deadline) -> None:
         step *= 2
 
 
-def _by_coarsest(table: ClassTable, deadline: Deadline) -> _Restricted:
+def _by_coarsest(table: ClassTable, deadline: Deadline) -> Restricted:
     """Eliminate the classes of the coarsest partition, once."""
     if "_coarsest" not in vars(table):
         every = [np.flatnonzero(row) for row in table.allowed]
         states = [every[kind] for kind in table.node_kinds]
         vars(table)["_coarsest"] = _by_classes(table, table.partitions[0], states, deadline)
-    known: _Restricted = vars(table)["_coarsest"]
+    known: Restricted = vars(table)["_coarsest"]
     return known
 
 
@@ -244,9 +173,9 @@ def classes_at_most(table: ClassTable, threshold: int, deadline: Deadline) -> ND
 def _left(
     table: ClassTable,
     threshold: int,
-    classes: _Restricted,
+    classes: Restricted,
     deadline: Deadline,
-) -> _Restricted | int:
+) -> Restricted | int:
     """Eliminate the states that may be in an assignment of at most a threshold.
 
     Where they are many, finer classes leave out more of them.
@@ -258,7 +187,7 @@ def _left(
 
     Returns
     -------
-    _Restricted or int
+    Restricted or int
         A bound on those assignments, if finer classes prove one above the threshold.
 
     Raises
@@ -272,7 +201,7 @@ def _left(
         states = _states_of(table, partition, kept)
         try:
             most = _EASY if finer else None
-            return _eliminated(table, table.node, states, table.pairs, deadline, most)
+            return eliminated(table, table.node, states, table.pairs, deadline, most)
         except RefusedError:
             if not finer:
                 raise
@@ -284,7 +213,7 @@ def _left(
 
 def _by_classes(
     table: ClassTable, partition: Partition, states: Columns, deadline: Deadline
-) -> _Restricted:
+) -> Restricted:
     """Eliminate the classes of the states that are left: a bound.
 
     Raises
@@ -305,7 +234,7 @@ def _by_classes(
         return pairs
 
     columns = [known[own.tobytes()] for own in states]
-    return _eliminated(table, node, columns, least, deadline)
+    return eliminated(table, node, columns, least, deadline)
 
 
 def _states_of(table: ClassTable, partition: Partition, classes: Columns) -> Columns:
@@ -318,67 +247,6 @@ def _states_of(table: ClassTable, partition: Partition, classes: Columns) -> Col
             known[key] = np.flatnonzero(table.allowed[kind] & np.isin(partition.classes, own))
         columns.append(known[key])
     return columns
-
-
-def _eliminated(
-    table: ClassTable,
-    node: Integers,
-    columns: Columns,
-    pairs: PairsOf,
-    deadline: Deadline,
-    most: int | None = None,
-) -> _Restricted:
-    """Eliminate what is left of a table's columns.
-
-    Parameters
-    ----------
-    most
-        Entries of a table; unless given what memory allows.
-
-    Raises
-    ------
-    RefusedError, NoAnswerError
-    """
-    sizes = np.array(list(map(len, columns)))
-    keys = [own.tobytes() for own in columns]
-    known: dict[Hashable, Integers] = {}
-
-    def charge(boundary: int) -> Integers:
-        kind, (source, target) = int(table.boundary_kinds[boundary]), table.ends[boundary].tolist()
-        key = kind, keys[source], keys[target]
-        if key not in known:
-            known[key] = pairs(kind, columns[source], columns[target])
-        return known[key]
-
-    free = np.flatnonzero(sizes > 1)
-    between = np.flatnonzero((sizes[table.ends] > 1).all(axis=1))
-    ends = np.searchsorted(free, table.ends[between])
-    order = order_of_size(tuple(sizes[free].tolist()), ends)
-    if most is not None and order.largest > most:
-        raise RefusedError(f"needs a table of {order.largest:,} entries")
-    nodes = [node[kind, own] for kind, own in zip(table.node_kinds, columns, strict=True)]
-    kinds: dict[int, Hashable] = {
-        number: (int(table.node_kinds[n]), keys[n]) for number, n in enumerate(free.tolist())
-    }
-    for boundary in np.setdiff1d(np.arange(len(table.ends)), between).tolist():
-        source, target = table.ends[boundary].tolist()
-        if sizes[source] > 1:
-            beside, charges = source, charge(boundary)[:, 0]
-        else:
-            beside, charges = target, charge(boundary)[0]
-        nodes[beside] = nodes[beside] + charges
-        if sizes[beside] > 1:  # it is one of its kind no more
-            kinds.pop(int(np.searchsorted(free, beside)), None)
-    constant = sum(int(nodes[n][0]) for n in np.flatnonzero(sizes == 1))
-    graph = graph_of(len(free), ends)
-    alike: dict[tuple[int, int], tuple[Hashable, ...]] = {}
-    for edge, pair in enumerate(graph.pair_of.tolist()):
-        source, target = table.ends[between[edge]].tolist()
-        own = int(table.boundary_kinds[between[edge]]), keys[source], keys[target], source < target
-        alike[graph.pairs[pair]] = *alike.get(graph.pairs[pair], ()), own
-    of_pairs = pair_charges(graph, ends, lambda edge: charge(between[edge]))
-    every = PairwiseCharges([nodes[n][None] for n in free], of_pairs, kinds, alike)
-    return _Restricted(columns, free.tolist(), constant, eliminate(every, order, deadline))
 
 
 def columns_at_most(
@@ -396,7 +264,7 @@ def columns_at_most(
         If the deadline passes.
     """
     classes = _by_coarsest(table, deadline)
-    left: _Restricted | int = classes.objective
+    left: Restricted | int = classes.objective
     if classes.objective <= threshold:
         left = _left(table, threshold, classes, deadline)
     if isinstance(left, int) or left.objective > threshold:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -144,7 +142,7 @@ def _core_optimum(
     if len(schedule.core) <= MAX_ENUMERATED:
         return rounds.cheapest_few(schedule, left)
     charges = _of_variables(left.linear, left.quadratic, _tuples(schedule.core_pairs))
-    order = elimination_order(charges.sizes, tuple(charges.pairs))
+    order = elimination_order(charges.sizes, charges.pairs)
     filled = buckets.eliminate(charges, order, deadline)
     functions = range(left.linear.shape[1])
     left.constant[...] += [filled.least(n) for n in functions]
@@ -177,7 +175,7 @@ def _of_variables(
         both[:, 1, 1] = quadratic[pair]
         return both
 
-    return PairwiseCharges(list(nodes), {uv: partial(charge, n) for n, uv in enumerate(pairs)})
+    return PairwiseCharges(list(nodes), tuple(pairs), charge)
 
 
 def _any_choices(table: CostTable, deadline: Deadline) -> SolveResult:
@@ -197,9 +195,8 @@ def of_allowed(table: CostTable, allowed: Sequence[NDArray[np.intp]]) -> Pairwis
         return entries
 
     nodes = [row[None, choices] for row, choices in zip(table.node, allowed, strict=True)]
-    return PairwiseCharges(
-        nodes, pair_charges(graph_of(table.layers, table.ends), table.ends, charge)
-    )
+    graph = graph_of(table.layers, table.ends)
+    return PairwiseCharges(nodes, graph.pairs, of_pairs(graph, charge))
 
 
 def eliminated(table: CostTable, deadline: Deadline) -> Buckets:
@@ -213,13 +210,13 @@ def eliminated(table: CostTable, deadline: Deadline) -> Buckets:
         If the deadline passes.
     """
     charges = of_allowed(table, [np.flatnonzero(row) for row in allowed_choices(table)])
-    order = elimination_order(charges.sizes, tuple(charges.pairs))
+    order = elimination_order(charges.sizes, charges.pairs)
     return buckets.eliminate(charges, order, deadline)
 
 
 def _canonical(charges: PairwiseCharges, deadline: Deadline) -> tuple[list[int], int, Order]:
     """Return the canonical optimum of one function, its cost, and the elimination order."""
-    order = elimination_order(charges.sizes, tuple(charges.pairs))
+    order = elimination_order(charges.sizes, charges.pairs)
     filled = buckets.eliminate(charges, order, deadline)
     columns, tied = buckets.traced_back(filled, 0)
     if tied:
@@ -227,19 +224,18 @@ def _canonical(charges: PairwiseCharges, deadline: Deadline) -> tuple[list[int],
     return columns, filled.least(0), order
 
 
-def pair_charges(
-    graph: PairGraph, ends: NDArray[np.intp], charge: Callable[[int], Integers]
-) -> dict[tuple[int, int], Callable[[], Integers]]:
-    """Return, for every pair of layers, a function that adds up its edges' charges."""
-    edges = defaultdict(list)
-    for edge, pair in enumerate(graph.pair_of.tolist()):
-        edges[pair].append(edge)
+def of_pairs(graph: PairGraph, charge: Callable[[int], Integers]) -> Callable[[int], Integers]:
+    """Return a function that adds up the charges of a pair's edges, by the pair's number."""
+    edges = graph.pair_of.argsort(kind="stable")
+    starts = np.searchsorted(graph.pair_of[edges], np.arange(len(graph.low) + 1))
 
-    def total(pair: int, low: int) -> Integers:
-        charges = [charge(n) if ends[n, 0] == low else charge(n).T for n in edges[pair]]
+    def total(pair: int) -> Integers:
+        own = edges[starts[pair] : starts[pair + 1]].tolist()
+        low = graph.low[pair]
+        charges = [charge(n) if graph.ends[n, 0] == low else charge(n).T for n in own]
         return np.asarray(sum(charges[1:], charges[0]))[None]
 
-    return {uv: partial(total, n, uv[0]) for n, uv in enumerate(graph.pairs)}
+    return total
 
 
 def _optimal(assignment: tuple[int, ...], objective: int, width: int, entries: int) -> SolveResult:
