@@ -194,22 +194,33 @@ class Extent(NamedTuple):
         return self[self.axis(layout)]
 
 
-def first_alike(
-    layers: Iterable[Operator], maps: Iterable[LayerMaps], *more: Iterable[Hashable]
-) -> list[int]:
-    """Return the first layer that is like each but for its name and what it reads.
+def first_alike(layers: Iterable[tuple[Operator, *tuple[Hashable, ...]]]) -> list[int]:
+    """Return the first layer that is like each but for its name and its inputs.
 
     Parameters
     ----------
-    more
-        What else tells layers apart.
+    layers
+        Each with what else tells layers apart.
     """
     known: dict[Hashable, int] = {}
     first = []
-    for position, (layer, *others) in enumerate(zip(layers, maps, *more, strict=True)):
+    for position, (layer, *others) in enumerate(layers):
         own = [value for key, value in vars(layer).items() if key not in ("name", "inputs")]
         first.append(known.setdefault((type(layer), *others, *own), position))
     return first
+
+
+def tensors_of_layers(
+    layers: Sequence[Operator],
+    maps: Sequence[LayerMaps],
+    batch: int,
+    names: Sequence[str],
+    tied: Sequence[bool],
+) -> list[LayerTensors]:
+    """Return the tensors of layers; repetitions of a block share theirs."""
+    first = first_alike(zip(layers, maps, tied, strict=True))
+    made = {n: tensors_of(layers[n], maps[n], batch, tied=tied[n]) for n in {*first}}
+    return [made[n].called(name) for name, n in zip(names, first, strict=True)]
 
 
 def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = False) -> LayerTensors:

@@ -184,13 +184,11 @@ class Network(Displayed, Document):
     def shares_tensors(self, choices: Sequence[str]) -> bool:
         """Return whether a tensor has several readers or may be whole: its layout is a choice then.
 
-        With the paper's choices no tensor of a chain of convolutions and fully-connected layers
-        has; see `words`.
+        With the paper's choices none of a chain of convolutions and fully-connected layers does.
         """
         read = Counter(source for reads in self.sources for source in reads if source >= 0)
-        unsplit = {REPLICAS.word, ADDENDS.word}
-        may_be_whole = (not unsplit.isdisjoint(words) for words in self.words(choices))
-        return max(read.values(), default=0) > 1 or any(may_be_whole)
+        several = max(read.values(), default=0) > 1
+        return several or any({REPLICAS.word, ADDENDS.word} & {*own} for own in self.words(choices))
 
     def maps(self) -> Iterator[LayerMaps]:
         """Yield each layer's maps for one image or sequence, in order."""
@@ -303,9 +301,9 @@ class Network(Displayed, Document):
 # Asked by a plan and by what prices it; frozen, so that the last few are kept.
 @lru_cache(maxsize=16)
 def _words(network: Network, choices: tuple[str, ...]) -> tuple[tuple[str | None, ...], ...]:
-    maps = tuple(network.maps())
-    first = first_alike(network.layers, maps)
-    words = {n: words_of(tensors_of(network.layers[n], maps[n], 1), choices) for n in {*first}}
+    layers = [*zip(network.layers, network.maps(), strict=True)]
+    first = first_alike(layers)
+    words = {n: words_of(tensors_of(*layers[n], 1), choices) for n in {*first}}
     return tuple(words[n] for n in first)
 
 

@@ -19,8 +19,7 @@ from hypar_opt.workload.layer_tensors import (
     Extent,
     LayerTensors,
     Shape,
-    first_alike,
-    tensors_of,
+    tensors_of_layers,
 )
 from hypar_opt.workload.layouts import FIRST_SPLIT, Layouts, choices_of_nodes, layouts_of
 from hypar_opt.workload.operands import with_results
@@ -30,7 +29,7 @@ from hypar_opt.workload.repeats import ONCE, Repeats
 from hypar_opt.workload.shared import shared_weights, weight_owners, with_shared_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import networkx as nx
 
@@ -118,7 +117,8 @@ class Workload:
         cls, graph: LayerGraph, batch: int, choices: Sequence[str], *, shared_tensors: bool
     ) -> Workload:
         owners = weight_owners(graph)
-        layers = list(_layers(graph, batch, owners))
+        tied = [name in owners for name in graph.names]
+        layers = tensors_of_layers(graph.layers, graph.maps, batch, graph.names, tied)
         edges = [
             Boundary(source, target, (batch, *crossing), input=number)
             for source, target, crossing, number in graph.edges
@@ -388,15 +388,6 @@ def _kept(
     network: Network, batch: int, choices: tuple[str, ...], *, shared_tensors: bool
 ) -> Workload:
     return Workload.of_network(network, batch, choices, shared_tensors=shared_tensors)
-
-
-def _layers(graph: LayerGraph, batch: int, owners: Mapping[str, str]) -> Iterator[LayerTensors]:
-    """Yield the tensors of a graph's layers; repetitions of a block share theirs."""
-    tied = [name in owners for name in graph.names]
-    first = first_alike(graph.layers, graph.maps, tied)
-    made = {n: tensors_of(graph.layers[n], graph.maps[n], batch, tied=tied[n]) for n in {*first}}
-    for name, n in zip(graph.names, first, strict=True):
-        yield made[n].called(name)
 
 
 def _count(shape: Shape) -> int:
