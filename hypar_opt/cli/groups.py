@@ -123,7 +123,8 @@ class ProblemOptions(CostOptions, SizeOptions):
         str | None,
         problem_option(
             metavar="tp=N,dp=M",
-            help="Pin Megatron-LM's plan: tensor parallelism N inside data parallelism M.",
+            help="Pin Megatron-LM's plan: tensor parallelism N inside data parallelism M, or"
+            " without dp of all other parts.",
         ),
     ] = None
     share: Annotated[

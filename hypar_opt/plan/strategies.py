@@ -93,9 +93,6 @@ STRATEGIES: Mapping[str, Callable[[Network], Words]] = MappingProxyType(
 )
 """What each strategy splits at its levels, the deepest; nothing where a network has none of it."""
 
-_DEGREES = ("tp", "cp", "dp")
-"""The degrees of tensor, context and data parallelism, the innermost first."""
-
 
 def degrees(network: Network, sizes: Sequence[int]) -> tuple[int, ...]:
     """Return the degrees of a strategy on levels of some parts; none without attention.
@@ -163,6 +160,8 @@ def pins_of_degrees(
 ) -> tuple[str, ...]:
     """Return the pins of ``tp=8,dp=32``: tensor parallelism 8 inside data parallelism 32.
 
+    Without ``dp`` it takes all other parts.
+
     Parameters
     ----------
     sizes
@@ -176,26 +175,30 @@ def pins_of_degrees(
         If it is not of that form, or not of these levels; naming what would be.
     """
     every = degrees(network, sizes)
-    known = {
-        f"tp={tp},cp={within // tp},dp={prod(sizes) // within}": (tp, within // tp)
+    known = [
+        {"tp": str(tp), "cp": str(within // tp), "dp": str(prod(sizes) // within)}
         for tp in every
         for within in every
         if within >= tp and (within == tp or TOKENS.word in choices)
-    }
+    ]
     name = argument("degrees")
     if not isinstance(stated, str):
         raise HyparError(f"{name} should be text such as tp=8,dp=4, got {shown(stated)}")
-    typed = {"cp": "1"} | dict(part.strip().partition("=")[::2] for part in stated.split(","))
-    ordered = ",".join(f"{own}={typed.get(own)}" for own in _DEGREES)
+    parts = [part.strip().partition("=")[::2] for part in stated.split(",")]
+    typed = {"tp": "1", "cp": "1"} | dict(parts)
     if not known:
         raise HyparError(f"{name} needs a network with attention, and {network.name} has none")
-    if ordered not in known or not {*typed} <= {*_DEGREES}:
+    meant = [own for own in known if typed.items() <= own.items()]
+    if not meant or len(dict(parts)) < len(parts):
         if TOKENS.word not in choices and typed["cp"] != "1":
             raise HyparError(f"{name}: cp needs tokens among the choices, got {stated!r}")
-        every_one = "; ".join(one.replace(",cp=1,", ",") for one in known)
+        every_one = "; ".join(
+            ",".join(f"{key}={own}" for key, own in one.items() if (key, own) != ("cp", "1"))
+            for one in known
+        )
         raise HyparError(f"{name} should be one of {every_one}, got {stated!r}")
-    tp, cp = known[ordered]
-    return tuple(_pins(network, sizes, {"context": cp, "megatron": tp}))
+    named = {"context": int(meant[0]["cp"]), "megatron": int(meant[0]["tp"])}
+    return tuple(_pins(network, sizes, named))
 
 
 def _is_attention(splits: Mapping[str, object]) -> bool:

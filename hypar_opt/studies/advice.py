@@ -47,7 +47,7 @@ def as_executed(cost: Cost, name: str = "") -> str | None:
     if cost.executed_bytes is None:
         return None
     moved, data = map(format_bytes, (cost.executed_bytes, cost.data_parallel_bytes))
-    return f"{which} {moved} (Data Parallelism: {data})."
+    return f"{which} {moved} moved (Data Parallelism: {data})."
 
 
 def refused_baselines(plan: Plan) -> Iterator[str]:

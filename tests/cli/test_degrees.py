@@ -20,7 +20,8 @@ ASKED = ["--array", "h100-8", "--batch", "16", "--bucket", "0"]
 def test_degrees_are_the_pins_of_tensor_inside_data_parallelism(
     degree: int, tmp_path: Path
 ) -> None:
-    typed = f"dp={8 // degree}, tp={degree}"
+    dp = f"dp={8 // degree}, " if degree < 8 else ""  # all other parts unless stated
+    typed = f"{dp}tp={degree}"
     done = command(["simulate", GPT, *ASKED, "--degrees", typed, "--json"], tmp_path)
     network = ho.gpt(layers=2, hidden=64, heads=8, tokens=32, vocabulary=128)
     pins = strategy_pins(network, (2, 2, 2), "megatron", degree)
@@ -31,7 +32,7 @@ def test_degrees_are_the_pins_of_tensor_inside_data_parallelism(
 
 def test_other_degrees_are_refused_with_those_that_would_do(tmp_path: Path) -> None:
     known = "--degrees should be one of tp=1,dp=8; tp=2,dp=4; tp=4,dp=2; tp=8,dp=1, got "
-    for typed in ("tp=3,dp=4", "tp=8", "tp=2,dp=4,pp=1", "tp=2,tp=4", "", "dp"):
+    for typed in ("tp=3,dp=4", "tp=3", "dp=4", "tp=2,dp=4,pp=1", "tp=2,tp=4", "", "dp"):
         done = command(["memory", GPT, *ASKED, "--degrees", typed], tmp_path)
         assert (done.status, known + repr(typed) in done.errors) == (2, True)
     done = command(["solve", "alexnet", *ASKED, "--degrees", "tp=8,dp=1"], tmp_path)

@@ -129,7 +129,7 @@ def test_what_a_run_moves_is_said_unless_the_total_says_it() -> None:
     moved, data = by_text.cost.executed_bytes, by_text.cost.data_parallel_bytes
     assert moved is not None
     assert as_executed(by_text.cost) == (
-        f"When run: {moved / 1e6:.4g} MB (Data Parallelism: {data / 1e6:.4g} MB)."
+        f"When run: {moved / 1e6:.4g} MB moved (Data Parallelism: {data / 1e6:.4g} MB)."
     )
     assert as_executed(run_bytes.cost) is None
     for asked in ({"cost": "time"}, {"cost": "energy"}):
@@ -146,7 +146,7 @@ def test_what_output_parallelism_moves_when_run_is_said_too() -> None:
     by_run = repriced(plan, reading="executed")
     assert plan.cost.executed_bytes == by_run.cost.total
     said = as_executed(plan.cost)
-    assert said == f"When run: {by_run.cost.total / 1e6:.4g} MB (Data Parallelism: 51.66 MB)."
+    assert said == f"When run: {by_run.cost.total / 1e6:.4g} MB moved (Data Parallelism: 51.66 MB)."
     assert moves_more(plan.cost) is None
 
 
