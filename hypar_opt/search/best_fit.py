@@ -16,8 +16,8 @@ from hypar_opt.search.prices_of_memory import PlanAtPrice
 from hypar_opt.search.result import SearchResult, silent
 from hypar_opt.search.table_solver import TableSolver
 from hypar_opt.search.way_of_training import Counted, WayOfTraining
-from hypar_opt.solvers import SOLVERS
-from hypar_opt.solvers.base import SolverOptions, Status
+from hypar_opt.solvers.base import Status
+from hypar_opt.solvers.elimination.classes import solve_classes
 
 if TYPE_CHECKING:
     from hypar_opt.plan.training import Training
@@ -75,10 +75,8 @@ class BestFit:
         # Without a price no block is computed again.
         again = bool(price and ways.open.blocks)
         search = replace(self.search, progress=silent)
-        if not self.proves:  # the ways of given layouts, which any solver would choose
-            search = replace(search, solver=SOLVERS["dp"](), options=SolverOptions())
-        tables = TableSolver(search, 1)
-        result = tables.solve_compact(ways.table(price, again=again))
+        found = solve_classes(ways.table(price, again=again), search.deadline, canonical=not price)
+        result = TableSolver(search, 1).checked(found)
         chosen = ways.chosen(assignment_of(result), price)
         least = (result.bound or 0) - ways.charges(price) * ways.capacity
         return PlanAtPrice(price, chosen, self.keep(chosen), least / ways.per_unit)

@@ -33,11 +33,11 @@ _EASY = 2**21
 """Up to this many entries of a table, states are eliminated before finer classes are."""
 
 
-def solve_classes(table: ClassTable, deadline: Deadline) -> SolveResult:
-    """Return the canonical optimum of a table; or the best assignment found, with a bound."""
+def solve_classes(table: ClassTable, deadline: Deadline, *, canonical: bool = True) -> SolveResult:
+    """Return an optimum of a table, or the canonical one; else the best found, with a bound."""
     if not table.allowed.any(axis=1).all():
         return SolveResult(None, None, Status.INFEASIBLE)
-    found = _Found()
+    found = _Found(canonical)
     try:
         _search(table, found, deadline)
     except RefusedError:
@@ -84,6 +84,7 @@ def bound_by_classes(table: ClassTable, deadline: Deadline) -> tuple[int, list[i
 class _Found:
     """What is known of a table: a bound, and the best assignment so far."""
 
+    canonical: bool
     bound: int | None = None
     objective: int | None = None
     assignment: tuple[int, ...] | None = None
@@ -94,7 +95,7 @@ class _Found:
         proved = left.objective <= threshold
         if proved or self.objective is None or left.objective < self.objective:
             self.objective = left.objective
-            self.assignment = left.optimum(deadline, canonical=proved)
+            self.assignment = left.optimum(deadline, canonical=proved and self.canonical)
             order = left.buckets.order
             self.statistics = {"width": order.width, "entries": order.largest}
         # What was left out costs more than the threshold.
