@@ -222,7 +222,7 @@ def front_view(front: ParetoFront) -> RenderableType:
         )
         for point in front
     )
-    return Group(unbroken(new_table(columns, lines)), Text(ending(front)))
+    return Group(new_table(columns, lines), Text(ending(front)))
 
 
 def _has_gaps(front: ParetoFront) -> bool:
