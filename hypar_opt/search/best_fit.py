@@ -45,6 +45,9 @@ class BestFit:
     solve: Search
     found: Counted | None = None
     _ways: dict[Training, WayOfTraining] = field(default_factory=dict)
+    _known: dict[tuple[Training, tuple[tuple[int, ...], ...]], Counted] = field(
+        default_factory=dict
+    )
 
     @property
     def limit(self) -> Fraction:
@@ -57,6 +60,15 @@ class BestFit:
 
     def keep(self, chosen: Chosen) -> Counted:
         """Count what a plan takes and holds, and keep it if it is the best that fits."""
+        key = chosen.training, chosen.rows
+        if key not in self._known:
+            self._known[key] = self._counted(chosen)
+        counted = self._known[key]
+        if counted.fits and counted.amount < self.limit:
+            self.found = counted
+        return counted
+
+    def _counted(self, chosen: Chosen) -> Counted:
         if chosen.training not in self._ways:
             self._ways[chosen.training] = WayOfTraining.of(self.search, chosen.training)
         way = self._ways[chosen.training]
@@ -65,10 +77,7 @@ class BestFit:
         tensors = tuple({node: row[node] for node in writers} for row in chosen.rows)
         given = tensors if writers else None
         found = SearchResult(rows, Status.FEASIBLE, "joint", None, tensors=given, priced=given)
-        counted = way.counted(found)
-        if counted.fits and counted.amount < self.limit:
-            self.found = counted
-        return counted
+        return way.counted(found)
 
     def at_price(self, ways: WaysByLayer, price: Fraction) -> PlanAtPrice:
         """Return the plan of least cost and price, and a bound on all plans that fit."""
