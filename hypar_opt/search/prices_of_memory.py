@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _BEYOND = Fraction(5, 2)
 """How far beyond the least price that may prove anything the next one is."""
 
+_FARTHEST = 8
+"""How often the price of a bound that rises the next one may be."""
+
 _MOST = 8
 """The most prices that are tried."""
 
@@ -94,16 +97,26 @@ class Around:
         natural
             The price from which memory may outweigh time.
         """
-        assert self.low is not None
         low, high = self.low, self.high
+        assert low is not None
         least = low.reaching(goal)
+        if high is None and low.price:
+            # The bound rises ever less.
+            return least * _BEYOND if least < _FARTHEST * low.price else None
         if high is None:
-            farthest = 8 * low.price or natural
-            return least * _BEYOND if least < farthest else farthest
-        cross = low.price + (high.at(low.price) - low.bound) / (low.excess - high.excess)
-        if high.at(cross) < goal:
+            return least * _BEYOND if least < natural else natural
+        if high.at(self.cross) < goal:
             return None
-        return (least + high.reaching(goal)) / 2 if high.excess else cross
+        return (least + high.reaching(goal)) / 2 if high.excess else self.cross
+
+    @property
+    def cross(self) -> Fraction:
+        """The price at which both bounds would be the same: around there is the best one."""
+        low, high = self.low, self.high
+        assert low is not None
+        if high is None:
+            return low.price
+        return low.price + (high.at(low.price) - low.bound) / (low.excess - high.excess)
 
 
 def raised(ways: WaysByLayer, around: Around, goal: Fraction) -> Iterator[BoundAtPrice]:

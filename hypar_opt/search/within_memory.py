@@ -240,7 +240,7 @@ class _WaysSearched:
         if len(ways.states) >= _MANY and (yield from self._by_classes(ways, around)):
             return
         low, high, best = cast("list[PlanAtPrice | None]", [None] * 3)
-        price = self._price if around.low else Fraction()
+        price = around.cross if around.low else Fraction()
         for number in range(_PRICES):
             own = self._best.at_price(ways if price else ways.ample, price)
             if not price:
