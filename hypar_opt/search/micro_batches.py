@@ -24,6 +24,8 @@ class MicroBatches:
         Bounds on all plans, whether they fit or not.
     excess
         What the fastest plan exceeds the capacity by, in bytes.
+    priced
+        Those of which only a comparison of plans tells more.
     ended
         Those of which nothing tells more.
     """
@@ -32,6 +34,7 @@ class MicroBatches:
     even: Callable[[int], bool]
     unlimited: dict[int, Fraction] = field(default_factory=dict)
     excess: dict[int, Fraction] = field(default_factory=dict)
+    priced: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
 
     def raise_to(self, bound: Fraction, counts: Iterable[int]) -> None:
@@ -47,8 +50,9 @@ class MicroBatches:
         return sorted(left, key=lambda count: (self.bounds[count], count))
 
     def multiple(self, count: int, limit: Fraction) -> int | None:
-        """Return the first promising multiple of as many whose parts are even."""
-        left = (n for n in self.promising(limit) if n > count and n % count == 0)
+        """Return the first promising multiple of as many whose parts are even, prices to come."""
+        every = (n for n in self.promising(limit) if n not in self.priced)
+        left = (n for n in every if n > count and n % count == 0)
         return min(filter(self.even, left), default=None)
 
     @property

@@ -139,9 +139,9 @@ class WayOfTraining:
     def cost_in(self, per_unit: int) -> CostModel:
         """Return the cost with so many charges per second or joule; bytes are what they are."""
         cost = self.cost
-        return (
-            cost.in_parts(per_unit, self.instance.workload) if isinstance(cost, ArrayCost) else cost
-        )
+        if per_unit == self.per_unit or not isinstance(cost, ArrayCost):
+            return cost
+        return cost.in_parts(per_unit, self.instance.workload)
 
     @property
     def tiers(self) -> Sequence[int]:

@@ -187,7 +187,7 @@ class _WaysSearched:
             if known.bounds[count] < best.limit and not passed():
                 advance(count)
         # First those whose fastest plan nearly fits, whose best one tells which others are slower.
-        while (near := known.nearest) and near not in known.ended and not passed():
+        while (near := known.nearest) and near not in known.priced | known.ended and not passed():
             advance(near)
         while (left := known.promising(best.limit)) and not passed():
             advance(left[0])
@@ -236,7 +236,7 @@ class _WaysSearched:
 
     def _within(self, ways: WaysByLayer) -> Iterator[Fraction]:
         """Search by prices of memory, and then among what these leave; yield bounds."""
-        around = Around()
+        around, count = Around(), ways.micro_batches
         if len(ways.states) >= _MANY and (yield from self._by_classes(ways, around)):
             return
         low, high, best = cast("list[PlanAtPrice | None]", [None] * 3)
@@ -244,9 +244,8 @@ class _WaysSearched:
         for number in range(_PRICES):
             own = self._best.at_price(ways if price else ways.ample, price)
             if not price:
-                self._known.unlimited.setdefault(ways.micro_batches, own.bound)
-                beyond = Fraction(own.counted.bytes - own.counted.capacity)
-                self._known.excess[ways.micro_batches] = beyond
+                self._known.unlimited.setdefault(count, own.bound)
+                self._known.excess[count] = Fraction(own.counted.bytes - own.counted.capacity)
             best = max(best or own, own, key=lambda each: each.bound)
             self._price = best.price or self._price
             yield best.bound
@@ -275,10 +274,12 @@ class _WaysSearched:
         assert best is not None
         if low and high and best.bound < self._best.limit:
             self._join(ways, low, high)
-        # In buckets a plan takes more than it is charged. Of many states others are not counted
-        # where a plan is known that fits: they seldom lift the bound.
+        # In buckets plans take more than they are charged. Of many states others are not counted
+        # where one is known that fits: they seldom lift the bound.
         few = self._compares and (not self._fits_at_once or len(ways.states) < _MANY)
         if best.bound < self._best.limit and few:
+            self._known.priced.add(count)
+            yield best.bound
             yield from self._compared(ways, best)
 
     def _join(self, ways: WaysByLayer, low: PlanAtPrice, high: PlanAtPrice) -> None:

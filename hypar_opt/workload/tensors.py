@@ -209,7 +209,7 @@ class Workload:
         """An upper bound on how often a step repeats anything that it does once."""
         return self.repeats.most(self.users)
 
-    @property
+    @_of_tensors
     def users(self) -> list[int]:
         """How many layers use each node's weights."""
         return [len(self.weight_users.get(node, (node,))) for node in range(len(self.nodes))]
