@@ -75,11 +75,15 @@ def write(plan: Plan, folder: Path) -> Path:
 def open_page(browser: Chrome, file: Path, width: int = 1200, height: int = 900) -> Chrome:
     for kind in ("browser", "performance"):
         log(browser, kind)
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
-    command(browser, "Emulation.setDeviceMetricsOverride", **size)
+    resize(browser, width, height)
     browser.get(file.as_uri())
     wait_for(browser, DRAWN)
     return browser
+
+
+def resize(browser: Chrome, width: int, height: int) -> None:
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+    command(browser, "Emulation.setDeviceMetricsOverride", **size)
 
 
 def wait_for(browser: Chrome, script: str) -> None:
@@ -133,7 +137,7 @@ def colours(browser: Chrome, folder: Path, name: str, height: int) -> int:
 
 @pytest.mark.parametrize(
     "network",
-    slow_after(3, dict.fromkeys(("sfc", "lenet-c", "vgg-e", *models.PAPER_NETWORKS))),
+    slow_after(1, dict.fromkeys(("vgg-e", *models.PAPER_NETWORKS))),
 )
 def test_the_page_of_every_network_of_the_zoo_opens_clean(
     opened: Chrome, plan: Plan, tmp_path: Path
@@ -204,6 +208,7 @@ def test_the_grid_is_walked_with_the_arrow_keys(opened: Chrome, plan: Plan) -> N
         assert said(opened).startswith(f"{plan.layers[layer - 1]} at H{level}")
     reached = "return document.querySelectorAll('#grid [tabindex=\"0\"]').length"
     assert opened.execute_script(reached) == 1
+    assert log(opened, "browser") == []
 
 
 def box(opened: Chrome, selector: str) -> dict[str, float]:
@@ -216,16 +221,17 @@ def box(opened: Chrome, selector: str) -> dict[str, float]:
 def test_the_panel_of_a_cell_and_the_levels_costs_are_always_in_view(
     browser: Chrome, tmp_path: Path
 ) -> None:
-    layers = [{"name": f"fc{n}", "kind": "fc", "units": 64 + n} for n in range(96)]
+    layers = [{"name": f"fc{n}", "kind": "fc", "units": 64 + n} for n in range(64)]
     network = ho.Network.model_validate(
         {"name": "deep", "input": {"features": 64}, "layer": layers}
     )
     # Each is fixed otherwise than the next: none are folded.
-    pins = [f"fc{n}@H{n % 4 + 1}=model" for n in range(96)]
+    pins = [f"fc{n}@H{n % 4 + 1}=model" for n in range(64)]
     plan = ho.solve(network, array="hmc-htree-16", constraints={"fix": pins})
-    file = write(plan, tmp_path)
+    show(browser, plan, tmp_path)
     for width, height in ((1280, 807), (1024, 600), (400, 700)):
-        walk_along_the_ends(open_page(browser, file, width, height), width, height)
+        resize(browser, width, height)
+        walk_along_the_ends(browser, width, height)
         assert log(browser, "browser") == []
 
 
@@ -234,7 +240,7 @@ def walk_along_the_ends(opened: Chrome, width: int, height: int) -> None:
 
     opened.execute_script("document.getElementById('cell-1-1').focus()")
     last = len(opened.find_elements("css selector", "#grid tbody tr:first-child [role=gridcell]"))
-    assert last == 96
+    assert last == 64
     for keys in ("", Keys.END, Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_LEFT, Keys.HOME):
         opened.switch_to.active_element.send_keys(keys)
         panel, cell = box(opened, "#cell"), box(opened, "#grid .current")
@@ -275,7 +281,7 @@ def test_the_dark_page_is_dark_and_its_charts_legible(opened: Chrome, tmp_path: 
     wait_for(opened, f"{ink} === 'rgb(28, 36, 48)rgb(255, 255, 255)'")
 
 
-@pytest.mark.parametrize("array", ["hmc-torus-16", "tpu-v4-4x4x4", "h100-8x8"])
+@pytest.mark.parametrize("array", slow_after(2, ["tpu-v4-4x4x4", "h100-8x8", "hmc-torus-16"]))
 def test_other_topologies_open_clean(browser: Chrome, array: str, tmp_path: Path) -> None:
     opened = show(browser, ho.solve("cifar-c", array=array), tmp_path)
     points = "return document.querySelectorAll('#figure-links .points path').length"
@@ -299,17 +305,3 @@ def test_the_page_of_an_exploration_opens_clean(browser: Chrome, tmp_path: Path)
     assert colours(opened, tmp_path, "explored", 2000) > 100
     assert log(opened, "browser") == []
     assert all(address.startswith(("file:", "data:", "blob:")) for address in asked_for(opened))
-
-
-@pytest.mark.parametrize("network", ["sfc"])
-def test_what_is_injected_does_not_run(browser: Chrome, plan: Plan, tmp_path: Path) -> None:
-    described = json.loads(plan.network.description.model_dump_json(by_alias=True))
-    evil = "<img src=x onerror=\"console.error('ran')\">"
-    described["name"] = evil
-    for number, layer in enumerate(described["layers" if "layers" in described else "layer"]):
-        layer["name"] = f"{evil}{number}"
-    network = ho.Network.model_validate(described)
-    opened = show(browser, ho.solve(network, array="hmc-htree-16"), tmp_path)
-    assert opened.find_element("tag name", "h1").text.startswith(evil)
-    assert log(opened, "browser") == []
-    assert all(address.startswith("file:") for address in asked_for(opened) if address != "data:,")
