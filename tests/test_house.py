@@ -6,7 +6,6 @@ import ast
 import inspect
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -26,14 +25,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @cache
-def tree(file: Path) -> ast.Module:
-    return ast.parse(file.read_text())
-
-
-def definitions(file: Path) -> Iterator[ast.ClassDef | Function]:
-    for node in ast.walk(tree(file)):
-        if isinstance(node, ast.ClassDef | Function):
-            yield node
+def definitions(file: Path) -> list[ast.ClassDef | Function]:
+    every = ast.walk(ast.parse(file.read_text()))
+    return [node for node in every if isinstance(node, ast.ClassDef | Function)]
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:

@@ -113,7 +113,7 @@ def test_a_value_of_an_odd_type_is_refused_in_a_line(
         "validate": {"file": right["steps"]},
         "doctor": {"parts": ["numpy"]},
         "import_": {"model": EXPORTED / "gpt2.onnx"},
-        "verify": {"plan": "sfc", "solvers": ["dp", "cut"], "levels": 1},
+        "verify": {"plan": "sfc", "solvers": ["dp", "brute"], "levels": 1},
     }
     given |= quick.get(name, {})
     assert not is_refused_in_a_line(function, **given)

@@ -46,7 +46,7 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("seed", slow_after(5, range(400)))
+@pytest.mark.parametrize("seed", slow_after(3, range(400)))
 def test_no_plan_takes_less_than_the_bound_nor_a_baseline_less_than_the_plan(seed: int) -> None:
     """Of all plans, each priced as it runs: the time of its step in closed form."""
     network, asked = drawn(seed)
@@ -95,7 +95,7 @@ def test_what_rounds_know_of_boundaries_is_what_they_find(
     assert costs == [costs[0]] * len(costs)
 
 
-@pytest.mark.parametrize("seed", slow_after(3, range(20)))
+@pytest.mark.parametrize("seed", slow_after(2, range(20)))
 def test_solvers_agree_on_what_they_are_given(seed: int) -> None:
     network, asked = drawn(seed)
     plan = ho.solve(network, **asked)

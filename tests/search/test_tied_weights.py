@@ -278,7 +278,7 @@ def test_the_least_of_all_plans_within_a_memory_is_found_and_the_smallest_memory
             assert price_of(plan) == plan.cost.total
 
 
-@pytest.mark.parametrize("seed", slow_after(8, range(0, 300, 10)))
+@pytest.mark.parametrize("seed", slow_after(4, range(0, 300, 10)))
 def test_regrets_and_best_plans_are_those_of_every_plan(seed: int) -> None:
     case = Case.of(seed, "time", "energy", "bytes")
     if not case.plans:

@@ -121,7 +121,7 @@ def test_context_parallelism_gathers_keys_and_values(
         assert exchanged("ulysses") == 4 * (8 + kv_heads) * (parts - 1) * queries // (8 * parts)
 
 
-@pytest.mark.parametrize("seed", slow_after(16, range(100)))
+@pytest.mark.parametrize("seed", slow_after(8, range(100)))
 def test_searches_find_the_best_of_all_plans(seed: int) -> None:
     rng = random.Random(seed)
     network = attention(2, 4, 6)

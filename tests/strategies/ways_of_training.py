@@ -11,7 +11,7 @@ from hypar_opt.costs.shared_nodes import Rows
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.array import Array
 from hypar_opt.instance.instance import Instance
-from hypar_opt.instance.pricing import nodes_of, tensors_of, total_cost
+from hypar_opt.instance.pricing import nodes_of, price_plans, tensors_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.training import Training
 from hypar_opt.simulator.memory import counted_memory, parts_between_groups
@@ -102,11 +102,12 @@ def counted(
         tuple(flat[n * layers : (n + 1) * layers] for n in range(levels))
         for flat in product(columns, repeat=layers * levels)
     )
-    for rows in only or every:
-        if not instance.constraints.allow(rows):
-            continue
-        tensors = tensors_of(instance, rows)
-        workload, cost = instance.workload, instance.cost
+    workload, cost = instance.workload, instance.cost
+    plans = [rows for rows in only or every if instance.constraints.allow(rows)]
+    stored = [tensors_of(instance, rows) for rows in plans]
+    # All at once, which takes little longer than one.
+    priced = price_plans(workload, cost, plans, stored, rule=instance.rule) if plans else ()
+    for rows, tensors, charges in zip(plans, stored, priced, strict=True):
         nodes = nodes_of(workload, cost, rows, tensors, rule=instance.rule)
         fullest = 0
         for accelerator, share in parts:
@@ -114,5 +115,4 @@ def counted(
             held, moment = counted_memory(*asked, share=share)
             total = sum(own.weights + own.gradients + own.state + own.saved for own in held)
             fullest = max(fullest, total + moment.total + int(accelerator.reserve or 0))
-        seconds = total_cost(instance, rows, tensors) / getattr(cost, "per_unit", 1)
-        yield seconds, fullest
+        yield sum(charges, Fraction()) / getattr(cost, "per_unit", 1), fullest

@@ -74,7 +74,7 @@ def check_regrets(plan: ho.Plan, priced: list[tuple[Fraction, Rows]]) -> None:
 
 
 @pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize("seed", slow_after(15, range(50)))
+@pytest.mark.parametrize("seed", slow_after(8, range(50)))
 def test_best_plans_and_regrets_are_those_of_every_plan_in_order(seed: int, graph: bool) -> None:
     """Any reading, element size, weights, pins, even splits, two choices or three, and memory."""
     rng = Random(seed)
@@ -101,7 +101,7 @@ def test_best_plans_and_regrets_are_those_of_every_plan_in_order(seed: int, grap
 
 
 @pytest.mark.parametrize("search", ["levelwise", "joint"])
-@pytest.mark.parametrize("seed", slow_after(8, range(32)))
+@pytest.mark.parametrize("seed", slow_after(4, range(32)))
 def test_a_regret_is_what_solving_again_with_the_choice_pinned_costs_more(
     seed: int, search: str
 ) -> None:

@@ -39,7 +39,7 @@ def trained(seed: int) -> tuple[Random, ho.Network, dict[str, Any]]:
     return rng, network, {**asked, "bucket": 0, "training": training}
 
 
-@pytest.mark.parametrize("seed", slow_after(12, range(300)))
+@pytest.mark.parametrize("seed", slow_after(6, range(300)))
 def test_best_plans_are_those_that_train_alike_and_fit(seed: int) -> None:
     rng, network, asked = trained(seed)
     problem = problem_of(network, **asked)
@@ -55,7 +55,7 @@ def test_best_plans_are_those_that_train_alike_and_fit(seed: int) -> None:
     assert found == pytest.approx(fitting)
 
 
-@pytest.mark.parametrize("seed", slow_after(8, range(300)))
+@pytest.mark.parametrize("seed", slow_after(4, range(300)))
 def test_a_regret_is_of_the_best_plan_that_trains_alike(seed: int) -> None:
     _, network, asked = trained(seed)
     problem = problem_of(network, **asked)

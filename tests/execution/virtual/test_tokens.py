@@ -26,7 +26,7 @@ from tests.slow import slow_after
 SIZES = ((2,), (3,), (2, 2), (2, 3), (2, 2, 2))
 
 
-@pytest.mark.parametrize("seed", slow_after(6, range(60)))
+@pytest.mark.parametrize("seed", slow_after(3, range(60)))
 def test_sequences_in_parts_are_computed_as_one(seed: int) -> None:
     rng = random.Random(seed)
     ran = 0
