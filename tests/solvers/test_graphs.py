@@ -200,6 +200,20 @@ def test_a_network_of_many_blocks_has_one_plan() -> None:
     assert solved(DP, thresholds(table, 4)) == solved(CUT, thresholds(table, 4))
 
 
+def test_equal_blocks_are_eliminated_alike_from_inside() -> None:
+    """Though each tells the ends of its chain further apart: many have the large tables of few."""
+
+    def large(count: int) -> int:
+        table = blocks(count)
+        drift = np.broadcast_to([0, 1], table.node.shape)
+        drifting = replace(table, node=drift, edge=10**6 * (table.edge > 0))
+        found = eliminated(drifting, NEVER)
+        scopes = zip(found.kinds, found.order.scopes, strict=True)
+        return len({kind for kind, scope in scopes if len(scope) == 2})
+
+    assert large(40) == large(8)
+
+
 def test_an_order_is_found_by_the_size_of_tables() -> None:
     """The hub of a star has the fewest choices, and the fewest neighbours at the end."""
     order = elimination_order((2, 9, 9, 9), ((0, 1), (0, 2), (0, 3)))
