@@ -163,11 +163,10 @@ class TimeCost(ArrayCost):
     def node(self, workload: Workload, nodes: Indices, states: States) -> list[Integers]:
         """Return each layer's charges: its reductions and, at the last level, its compute."""
         levels = levels_of(states)
-        rows = self.exchanges_of_nodes(workload, nodes, states)
-        sizes = split_sizes(workload)[:, nodes]
-        if self._differ(levels, sizes):
-            longest = self._of_longest.exchanges_of_nodes(workload, nodes, states)
-            rows = self._added(rows, longest)
+        differ = self._differ(levels, split_sizes(workload)[:, nodes])
+        rows = self._of_parts(
+            lambda cost: cost.exchanges_of_nodes(workload, nodes, states), differ=differ
+        )
         # Any earlier the final shards, on which the DRAM's time depends, would be a guess.
         if self.work is not None and self._are_all(levels):
             phases = self.communication.phases
@@ -182,11 +181,10 @@ class TimeCost(ArrayCost):
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
     ) -> list[Integers]:
-        rows = super().edge(workload, boundaries, sources, targets)
-        if self._differ(len(rows), *(end[:, boundaries] for end in sizes_at_ends(workload))):
-            longest = self._of_longest.edge(workload, boundaries, sources, targets)
-            rows = self._added(rows, longest)
-        return rows
+        sizes = (end[:, boundaries] for end in sizes_at_ends(workload))
+        differ = self._differ(levels_of(targets), *sizes)
+        ends = workload, boundaries, sources, targets
+        return self._of_parts(lambda cost: ArrayCost.edge(cost, *ends), differ=differ)
 
     def by_levels(self, workload: Workload) -> TimeCost | None:
         if not self.longest:
@@ -218,10 +216,19 @@ class TimeCost(ArrayCost):
         communication = replace(self.communication, longest=True)
         return replace(self, communication=communication, longest=False)
 
-    def _added(self, rows: list[Integers], longest: Sequence[Integers]) -> list[Integers]:
-        """Return charges of exchanges with what those of the longest parts take in addition."""
+    def _of_parts(
+        self, charges: Callable[[TimeCost], list[Integers]], *, differ: bool
+    ) -> list[Integers]:
+        """Return charges of exchanges, which are those of the longest parts where parts differ.
+
+        Of these the last level has what they take in addition, unless a level has what crosses it.
+        """
+        if not differ:
+            return charges(self)
+        longest = charges(self._of_longest)
         if self.crossing:
-            return [*longest]
+            return longest
+        rows = charges(self)
         return [*rows[:-1], sum(longest, np.zeros_like(rows[-1])) - sum(rows[:-1])]
 
     def of_reductions(

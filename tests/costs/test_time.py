@@ -161,8 +161,9 @@ def updates_by_hand(plan: ho.Plan) -> Fraction:
     if accelerator.update is None or plan.inference:
         return Fraction()
     words = Fraction()
-    for weights, layer, (_, m, o) in zip(sizes.weights, sizes.layers, counts(plan), strict=True):
-        own = Fraction(weights)
+    for weights, layer, (d, m, o) in zip(sizes.weights, sizes.layers, counts(plan), strict=True):
+        # Of a state that is sharded each replica updates its part.
+        own = Fraction(weights, 2**d if plan.training.shard == "state" else 1)
         for axis, count in (("i", m), ("o", o)):
             own *= Fraction(-(-layer.sizes[axis] // 2**count), layer.sizes[axis])
         words += own
