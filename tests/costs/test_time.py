@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import hypar_opt as ho
@@ -247,7 +247,8 @@ def test_joint_is_brute_force_over_every_plan_that_fits(
     sizes = workload_of(network, asked["batch"], asked["choices"])
     limits = st.none() | st.integers(1, 4 * asked["element_bytes"] * sizes.elements)
     asked["constraints"] |= {"memory": data.draw(limits), "optimizer": "adam"}
-    asked["shard"] = "none"  # which may round its two exchanges otherwise than the one
+    # Two exchanges of shards may be rounded otherwise than the one; two micro-batches be faster.
+    asked |= {"shard": "none", "micro_batches": 1}
     if problem_of(cost=cost, **asked).device_memory is not None:
         asked["constraints"]["memory"] = None  # tests/search/test_within_memory.py
     problem = problem_of(cost=cost, **asked)
@@ -259,7 +260,11 @@ def test_joint_is_brute_force_over_every_plan_that_fits(
         with pytest.raises(ho.HyparError, match="no plan fits"):
             ho.solve(network, solver=solver, cost=cost, **asked)
         return
-    plan = ho.solve(network, solver=solver, cost=cost, **asked)
+    try:
+        plan = ho.solve(network, solver=solver, cost=cost, **asked)
+    except RefusedError as error:
+        assume("counts in 64 bits" not in str(error))
+        raise
     assert plan.assignments() == min(totals, key=lambda rows: totals[rows])
     assert plan.cost.total == plan.solver.bound == min(totals.values())
     assert (plan.solver.search, plan.solver.status) == ("joint", "optimal")
