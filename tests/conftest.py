@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 from hypothesis import Phase, settings
+from hypothesis.internal.conjecture import providers
 from packaging.version import Version
 
 from tests import slow
@@ -40,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "mutants", settings.get_profile("hypar"), phases=[Phase.explicit, Phase.generate]
     )
     settings.load_profile("hypar")
+    # Nor does what is drawn depend on which modules a worker has imported, for their constants.
+    vars(providers)["_get_local_constants"] = lambda: providers._local_constants
 
 
 # A script's background job ignores Ctrl-C, and all that it starts would; those that a test sends
