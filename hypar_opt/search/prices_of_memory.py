@@ -11,21 +11,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hypar_opt.search.result import SearchRequest
-from hypar_opt.search.ways_by_layer import WaysByLayer
-from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.elimination.classes import bound_by_classes
 
 if TYPE_CHECKING:
-    from hypar_opt.instance.instance import Instance
     from hypar_opt.search.left_columns import Chosen
     from hypar_opt.search.way_of_training import Counted
+    from hypar_opt.search.ways_by_layer import WaysByLayer
 
 _BEYOND = Fraction(5, 2)
 """How far beyond the least price that may prove anything the next one is."""
 
 _FARTHEST = 8
-"""How often the price of a bound that rises the next one may be."""
+"""How many times the price of a bound that rises the next one may be."""
 
 _MOST = 8
 """The most prices that are tried."""
@@ -148,10 +145,3 @@ def bound_by_prices(ways: WaysByLayer, goal: Fraction) -> Fraction:
         return low.bound
     around.add(low)
     return max(found.bound for found in (low, *raised(ways, around, goal)))
-
-
-def least_memory(instance: Instance) -> int:
-    """Return a lower bound on what a device holds, in bytes, however a problem's plans train."""
-    count = instance.problem.training.micro_batches or instance.problem.batch
-    ways = WaysByLayer(SearchRequest(instance, SOLVERS["dp"]()), count)
-    return ways.least_load // instance.problem.accelerators

@@ -17,8 +17,8 @@ from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.results import Results
+from hypar_opt.search.least_memory import least_memory
 from hypar_opt.search.plan_file import priced_as
-from hypar_opt.search.prices_of_memory import least_memory
 from hypar_opt.search.result import Progress, part_of, parts_of, silent
 from hypar_opt.studies import front_progress
 from hypar_opt.studies.front_progress import TIGHTER

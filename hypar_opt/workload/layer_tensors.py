@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import gcd, prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.halos import border_of
@@ -25,12 +25,14 @@ from hypar_opt.workload.operators.axes import (
 from hypar_opt.workload.operators.maps import FeatureMap
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
     from hypar_opt.workload.halos import Border
     from hypar_opt.workload.operators.axes import Choice, Contraction
     from hypar_opt.workload.operators.base import Operator
     from hypar_opt.workload.operators.maps import LayerMaps, Map
+
+Made = TypeVar("Made")
 
 Shape = tuple[int, ...]
 
@@ -194,33 +196,25 @@ class Extent(NamedTuple):
         return self[self.axis(layout)]
 
 
-def first_alike(layers: Iterable[tuple[Operator, *tuple[Hashable, ...]]]) -> list[int]:
-    """Return the first layer that is like each but for its name and its inputs.
+def of_alike(
+    make: Callable[..., Made], layers: Iterable[tuple[Operator, *tuple[Hashable, ...]]]
+) -> list[Made]:
+    """Return what is made of each layer: once of those alike but for their names and inputs.
 
     Parameters
     ----------
-    layers
-        Each with what else tells layers apart.
+    make
+        Called with a layer, and with what else tells it apart.
     """
-    known: dict[Hashable, int] = {}
-    first = []
-    for position, (layer, *others) in enumerate(layers):
+    known: dict[Hashable, Made] = {}
+    every = []
+    for layer, *others in layers:
         own = [value for key, value in vars(layer).items() if key not in ("name", "inputs")]
-        first.append(known.setdefault((type(layer), *others, *own), position))
-    return first
-
-
-def tensors_of_layers(
-    layers: Sequence[Operator],
-    maps: Sequence[LayerMaps],
-    batch: int,
-    names: Sequence[str],
-    tied: Sequence[bool],
-) -> list[LayerTensors]:
-    """Return the tensors of layers; repetitions of a block share theirs."""
-    first = first_alike(zip(layers, maps, tied, strict=True))
-    made = {n: tensors_of(layers[n], maps[n], batch, tied=tied[n]) for n in {*first}}
-    return [made[n].called(name) for name, n in zip(names, first, strict=True)]
+        key = type(layer), *others, *own
+        if key not in known:
+            known[key] = make(layer, *others)
+        every.append(known[key])
+    return every
 
 
 def tensors_of(layer: Operator, maps: LayerMaps, batch: int, *, tied: bool = False) -> LayerTensors:

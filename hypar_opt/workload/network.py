@@ -33,7 +33,7 @@ from hypar_opt.results import Displayed
 from hypar_opt.units import format_dimensions
 from hypar_opt.workload.blocks import Block, Layer
 from hypar_opt.workload.expansion import Expanded, Repeat, expand
-from hypar_opt.workload.layer_tensors import first_alike, tensors_of
+from hypar_opt.workload.layer_tensors import of_alike, tensors_of
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.axes import ADDENDS, REPLICAS
 from hypar_opt.workload.operators.base import Operator
@@ -301,10 +301,10 @@ class Network(Displayed, Document):
 # Asked by a plan and by what prices it; frozen, so that the last few are kept.
 @lru_cache(maxsize=16)
 def _words(network: Network, choices: tuple[str, ...]) -> tuple[tuple[str | None, ...], ...]:
-    layers = [*zip(network.layers, network.maps(), strict=True)]
-    first = first_alike(layers)
-    words = {n: words_of(tensors_of(*layers[n], 1), choices) for n in {*first}}
-    return tuple(words[n] for n in first)
+    def words(layer: Operator, maps: LayerMaps) -> tuple[str | None, ...]:
+        return words_of(tensors_of(layer, maps, 1), choices)
+
+    return tuple(of_alike(words, zip(network.layers, network.maps(), strict=True)))
 
 
 def _with_classes(expanded: Expanded) -> Expanded:

@@ -19,7 +19,8 @@ from hypar_opt.workload.layer_tensors import (
     Extent,
     LayerTensors,
     Shape,
-    tensors_of_layers,
+    of_alike,
+    tensors_of,
 )
 from hypar_opt.workload.layouts import FIRST_SPLIT, Layouts, choices_of_nodes, layouts_of
 from hypar_opt.workload.operands import with_results
@@ -118,7 +119,11 @@ class Workload:
     ) -> Workload:
         owners = weight_owners(graph)
         tied = [name in owners for name in graph.names]
-        layers = tensors_of_layers(graph.layers, graph.maps, batch, graph.names, tied)
+        alike = of_alike(
+            lambda layer, maps, tied: tensors_of(layer, maps, batch, tied=tied),
+            zip(graph.layers, graph.maps, tied, strict=True),
+        )
+        layers = [own.called(name) for own, name in zip(alike, graph.names, strict=True)]
         edges = [
             Boundary(source, target, (batch, *crossing), input=number)
             for source, target, crossing, number in graph.edges

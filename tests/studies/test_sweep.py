@@ -49,12 +49,12 @@ readings = ["text", "executed"]
 LONG = """
 schema = "hypar-opt/sweep/1"
 networks = ["lenet-c", "sfc"]
-batches = [64, 256]
+batches = [64, 256, 512, 1024]
 arrays = ["hmc-htree-4", "hmc-torus-4"]
 overlap = ["none", "gradient"]
 solvers = ["gated"]
 """
-LONG_CASES = 16
+LONG_CASES = 32
 GATED = """
 import os, pathlib, time
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
