@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +52,7 @@ class NetworkState(NamedTuple):
     sent: dict[int, float]
 
 
+@dataclass(eq=False)
 class LinkNetwork(ABC):
     """The links of an array, and the messages in flight on them.
 
@@ -69,20 +71,15 @@ class LinkNetwork(ABC):
         Called when all messages of an instant have started, if some are in flight.
     """
 
-    def __init__(
-        self,
-        env: Environment,
-        routes: RouteTable,
-        delivered: Callable[[list[int]], None],
-        settled: Callable[[], None] | None = None,
-    ) -> None:
-        self._env = env
-        self._delivered = delivered
-        self._settled = settled
-        self._routes = routes
+    env: Environment
+    routes: RouteTable
+    delivered: Callable[[list[int]], None]
+    settled: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
         self._sent: defaultdict[int, float] = defaultdict(float)
         # Links that the same routes cross are busy together: one entry stands for a group.
-        groups = int(routes.group_of_link.max(initial=-1)) + 1
+        groups = int(self.routes.group_of_link.max(initial=-1)) + 1
         self._busy, self._last = np.zeros((2, groups))
         self._first = np.full(groups, np.inf)
         self._starting: list[tuple[int, float, int, int]] = []
@@ -110,30 +107,30 @@ class LinkNetwork(ABC):
     @property
     def channel_bytes(self) -> NDArray[np.float64]:
         """Bytes sent over every channel."""
-        return self._routes.bytes_by_channel(self._sent)
+        return self.routes.bytes_by_channel(self._sent)
 
     @property
     def link_bytes(self) -> tuple[float, ...]:
         """Bytes sent over every link, both directions added."""
-        return tuple(bytes_by_link(self._routes.interconnect, self.channel_bytes).tolist())
+        return tuple(bytes_by_link(self.routes.interconnect, self.channel_bytes).tolist())
 
     @property
     def link_seconds_at_capacity(self) -> tuple[float, ...]:
         """Seconds that every link's busier direction would take at full bandwidth."""
-        seconds = seconds_at_capacity(self._routes.interconnect, self.channel_bytes)
+        seconds = seconds_at_capacity(self.routes.interconnect, self.channel_bytes)
         return tuple(seconds.tolist())
 
     @property
     def link_busy(self) -> tuple[float, ...]:
         """Seconds in which any byte crossed a link, for every link."""
         self._add_up()
-        return tuple(self._busy[self._routes.group_of_link].tolist())
+        return tuple(self._busy[self.routes.group_of_link].tolist())
 
     @property
     def link_span(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """When the first and the last byte crossed each link: infinity and 0 if none did."""
         self._add_up()
-        group = self._routes.group_of_link
+        group = self.routes.group_of_link
         return self._first[group], self._last[group]
 
     @property
@@ -145,10 +142,10 @@ class LinkNetwork(ABC):
         """Solve the rates once, after all messages of this instant have started or ended."""
         self._change_due = True
         # Event.succeed() accepts no priority, so the event is scheduled as SimPy does it.
-        change = Event(self._env)
+        change = Event(self.env)
         change._ok, change._value = True, None
         change.callbacks.append(self._change)
-        self._env.schedule(change, AFTER_OTHER_EVENTS)
+        self.env.schedule(change, AFTER_OTHER_EVENTS)
 
     @abstractmethod
     def _change(self, change: Event) -> None:
@@ -162,16 +159,16 @@ class LinkNetwork(ABC):
         # Messages of equal latency arrive together, in one event.
         for latency, messages in sorted(arriving.items()):
             if latency:
-                arrival = self._env.timeout(latency, messages)
+                arrival = self.env.timeout(latency, messages)
                 arrival.callbacks.append(self._arrive)
-                self._arriving[arrival] = self._env.now + latency
+                self._arriving[arrival] = self.env.now + latency
             else:
-                self._delivered(messages)
+                self.delivered(messages)
 
     def _arrive(self, timer: Event) -> None:
         arrived: Any = timer.value
         del self._arriving[timer]
-        self._delivered(arrived)
+        self.delivered(arrived)
 
     def state(self) -> NetworkState:
         """Return the state of the network, once an instant's messages have started."""
@@ -184,7 +181,7 @@ class LinkNetwork(ABC):
         self._add_up()
         return NetworkState(
             (*flows, *(tuple(messages) for messages, _ in arriving)),
-            np.append(seconds, [at - self._env.now for _, at in arriving]),
+            np.append(seconds, [at - self.env.now for _, at in arriving]),
             self._busy.copy(),
             dict(self._sent),
         )
@@ -209,28 +206,20 @@ class LinkNetwork(ABC):
             self._sent[route] = moved + times * (moved - before.sent.get(route, 0.0))
 
 
+@dataclass(eq=False)
 class FlowNetwork(LinkNetwork):
     """A network whose rates are all solved again at each change, and which may be recorded.
 
     Parameters
     ----------
-    delivered, settled
-        As of `LinkNetwork`.
     record
         Whether to keep ``segments``.
     """
 
-    def __init__(
-        self,
-        env: Environment,
-        routes: RouteTable,
-        delivered: Callable[[list[int]], None],
-        settled: Callable[[], None] | None = None,
-        *,
-        record: bool = False,
-    ) -> None:
-        super().__init__(env, routes, delivered, settled)
-        self._record = record
+    record: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._segments: list[list[Segment]] = [[] for _ in self._busy]
         # The flows in flight, ordered by route: route, message and label by number, and the
         # bytes left to send.
@@ -245,12 +234,12 @@ class FlowNetwork(LinkNetwork):
     @property
     def segments(self) -> tuple[tuple[Segment, ...], ...]:
         by_group = [tuple(segments) for segments in self._segments]
-        return tuple(by_group[group] for group in self._routes.group_of_link.tolist())
+        return tuple(by_group[group] for group in self.routes.group_of_link.tolist())
 
     def _change(self, change: Event) -> None:
         del change
         self._change_due = False
-        now = self._env.now
+        now = self.env.now
         if len(self._left) and now > self._since:
             # Until now the flows went at the rates of the last change.
             self._advance(now - self._since)
@@ -259,17 +248,17 @@ class FlowNetwork(LinkNetwork):
             self._start()
         if not len(self._left):
             return
-        self._rates = self._routes.rates(self._flow_routes.tobytes())
+        self._rates = self.routes.rates(self._flow_routes.tobytes())
         self._ends = ends = self._left / self._rates.rates
-        if self._settled is not None:
-            self._settled()
-            now = self._env.now
+        if self.settled is not None:
+            self.settled()
+            now = self.env.now
         seconds = float(ends.min())
         # Relative to the clock, not to the wait: rounding errors are of the clock's magnitude.
         # Decided here, since rounding could leave a flow some bytes when its time has come.
         self._ending = ends <= seconds + RELATIVE_TOLERANCE * (now + seconds)
         # The wait is the event's value, since a difference of clock times would be rounded.
-        self._next_end = self._env.timeout(seconds, seconds)
+        self._next_end = self.env.timeout(seconds, seconds)
         self._next_end.callbacks.append(self._end)
 
     def _start(self) -> None:
@@ -290,7 +279,7 @@ class FlowNetwork(LinkNetwork):
             return  # SimPy cannot cancel a timeout, so those that are outdated are ignored
         wait: Any = timer.value
         self._advance(wait)
-        self._since = self._env.now
+        self._since = self.env.now
         self._next_end = None
         ending = self._ending
         ended = self._messages[ending].tolist()
@@ -323,9 +312,9 @@ class FlowNetwork(LinkNetwork):
         links = self._rates.links
         self._busy[links] += seconds
         self._first[links] = np.minimum(self._first[links], self._since)
-        self._last[links] = self._env.now
-        if self._record:
-            self._record_segments(self._since, self._env.now)
+        self._last[links] = self.env.now
+        if self.record:
+            self._record_segments(self._since, self.env.now)
         # Rounding must not leave a flow a negative number of bytes.
         self._left = np.maximum(self._left - self._rates.rates * seconds, 0.0)
 
@@ -335,7 +324,7 @@ class FlowNetwork(LinkNetwork):
         crossing: dict[int, tuple[int, ...]] = {}
         for label in np.unique(self._labels).tolist():
             routes = self._flow_routes[self._labels == label]
-            for link in self._routes.links_crossed(routes.tobytes()).tolist():
+            for link in self.routes.links_crossed(routes.tobytes()).tolist():
                 crossing[link] = (*crossing.get(link, ()), label)
         for link, labels in crossing.items():
             segments = self._segments[link]

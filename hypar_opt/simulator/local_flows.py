@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
-from simpy import Environment, Event
+from simpy import Event
 
 from hypar_opt.simulator.fairness import RELATIVE_TOLERANCE
 from hypar_opt.simulator.flows import LinkNetwork, NetworkState
@@ -48,6 +48,7 @@ _Flows = dict[_Flow, None]
 """In the order in which they were added, so that a step is the same again."""
 
 
+@dataclass(eq=False)
 class LocalFlows(LinkNetwork):
     """A network whose rates are max-min fair up to rounding, and solved only where they change.
 
@@ -58,17 +59,13 @@ class LocalFlows(LinkNetwork):
     there are no more of them.
     """
 
-    def __init__(
-        self,
-        env: Environment,
-        routes: ClassRoutes,
-        delivered: Callable[[list[int]], None],
-        settled: Callable[[], None] | None = None,
-    ) -> None:
-        super().__init__(env, routes, delivered, settled)
-        self._lone = routes.lone
-        self._capacities: list[float] = routes.capacities.tolist()
-        self._most = (routes.capacities * (1 + RELATIVE_TOLERANCE)).tolist()
+    routes: ClassRoutes
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._lone = self.routes.lone
+        self._capacities: list[float] = self.routes.capacities.tolist()
+        self._most = (self.routes.capacities * (1 + RELATIVE_TOLERANCE)).tolist()
         # By channel: the flows that cross it, those whose bottleneck it is, and what all would
         # take at the rates that they have alone.
         self._users: list[dict[_Flow, float]] = [{} for _ in self._capacities]
@@ -88,7 +85,7 @@ class LocalFlows(LinkNetwork):
     def _change(self, change: Event) -> None:
         del change
         self._change_due = False
-        now = self._env.now
+        now = self.env.now
         for route, sent, message, _ in self._starting:
             self._enter(_Flow(self._lone(route), message, now, sent, now), now)
         self._starting = []
@@ -97,8 +94,8 @@ class LocalFlows(LinkNetwork):
             self._changing = {}
         if not self._flows:
             return
-        if self._settled is not None:
-            self._settled()
+        if self.settled is not None:
+            self.settled()
         self._wait()
 
     def _wait(self) -> None:
@@ -108,7 +105,7 @@ class LocalFlows(LinkNetwork):
             heappop(ends)
         if ends[0][0] < self._timer_at:
             self._timer_at = ends[0][0]
-            self._timer = self._env.timeout(max(self._timer_at - self._env.now, 0.0))
+            self._timer = self.env.timeout(max(self._timer_at - self.env.now, 0.0))
             self._timer.callbacks.append(self._end)
 
     def _end(self, timer: Event) -> None:
@@ -116,7 +113,7 @@ class LocalFlows(LinkNetwork):
         if timer is not self._timer:
             return  # SimPy cannot cancel a timeout, so those that are outdated are ignored
         self._timer, self._timer_at = None, np.inf
-        now, ends = self._env.now, self._ends
+        now, ends = self.env.now, self._ends
         # Relative to the clock, not to the wait: rounding errors are of the clock's magnitude.
         soon = now + RELATIVE_TOLERANCE * now
         ended = []
@@ -283,7 +280,7 @@ class LocalFlows(LinkNetwork):
 
     def _in_flight(self) -> tuple[tuple[object, ...], NDArray[np.float64]]:
         flows = sorted((flow.message, flow.route.number, flow.end) for flow in self._flows)
-        now = self._env.now
+        now = self.env.now
         ends = np.array([end - now for _, _, end in flows])
         return tuple((message, route) for message, route, _ in flows), ends
 
@@ -301,7 +298,7 @@ class LocalFlows(LinkNetwork):
         heapify(self._ends)
 
     def _add_up(self) -> None:
-        now = self._env.now
+        now = self.env.now
         for flow in self._flows:
             self._log.append((flow.route.number, flow.began, now))
             flow.began = now
