@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, cast
@@ -108,8 +109,7 @@ class _WaysSearched:
         self._part, self._compares = part, compares
         self._ways_of: dict[int, WaysByLayer] = {}
         self._known = MicroBatches({}, self._even)
-        self._price = Fraction()
-        """That of the best bound of the micro-batches that were searched last."""
+        self._price = Fraction()  # of the best bound of the micro-batches that were searched last
         self._fits_at_once = False
         """Whether the fastest plan of the batch at once, whose weights are whole, fits."""
 
@@ -145,7 +145,9 @@ class _WaysSearched:
         """Return a bound on the plans of so many micro-batches, whether they fit or not; or 0."""
         try:
             ways = WaysByLayer(self._search, count, ample=True)
-            return self._best.at_price(ways, Fraction()).bound
+            compute = Fraction(least_compute(ways.first.instance), ways.first.per_unit)
+            slow = compute >= self._best.limit
+            return compute if slow else self._best.at_price(ways, Fraction()).bound
         except InfeasibleError:
             return NEVER
         except (NoAnswerError, RefusedError):  # a limit, or more than memory allows
@@ -337,7 +339,7 @@ class _WaysSearched:
         First those that cost a part of the gap more than the bound of a price.
         """
         order, gap = OrderOfCharges(ways, step.price), self._best.limit - step.bound
-        try:
+        with suppress(RefusedError):
             for parts in _PARTS_OF_GAP if self._best.found else [(1,)]:
                 goals = [step.bound + gap / part for part in parts]
                 columns = order.columns(goals[-1])
@@ -346,8 +348,6 @@ class _WaysSearched:
                     yield bound
                     if bound != goal:  # too many, or no plan is better than the best
                         return
-        except RefusedError:
-            return
 
     def _best_of(
         self, order: OrderOfCharges, columns: Columns | None, goal: Fraction, bound: Fraction
