@@ -11,14 +11,12 @@ Source: docs/decisions/0036-ways-by-layer.md.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, cast
 
-from hypar_opt.costs.longest_parts import divides_evenly
 from hypar_opt.costs.on_array import ArrayCost
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
 from hypar_opt.search.best_fit import NEVER, BestFit, fastest_at_once
@@ -36,6 +34,7 @@ from hypar_opt.search.way_of_training import (
     first_takes_least,
     layouts_at_prices,
 )
+from hypar_opt.search.ways_by_count import WaysByCount
 from hypar_opt.search.ways_by_layer import WaysByLayer
 from hypar_opt.solvers.base import MEMORY, Status
 from hypar_opt.units import format_bytes
@@ -107,8 +106,8 @@ class _WaysSearched:
     def __init__(self, best: BestFit, part: int | None, *, compares: bool) -> None:
         self._search, self._solve, self._best = best.search, best.solve, best
         self._part, self._compares = part, compares
-        self._ways_of: dict[int, WaysByLayer] = {}
-        self._known = MicroBatches({}, self._even)
+        self._ways = WaysByCount(best.search, part)
+        self._known = MicroBatches({}, self._ways.even)
         self._price = Fraction()  # of the best bound of the micro-batches that were searched last
         self._fits_at_once = False
         """Whether the fastest plan of the batch at once, whose weights are whole, fits."""
@@ -121,8 +120,8 @@ class _WaysSearched:
         """
         found, way, asked = counted.found, counted.way, self._search.instance
         stated = asked.problem.training.micro_batches
-        counts = [n for n in divisors(asked.problem.batch) if n > 1 and not self._even(n)]
-        counts = [] if stated else [n for n in counts if self._may_fit(n)]
+        counts = [] if stated else divisors(asked.problem.batch)[1:]
+        counts = [n for n in counts if not self._ways.even(n) and self._ways.may_fit(n)]
         ways = WaysByLayer(self._search, stated or 1, ample=True)
         rings = isinstance(way.cost, ArrayCost) and way.cost.rings
         if rings and found.stopped_by == MEMORY and found.bound is not None:
@@ -144,10 +143,11 @@ class _WaysSearched:
     def _bound_of_any(self, count: int) -> Fraction:
         """Return a bound on the plans of so many micro-batches, whether they fit or not; or 0."""
         try:
+            compute = self._ways.compute(count)
+            if compute >= self._best.limit:
+                return compute
             ways = WaysByLayer(self._search, count, ample=True)
-            compute = Fraction(least_compute(ways.first.instance), ways.first.per_unit)
-            slow = compute >= self._best.limit
-            return compute if slow else self._best.at_price(ways, Fraction()).bound
+            return self._best.at_price(ways, Fraction()).bound
         except InfeasibleError:
             return NEVER
         except (NoAnswerError, RefusedError):  # a limit, or more than memory allows
@@ -172,8 +172,8 @@ class _WaysSearched:
         InfeasibleError, NoAnswerError
             If there is no plan that fits, or none is found before a limit.
         """
-        asked = self._counts() if counts is None else counts
-        known = self._known = MicroBatches(dict.fromkeys(asked, Fraction()), self._even)
+        asked = self._ways.counts if counts is None else counts
+        known = self._known = MicroBatches(dict.fromkeys(asked, Fraction()), self._ways.even)
         searches = {count: self._bounds_of(count) for count in asked}
         passed, best = self._search.deadline.passed, self._best
 
@@ -195,37 +195,15 @@ class _WaysSearched:
             advance(left[0])
         if best.found is None:
             self._refuse()
-        return best.result(min([bound, *known.bounds.values()]))
-
-    def _ways(self, count: int) -> WaysByLayer:
-        if count not in self._ways_of:
-            self._ways_of[count] = WaysByLayer(self._search, count, part=self._part)
-        return self._ways_of[count]
-
-    def _even(self, count: int) -> bool:
-        """Return whether all parts of so many micro-batches are equal."""
-        instance = self._search.instance
-        images = instance.problem.batch // count
-        return divides_evenly(images, instance.problem.hierarchy, instance.rule)
-
-    def _counts(self) -> Sequence[int]:
-        """Return the micro-batches by which a plan may fit: more of them hold no more."""
-        problem = self._search.instance.problem
-        if problem.training.micro_batches:
-            return [problem.training.micro_batches]
-        counts = divisors(problem.batch)
-        every = self._may_fit(counts[0])
-        return counts if every else counts[bisect_left(counts, True, 1, key=self._may_fit) :]
-
-    def _may_fit(self, count: int) -> bool:
-        ways = self._ways(count)
-        return ways.least_load <= ways.first.whole_capacity
+        # Of those that a limit left out it is known what they compute.
+        each = (own or self._ways.compute(count) for count, own in known.bounds.items())
+        return best.result(min([bound, *each]))
 
     def _bounds_of(self, count: int) -> Iterator[Fraction]:
         """Search the plans of so many micro-batches; yield bounds."""
         try:
             if self._best.proves:
-                yield from self._within(self._ways(count))
+                yield from self._within(self._ways.of(count))
             else:
                 yield from self._of_found_layouts(count)
         except InfeasibleError:
@@ -386,7 +364,7 @@ class _WaysSearched:
 
     def _of_found_layouts(self, count: int) -> Iterator[Fraction]:
         """Train the plans that a solver finds in the best ways: no bound on others is known."""
-        for layouts in layouts_at_prices(self._ways(count).first, self._solve):
+        for layouts in layouts_at_prices(self._ways.of(count).first, self._solve):
             for _ in self._within(WaysByLayer(self._search, count, layouts, self._part)):
                 yield Fraction()
         yield NEVER
