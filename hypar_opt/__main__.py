@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 
-_COLLECT_AFTER = 50_000
+COLLECT_AFTER = 50_000
 """Objects made until unreachable cycles are looked for: imports make many, all of which stay."""
 
 
@@ -16,7 +16,7 @@ def main() -> None:
     if is_default:  # a handler that is ignored, as under nohup, stays so
         # The system's default ends the process without Python's traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    gc.set_threshold(_COLLECT_AFTER)
+    gc.set_threshold(COLLECT_AFTER)
     # None of ours is one of pydantic's plug-ins, for which it searches all that is installed.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Imported late: this is the import that Ctrl-C may interrupt.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pkgutil
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import hypar_opt
+from hypar_opt.__main__ import main
 
 # Imported late by commands; those that start threads, as jax, could not be forked. Most of the time
 # that OR-Tools takes to import is that of pandas.
@@ -80,6 +82,5 @@ def _run(args: list[str], folder: Path, files: list[Path], together: bool) -> No
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", 1, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.argv = ["hypar-opt", *args]
-    from hypar_opt.cli.app import main
-
+    gc.freeze()  # or objects of imports, which stay, would be looked at again and again
     main()

@@ -9,6 +9,7 @@ from hypothesis import Phase, settings
 from hypothesis.internal.conjecture import providers
 from packaging.version import Version
 
+from hypar_opt.__main__ import COLLECT_AFTER
 from tests import slow
 from tests.cli.shell import Shell
 
@@ -29,6 +30,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)  # as a command does
 
 
 def pytest_configure(config: pytest.Config) -> None:
