@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.costs.states import copies_of
+from hypar_opt.costs.table import exact_dtype
 from hypar_opt.workload.layouts import FIRST_SPLIT
 
 if TYPE_CHECKING:
@@ -53,9 +54,12 @@ def stretches_of(
 def stretched(amounts: Integers, stretches: Stretches) -> Integers:
     """Return amounts of tensors as if all parts were like the longest, rounded up."""
     for size, longest in stretches:
-        # Whole multiples apart, so that no product is much larger than the amount.
-        rest = amounts % size * longest
-        amounts = amounts // size * longest - (-rest // size)
+        most = int(amounts.max(initial=0)) * int(longest.max(initial=0)) + int(size.max(initial=1))
+        if amounts.dtype == exact_dtype(most):
+            amounts = (amounts * longest + (size - 1)) // size
+        else:  # whole multiples apart, so that no product is much larger than the amount
+            rest = amounts % size * longest
+            amounts = amounts // size * longest - (-rest // size)
     return amounts
 
 

@@ -78,7 +78,7 @@ class WaysOfNodes:
         return cls(
             replace(tables[0], allowed=tables[0].allowed[tables[0].node_kinds[first]]),
             kinds,
-            *(np.array(own, np.result_type(*own)) for own in (times, held, moment)),
+            *(np.array(own, exact_dtype(_most(own))) for own in (times, held, moment)),
         )
 
     @cached_property
@@ -101,8 +101,17 @@ class WaysOfNodes:
             kept[way] &= ~(no_more & ((other < way) | ~equal))
         return kept
 
+    @cached_property
+    def _priced(self) -> dict[Fraction, Integers]:
+        return {}
+
     def priced(self, price: Fraction) -> Integers:
         """Return the charges of each way with its bytes at a price, rounded down."""
+        if price not in self._priced:
+            self._priced[price] = self._at_price(price)
+        return self._priced[price]
+
+    def _at_price(self, price: Fraction) -> Integers:
         charged = at_price(self.loads, price)
         most = int(self.times.max(initial=0)) + int(charged.max(initial=0))
         dtype = exact_dtype(most * (1 + len(self.kinds)))
@@ -121,6 +130,10 @@ class WaysOfNodes:
         kinds = frozenset(table.boundary_kinds[of_weights].tolist())
         priced = replace(table, node=node, node_kinds=self.kinds)
         return priced.penalising(kinds, 1 + int(node.max()))
+
+
+def _most(amounts: Sequence[Integers]) -> int:
+    return max(int(own.max(initial=0)) for own in amounts)
 
 
 Amount = Callable[["Indices", "States"], Integers]

@@ -152,6 +152,8 @@ class _Count:
     share: Share | None = None
     known: dict[tuple[Extent, Layouts], int] = field(default_factory=dict)
     """The bytes of feature maps."""
+    known_parts: dict[tuple[int, int], dict[str, int]] = field(default_factory=dict)
+    """What `_parts` found."""
 
     @property
     def _workload(self) -> Workload:
@@ -204,7 +206,9 @@ class _Count:
 
     def _parts(self, node: int, first: int = 0) -> dict[str, int]:
         """Return into how many parts a node's choices from a level on split each axis."""
-        parts: dict[str, int] = {}
+        if (node, first) in self.known_parts:
+            return self.known_parts[node, first]
+        parts = self.known_parts[node, first] = {}
         choices = self._workload.choices_of_nodes[node]
         levels = zip(self.program.rows, self.program.hierarchy.sizes, strict=True)
         for row, size in islice(levels, first, None):

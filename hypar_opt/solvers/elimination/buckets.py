@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _AT_ONCE = 2**18
 """Entries added up at once; larger tables are reduced choice by choice."""
 
+_CACHED = 2**17
+"""Entries of a message that are found together, which a processor's cache holds."""
+
 
 @dataclass(frozen=True, eq=False)
 class PairwiseCharges:
@@ -224,12 +227,18 @@ def _minimum(charges: list[Integers]) -> Integers:
     # The small ones first, so that they are added before they are broadcast.
     charges.sort(key=lambda charge: charge.size)
     shape = np.broadcast_shapes(*(charge.shape for charge in charges))
-    if prod(shape) <= _AT_ONCE:
+    if prod(shape) <= _AT_ONCE or len(shape) == 2:
         lowest: Integers = reduce(add, charges).min(axis=1)
         return lowest
-    lowest = np.array(reduce(add, [charge[:, 0] for charge in charges]))
-    for choice in range(1, shape[1]):
-        np.minimum(lowest, reduce(add, [charge[:, choice] for charge in charges]), out=lowest)
+    lowest = np.empty((shape[0], *shape[2:]), np.result_type(*charges))
+    step = max(1, _CACHED * shape[2] // lowest.size)
+    for first in range(0, shape[2], step):
+        rows = slice(first, first + step)
+        some = [charge if charge.shape[2] == 1 else charge[:, :, rows] for charge in charges]
+        own = lowest[:, rows]
+        own[...] = reduce(add, [charge[:, 0] for charge in some])
+        for choice in range(1, shape[1]):
+            np.minimum(own, reduce(add, [charge[:, choice] for charge in some]), out=own)
     return lowest
 
 
