@@ -17,6 +17,7 @@ from tests.browser.test_page import (
     asked_for,
     browser,
     colours,
+    is_shown,
     log,
     open_page,
     show,
@@ -64,8 +65,7 @@ def file(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def opened(browser: Chrome, file: Path) -> Chrome:
     """The page, which a test may get as another left it: its blocks are folded."""
-    shown = browser.current_url, browser.execute_script("return window.innerWidth")
-    return browser if shown == (file.as_uri(), 1200) else load(browser, file)
+    return browser if is_shown(browser, file) else load(browser, file)
 
 
 def load(browser: Chrome, file: Path) -> Chrome:
