@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
     from hypar_opt.workload.tensors import Workload
 
+_BOUNDED = 2**13
+"""States up to which all of a node's are charged for a bound alone."""
+
 Groups = tuple[int, ...]
 """The group of each level."""
 
@@ -138,6 +141,27 @@ def check_size(entries: int) -> None:
             f"all levels together need {entries:,} entries; at most {MAX_ENTRIES:,} are kept in"
             " memory"
         )
+
+
+def bounding(
+    cost: CostModel, workload: Workload, levels: int
+) -> tuple[CostModel, CostModel] | None:
+    """Return costs of boundaries between which one lies, if its own classes align in too many ways.
+
+    Raises
+    ------
+    RefusedError
+        If those of these do, too, or there are none.
+    """
+    choices = choices_by_level(workload, levels)
+    try:
+        ways_to_align(tuple(cost.symmetries(workload, levels).groups), choices)
+    except RefusedError:
+        if (bounds := cost.over_equal_links) is None or math.prod(choices) > _BOUNDED:
+            raise
+        ways_to_align(tuple(bounds[0].symmetries(workload, levels).groups), choices)
+        return bounds
+    return None
 
 
 def states_in_classes(

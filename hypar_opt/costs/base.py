@@ -136,6 +136,14 @@ class CostModel(ABC):
         return self
 
     @property
+    def over_equal_links(self) -> tuple[CostModel, CostModel] | None:
+        """Costs by which all levels are alike, and boundaries cost no more, and no less.
+
+        None if not known.
+        """
+        return None
+
+    @property
     def of_boundaries(self) -> CostModel | None:
         """What all costs share that charge boundaries as this one does; None if not known.
 

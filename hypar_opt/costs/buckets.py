@@ -69,6 +69,16 @@ def latency_shares(workload: Workload, most_elements: int) -> LatencyShares:
     return LatencyShares.of(buckets_of(workload, most_elements), [workload.stored])
 
 
+def half_shared(share: Share) -> Share:
+    """Return what nodes have that share reduce-scatters' latencies, and gather by themselves."""
+
+    def half(latency: int, messages: Integers, here: Places) -> Integers:
+        both: Integers = (share(latency, messages, here=here) + messages * latency) // 2
+        return both
+
+    return half
+
+
 @dataclass(frozen=True, eq=False)
 class LatencyShares:
     """What each node is charged of the latencies of its gradient's all-reduce.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial, reduce
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -66,6 +68,7 @@ def by_stage(
     charge: ChargeOfStage,
     *,
     by_crossing: bool,
+    apart: ChargeOfStage | None = None,
 ) -> list[Integers]:
     """Return charges of sets of levels, stage by stage: each with the topmost level of its stage.
 
@@ -83,19 +86,55 @@ def by_stage(
     charge
         Returns what the nodes at some places are charged for a stage, given its levels and what
         they move over these.
+    apart
+        As ``charge``, of levels that are reduced by themselves. Then all is with the topmost level,
+        and no more than if those from any level on were, in whichever stages.
     """
     charged = [np.zeros(levels.shape, row.dtype) for row in rows]
     order = levels.reshape(-1).argsort(kind="stable")
     distinct, first = np.unique(levels.reshape(-1)[order], return_index=True)
     for bits, places in zip(distinct.tolist(), np.split(order, first[1:]), strict=True):
         here = np.unravel_index(places, levels.shape)
-        for stage in rings.stages([level for level in range(len(rows)) if bits >> level & 1]):
-            over_all: Integers = sum(moved[level][here] for level in stage)
-            whole = charge(stage, here, over_all)
+        own = [level for level in range(len(rows)) if bits >> level & 1]
+
+        def charge_by(of: ChargeOfStage, stage: Levels, here: Places = here) -> Integers:
+            return of(stage, here, sum(moved[level][here] for level in stage))
+
+        for stage in rings.stages(own):
+            whole = charge_by(charge, stage)
             parts = _parted(whole, rings.crossing(stage)) if by_crossing else [whole]
             for level, part in zip(stage, parts, strict=False):
                 charged[level][here] = part
+        if apart and own:
+            least = _least_apart(own, rings, partial(charge_by, charge), partial(charge_by, apart))
+            total = sum(row[here] for row in charged)
+            for row in charged:
+                row[here] = 0
+            charged[own[0]][here] = np.minimum(total, least)
     return charged
+
+
+def _least_apart(
+    levels: Sequence[int],
+    rings: Rings,
+    above: Callable[[Levels], Integers],
+    apart: Callable[[Levels], Integers],
+) -> Integers:
+    """Return what some levels are charged at least if those from one of them on are apart.
+
+    Parameters
+    ----------
+    above, apart
+        Return what a stage is charged of the levels above that one; and of those from it on.
+    """
+    rest: list[Any] = [0]  # of the levels from each one on
+    stages = [(stage, at) for stage in rings.stages(levels) for at in range(len(stage))]
+    for stage, at in reversed(stages):
+        each = [apart(stage[at:end]) + rest[end - at - 1] for end in range(at + 1, len(stage) + 1)]
+        rest.insert(0, reduce(np.minimum, each))
+    begun = (sum(map(above, rings.stages(levels[:first]))) for first in range(len(levels)))
+    least: Integers = reduce(np.minimum, map(operator.add, begun, rest))
+    return least
 
 
 def _parted(charge: Integers, parts: Sequence[Fraction]) -> Iterator[Integers]:

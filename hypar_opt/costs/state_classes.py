@@ -223,6 +223,7 @@ def classed(
     allowed: NDArray[np.bool_],
     deadline: Deadline = NEVER,
     known: KnownCharges | None = None,
+    bounds: tuple[CostModel, CostModel] | None = None,
 ) -> ClassTable:
     """Price all levels at once by classes of states.
 
@@ -233,6 +234,9 @@ def classed(
     allowed : (nodes, states)
     known
         What was found for the same workload and states, by any cost.
+    bounds
+        Costs between which boundaries' charges lie: classes are of states that the first one
+        charges alike. By default the cost itself.
 
     Raises
     ------
@@ -243,19 +247,23 @@ def classed(
     """
     made = np.array(states, np.intp).reshape(len(states), -1).T
     boundary_kinds, boundaries = kinds_of_boundaries(workload)
-    alike = cost.symmetries(workload, len(made))
+    below, above = bounds or (cost, cost)
+    alike = below.symmetries(workload, len(made))
     own_kinds = zip(kinds_of_nodes(workload).numbers.tolist(), alike.marks, allowed, strict=True)
     node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
-    check_size(len(nodes) * len(states))
-    in_all = (cost.by_levels(workload) or cost).in_all(len(made))
+    own = StateClasses(tuple(alike.groups), made, len(workload.choices))
+    check_size(max(len(nodes) * len(states), len(boundaries) * own.count**2))
+    every = [(own.by_levels(workload) or own).in_all(len(made)) for own in (cost, below, above)]
     known = known or KnownCharges()
-    of_kinds = known.of(in_all.of_boundaries)
+    of_kinds = known.of(every[1].of_boundaries)
     node = known.nodes_by_state(cost, workload, nodes, len(made), deadline)
     order: Indices = in_mixed_radix(states, choices_by_level(workload, len(made)))
     node = node[:, order]
-    pairs = PairsOfStates(in_all, workload, made, boundaries, node.max(axis=1)[node_kinds])
-    own = StateClasses(tuple(alike.groups), made, len(workload.choices))
-    least, highest = pairs.least(own, of_kinds, deadline)
+    asked = workload, made, boundaries, node.max(axis=1)[node_kinds]
+    pairs, at_least, at_most = (PairsOfStates(each, *asked) for each in every)
+    least, highest = at_least.least(own, of_kinds, deadline)
+    if bounds:
+        _, highest = at_most.least(own, {}, deadline)
     most = zip((node.max(axis=1), highest), (node_kinds, boundary_kinds), strict=True)
     dtype = exact_dtype(sum(sum(part[kinds].tolist()) for part, kinds in most))
 
@@ -324,9 +332,8 @@ class PairsOfStates:
         Raises
         ------
         RefusedError
-            If there are more alignments or pairs of classes than memory allows.
+            If there are more alignments than memory allows.
         """
-        check_size(len(self.boundaries) * classes.count**2)
         kinds = range(len(self.boundaries))
         missing = [kind for kind in kinds if kind not in known]
         found = known | self._found(classes, missing, deadline)

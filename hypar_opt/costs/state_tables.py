@@ -37,7 +37,7 @@ MAX_STATES = 2**20
 MAX_ENTRIES = 2**27
 """The largest number of entries of a table: 1 GiB of int64."""
 
-_LARGEST_ARRAY = 2**20
+_LARGEST_ARRAY = 2**18
 """Elements of the largest array of nodes' states that is charged at once."""
 
 MAX_STATES_KEPT = 2**14

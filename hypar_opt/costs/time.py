@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from hypar_opt.costs.buckets import LatencyShares, buckets_of, latency_shares
+from hypar_opt.costs.buckets import LatencyShares, buckets_of, half_shared, latency_shares
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.joined_levels import by_stage, joined, reductions_in
 from hypar_opt.costs.kernels import work_of
@@ -19,6 +19,7 @@ from hypar_opt.costs.longest_parts import sizes_at_ends, split_sizes, uneven_bou
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.states import levels_of, of_rows, shape_of
+from hypar_opt.hardware.links import BisectionLink
 from hypar_opt.sharding.passes import Phase
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.states import Indices, States
     from hypar_opt.costs.table import Integers
-    from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.hierarchy import SplitRule
     from hypar_opt.plan.problem import Problem
     from hypar_opt.workload.tensors import Workload
@@ -70,6 +70,8 @@ class TimeCost(ArrayCost):
         How constraints let levels split an axis; None for any way.
     memory
         What bytes of memory are charged, in a bound on the plans within a capacity.
+    cut
+        Whether a ring of gradients takes no more than if inner levels split more of weights.
 
     Source: docs/simulator.md.
     """
@@ -81,6 +83,7 @@ class TimeCost(ArrayCost):
     longest: bool = False
     rule: SplitRule | None = None
     memory: PricedLoad | None = None
+    cut: bool = False
 
     BASE = "seconds"
 
@@ -197,8 +200,14 @@ class TimeCost(ArrayCost):
         return self._of_longest if self.longest and self._are_all(levels) else self
 
     @property
+    def over_equal_links(self) -> tuple[TimeCost, TimeCost]:
+        each, levels = [*zip(*map(astuple, self.splits), strict=True)], len(self.splits)
+        fastest, slowest = (BisectionLink(*map(of, each)) for of in (min, max))
+        return replace(self, splits=(fastest,) * levels), replace(self, splits=(slowest,) * levels)
+
+    @property
     def of_boundaries(self) -> TimeCost:
-        return replace(self, work=None, latencies=None, memory=None, largest=0)
+        return replace(self, work=None, latencies=None, memory=None, largest=0, cut=False)
 
     def _are_all(self, levels: int) -> bool:
         return levels == len(self.communication.sizes) > 0
@@ -269,7 +278,8 @@ class TimeCost(ArrayCost):
                 charged = self._between_pairs(joins, own.topmost[nodes], own.below[nodes], share)
             else:
                 steps = np.broadcast_to(own.below[nodes], shape)
-                charged = self._around_rings(self.rings, joins, steps, share)
+                cut = self.cut and phase is Phase.GRADIENT
+                charged = self._around_rings(joins, steps, share, cut=cut)
             rows = [row + charge for row, charge in zip(rows, charged, strict=True)]
         return rows
 
@@ -290,7 +300,7 @@ class TimeCost(ArrayCost):
         return rows
 
     def _around_rings(
-        self, rings: Rings, moved: Sequence[Integers], steps: Integers, share: Share | None
+        self, moved: Sequence[Integers], steps: Integers, share: Share | None, *, cut: bool
     ) -> list[Integers]:
         """Return the time of reductions around rings, by the bytes that cross the levels.
 
@@ -300,16 +310,18 @@ class TimeCost(ArrayCost):
             How often each node takes all rounds.
         """
         levels, reduced = joined(moved, steps.shape)
+        assert self.rings is not None
+        rings = self.rings
 
-        def charge(stage: Levels, here: Places, over_all: Integers) -> Integers:
+        def charge(own: Share | None, stage: Levels, here: Places, over_all: Integers) -> Integers:
             # A reduce-scatter or an all-gather takes all rounds once, an all-reduce twice
             # (docs/simulator.md).
             rates, often = self._rates_of(rings.link(stage)), steps[here].astype(object)
-            return self._sharing(over_all, rates, often, share and partial(share, here=here))
+            return self._sharing(over_all, rates, often, own and partial(own, here=here))
 
-        return by_stage(
-            levels, reduced, self.uncharged(len(moved)), rings, charge, by_crossing=self.crossing
-        )
+        apart = partial(charge, share and half_shared(share)) if cut else None
+        asked = levels, reduced, self.uncharged(len(moved)), rings, partial(charge, share)
+        return by_stage(*asked, by_crossing=self.crossing, apart=apart)
 
     def _sharing(
         self, moved: Integers, rates: Rates, messages: Integers, share: Share | None

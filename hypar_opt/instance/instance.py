@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.alignments import states_in_classes
+from hypar_opt.costs.alignments import bounding
 from hypar_opt.costs.known_charges import KnownCharges
 from hypar_opt.costs.of_problem import cost_of
 from hypar_opt.costs.readings import READINGS
 from hypar_opt.costs.row_names import RowNames
 from hypar_opt.costs.state_classes import classed
+from hypar_opt.costs.state_tables import states_of
 from hypar_opt.instance.conflicts import feasible_constraints
 from hypar_opt.instance.constraints import ConstraintSet
 from hypar_opt.instance.last_resort import with_last_resort
@@ -223,9 +224,10 @@ class Instance:
         """
         constraints, workload, table = self.constraints, self.workload, self.known_classes
         if table is None:
-            states = states_in_classes(self.cost, workload, self.problem.levels, deadline)
+            bounds = bounding(self.cost, workload, self.problem.levels)
+            states = states_of(workload, self.problem.levels, deadline)
             allowed = constraints.allowed(states, deadline) & vars(self).get("_among", True)
-            table = classed(self.cost, workload, states, allowed, deadline, self.known)
+            table = classed(self.cost, workload, states, allowed, deadline, self.known, bounds)
             loads = constraints.loads(states, deadline)
             if loads is not None:
                 table = table.loaded(loads, workload.is_weight_boundary)

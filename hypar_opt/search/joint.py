@@ -105,6 +105,8 @@ def _joint(search: SearchRequest) -> SearchResult:
         rows = _solved(search, reduction, tables, known)
     except NoAnswerError as error:
         stopped_by = error.stopped_by
+        if tables.least is None:
+            tables.least = least_compute(search.instance) or None
     if stopped_by == MEMORY and not rows:
         rows = _of_too_many_states(search, tables, known)
     levelwise_plans = known() if limited or stopped_by == MEMORY else []

@@ -20,7 +20,7 @@ from hypar_opt.costs.on_array import ArrayCost
 from hypar_opt.costs.sides import Share
 from hypar_opt.costs.state_tables import nodes_by_state
 from hypar_opt.costs.time import TimeCost
-from hypar_opt.errors import RefusedError
+from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
 from hypar_opt.simulator.memory import counted_memory, parts_between_groups
@@ -233,5 +233,8 @@ def first_takes_least(ways: Sequence[WayOfTraining], per_unit: int) -> bool:
     alike = [kinds_of_nodes(workload).numbers.tolist() for _, workload in own]
     alike += [cost.symmetries(workload, levels).marks for cost, workload in own]
     nodes, deadline = numbered(zip(*alike, strict=True)).first, first.search.deadline
-    least, *others = (nodes_by_state(*way, nodes, levels, deadline) for way in own)
+    try:
+        least, *others = (nodes_by_state(*way, nodes, levels, deadline) for way in own)
+    except NoAnswerError:  # a limit
+        return False
     return all((least <= other).all() for other in others)

@@ -17,15 +17,14 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, cast
 
-from hypar_opt.costs.on_array import ArrayCost
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
+from hypar_opt.search.any_way import bounded_in_any_way, is_too_large
 from hypar_opt.search.best_fit import NEVER, BestFit, fastest_at_once
 from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.search.left_columns import Chosen, Columns
 from hypar_opt.search.micro_batches import MicroBatches
 from hypar_opt.search.open_ways import divisors, fastest_training, with_searched
 from hypar_opt.search.order_of_charges import OrderOfCharges
-from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.prices_of_memory import Around, PlanAtPrice, bound_at, bound_by_prices, raised
 from hypar_opt.search.result import SearchResult
 from hypar_opt.search.way_of_training import (
@@ -36,7 +35,7 @@ from hypar_opt.search.way_of_training import (
 )
 from hypar_opt.search.ways_by_count import WaysByCount
 from hypar_opt.search.ways_by_layer import WaysByLayer
-from hypar_opt.solvers.base import MEMORY, Status
+from hypar_opt.solvers.base import Status
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
@@ -123,11 +122,8 @@ class _WaysSearched:
         counts = [] if stated else divisors(asked.problem.batch)[1:]
         counts = [n for n in counts if not self._ways.even(n) and self._ways.may_fit(n)]
         ways = WaysByLayer(self._search, stated or 1, ample=True)
-        rings = isinstance(way.cost, ArrayCost) and way.cost.rings
-        if rings and found.stopped_by == MEMORY and found.bound is not None:
-            # Not known to take least, and as many states of other ways take too much memory, too.
-            compute = Fraction(least_compute(way.instance), way.cost.resolution)
-            found = replace(found, bound=min(found.bound, compute))
+        if is_too_large(way, found):
+            found = bounded_in_any_way(way, found)
         elif not first_takes_least(ways.each[0], ways.per_unit):
             counts.append(stated or 1)
         if found.scope == "joint" and found.bound is not None and counts:

@@ -1,0 +1,61 @@
+"""A bound on the plans of all ways of training, where these have too many states to be compared.
+
+A node in another way takes no less than `TimeCost.cut` charges it, which is no more than its whole
+weights take (`hypar_opt.costs.joined_levels.by_stage`). Of the levels over which its gradient is
+reduced those at which nothing but the state is split are above all others, and all-reduce together,
+in stages as rings say. Those at which gradients are split are next, and then weights; each of both
+is reduced in stages of its own, and these are parts of stages of all levels. A reduce-scatter in
+each micro-batch and an all-gather move the bytes of an all-reduce or more, weights again for each
+pass, in as many messages or more; only reduce-scatters share the latencies of a bucket. So the
+least over all places at which levels may be parted, and then over all parts below, is a bound. To
+compute again, and micro-batches of even parts, take no less, exchange by exchange.
+
+Source: docs/decisions/0023-classes-of-states.md.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from hypar_opt.costs.alignments import bounding
+from hypar_opt.costs.on_array import ArrayCost
+from hypar_opt.costs.time import TimeCost
+from hypar_opt.errors import NoAnswerError, RefusedError
+from hypar_opt.search.pairs_of_levels import least_compute
+from hypar_opt.solvers.base import MEMORY, Status
+from hypar_opt.solvers.elimination.classes import solve_classes
+
+if TYPE_CHECKING:
+    from hypar_opt.search.result import SearchResult
+    from hypar_opt.search.way_of_training import WayOfTraining
+
+
+def is_too_large(way: WayOfTraining, found: SearchResult) -> bool:
+    """Return whether other ways, by which rings may take less, have too many states."""
+    cost, instance = way.cost, way.instance
+    if not (isinstance(cost, ArrayCost) and cost.rings):
+        return False
+    if found.stopped_by == MEMORY:
+        return True
+    try:
+        return bounding(cost, instance.workload, instance.problem.levels) is not None
+    except RefusedError:
+        return True
+
+
+def bounded_in_any_way(way: WayOfTraining, found: SearchResult) -> SearchResult:
+    """Return a result of one way with a bound on the plans of all, in as many micro-batches."""
+    if found.scope != "joint" or found.bound is None:
+        return found
+    cost, bound = way.cost, least_compute(way.instance)
+    if isinstance(cost, TimeCost) and found.stopped_by in (None, MEMORY):
+        with suppress(NoAnswerError, RefusedError):
+            table = way.instance.with_cost(replace(cost, cut=True)).classes(way.search.deadline)
+            bound = solve_classes(table, way.search.deadline, canonical=False).bound or bound
+    if found.bound * cost.resolution <= bound:
+        return found
+    of_all = Fraction(bound, cost.resolution)
+    return replace(found, status=Status.FEASIBLE, bound=of_all, stopped_by=MEMORY)
