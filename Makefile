@@ -166,10 +166,11 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 	$(PIP) install --editable .
 	@touch $@
 
-# Only locked versions: the package is built with the locked hatchling.
+# Only locked versions, which need not be resolved again: the package is built with the locked
+# hatchling. To find them among all versions of all packages takes pip a minute; several share it.
 # What is imported is compiled then: that of all packages takes most of a minute.
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml $(LOCK)
-	$(PIP) install --no-compile --requirement $(LOCK)
+	sed 's/ *#.*//; /^$$/d' $(LOCK) | xargs -n 31 -P 4 $(PIP) install --no-compile --no-deps
 	$(PIP) install --no-build-isolation --no-deps --editable .
 	@touch $@
 
