@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import product
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.state_classes import ClassTable
@@ -39,11 +40,14 @@ class BestFit:
         What finds plans that train in one way.
     found
         What it takes and holds; None where no plan is known that fits.
+    alike
+        The ways in which plans fit whose layers all train alike, where no others are searched.
     """
 
     search: SearchRequest
     solve: Search
     found: Counted | None = None
+    alike: set[tuple[str, str]] = field(default_factory=set)
     _ways: dict[Training, WayOfTraining] = field(default_factory=dict)
     _known: dict[tuple[Training, tuple[tuple[int, ...], ...]], Counted] = field(
         default_factory=dict
@@ -78,6 +82,21 @@ class BestFit:
         given = tensors if writers else None
         found = SearchResult(rows, Status.FEASIBLE, "joint", None, tensors=given, priced=given)
         return way.counted(found)
+
+    def keep_alike(self, ways: WaysByLayer, layouts: SearchResult) -> None:
+        """Keep the best plan of given layouts whose layers all train in one way, if it fits."""
+        opened = replace(ways.open, begins=[0])
+        again = [*opened.apart, *(["full"] if opened.blocks else [])]
+        for words in product(again, opened.sharded):
+            if words in self.alike:  # in more micro-batches it takes no less
+                continue
+            way = WayOfTraining.of(self.search, opened.uniform(*words))
+            if way.instance.constraints.allow(layouts.assignments):
+                counted = way.counted(layouts)
+                if counted.fits:
+                    self.alike.add(words)
+                if counted.fits and counted.amount < self.limit:
+                    self.found = counted
 
     def at_price(self, ways: WaysByLayer, price: Fraction) -> PlanAtPrice:
         """Return the plan of least cost and price, and a bound on all plans that fit."""

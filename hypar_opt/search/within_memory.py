@@ -15,6 +15,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
@@ -83,7 +84,7 @@ def within_memory(
         found = in_buckets(at_once, solve, found)
         counted = first.counted(found)
     part, best = counted.part if problem.groups else None, BestFit(search, solve)
-    ways = _WaysSearched(best, part, compares=bounds or counted.fits)
+    ways = _WaysSearched(best, counted, part, compares=bounds or counted.fits)
     if counted.fits:
         return ways.best_but(counted)
     try:
@@ -102,9 +103,12 @@ def within_memory(
 class _WaysSearched:
     """The search of all ways of training that a problem leaves open, and the best plan known."""
 
-    def __init__(self, best: BestFit, part: int | None, *, compares: bool) -> None:
+    def __init__(
+        self, best: BestFit, fastest: Counted, part: int | None, *, compares: bool
+    ) -> None:
         self._search, self._solve, self._best = best.search, best.solve, best
         self._part, self._compares = part, compares
+        self._fastest = fastest
         self._ways = WaysByCount(best.search, part)
         self._known = MicroBatches({}, self._ways.even)
         self._price = Fraction()  # of the best bound of the micro-batches that were searched last
@@ -207,8 +211,18 @@ class _WaysSearched:
         except NoAnswerError:  # a limit
             return
         except RefusedError:
-            if self._best.found is None:
-                raise
+            if self._best.found and not self._best.alike:
+                return
+            # More than memory allows: of the fastest layouts at once, and all layers alike.
+            self._best.keep_alike(self._ways.of(count), self._fastest.found)
+            yield self._of_any_way if self._ways.even(count) else self._ways.compute(count)
+
+    @cached_property
+    def _of_any_way(self) -> Fraction:
+        """A bound on the plans of even micro-batches, whether they fit or not."""
+        way = self._fastest.way
+        found = bounded_in_any_way(way, self._fastest.found)
+        return (found.bound or 0) * Fraction(way.cost.resolution, way.per_unit)
 
     def _within(self, ways: WaysByLayer) -> Iterator[Fraction]:
         """Search by prices of memory, and then among what these leave; yield bounds."""

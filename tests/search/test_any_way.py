@@ -153,6 +153,21 @@ def test_a_plan_of_too_many_states_has_a_bound_on_all_ways_of_training(
         assert plan.cost.total == plan.solver.bound
 
 
+@pytest.mark.parametrize(("array", "memory"), [("h100-8", 700 * 10**6), ("tpu-v4-8", 15 * 10**8)])
+def test_layers_train_alike_where_ways_of_each_have_too_many_states(
+    array: str, memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = "gpt:layers=2,hidden=1024,heads=16,tokens=1024,vocabulary=8192"
+    asked: dict[str, Any] = {"array": array, "batch": 64, "bucket": 0}
+    asked["constraints"] = {"optimizer": "adam", "memory": memory}
+    best = ho.solve(network, **asked)
+    monkeypatch.setattr(alignments, "MAX_ENTRIES", 0)
+    plan = ho.solve(network, **asked)
+    assert ho.memory(plan).total <= memory
+    assert plan.solver.bound is not None
+    assert 0 < plan.solver.bound <= best.cost.total <= plan.cost.total
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("network", "batch", "gap"), [("gpt2", 512, 0), ("resnet-50", 1024, 0.07)])
 def test_three_choices_at_eight_levels_of_a_torus(network: str, batch: int, gap: float) -> None:
