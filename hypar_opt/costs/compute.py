@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -366,8 +367,10 @@ class Work:
         macs = self._macs(workload)
         whole = np.any(workload.layouts.whole, axis=0)
         times = np.where(whole, self.hierarchy.accelerators, 1).tolist()
-        counts = zip(macs.tolist(), times, each, strict=True)
-        seconds = (count * all_do * own for count, all_do, own in counts)
+        done: Counter[Fraction] = Counter()
+        for count, all_do, own in zip(macs.tolist(), times, each, strict=True):
+            done[own] += count * all_do
+        seconds = (count * own for own, count in done.items())
         return sum(seconds, Fraction()) / self.hierarchy.accelerators
 
 

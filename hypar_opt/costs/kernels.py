@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from hypar_opt.costs.compute import NO_SIZES, Work
+from hypar_opt.costs.kinds import kinds_of_nodes
 from hypar_opt.costs.longest_parts import stretched
 from hypar_opt.costs.physical import rounded_half_even
 from hypar_opt.costs.states import added_up, copies, copies_of
@@ -122,8 +123,9 @@ class KernelWork(Work):
         each = Fraction(_MOST * self.element_bytes, 4) + (self.accelerator.update or 0)
         # With replicas, all accelerators have all of every tensor.
         loading = words * each / (self._dram_bandwidth / self.hierarchy.accelerators)
-        slowest = tuple(map(max, zip(*(own.seconds for own in passes), strict=True)))
-        computing = self._computing_bound(workload, slowest)
+        numbers, first = kinds_of_nodes(workload)
+        slowest = [max(own.seconds[node] for own in passes) for node in first]
+        computing = self._computing_bound(workload, [slowest[kind] for kind in numbers])
         launches = sum(max(own.launches.tolist(), default=0) for own in passes)
         launching = launches * len(workload.nodes) * (self.accelerator.launch or 0)
         seconds: Fraction = (loading + computing) * self._stretched_bound(workload) + launching
@@ -245,25 +247,28 @@ def _of_pass(workload: Workload, accelerator: Accelerator, phase: Phase) -> _Pas
     peak = accelerator.units * accelerator.operations / OPERATIONS_PER_MAC
     gemm = 1 / (peak * exactly(accelerator.gemm or 1))
     flash = 1 / (peak * exactly(accelerator.flash)) if accelerator.flash else gemm
+    numbers, first = kinds_of_nodes(workload)
     products, *columns = _kernels(workload, phase, fused=fused)
-    seconds = (
-        own * (flash if fused and node.operator.inner else gemm)
-        for own, node in zip(products, workload.nodes, strict=True)
-    )
-    return _Pass._make((*columns, tuple(seconds)))
+    seconds = [
+        own * (flash if fused and workload.nodes[node].operator.inner else gemm)
+        for own, node in zip(products, first, strict=True)
+    ]
+    return _Pass._make((*columns, tuple(seconds[kind] for kind in numbers)))
 
 
 @lru_cache(maxsize=256)
 def _kernels(workload: Workload, phase: Phase, *, fused: bool) -> tuple[Any, ...]:
-    """Return how often each node's pass multiplies, and what of `_Pass` no accelerator decides."""
+    """Return how often kinds of nodes multiply, and what of `_Pass` no accelerator decides."""
     number = list(Phase).index(phase)
-    kernels = [node.operator.kernels(fused=fused)[number] for node in workload.nodes]
+    numbers, first = kinds_of_nodes(workload)
+    nodes = [workload.nodes[node] for node in first]
+    kernels = [node.operator.kernels(fused=fused)[number] for node in nodes]
     columns = np.array(
         [(bool(k.products), k.scores, k.each, k.output, k.inner, k.launches) for k in kernels],
         np.int64,
     ).T
-    inner = [elements(node.operator.inner, node.sizes) for node in workload.nodes]
-    return [own.products for own in kernels], *columns, np.array(inner, object)
+    inner = np.array([elements(node.operator.inner, node.sizes) for node in nodes], object)
+    return [own.products for own in kernels], *columns[:, numbers], inner[numbers]
 
 
 def launches_of(workload: Workload, phase: Phase, *, fused: bool) -> list[int]:

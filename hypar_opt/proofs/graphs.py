@@ -94,7 +94,7 @@ def prove(table: CostTable) -> FlowProof | EliminationProof:
         return _maximum_flow(table)
     buckets = eliminated(table, NEVER)
     order = buckets.order.layers
-    messages = [buckets.messages[layer].reshape(-1).tolist() for layer in order]
+    messages = [np.ravel(buckets.messages[layer].at(0)).tolist() for layer in order]
     return EliminationProof(order=order, messages=tuple(map(tuple, messages)))
 
 

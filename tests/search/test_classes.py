@@ -150,7 +150,7 @@ def test_a_search_that_memory_or_time_ends_has_the_plan_found_level_by_level(
     ):
         elimination_order.cache_clear()
         with monkeypatch.context() as patched:
-            patched.setattr(of, ended, 5_000 if ended == "MAX_ENTRIES" else stopped)
+            patched.setattr(of, ended, 3_000 if ended == "MAX_ENTRIES" else stopped)
             plan = ho.solve("gpt2", search="joint", options={"time_limit": limit}, **asked)
         assert (plan.solver.status, plan.solver.stopped_by) == ("feasible", by)
         if ended == "compact":

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hypar_opt.solvers.elimination.order import check_entries
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
@@ -56,6 +58,34 @@ class PairwiseCharges:
         return tuple(node.shape[1] for node in self.nodes)
 
 
+class Shifted(NamedTuple):
+    """Charges that share their entries with others, from which they differ by a constant.
+
+    Parameters
+    ----------
+    entries : (functions, ...)
+        One function may stand for all.
+    more : (functions,)
+        What is added to all entries of a function.
+    """
+
+    entries: Integers
+    more: Integers
+
+    @classmethod
+    def by_nothing(cls, entries: Integers) -> Shifted:
+        return cls(entries, np.zeros(len(entries), entries.dtype))
+
+    def by(self, constant: Integers) -> Shifted:
+        return Shifted(self.entries, self.more + constant)
+
+    def at(self, function: int, *places: Any) -> Integers:
+        """Return a function's charges at some places."""
+        own, more = (part[function if len(part) > 1 else 0] for part in self)
+        charges: Integers = (own[places] if places else own) + more
+        return charges
+
+
 class Part(NamedTuple):
     """One charge in a layer's bucket: the layer's own, a pair's, or a message.
 
@@ -73,23 +103,19 @@ class Part(NamedTuple):
     """
 
     scope: tuple[int, ...]
-    charge: Integers
+    charge: Shifted
     kind: int
     constant: Integers
     sender: int | None = None
 
     def among(self, scope: Sequence[int]) -> Integers:
-        """Return the charge with an axis for every layer of the bucket's scope."""
+        """Return the entries of the charge with an axis for every layer of the bucket's scope."""
+        entries = self.charge.entries
         if len(self.scope) == len(scope):
-            return self.charge
-        sizes = iter(self.charge.shape[2:])
+            return entries
+        sizes = iter(entries.shape[2:])
         shape = [next(sizes) if layer in self.scope else 1 for layer in scope]
-        return self.charge.reshape(*self.charge.shape[:2], *shape)
-
-    def of(self, function: int) -> Integers:
-        """Return a function's charge; a single charge is that of all functions."""
-        charge: Integers = self.charge[function if len(self.charge) > 1 else 0]
-        return charge
+        return entries.reshape(*entries.shape[:2], *shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,15 +136,16 @@ class Buckets:
 
     order: Order
     parts: Sequence[Sequence[Part]]
-    messages: Sequence[Integers]
+    messages: Sequence[Shifted]
     kinds: Sequence[int]
 
     def total(self, layer: int, function: int) -> Integers:
         """Return a bucket's total charge: ``(choices, choices of each in its scope)``."""
         parts = [part.among(self.order.scopes[layer]) for part in self.parts[layer]]
         # The small ones first, as in a message.
-        total: Integers = reduce(add, sorted(parts, key=lambda part: part.size))
-        return total[function if len(total) > 1 else 0]  # type: ignore[no-any-return]
+        entries: Integers = reduce(add, sorted(parts, key=lambda part: part.size))
+        more = reduce(add, [part.charge.more for part in self.parts[layer]])
+        return Shifted(entries, more).at(function)
 
     def column(self, layer: int, function: int, choices: Sequence[int]) -> Integers:
         """Return the charge of each choice of a layer, given the choices of its scope."""
@@ -126,14 +153,14 @@ class Buckets:
         chosen = dict(zip(scope, choices, strict=True))
         column: Integers = np.zeros(1, np.int64)
         for part in self.parts[layer]:
-            at: tuple[Any, ...] = (slice(None), *(chosen[n] for n in part.scope))
-            column = column + part.of(function)[at]
+            at = (chosen[n] for n in part.scope)
+            column = column + part.charge.at(function, slice(None), *at)
         return column
 
     def least(self, function: int) -> int:
         """Return a function's minimum."""
         roots = (layer for layer, scope in enumerate(self.order.scopes) if not scope)
-        return sum(int(self.messages[layer][function]) for layer in roots)
+        return sum(int(self.messages[layer].at(function)) for layer in roots)
 
 
 def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buckets:
@@ -141,35 +168,38 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
 
     Raises
     ------
+    RefusedError
+        If pairs and messages exceed `MAX_ENTRIES` together; it names how many there are.
     NoAnswerError
         If the deadline passes.
     """
     alike = Alike()
-    worked: dict[Hashable, tuple[int, Integers, Integers, int, Integers]] = {}
+    worked: dict[Hashable, tuple[int, Integers, Shifted, int, Integers]] = {}
     parts = _charged_alone(charges, alike)
     for layer, own in _charged_in_pairs(charges, order, alike):
         deadline.check()
+        check_entries(alike.entries)
         parts[layer].append(own)
-    messages = list(charges.nodes)
+    messages = [own.charge for (own, *_) in parts]
     kinds = [0] * len(parts)
     for layer in order.layers:
         deadline.check()
+        check_entries(alike.entries)
         bucket, scope = parts[layer], order.scopes[layer]
         key = tuple(
             [(part.kind, part.sender is None, *map(scope.index, part.scope)) for part in bucket]
         )
         constant = reduce(add, [part.constant for part in bucket])
         if key not in worked:
-            message = _minimum([part.among(scope) for part in bucket])
-            worked[key] = len(worked), constant, message, *alike.of(message)
+            lowest = _minimum([part.among(scope) for part in bucket])
+            kind, first = alike.of(lowest)
+            found = Shifted(lowest, reduce(add, [part.charge.more for part in bucket]))
+            worked[key] = len(worked), constant, found, kind, first + found.more
         kinds[layer], before, message, kind, first = worked[key]
-        more = constant - before
-        if any(more.tolist()):
-            message = shifted(message, more)
-        messages[layer] = message
+        messages[layer] = message = message.by(constant - before)
         if scope:
             # All of the scope but the parent are in the parent's scope, in the same order.
-            part = Part(scope[1:], message, kind, first + more, layer)
+            part = Part(scope[1:], message, kind, first + constant - before, layer)
             parts[scope[0]].append(part)
     return Buckets(order, parts, messages, kinds)
 
@@ -178,7 +208,7 @@ def _charged_alone(charges: PairwiseCharges, alike: Alike) -> list[list[Part]]:
     """Return the buckets of layers with what each is charged by itself."""
     own_kinds = charges.layer_kinds or range(len(charges.nodes))
     known = {
-        kind: Part((), node, *alike.of(node))
+        kind: Part((), Shifted.by_nothing(node), *alike.of(node))
         for kind, node in dict(zip(own_kinds, charges.nodes, strict=True)).items()
     }
     return [[known[kind]] for kind in own_kinds]
@@ -190,14 +220,14 @@ def _charged_in_pairs(
     """Yield what pairs are charged, with the layer of each pair that is eliminated first."""
     position = {layer: n for n, layer in enumerate(order.layers)}
     own_kinds = charges.pair_kinds or range(len(charges.pairs))
-    known: dict[Hashable, tuple[Integers, int, Integers]] = {}
+    known: dict[Hashable, tuple[Shifted, int, Integers]] = {}
     for number, ((u, v), kind) in enumerate(zip(charges.pairs, own_kinds, strict=True)):
         in_order = position[u] < position[v]
         key = in_order, kind
         if key not in known:
             charge = charges.charge(number)
             charge = charge if in_order else charge.swapaxes(1, 2)
-            known[key] = charge, *alike.of(charge)
+            known[key] = Shifted.by_nothing(charge), *alike.of(charge)
         yield (u, Part((v,), *known[key])) if in_order else (v, Part((u,), *known[key]))
 
 
@@ -206,9 +236,12 @@ class Alike:
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
+        self.entries = 0
+        """Those of all arrays together."""
 
     def of(self, charge: Integers) -> tuple[int, Integers]:
         """Return the number of a charge, and its first entry, ``(functions,)``."""
+        self.entries += charge.size
         first: Integers = charge.reshape(len(charge), -1)[:, 0]
         rest = shifted(charge, -first)
         content = repr(rest.tolist()).encode() if rest.dtype == object else rest.tobytes()

@@ -39,11 +39,11 @@ def least_by_choice(buckets: Buckets, deadline: Deadline) -> list[Integers]:
     optimum = buckets.least(0)
     worked: dict[tuple[int, int], _Bucket] = {}
     outside: dict[int, _Outside] = {}
-    least = list(buckets.messages)
+    least: list[Integers] = [np.empty(0)] * len(buckets.messages)
     for layer in reversed(order.layers):
         deadline.check()
         if not order.scopes[layer]:
-            rest = np.array([optimum - int(buckets.messages[layer][0])])
+            rest = np.array([optimum - int(buckets.messages[layer].at(0))])
             outside[layer] = _Outside(rest, *alike.of(rest))
         around = outside.pop(layer)
         constant = around.constant + sum(part.constant for part in buckets.parts[layer])
@@ -111,7 +111,7 @@ def _bucket(
     for part in buckets.parts[layer]:
         if part.sender is not None:
             kept = buckets.order.scopes[part.sender]
-            message = buckets.messages[part.sender][0]
+            message = buckets.messages[part.sender].at(0)
             rest = (_minimum(whole, (layer, *scope), kept) - message)[None]
             below.append((part.constant, _Outside(rest, *alike.of(rest))))
     return _Bucket(constant, whole.min(axis=tuple(range(1, whole.ndim))), below)

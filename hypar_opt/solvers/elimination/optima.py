@@ -112,13 +112,12 @@ def _rows_below(
     around: CostedRows, most: int, buckets: Buckets, layer: int, function: int
 ) -> CostedRows:
     """Return a bucket's rows, given those of its scope."""
-    scope, message = buckets.order.scopes[layer], buckets.messages[layer]
-    given, outside = around
-    outside = outside - message[(function if len(message) > 1 else 0, *given)]
-    total: Integers = np.zeros((1, len(outside)), message.dtype) + outside
+    scope, (given, outside) = buckets.order.scopes[layer], around
+    outside = outside - buckets.messages[layer].at(function, *given)
+    total: Integers = outside[None]
     for part in buckets.parts[layer]:
-        at_rows = (slice(None), *(given[scope.index(n)] for n in part.scope))
-        column = part.of(function)[at_rows]
+        at_rows = (given[scope.index(n)] for n in part.scope)
+        column = part.charge.at(function, slice(None), *at_rows)
         total = total + (column if part.scope else column[:, None])
     choice, row = np.nonzero(total <= most)
     return CostedRows(np.concatenate([choice[None], given[:, row]]), total[choice, row])

@@ -70,7 +70,7 @@ def elimination_order(sizes: tuple[int, ...], pairs: tuple[tuple[int, int], ...]
     Raises
     ------
     RefusedError
-        If a table, or all messages together, exceed `MAX_ENTRIES`; it names the size.
+        If a table exceeds `MAX_ENTRIES`; it names the size.
     """
     order, refusal = None, None
     for fill in (False, True):
@@ -88,7 +88,7 @@ def elimination_order(sizes: tuple[int, ...], pairs: tuple[tuple[int, int], ...]
     if order is None:
         assert refusal is not None
         raise refusal
-    return _checked(order, sizes, pairs)
+    return order
 
 
 def in_given_order(
@@ -107,16 +107,19 @@ def in_given_order(
         if remaining.entries(layer) > _LIMIT:
             raise remaining.too_large(layer)
         scopes[layer] = remaining.eliminate(layer)
-    return _checked(_order(sizes, layers, scopes), sizes, pairs)
+    return _order(sizes, layers, scopes)
 
 
-def _checked(order: Order, sizes: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Order:
-    """Refuse an order whose pairs and messages do not fit the memory together."""
-    entries = sum(prod(sizes[n] for n in scope) for scope in order.scopes)
-    entries += sum(sizes[u] * sizes[v] for u, v in pairs)
+def check_entries(entries: int, more: str = " or more") -> None:
+    """Refuse pairs and messages that do not fit the memory together; equal ones count once."""
     if entries > MAX_ENTRIES:
-        raise RefusedError(f"needs tables of {entries:,} entries in total; {_AT_MOST}")
-    return order
+        raise RefusedError(f"needs tables of {entries:,} entries{more}; {_AT_MOST}")
+
+
+def check_unlike(order: Order, sizes: Sequence[int], pairs: Sequence[tuple[int, int]]) -> None:
+    """Refuse an order whose pairs and messages do not fit the memory if no two are equal."""
+    entries = sum(prod(sizes[n] for n in scope) for scope in order.scopes)
+    check_entries(entries + sum(sizes[u] * sizes[v] for u, v in pairs), " in total")
 
 
 def check_neighbours(sizes: Sequence[int], low: NDArray[np.intp], high: NDArray[np.intp]) -> None:

@@ -15,7 +15,12 @@ from hypar_opt.solvers.elimination import buckets, rounds
 from hypar_opt.solvers.elimination.buckets import Buckets, PairwiseCharges
 from hypar_opt.solvers.elimination.graph import PairGraph, graph_of
 from hypar_opt.solvers.elimination.optima import canonical_optimum
-from hypar_opt.solvers.elimination.order import Order, check_neighbours, elimination_order
+from hypar_opt.solvers.elimination.order import (
+    Order,
+    check_neighbours,
+    check_unlike,
+    elimination_order,
+)
 from hypar_opt.solvers.elimination.schedule import MAX_ENUMERATED, EliminationSchedule
 from hypar_opt.solvers.feasibility import allowed_choices, trivially_infeasible
 from hypar_opt.solvers.pseudo_boolean import PseudoBoolean
@@ -92,16 +97,18 @@ def _order_of(table: CostTable | ThresholdTable) -> Order:
 
 
 def order_of_size(sizes: tuple[int, ...], ends: NDArray[np.intp]) -> Order:
-    """Return the elimination order of layers of so many choices.
+    """Return the elimination order of layers of so many choices, all of which are charged unlike.
 
     Raises
     ------
     RefusedError
-        As `elimination_order`.
+        As `elimination_order`; or if all its tables are too large together.
     """
     graph = graph_of(len(sizes), ends)
     check_neighbours(sizes, graph.low, graph.high)
-    return elimination_order(sizes, graph.pairs)
+    order = elimination_order(sizes, graph.pairs)
+    check_unlike(order, sizes, graph.pairs)
+    return order
 
 
 def _core_order(graph: PairGraph) -> Order:
