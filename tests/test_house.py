@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -26,8 +27,16 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @cache
 def definitions(file: Path) -> list[ast.ClassDef | Function]:
-    every = ast.walk(ast.parse(file.read_text()))
+    every = statements(ast.parse(file.read_text()))
     return [node for node in every if isinstance(node, ast.ClassDef | Function)]
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Walk along statements, but not into their expressions, which define nothing."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr):
+            yield child
+            yield from statements(child)
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
