@@ -6,8 +6,7 @@ import gc
 import os
 import signal
 
-COLLECT_AFTER = 50_000
-"""Objects made until unreachable cycles are looked for: imports make many, all of which stay."""
+from hypar_opt.garbage import COLLECT_AFTER
 
 
 def main() -> None:

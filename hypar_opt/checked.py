@@ -22,6 +22,7 @@ from typing import (
 )
 
 from hypar_opt.errors import HyparError, UnknownNameError, argument
+from hypar_opt.garbage import seldom_collected
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -59,7 +60,8 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
         }
         check(function, given)
         try:
-            return function(*args, **named)
+            with seldom_collected():
+                return function(*args, **named)
         except UnknownNameError as error:
             # What took the others does not know the function's own.
             if error.kind != "argument" or error.name not in named:

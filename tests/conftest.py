@@ -9,7 +9,7 @@ from hypothesis import Phase, settings
 from hypothesis.internal.conjecture import providers
 from packaging.version import Version
 
-from hypar_opt.__main__ import COLLECT_AFTER
+from hypar_opt.garbage import COLLECT_AFTER
 from tests import slow
 from tests.cli.shell import Shell
 
