@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 _LARGEST_ARRAY = 2**22
 """Elements of the largest array of pairs of states that is charged at once."""
 
+_EXACT = 2**23
+"""The most pairs of states that a threshold leaves where classes are by another cost."""
+
 
 @dataclass(frozen=True, eq=False)
 class Partition:
@@ -105,6 +108,8 @@ class ClassTable:
         As in `CostTable`.
     strict
         The kinds of boundaries whose charges are penalties, above those of all assignments.
+    most
+        How many pairs of states are charged exactly at a threshold; None for as many as come.
     found
         What was found of the table, whatever its capacity.
     """
@@ -123,6 +128,7 @@ class ClassTable:
     load: Integers | None = None
     capacity: int | None = None
     strict: frozenset[int] = frozenset()
+    most: int | None = None
     found: dict[Hashable, Any] = field(default_factory=dict)
 
     @cached_property
@@ -284,6 +290,7 @@ def classed(
         ends=workload.ends,
         unit=cost.unit,
         resolution=cost.resolution,
+        most=_EXACT if bounds else None,
     )
 
 

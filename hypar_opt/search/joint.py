@@ -182,6 +182,8 @@ def _by_classes(
             raise
         result = SolveResult(None, None, Status.FEASIBLE, tables.least, error.stopped_by)
     if result.stopped_by == MEMORY or (result.stopped_by and start is not None):
+        if result.assignment and table.most and table.load is None:  # mostly the better start
+            start = start or improved(table, result.assignment, search.deadline)
         plans = [*filter(table.fits, filter(None, [result.assignment, start or best_known()]))]
         if not plans:
             raise NoAnswerError("no plan known fits the memory", result.stopped_by or MEMORY)

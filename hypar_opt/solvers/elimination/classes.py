@@ -202,6 +202,7 @@ def _left(
         states = _states_of(table, partition, kept)
         try:
             most = _EASY if finer else None
+            _check_pairs(table, states)
             return eliminated(table, table.node, states, table.pairs, deadline, most)
         except RefusedError:
             if not finer:
@@ -210,6 +211,25 @@ def _left(
         classes = _by_classes(table, partition, states, deadline)
         if classes.objective > threshold:
             return classes.objective
+
+
+def _check_pairs(table: ClassTable, states: Columns) -> None:
+    """Refuse more pairs of states than are charged exactly.
+
+    Raises
+    ------
+    RefusedError
+    """
+    if table.most is None:
+        return
+    pairs = {
+        (kind, states[source].tobytes(), states[target].tobytes()): (source, target)
+        for kind, (source, target) in zip(
+            table.boundary_kinds.tolist(), table.ends.tolist(), strict=True
+        )
+    }
+    if sum(len(states[one]) * len(states[other]) for one, other in pairs.values()) > table.most:
+        raise RefusedError("more pairs of states than are charged exactly")
 
 
 def _by_classes(
