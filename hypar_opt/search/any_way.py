@@ -20,13 +20,14 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.alignments import bounding
+from hypar_opt.costs.alignments import bounding, states_in_classes
 from hypar_opt.costs.on_array import ArrayCost
+from hypar_opt.costs.state_classes import classed
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.solvers.base import MEMORY, Status
-from hypar_opt.solvers.elimination.classes import solve_classes
+from hypar_opt.solvers.elimination.classes import bound_by_classes, solve_classes
 
 if TYPE_CHECKING:
     from hypar_opt.search.result import SearchResult
@@ -44,6 +45,23 @@ def is_too_large(way: WayOfTraining, found: SearchResult) -> bool:
         return bounding(cost, instance.workload, instance.problem.levels) is not None
     except RefusedError:
         return True
+
+
+def bound_over_equal_links(way: WayOfTraining) -> Fraction:
+    """Return a bound on the plans of all ways, in as many micro-batches; or 0.
+
+    Raises
+    ------
+    RefusedError, NoAnswerError
+    """
+    instance, deadline = way.instance, way.search.deadline
+    if not isinstance(way.cost, TimeCost) or instance.problem.groups:
+        return Fraction()
+    cost, workload = replace(way.cost, cut=True), instance.workload
+    states = states_in_classes(cost, workload, instance.problem.levels, deadline)
+    allowed = instance.constraints.allowed(states, deadline)
+    table = classed(cost, workload, states, allowed, deadline, bounds=cost.over_equal_links)
+    return Fraction(bound_by_classes(table, deadline)[0], way.per_unit)
 
 
 def bounded_in_any_way(way: WayOfTraining, found: SearchResult) -> SearchResult:

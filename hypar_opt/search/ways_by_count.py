@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs.longest_parts import divides_evenly
+from hypar_opt.search.any_way import bound_over_equal_links
 from hypar_opt.search.open_ways import divisors
 from hypar_opt.search.pairs_of_levels import least_compute
 from hypar_opt.search.ways_by_layer import WaysByLayer
@@ -64,3 +65,7 @@ class WaysByCount:
         """Return a bound on all plans of so many micro-batches: what nodes compute."""
         first = self.of(count).first
         return Fraction(least_compute(first.instance), first.per_unit)
+
+    def over_equal_links(self, count: int) -> Fraction:
+        """Return a bound on all plans of so many micro-batches, with their exchanges; or 0."""
+        return bound_over_equal_links(self.of(count).first)

@@ -143,9 +143,9 @@ class _WaysSearched:
     def _bound_of_any(self, count: int) -> Fraction:
         """Return a bound on the plans of so many micro-batches, whether they fit or not; or 0."""
         try:
-            compute = self._ways.compute(count)
-            if compute >= self._best.limit:
-                return compute
+            for bound in (self._ways.compute, self._ways.over_equal_links):
+                if (least := bound(count)) >= self._best.limit:
+                    return least
             ways = WaysByLayer(self._search, count, ample=True)
             return self._best.at_price(ways, Fraction()).bound
         except InfeasibleError:
