@@ -30,6 +30,7 @@ from hypar_opt.solvers.base import MEMORY, Status
 from hypar_opt.solvers.elimination.classes import bound_by_classes, solve_classes
 
 if TYPE_CHECKING:
+    from hypar_opt.costs.base import CostModel
     from hypar_opt.search.result import SearchResult
     from hypar_opt.search.way_of_training import WayOfTraining
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 def is_too_large(way: WayOfTraining, found: SearchResult) -> bool:
     """Return whether other ways, by which rings may take less, have too many states."""
     cost, instance = way.cost, way.instance
-    if not (isinstance(cost, ArrayCost) and cost.rings):
+    if not _is_around_rings(cost):
         return False
     if found.stopped_by == MEMORY:
         return True
@@ -45,6 +46,15 @@ def is_too_large(way: WayOfTraining, found: SearchResult) -> bool:
         return bounding(cost, instance.workload, instance.problem.levels) is not None
     except RefusedError:
         return True
+
+
+def none_takes_less(way: WayOfTraining, found: SearchResult) -> bool:
+    """Return whether one table tells that no plan of another way takes less than a result."""
+    return not _is_around_rings(way.cost) or bounded_in_any_way(way, found) is found
+
+
+def _is_around_rings(cost: CostModel) -> bool:
+    return isinstance(cost, ArrayCost) and cost.rings is not None
 
 
 def bound_over_equal_links(way: WayOfTraining) -> Fraction:

@@ -91,10 +91,10 @@ class WaysByLayer:
         self._made: dict[Training, WayOfTraining] = {}
         self._tables: dict[tuple[Training, int], ClassTable] = {}
         self._charges = [KnownCharges(of_nodes={}) for _ in range(2)]  # what ways of a side share
-        apart, again = self.open.apart, ["full"] if self.open.blocks else []
-        shards = self.open.sharded
-        if ample:
-            apart, again, shards = RECOMPUTED[:1], [], [w for w in shards if "weights" not in w]
+        apart = RECOMPUTED[:1] if ample else self.open.apart
+        again = ["full"] if self.open.blocks and not ample else []
+        gathers = not ample or len(tiers) > 2  # of three tiers a ring in three parts may take less
+        shards = [word for word in self.open.sharded if gathers or "weights" not in word]
         self._words = [[*product(own, shards)] for own in (apart, again)]
         self.first = WayOfTraining.of(search, self.open.uniform(*self._words[0][0]), part)
         """The way that repeats and shards least."""

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
-from hypar_opt.search.any_way import bounded_in_any_way, is_too_large
+from hypar_opt.search.any_way import bounded_in_any_way, is_too_large, none_takes_less
 from hypar_opt.search.best_fit import NEVER, BestFit, fastest_at_once
 from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.search.left_columns import Chosen, Columns
@@ -128,7 +128,7 @@ class _WaysSearched:
         ways = WaysByLayer(self._search, stated or 1, ample=True)
         if is_too_large(way, found):
             found = bounded_in_any_way(way, found)
-        elif not first_takes_least(ways.each[0], ways.per_unit):
+        elif not none_takes_less(way, found) and not first_takes_least(ways.each[0], ways.per_unit):
             counts.append(stated or 1)
         if found.scope == "joint" and found.bound is not None and counts:
             self._best.found, self._fits_at_once = counted, True

@@ -123,6 +123,14 @@ def test_no_way_of_training_takes_less_than_rings_that_may_be_cut(seed: int) -> 
         assert (least == whole).all()
     elif levels == 2 and count == 1 and not asked["bucket"]:
         assert (least == np.min([whole, *others], axis=0)).all()  # no part is cut again
+    cost = Instance(network, problem).cost
+    assert isinstance(cost, TimeCost)
+    if len(cost.tiers) < 3:  # else what gathers weights again may take less, in three parts
+        every = {*cost.tiers, levels}
+        each = [*zip(reversed(begins), (whole, *others), strict=True)]
+        searched = [(weights, own) for (first, weights), own in each if {first, weights} <= every]
+        once = [own for weights, own in searched if weights == levels]
+        assert all((np.min(once, axis=0) <= own).all() for _, own in searched)
 
 
 @pytest.mark.parametrize("seed", slow_after(8, range(100)))
