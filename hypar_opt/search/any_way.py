@@ -1,4 +1,4 @@
-"""A bound on the plans of all ways of training, where these have too many states to be compared.
+"""A bound on the plans of all ways of training, by one table: the ways may have too many states.
 
 A node in another way takes no less than `TimeCost.cut` charges it, which is no more than its whole
 weights take (`hypar_opt.costs.joined_levels.by_stage`). Of the levels over which its gradient is
@@ -20,9 +20,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hypar_opt.costs.alignments import bounding, states_in_classes
+from hypar_opt.costs.alignments import bounding
 from hypar_opt.costs.on_array import ArrayCost
 from hypar_opt.costs.state_classes import classed
+from hypar_opt.costs.state_tables import states_of
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.search.pairs_of_levels import least_compute
@@ -67,10 +68,11 @@ def bound_over_equal_links(way: WayOfTraining) -> Fraction:
     instance, deadline = way.instance, way.search.deadline
     if not isinstance(way.cost, TimeCost) or instance.problem.groups:
         return Fraction()
-    cost, workload = replace(way.cost, cut=True), instance.workload
-    states = states_in_classes(cost, workload, instance.problem.levels, deadline)
+    cost, asked = replace(way.cost, cut=True), (instance.workload, instance.problem.levels)
+    bounds = bounding(cost, *asked) or cost.over_equal_links
+    states = states_of(*asked, deadline)
     allowed = instance.constraints.allowed(states, deadline)
-    table = classed(cost, workload, states, allowed, deadline, bounds=cost.over_equal_links)
+    table = classed(cost, instance.workload, states, allowed, deadline, bounds=bounds)
     return Fraction(bound_by_classes(table, deadline)[0], way.per_unit)
 
 

@@ -196,11 +196,11 @@ def eliminate(charges: PairwiseCharges, order: Order, deadline: Deadline) -> Buc
             found = Shifted(lowest, reduce(add, [part.charge.more for part in bucket]))
             worked[key] = len(worked), constant, found, kind, first + found.more
         kinds[layer], before, message, kind, first = worked[key]
-        messages[layer] = message = message.by(constant - before)
+        more = constant - before
+        messages[layer] = message = message.by(more)
         if scope:
             # All of the scope but the parent are in the parent's scope, in the same order.
-            part = Part(scope[1:], message, kind, first + constant - before, layer)
-            parts[scope[0]].append(part)
+            parts[scope[0]].append(Part(scope[1:], message, kind, first + more, layer))
     return Buckets(order, parts, messages, kinds)
 
 
