@@ -6,8 +6,6 @@ import gc
 import os
 import signal
 
-from hypar_opt.garbage import COLLECT_AFTER
-
 
 def main() -> None:
     """Run the command line; Ctrl-C ends it silently, also while modules are being imported."""
@@ -15,10 +13,12 @@ def main() -> None:
     if is_default:  # a handler that is ignored, as under nohup, stays so
         # The system's default ends the process without Python's traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Imported late: Ctrl-C may interrupt an import.
+    from hypar_opt.garbage import COLLECT_AFTER
+
     gc.set_threshold(COLLECT_AFTER)
     # None of ours is one of pydantic's plug-ins, for which it searches all that is installed.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    # Imported late: this is the import that Ctrl-C may interrupt.
     from hypar_opt.cli.app import main
 
     if is_default:
