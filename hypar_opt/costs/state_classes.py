@@ -257,27 +257,27 @@ def classed(
     alike = below.symmetries(workload, len(made))
     own_kinds = zip(kinds_of_nodes(workload).numbers.tolist(), alike.marks, allowed, strict=True)
     node_kinds, nodes = numbered((kind, mark, row.tobytes()) for kind, mark, row in own_kinds)
-    own = StateClasses(tuple(alike.groups), made, len(workload.choices))
-    check_size(max(len(nodes) * len(states), len(boundaries) * own.count**2))
-    every = [(own.by_levels(workload) or own).in_all(len(made)) for own in (cost, below, above)]
+    classes = StateClasses(tuple(alike.groups), made, len(workload.choices))
+    check_size(max(len(nodes) * len(states), len(boundaries) * classes.count**2))
+    each = [(own.by_levels(workload) or own).in_all(len(made)) for own in (cost, below, above)]
     known = known or KnownCharges()
-    of_kinds = known.of(every[1].of_boundaries)
+    of_kinds = known.of(each[1].of_boundaries)
     node = known.nodes_by_state(cost, workload, nodes, len(made), deadline)
     order: Indices = in_mixed_radix(states, choices_by_level(workload, len(made)))
     node = node[:, order]
     asked = workload, made, boundaries, node.max(axis=1)[node_kinds]
-    pairs, at_least, at_most = (PairsOfStates(each, *asked) for each in every)
-    least, highest = at_least.least(own, of_kinds, deadline)
+    pairs, at_least, at_most = (PairsOfStates(own, *asked) for own in each)
+    least, highest = at_least.least(classes, of_kinds, deadline)
     if bounds:
-        _, highest = at_most.least(own, {}, deadline)
+        _, highest = at_most.least(classes, {}, deadline)
     most = zip((node.max(axis=1), highest), (node_kinds, boundary_kinds), strict=True)
     dtype = exact_dtype(sum(sum(part[kinds].tolist()) for part, kinds in most))
 
-    partitions = [Partition(own.every, least.astype(dtype))]
+    partitions = [Partition(classes.every, least.astype(dtype))]
     kinds = numbered_groups(alike.kinds)
-    if len(set(kinds)) < len(set(own.groups)):
+    if len(set(kinds)) < len(set(classes.groups)):
         # Not all levels of a kind may be permuted: what is least is so for the states of either.
-        partitions.insert(0, partitions[0].merged(replace(own, groups=kinds).every))
+        partitions.insert(0, partitions[0].merged(replace(classes, groups=kinds).every))
     return ClassTable(
         states=made,
         partitions=partitions,

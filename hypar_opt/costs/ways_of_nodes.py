@@ -10,7 +10,7 @@ Source: docs/decisions/0036-ways-by-layer.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import permutations
@@ -44,6 +44,8 @@ class WaysOfNodes:
     kinds : (nodes,)
     times, loads, moments : (ways, kinds, states)
         Charges; and bytes of all accelerators together, all the time and at least for a moment.
+    known
+        What `priced` found, by price.
     """
 
     table: ClassTable
@@ -51,6 +53,7 @@ class WaysOfNodes:
     times: Integers
     loads: Integers
     moments: Integers
+    known: dict[Fraction, Integers] = field(init=False, default_factory=dict)
 
     @classmethod
     def of(
@@ -101,15 +104,11 @@ class WaysOfNodes:
             kept[way] &= ~(no_more & ((other < way) | ~equal))
         return kept
 
-    @cached_property
-    def _priced(self) -> dict[Fraction, Integers]:
-        return {}
-
     def priced(self, price: Fraction) -> Integers:
         """Return the charges of each way with its bytes at a price, rounded down."""
-        if price not in self._priced:
-            self._priced[price] = self._at_price(price)
-        return self._priced[price]
+        if price not in self.known:
+            self.known[price] = self._at_price(price)
+        return self.known[price]
 
     def _at_price(self, price: Fraction) -> Integers:
         charged = at_price(self.loads, price)

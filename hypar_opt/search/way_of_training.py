@@ -56,7 +56,7 @@ class Counted:
         """Seconds, joules, or bytes that are moved."""
         found, way = self.found, self.way
         charged = total_cost(way.instance, found.assignments, found.priced)
-        return charged * way.cost.resolution / way.per_unit
+        return way.amount_of(charged)
 
     @property
     def fits(self) -> bool:
@@ -135,6 +135,10 @@ class WayOfTraining:
         """Charges per second, joule or byte."""
         cost = self.cost
         return cost.per_unit if isinstance(cost, ArrayCost) else cost.resolution
+
+    def amount_of(self, charged: Fraction) -> Fraction:
+        """Return the seconds, joules or bytes of a total or a bound in the cost's unit."""
+        return charged * self.cost.resolution / self.per_unit
 
     def cost_in(self, per_unit: int) -> CostModel:
         """Return the cost with so many charges per second or joule; bytes are what they are."""

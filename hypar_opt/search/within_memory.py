@@ -134,9 +134,8 @@ class _WaysSearched:
             self._best.found, self._fits_at_once = counted, True
             bounds = {count: self._bound_of_any(count) for count in counts}
             left = [count for count, bound in bounds.items() if 0 < bound < self._best.limit]
-            known = found.bound * way.cost.resolution / way.per_unit
             if left or 0 in bounds.values() or self._best.found is not counted:
-                return self.best(left, min(known, *bounds.values()))
+                return self.best(left, min(way.amount_of(found.bound), *bounds.values()))
         settled = replace(self._search, instance=way.instance)
         return settled, with_searched(found, asked, way.instance)
 
@@ -221,8 +220,7 @@ class _WaysSearched:
     def _of_any_way(self) -> Fraction:
         """A bound on the plans of even micro-batches, whether they fit or not."""
         way = self._fastest.way
-        found = bounded_in_any_way(way, self._fastest.found)
-        return (found.bound or 0) * Fraction(way.cost.resolution, way.per_unit)
+        return way.amount_of(bounded_in_any_way(way, self._fastest.found).bound or Fraction())
 
     def _within(self, ways: WaysByLayer) -> Iterator[Fraction]:
         """Search by prices of memory, and then among what these leave; yield bounds."""

@@ -97,12 +97,9 @@ def ways_of(network: ho.Network, problem: Problem, words: Sequence[str], count: 
         way = Instance(network, problem.model_copy(update={"training": training}))
         assert isinstance(cost, TimeCost)
         assert isinstance(way.cost, TimeCost)
-        own, nodes = (
-            way.cost.in_parts(cost.per_unit, way.workload),
-            np.arange(len(way.workload.nodes)),
-        )
+        own, nodes = way.cost.in_parts(cost.per_unit, way.workload), len(way.workload.nodes)
         every = [own] if tables else [replace(own, cut=True), own]
-        asked = nodes, problem.levels, NEVER
+        asked = np.arange(nodes), problem.levels, NEVER
         tables += [nodes_by_state(each, way.workload, *asked) for each in every]
     return tables
 

@@ -20,8 +20,7 @@ from hypar_opt.solvers.elimination.buckets import (
 )
 from hypar_opt.solvers.elimination.graph import graph_of
 from hypar_opt.solvers.elimination.optima import canonical_optimum, rows_at_most
-from hypar_opt.solvers.elimination.order import check_neighbours, elimination_order
-from hypar_opt.solvers.elimination.solve import of_pairs
+from hypar_opt.solvers.elimination.solve import of_pairs, order_of_graph
 
 if TYPE_CHECKING:
     from hypar_opt.costs.state_classes import ClassTable
@@ -131,9 +130,7 @@ def eliminated(
     free = np.flatnonzero(sizes > 1)
     between = np.flatnonzero((sizes[table.ends] > 1).all(axis=1))
     graph = graph_of(len(free), np.searchsorted(free, table.ends[between]))
-    of_free = tuple(sizes[free].tolist())
-    check_neighbours(of_free, graph.low, graph.high)
-    order = elimination_order(of_free, graph.pairs)
+    order = order_of_graph(tuple(sizes[free].tolist()), graph)
     if most is not None and order.largest > most:
         raise RefusedError(f"needs a table of {order.largest:,} entries")
     alone = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hypar_opt.solvers.elimination.buckets import Alike, shifted
+from hypar_opt.solvers.elimination.buckets import Alike, Shifted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,19 +39,19 @@ def least_by_choice(buckets: Buckets, deadline: Deadline) -> list[Integers]:
     optimum = buckets.least(0)
     worked: dict[tuple[int, int], _Bucket] = {}
     outside: dict[int, _Outside] = {}
-    least: list[Integers] = [np.empty(0)] * len(buckets.messages)
+    least: dict[int, Integers] = {}
     for layer in reversed(order.layers):
         deadline.check()
         if not order.scopes[layer]:
             rest = np.array([optimum - int(buckets.messages[layer].at(0))])
-            outside[layer] = _Outside(rest, *alike.of(rest))
+            outside[layer] = _Outside.of(rest, alike)
         around = outside.pop(layer)
         constant = around.constant + sum(part.constant for part in buckets.parts[layer])
         key = buckets.kinds[layer], around.kind
         bucket = worked.get(key)
         if bucket is None:
-            bucket = _bucket(buckets, layer, around.charge, constant, alike)
-            if sum(below.charge.size for _, below in bucket.below) <= _LARGEST_KEPT:
+            bucket = _bucket(buckets, layer, around.charge.at(0), constant, alike)
+            if sum(below.charge.entries.size for _, below in bucket.below) <= _LARGEST_KEPT:
                 worked[key] = bucket
         change = constant - bucket.constant
         least[layer] = bucket.least + change
@@ -60,11 +60,9 @@ def least_by_choice(buckets: Buckets, deadline: Deadline) -> list[Integers]:
             assert part.sender is not None
             more = change - part.constant + message
             outside[part.sender] = _Outside(
-                shifted(below.charge, more) if any(more.tolist()) else below.charge,
-                below.kind,
-                below.constant + more,
+                below.charge.by(more), below.kind, below.constant + more
             )
-    return least
+    return [least[layer] for layer in range(len(least))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +76,13 @@ class _Outside:
         As of a `Part`.
     """
 
-    charge: Integers
+    charge: Shifted
     kind: int
     constant: Integers
+
+    @classmethod
+    def of(cls, rest: Integers, alike: Alike) -> _Outside:
+        return cls(Shifted.by_nothing(rest), *alike.of(rest))
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,14 +108,14 @@ def _bucket(
     buckets: Buckets, layer: int, outside: Integers, constant: Integers, alike: Alike
 ) -> _Bucket:
     scope = buckets.order.scopes[layer]
-    whole = buckets.total(layer, 0) + outside[0]
+    whole = buckets.total(layer, 0) + outside
     below = []
     for part in buckets.parts[layer]:
         if part.sender is not None:
             kept = buckets.order.scopes[part.sender]
             message = buckets.messages[part.sender].at(0)
             rest = (_minimum(whole, (layer, *scope), kept) - message)[None]
-            below.append((part.constant, _Outside(rest, *alike.of(rest))))
+            below.append((part.constant, _Outside.of(rest, alike)))
     return _Bucket(constant, whole.min(axis=tuple(range(1, whole.ndim))), below)
 
 

@@ -105,10 +105,21 @@ def order_of_size(sizes: tuple[int, ...], ends: NDArray[np.intp]) -> Order:
         As `elimination_order`; or if all its tables are too large together.
     """
     graph = graph_of(len(sizes), ends)
-    check_neighbours(sizes, graph.low, graph.high)
-    order = elimination_order(sizes, graph.pairs)
+    order = order_of_graph(sizes, graph)
     check_unlike(order, sizes, graph.pairs)
     return order
+
+
+def order_of_graph(sizes: tuple[int, ...], graph: PairGraph) -> Order:
+    """Return the elimination order of a graph's layers, some of which may be charged alike.
+
+    Raises
+    ------
+    RefusedError
+        As `elimination_order`.
+    """
+    check_neighbours(sizes, graph.low, graph.high)
+    return elimination_order(sizes, graph.pairs)
 
 
 def _core_order(graph: PairGraph) -> Order:
