@@ -79,7 +79,7 @@ def rows_at_most(
         If more have to be tried, or those of all buckets have more entries than memory allows.
     """
     order, optimum = buckets.order, buckets.least(function)
-    narrow, entries = np.min_scalar_type(max(sizes)), 0
+    narrow, entries = np.min_scalar_type(max(sizes, default=0)), 0
     rows: dict[int, CostedRows] = {}
     # Buckets of one kind below equal rows have equal rows.
     numbers: dict[int, int] = {}
