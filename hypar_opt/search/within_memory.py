@@ -201,14 +201,16 @@ class _WaysSearched:
             advance(near)
         while (left := known.promising(best.limit)) and not passed():
             advance(left[0])
-        uniform = self._uniform or (None if best.found else uniform_plan(self._search, self._ways))
-        if uniform and uniform.amount < best.limit:
-            best.found = uniform
-        if best.found is None:
-            self._refuse()
         # Of those that a limit left out it is known what they compute.
         each = (own or self._ways.compute(count) for count, own in known.bounds.items())
-        return best.result(min([bound, *each]))
+        bound = min([bound, *each])
+        if bound < best.limit:  # no other is proved to be no better
+            uniform = self._uniform or uniform_plan(self._search, self._ways)
+            if uniform and uniform.amount < best.limit:
+                best.found = uniform
+        if best.found is None:
+            self._refuse()
+        return best.result(bound)
 
     def _bounds_of(self, count: int) -> Iterator[Fraction]:
         """Search the plans of so many micro-batches; yield bounds."""

@@ -25,7 +25,6 @@ from hypar_opt.solvers import SOLVERS, capacity
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status, columns
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.ilp.solver import IntegerProgram
-from hypar_opt.studies.advice import warnings
 from tests.clocks import tick_when_read
 from tests.slow import examples
 from tests.strategies.networks import networks
@@ -145,9 +144,7 @@ def test_level_by_level_the_levels_that_were_solved_stay_and_a_baseline_is_below
     assert stopped[-1].solver.status == "optimal"
 
 
-def test_within_a_devices_memory_any_limit_leaves_a_plan_that_fits_where_data_parallelism_does() -> (
-    None
-):
+def test_under_any_limit_a_plan_fits_a_devices_memory_where_data_parallelism_does() -> None:
     """It is known before the search, with its weights sharded or its blocks run again."""
     network = ho.gpt(layers=2, hidden=256, heads=4, tokens=128, vocabulary=512)
     asked: dict[str, Any] = {"array": "h100-8", "batch": 64, "settings": {"dram_capacity": "30 MB"}}
