@@ -460,7 +460,11 @@ def test_a_search_that_may_keep_few_entries_has_a_bound_and_no_worse_plan_than_l
     best = ho.solve(network, batch=8, **asked)
     alike = []
     for count, recompute, shard in product((1, 2, 4, 8), ("none", "full"), SHARDED):
-        ways = {"micro_batches": count, "recompute": recompute, "shard": shard}
+        ways: dict[str, Any] = {
+            "micro_batches": count,
+            "recompute": recompute,
+            "shard": shard,
+        }
         with suppress(InfeasibleError):
             alike.append(ho.solve(network, batch=8, **asked, **ways, solver="data").cost.total)
     elimination_order.cache_clear()
