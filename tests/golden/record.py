@@ -115,17 +115,19 @@ def _digest(data: bytes) -> str:
     return "sha256 " + hashlib.sha256(data).hexdigest()[:16]
 
 
-def _lasting(document: Any) -> Any:
-    """Return a document without what takes or depends on time; numbers to twelve digits."""
+def _lasting(document: Any, digits: int = 12) -> Any:
+    """Return a document without what takes or depends on time, and its numbers to some digits."""
     if isinstance(document, float):
-        return float(f"{document:.12g}")
+        return float(f"{document:.{digits}g}")
     if isinstance(document, list):
-        return [_lasting(item) for item in document]
+        return [_lasting(item, digits) for item in document]
     if not isinstance(document, dict):
         return document
     solver = "parameters" in document or "search" in document
+    if document.get("backend") == "jax":  # in float32, of which XLA makes what the processor has
+        digits = 5
     return {
-        key: _lasting(value)
+        key: _lasting(value, digits)
         for key, value in document.items()
         if not (key in TIMED or (solver and key == "seconds"))
         and not (key == "plan" and str(value).startswith("sha256:"))
