@@ -123,6 +123,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Ratios within one run, each with its goal; SMALL=1 only whether the benchmarks run.
 bench: $(VENV)/.installed-dev
 	-$(BIN)/python -m benchmarks.linear
 	-$(BIN)/python -m benchmarks.joint
