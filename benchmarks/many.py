@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from statistics import median
+from typing import Literal
 
 import hypar_opt as ho
 from benchmarks.measure import judged, size
@@ -57,7 +58,7 @@ def differences(rng: random.Random) -> int:
     """Return how many of the random points differ from a call's plan."""
     different = 0
     for _ in range(CHECKED // 100):
-        search = rng.choice(["levelwise", "joint"])
+        search: Literal["levelwise", "joint"] = rng.choice(["levelwise", "joint"])
         # An exchange over several levels has no price at one of them.
         readings = [
             name

@@ -58,9 +58,9 @@ def around_rings(preset: str, solver: str = "dp", **topology: object) -> float:
 
 def rings() -> bool:
     around_rings("h100-8x8", nodes=2)  # warm up
-    few, many = size((8, 128), (2, 4))
-    nodes = around_rings("h100-8x8", nodes=many) / around_rings("h100-8x8", nodes=few)
-    missed = judged(f"rings through {many} nodes of 8 against {few} of 8", nodes, 4)
+    both = size((8, 128), (2, 4))
+    few, many = (around_rings("h100-8x8", nodes=nodes) for nodes in both)
+    missed = judged("rings through {1} nodes of 8 against {0} of 8".format(*both), many / few, 4)
     sides = size((8, 32), (2, 4))
     of_which = "{1} x {1} against {0} x {0}".format(*sides)
     few, many = (around_rings("hmc-torus-16", shape=[side, side]) for side in sides)
