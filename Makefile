@@ -9,7 +9,7 @@
 # make torch   whether exported files for PyTorch compute and move what their plans say
 # make release   the sdist and the wheel, in dist, tried on each Python here with the lowest and newest versions
 # make fuzz N=100000   wrong input of every kind; SEED=... starts at another seed
-# make golden   records the output of 150 calls, after an intended change of it
+# make golden   records what 150 calls write, in tests/golden/recorded, after an intended change of it
 # make alone   whether each test file can be collected alone
 # make docs   the documentation, in build/docs
 #
@@ -123,6 +123,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Ratios within one run, each with its goal; SMALL=1 only whether the benchmarks run.
 bench: $(VENV)/.installed-dev
 	-$(BIN)/python -m benchmarks.linear
 	-$(BIN)/python -m benchmarks.joint

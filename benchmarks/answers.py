@@ -20,7 +20,7 @@ from typing import Any
 
 import hypar_opt as ho
 from benchmarks.graphs import gpt
-from benchmarks.measure import judged
+from benchmarks.measure import judged, size
 from hypar_opt.costs.state_classes import classed
 from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.instance.instance import Instance
@@ -30,7 +30,9 @@ from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.workload.parallelism import CHOICES
 
-NETWORKS = ("resnet-50", "gpt2", "vit-b16", "llama-7b", "llama-70b")
+NETWORKS = size(("resnet-50", "gpt2", "vit-b16", "llama-7b", "llama-70b"), ("alexnet",))
+IN_A_TORUS = size(("gpt2", "llama-7b"), ("sfc",))
+BLOCKS, LEVELS = size((1000, 4), (4, 2))
 OPTIONS = SolverOptions()
 
 
@@ -53,13 +55,13 @@ def against_two(network: str | ho.Network, **asked: Any) -> float:
 
 
 def all_states_against_classes() -> float:
-    problem = Problem(batch=256, levels=4, reading="executed", choices=CHOICES)
+    problem = Problem(batch=256, levels=LEVELS, reading="executed", choices=CHOICES)
     instance = Instance(find_network("gpt2"), problem)
-    cost, workload, states = instance.cost, instance.workload, canonical_states(4, 3)
+    cost, workload, states = instance.cost, instance.workload, canonical_states(LEVELS, 3)
     solver = DynamicProgramming()
 
     def every() -> Any:
-        table = instance.constraints.states(expanded(cost, workload, 4), states)
+        table = instance.constraints.states(expanded(cost, workload, LEVELS), states)
         return solver.solve(table, OPTIONS).assignment
 
     def classes() -> Any:
@@ -77,16 +79,16 @@ def main() -> None:
     for array, bucket, networks, goal in (
         ("h100-8x8", 0, NETWORKS, 25),
         ("h100-8x8", "25 MB", NETWORKS, 25),
-        ("tpu-v4-4x4x4", 0, ("gpt2", "llama-7b"), 60),
+        ("tpu-v4-4x4x4", 0, IN_A_TORUS, 60),
     ):
         for network in networks:
             value = against_two(network, array=array, bucket=bucket, **asked)
             where = f"{array} in buckets" if bucket else array
             missed.append(judged(f"{network} on {where}, three choices to two", value, goal))
-    value = against_two(gpt(1000), levels=4)
-    missed.append(judged("1,000 equal blocks, three choices to two", value, 3))
-    value = all_states_against_classes()
-    missed.append(judged("GPT-2 at four levels, all states to classes", value, 2, at_least=True))
+    value = against_two(gpt(BLOCKS), levels=LEVELS)
+    missed.append(judged(f"{BLOCKS:,} equal blocks, three choices to two", value, 3))
+    value, name = all_states_against_classes(), f"GPT-2 at {LEVELS} levels, all states to classes"
+    missed.append(judged(name, value, 2, at_least=True))
     sys.exit(any(missed))
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import hypar_opt as ho
-from benchmarks.measure import judged
+from benchmarks.measure import judged, size
 
 KERNELS = {"joint": 20, "levelwise": 25}
 
@@ -41,7 +41,7 @@ ROUNDS = 3
 def least(work: Callable[[], object], times: int) -> float:
     """Return the least of the processor's seconds of some calls, after two to warm up."""
     seconds = []
-    for _ in range(2 + times):
+    for _ in range(2 + size(times, 1)):
         started = time.process_time()
         work()
         seconds.append(time.process_time() - started)
@@ -82,7 +82,7 @@ def main() -> None:
     table, missed = thresholds(vgg_e(), 4), []
     for search, most in KERNELS.items():
         works = partial(ho.solve, "vgg-e", search=search), partial(levels_of, table)
-        rounds = [[least(work, 50) for work in works] for _ in range(20)]
+        rounds = [[least(work, 50) for work in works] for _ in range(size(20, 1))]
         call, kernel = map(min, zip(*rounds, strict=True))
         missed.append(judged(f"ho.solve on VGG-E, {search}, in kernels", call / kernel, most))
     sys.exit(any(missed))

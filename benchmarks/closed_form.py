@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 import hypar_opt as ho
-from benchmarks.measure import judged, ratio
+from benchmarks.measure import judged, ratio, size
 from hypar_opt.costs.time import TimeCost
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.simulator.closed_form import ClosedForm
@@ -33,7 +33,7 @@ def main() -> None:
     missed = judged(f"{result.size:,} plans of Lenet-c against a copy", value, 10)
 
     vgg = closed_form("vgg-e")
-    states = np.random.default_rng(0).integers(0, 16, (19, 10**6)).astype(np.uint8)
+    states = np.random.default_rng(0).integers(0, 16, (19, size(10**6, 10**3))).astype(np.uint8)
     result = vgg.of_plans(states)
     value = ratio(lambda: vgg.of_plans(states), result.copy, 15)
     missed |= judged(f"{result.size:,} plans of VGG-E against a copy", value, 300)

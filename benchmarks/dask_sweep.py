@@ -18,14 +18,18 @@ import sys
 import time
 from unittest.mock import patch
 
-from distributed import LocalCluster
+from benchmarks.measure import judged, needs, size
 
-from hypar_opt.studies.sweep import run
-from hypar_opt.studies.sweep.case import Case
+needs("distributed")
 
-WORKERS = 16
+from distributed import LocalCluster  # noqa: E402
+
+from hypar_opt.studies.sweep import run  # noqa: E402
+from hypar_opt.studies.sweep.case import Case  # noqa: E402
+
+WORKERS = size(16, 2)
 EFFICIENCY = 0.8
-LOADS = ((4000, 0.02), (160, 0.2))
+LOADS = size(((4000, 0.02), (160, 0.2)), ((8, 0.001), (4, 0.002)))
 """Numbers of cases, and the seconds that each takes."""
 
 CASE = Case("{}", "[2]", 256, 4, "data,model", "bytes", "dp", None, None, "text", ("", ""))
@@ -60,11 +64,8 @@ def main() -> None:
     ) as cluster:
         for cases, seconds in LOADS:
             share = efficiency(cluster.scheduler_address, cases, seconds)
-            print(
-                f"{cases:,} cases of {seconds * 1e3:.0f} ms on {WORKERS} workers: efficiency"
-                f" {share:.2f} (at least {EFFICIENCY})"
-            )
-            missed |= share < EFFICIENCY
+            name = f"{cases:,} cases of {seconds * 1e3:.0f} ms on {WORKERS} workers, efficiency"
+            missed |= judged(name, share, EFFICIENCY, at_least=True)
     sys.exit(missed)
 
 

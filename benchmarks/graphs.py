@@ -23,7 +23,7 @@ from importlib.resources import files
 import numpy as np
 
 import hypar_opt as ho
-from benchmarks.measure import judged, ratio, seconds
+from benchmarks.measure import judged, ratio, seconds, size
 from benchmarks.programs import bare_cuts, highs, one_ilp
 from hypar_opt.costs.state_tables import expanded
 from hypar_opt.costs.thresholds import ThresholdTable
@@ -39,6 +39,8 @@ from hypar_opt.workload.parallelism import CHOICES
 
 CUT, DP, OPTIONS = MinimumCut(), DynamicProgramming(), SolverOptions()
 LEVELS = 4
+FEW, MANY = size((12, 96), (2, 4))
+"""Layers of GPTs."""
 
 
 def table_of(network: ho.Network) -> ThresholdTable:
@@ -104,15 +106,15 @@ def order_seconds(table: ThresholdTable) -> float:
 
 
 def deep() -> bool:
-    few, many = table_of(gpt(12)), table_of(gpt(96))
+    few, many = table_of(gpt(FEW)), table_of(gpt(MANY))
     answers_by_layer(few)  # warm up
     answers_by_layer(many)
     orders = order_seconds(few), order_seconds(many)
-    print(f"orders: 12 layers {orders[0] * 1e3:.1f} ms, 96 layers {orders[1] * 1e3:.1f} ms")
+    print(f"orders: {FEW} layers {orders[0] * 1e3:.1f} ms, {MANY} layers {orders[1] * 1e3:.1f} ms")
     cuts = ratio(lambda: CUT.solve(many, OPTIONS), lambda: CUT.solve(few, OPTIONS))
-    print(f"GPT of 96 layers against 12, cut: ratio {cuts:.1f}")
+    print(f"GPT of {MANY} layers against {FEW}, cut: ratio {cuts:.1f}")
     ours = ratio(lambda: DP.solve(many, OPTIONS), lambda: DP.solve(few, OPTIONS))
-    return judged("GPT of 96 layers against 12, dp", ours, 3)
+    return judged(f"GPT of {MANY} layers against {FEW}, dp", ours, 3)
 
 
 def states() -> None:
@@ -122,8 +124,8 @@ def states() -> None:
         table = expanded(found.cost, found.workload, 2)
         return seconds(lambda: DP.solve(table, OPTIONS), 1.0)
 
-    few, many = states_seconds(12), states_seconds(96)
-    print(f"nine states a layer: 12 layers {few * 1e3:.0f} ms, 96 layers {many * 1e3:.0f} ms")
+    few, many = states_seconds(FEW), states_seconds(MANY)
+    print(f"nine states a layer: {FEW} layers {few * 1e3:.0f} ms, {MANY} {many * 1e3:.0f} ms")
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import hypar_opt as ho
-from benchmarks.measure import judged, ratio, seconds
+from benchmarks.measure import judged, ratio, seconds, size
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.state_tables import factored
 from hypar_opt.costs.table import CostTable, chain_ends
@@ -56,15 +56,17 @@ def linear() -> bool:
         pairs = ([0] * len(sizes), sizes, sizes, sizes)
         return ThresholdTable(numbers[0], numbers[1], chain_ends(layers), pairs, levels=4)
 
-    short, long = chain(10**3), chain(10**6)
+    few, many = size((10**3, 10**6), (10**2, 10**3))
+    short, long = chain(few), chain(many)
     rounds = []
-    for _ in range(5):
-        a = seconds(lambda: DP.solve(short, OPTIONS), 1.0) / 10**3
+    for _ in range(size(5, 1)):
+        a = seconds(lambda: DP.solve(short, OPTIONS), 1.0) / few
         started = time.perf_counter()
         DP.solve(long, OPTIONS)
-        rounds.append((a, (time.perf_counter() - started) / 10**6))
-    print(f"four levels, 10^3 layers: {median(a for a, _ in rounds) * 1e6:.2f} us a layer")
-    return judged("10^6 layers against 10^3, a layer", median(b / a for a, b in rounds), 1.6)
+        rounds.append((a, (time.perf_counter() - started) / many))
+    print(f"four levels, {few:,} layers: {median(a for a, _ in rounds) * 1e6:.2f} us a layer")
+    value = median(b / a for a, b in rounds)
+    return judged(f"{many:,} layers against {few:,}, a layer", value, 1.6)
 
 
 def levels() -> bool:
@@ -78,7 +80,7 @@ def levels() -> bool:
 
 
 def product_states() -> bool:
-    workload, levels = vgg_e(), 10
+    workload, levels = vgg_e(), size(10, 4)
     cost = CommunicationCost(level_weights=tuple(range(levels, 0, -1)))
     table = factored(cost, workload, levels)
     assert table is not None
@@ -93,7 +95,7 @@ def product_states() -> bool:
 
     assert (transition(table, 0, costs) == all_pairs()).all()
     value = ratio(all_pairs, lambda: transition(table, 0, costs), 15)
-    return judged("2^10 states: all pairs against level by level", value, 100, at_least=True)
+    return judged(f"2^{levels} states: all pairs against level by level", value, 100, at_least=True)
 
 
 def main() -> None:

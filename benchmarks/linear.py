@@ -8,12 +8,13 @@ from statistics import median
 
 import numpy as np
 
+from benchmarks.measure import judged, size
 from hypar_opt.costs.table import CostTable, chain_ends
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 
-SHORT, LONG = 10**3, 10**6
-ROUNDS = 7
+SHORT, LONG = size((10**3, 10**6), (10**2, 10**3))
+ROUNDS = size(7, 1)
 TARGET = 1.3
 
 
@@ -43,8 +44,7 @@ def main() -> None:
     ratio = median(b / a for a, b in pairs)
     print(f"dp, {SHORT:,} layers: {median(a for a, _ in pairs) * 1e6:.3f} us a layer")
     print(f"dp, {LONG:,} layers: {median(b for _, b in pairs) * 1e6:.3f} us a layer")
-    print(f"ratio {ratio:.2f} (at most {TARGET})")
-    sys.exit(ratio > TARGET)
+    sys.exit(judged(f"dp, {LONG:,} layers against {SHORT:,}, a layer", ratio, TARGET))
 
 
 if __name__ == "__main__":

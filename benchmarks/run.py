@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 
 import hypar_opt as ho
-from benchmarks.measure import judged, ratio
+from benchmarks.measure import judged, ratio, size
 from hypar_opt.execution.virtual.data import random_data
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.execution.virtual.step import TrainingStep
@@ -21,12 +21,16 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.program import Program
 
-ROUNDS = 5
+ROUNDS, LEVELS = 5, size(4, 2)
 
 
 def main() -> None:
     plan = ho.solve(
-        "lenet-c", levels=4, reading="executed", choices=("data", "model", "output"), search="joint"
+        "lenet-c",
+        levels=LEVELS,
+        reading="executed",
+        choices=("data", "model", "output"),
+        search="joint",
     )
     instance = Instance.of_plan(plan)
     network, workload = instance.network, instance.executed_workload
@@ -37,10 +41,10 @@ def main() -> None:
     def one() -> object:
         return TrainingStep(alone, data).run()
 
-    sixteen = ratio(TrainingStep(devices, data).run, one, ROUNDS)
-    print(f"the devices' step alone: {sixteen:.1f} steps of one device")
-    whole = ratio(lambda: ho.run(plan), one, ROUNDS)
-    sys.exit(judged("a run of Lenet-c on 16 devices against a step of one", whole, 20))
+    of_all = ratio(TrainingStep(devices, data).run, one, ROUNDS)
+    print(f"the devices' step alone: {of_all:.1f} steps of one device")
+    whole, count = ratio(lambda: ho.run(plan), one, ROUNDS), plan.hierarchy.accelerators
+    sys.exit(judged(f"a run of Lenet-c on {count} devices against a step of one", whole, 20))
 
 
 if __name__ == "__main__":

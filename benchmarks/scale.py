@@ -30,7 +30,7 @@ from random import Random
 import hypar_opt as ho
 from benchmarks.answers import cpu_seconds
 from benchmarks.graphs import DP, OPTIONS, gpt
-from benchmarks.measure import judged, ratio
+from benchmarks.measure import judged, ratio, size
 from benchmarks.simulator import HYPAR, step_on
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import load
@@ -58,55 +58,61 @@ def around_rings(preset: str, solver: str = "dp", **topology: object) -> float:
 
 def rings() -> bool:
     around_rings("h100-8x8", nodes=2)  # warm up
-    nodes = around_rings("h100-8x8", nodes=128) / around_rings("h100-8x8", nodes=8)
-    missed = judged("rings through 128 nodes of 8 against 8 of 8", nodes, 4)
-    few, many = (around_rings("hmc-torus-16", shape=[side, side]) for side in (8, 32))
-    missed |= judged("rings on a torus of 32 x 32 against 8 x 8", many / few, 32)
+    both = size((8, 128), (2, 4))
+    few, many = (around_rings("h100-8x8", nodes=nodes) for nodes in both)
+    missed = judged("rings through {1} nodes of 8 against {0} of 8".format(*both), many / few, 4)
+    sides = size((8, 32), (2, 4))
+    of_which = "{1} x {1} against {0} x {0}".format(*sides)
+    few, many = (around_rings("hmc-torus-16", shape=[side, side]) for side in sides)
+    missed |= judged(f"rings on a torus of {of_which}", many / few, 32)
     link = {"bandwidth": "50 GB/s", "latency": "1 us"}
     few, many = (
         around_rings("hmc-torus-16", "data", kind="mesh", shape=[side, side], link=link)
-        for side in (8, 32)
+        for side in sides
     )
-    missed |= judged("rings on a mesh of 32 x 32 against 8 x 8", many / few, 64)
+    missed |= judged(f"rings on a mesh of {of_which}", many / few, 64)
     link = {"bandwidth": "1.6 Gb/s", "latency": "1 us"}
+    leaves = size((64, 1024), (4, 16))
     for solver in ("data", "dp"):
         few, many = (
             around_rings("hmc-htree-16", solver, accelerators=number, link=link)
-            for number in (64, 1024)
+            for number in leaves
         )
-        missed |= judged(
-            f"a ring of 1,024 leaves of an H tree against 64, {solver}", many / few, 64
-        )
+        name = "a ring of {1} leaves of an H tree against {0}".format(*leaves)
+        missed |= judged(f"{name}, {solver}", many / few, 64)
     return missed
 
 
 def trees() -> bool:
     taken = []
-    for accelerators in (4096, 65536):
+    few, many = size((4096, 65536), (16, 64))
+    for accelerators in (few, many):
         tasks, wires = step_on("htree", accelerators)
         interconnect = wires()
         taken.append(cpu_seconds(lambda: run(tasks, interconnect))[0])  # noqa: B023
-    print(f"an H tree of 65,536: {taken[1]:.2f} s")
-    return judged("an H tree of 65,536 against 4,096", taken[1] / taken[0], 24)
+    print(f"an H tree of {many:,}: {taken[1]:.2f} s")
+    return judged(f"an H tree of {many:,} against {few:,}", taken[1] / taken[0], 24)
 
 
 def million() -> bool:
+    few, many = size((10, 20), (4, 6))
     sizes = {
-        "hmc-htree-16": ({"accelerators": 2**10}, {"accelerators": 2**20}, 4),
-        "hmc-torus-16": ({"shape": [32, 32]}, {"shape": [1024, 1024]}, 16),
-        "h100-8x8": ({"nodes": 2**7}, {"nodes": 2**17}, 4),
+        "hmc-htree-16": ({"accelerators": 2**few}, {"accelerators": 2**many}, 4),
+        "hmc-torus-16": ({"shape": [2 ** (few // 2)] * 2}, {"shape": [2 ** (many // 2)] * 2}, 16),
+        "h100-8x8": ({"nodes": 2 ** (few - 3)}, {"nodes": 2 ** (many - 3)}, 4),
     }
     missed = False
     for preset, (*both, goal) in sizes.items():
         taken = []
-        for size in both:
+        for extent in both:
             table = load(preset).description()
-            table["topology"] |= size
-            plan = ho.solve("vgg-e", array=Array.model_validate(table), batch=2**20, **HYPAR)
+            table["topology"] |= extent
+            plan = ho.solve("vgg-e", array=Array.model_validate(table), batch=2**many, **HYPAR)
             fresh = Array.model_validate(table)
             taken.append(cpu_seconds(lambda: ho.simulate(plan, fresh))[0])  # noqa: B023
-        print(f"{preset}'s topology, 2^20 accelerators: {taken[1]:.2f} s")
-        missed |= judged(f"{preset}'s topology, 2^20 against 2^10", taken[1] / taken[0], goal)
+        print(f"{preset}'s topology, 2^{many} accelerators: {taken[1]:.2f} s")
+        name = f"{preset}'s topology, 2^{many} against 2^{few}"
+        missed |= judged(name, taken[1] / taken[0], goal)
     return missed
 
 
@@ -121,8 +127,9 @@ def chain(layers: int, seed: int) -> ho.Network:
 
 def in_layers() -> bool:
     seconds = []
-    for layers in (10**3, 10**4, 10**5):
-        networks = [chain(layers, seed) for seed in range(10**5 // layers)]
+    sizes = size((10**3, 10**4, 10**5), (10, 20, 40))
+    for layers in sizes:
+        networks = [chain(layers, seed) for seed in range(sizes[-1] // layers)]
         solved, plans = cpu_seconds(
             lambda: [ho.solve(network, solver="dp") for network in networks]  # noqa: B023
         )
@@ -139,14 +146,15 @@ def in_layers() -> bool:
 
 def blocks() -> bool:
     asked = {"choices": CHOICES, "reading": "executed", "search": "joint"}
-    ho.solve(gpt(99), **asked)  # type: ignore[arg-type]  # warm up
+    few, many = size((100, 1000), (4, 8))
+    ho.solve(gpt(few - 1), **asked)  # type: ignore[arg-type]  # warm up
     taken = []
-    for count in (100, 1000):
+    for count in (few, many):
         networks = [gpt(count + more) for more in range(3)]  # what is known of one is not of others
         each = [cpu_seconds(lambda: ho.solve(own, **asked))[0] for own in networks]  # type: ignore[arg-type] # noqa: B023
         taken.append(min(each))
-    print(f"1,000 blocks, three choices: {taken[1]:.2f} s")
-    return judged("1,000 blocks against 100", taken[1] / taken[0], 10)
+    print(f"{many:,} blocks, three choices: {taken[1]:.2f} s")
+    return judged(f"{many:,} blocks against {few:,}", taken[1] / taken[0], 10)
 
 
 def calls() -> bool:

@@ -7,7 +7,6 @@ goal is a tenth of its time. A time limit ends HiGHS after five minutes: it then
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measure import judged, needs, size
 from hypar_opt.costs.state_tables import canonical_states, expanded
 from hypar_opt.costs.table import CostTable
 from hypar_opt.instance.instance import Instance
@@ -27,6 +27,8 @@ from hypar_opt.solvers.feasibility import allowed_choices
 from hypar_opt.workload.parallelism import CHOICES
 
 GOAL, LIMIT = 10, 300
+OURS, THEIRS = size((4, 3), (2, 1))
+"""Levels of elimination, and of the MILP."""
 
 
 def table_of(levels: int) -> CostTable:
@@ -103,23 +105,21 @@ def highs(levels: int) -> tuple[float, float]:
 
 def main() -> None:
     if sys.argv[1:] == ["highs"]:
-        print(json.dumps(highs(3)))
+        print(json.dumps(highs(THEIRS)))
         return
-    if importlib.util.find_spec("highspy") is None:
-        print("HiGHS: highspy is not installed")
-        return
+    needs("highspy")
     by_elimination(2)  # warm up
-    ours, _ = by_elimination(4)
-    small, objective = by_elimination(3)
+    ours, _ = by_elimination(OURS)
+    small, objective = by_elimination(THEIRS)
     # Highspy and ortools do not share a process.
     command = [sys.executable, "-m", "benchmarks.three_choices", "highs"]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     theirs, claimed = json.loads(found.stdout)
-    print(f"elimination: 4 levels {ours:.2f} s, 3 levels {small:.2f} s; HiGHS: {theirs:.1f} s")
+    print(f"elimination: {OURS} levels {ours:.2f} s, {THEIRS} {small:.2f} s; HiGHS: {theirs:.1f} s")
     if theirs < LIMIT:
         assert abs(claimed - objective) <= 1e-6 * objective
-    print(f"HiGHS at three levels against dp at four: ratio {theirs / ours:.1f} (at least {GOAL})")
-    sys.exit(theirs / ours < GOAL)
+    name = f"HiGHS at {THEIRS} levels against dp at {OURS}"
+    sys.exit(judged(name, theirs / ours, GOAL, at_least=True))
 
 
 if __name__ == "__main__":

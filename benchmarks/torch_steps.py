@@ -21,10 +21,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
+try:
+    import torch
+    from torch import Tensor, nn
+    from torch.nn import functional
+    from torch.utils.checkpoint import checkpoint
+except ModuleNotFoundError:
+    sys.exit("this benchmark needs torch, which is not installed")
 
 VOCABULARY = 50304
 MICRO_BATCHES = 4
@@ -180,6 +183,8 @@ def main() -> None:
         "--limit", type=float, default=1e9, help="seconds after which no row begins"
     )
     options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("this benchmark needs a GPU, and PyTorch sees none")
     mode = "compiled" if options.compile else "eager"
     versions = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}"
     source = f"benchmarks/torch_steps.py, {versions}, {mode}, {time.strftime('%Y-%m-%d')}"

@@ -6,8 +6,10 @@ import gc
 import multiprocessing
 import os
 import pkgutil
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -15,6 +17,8 @@ from typing import Any, NamedTuple
 
 import hypar_opt
 from hypar_opt.__main__ import main
+
+ROOT = Path(__file__).parents[1]
 
 # Imported late by commands; those that start threads, as jax, could not be forked. Most of the time
 # that OR-Tools takes to import is that of pandas.
@@ -46,10 +50,26 @@ def command(args: list[str], folder: Path, piped: str = "", *, together: bool = 
     together
         Whether what it writes to either stream is output, in the order in which it comes.
     """
+    return _forked(_command, (args, folder), folder, piped, together=together)
+
+
+def program(module: str, folder: Path, **environment: str) -> Done:
+    """Run ``python -m module`` from the root, with a folder for its streams."""
+    return _forked(_program, (module, environment), folder)
+
+
+def _forked(
+    work: Callable[..., None],
+    arguments: tuple[Any, ...],
+    folder: Path,
+    piped: str = "",
+    *,
+    together: bool = False,
+) -> Done:
     files = [folder / f".{name}" for name in ("stdin", "stdout", "stderr")]
     for file in files:
         file.write_text(piped if file is files[0] else "")
-    process = _server().Process(target=_run, args=(args, folder, files, together))
+    process = _server().Process(target=_run, args=(work, arguments, files, together))
     process.start()
     process.join()
     done = Done(process.exitcode, *(file.read_text() for file in files[1:]))
@@ -69,10 +89,10 @@ def _server() -> ForkServerContext:
     return context
 
 
-def _run(args: list[str], folder: Path, files: list[Path], together: bool) -> None:
-    os.chdir(folder)
+def _run(
+    work: Callable[..., None], arguments: tuple[Any, ...], files: list[Path], together: bool
+) -> None:
     os.environ.pop("COLUMNS", None)
-    sys.path.insert(0, str(folder))
     for stream, file in enumerate(files):
         os.dup2(os.open(file, os.O_RDWR), stream)
     if together:
@@ -81,6 +101,19 @@ def _run(args: list[str], folder: Path, files: list[Path], together: bool) -> No
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", 1, encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.argv = ["hypar-opt", *args]
     gc.freeze()  # or objects of imports, which stay, would be looked at again and again
+    work(*arguments)
+
+
+def _command(args: list[str], folder: Path) -> None:
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    sys.argv = ["hypar-opt", *args]
     main()
+
+
+def _program(module: str, environment: dict[str, str]) -> None:
+    os.chdir(ROOT)
+    os.environ.update(environment)
+    sys.argv = [module]
+    runpy.run_module(module, run_name="__main__")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import hypar_opt as ho
-from hypar_opt.simulator import RunOptions
+from hypar_opt.simulator.options import RunOptions
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import workload_of
 

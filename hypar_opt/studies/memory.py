@@ -66,8 +66,8 @@ def memory(
     """
     # Imported late: planning alone needs no simulator.
     from hypar_opt.costs.device_load import WeightBytes
-    from hypar_opt.simulator import RunOptions
     from hypar_opt.simulator.memory import memory_of
+    from hypar_opt.simulator.options import RunOptions
     from hypar_opt.simulator.step import check_groups
 
     own = {"micro_batches", "recompute", "shard", "optimizer"}

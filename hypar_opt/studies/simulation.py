@@ -31,7 +31,7 @@ from hypar_opt.workload.patterns import Words
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.simulator import RunOptions
+    from hypar_opt.simulator.options import RunOptions
     from hypar_opt.simulator.result import StepResult
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
@@ -48,7 +48,7 @@ class _StepArguments(TypedDict, total=False):
 
 
 class RunArguments(_StepArguments, total=False):
-    """The fields of `hypar_opt.simulator.RunOptions`."""
+    """The fields of `hypar_opt.simulator.options.RunOptions`."""
 
     micro_batches: int
     recompute: Words
@@ -99,7 +99,8 @@ def simulate(
     '1.12 s, of which 0.44 s communicating'
     """
     # Imported late: planning alone needs no simulator.
-    from hypar_opt.simulator import RunOptions, simulate_step
+    from hypar_opt.simulator.options import RunOptions
+    from hypar_opt.simulator.simulation import simulate_step
 
     solved = is_network(plan)
     run, rest = _split(arguments, set(RunOptions.__dataclass_fields__), of_plan=not solved)
@@ -120,7 +121,7 @@ def simulate(
 
 def simulated_seconds(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> float:
     """Return the seconds of a plan's step on an array, which `simulate` says, and no more."""
-    from hypar_opt.simulator import step_seconds
+    from hypar_opt.simulator.simulation import step_seconds
 
     step, rows = _step(plan, array, run)
     return step_seconds(*step, rows=rows)
@@ -130,7 +131,7 @@ def _step(
     plan: Plan, array: Array, run: Mapping[str, Any]
 ) -> tuple[tuple[Plan, Workload, Array, RunOptions], Rows | None]:
     """Return what a step is of, and the choices of its nodes where there are shared ones."""
-    from hypar_opt.simulator import RunOptions
+    from hypar_opt.simulator.options import RunOptions
 
     options = RunOptions(**{**plan.training.stated, **run})
     options.check_levels(plan.levels)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from tests.golden.record import RECORDED, groups, record
+from tests.golden.record import RECORDED, file_name, groups, record
 
 if __name__ == "__main__":
-    made: dict[str, dict[str, Any]] = {}
+    made: dict[str, str] = {}
     for calls in groups():
         with tempfile.TemporaryDirectory() as folder:
             made |= record(calls, Path(folder))
-    RECORDED.write_text(json.dumps(made, indent=1) + "\n")
+    shutil.rmtree(RECORDED, ignore_errors=True)
+    RECORDED.mkdir()
+    for call, text in made.items():
+        (RECORDED / file_name(call)).write_bytes(text.encode())

@@ -20,8 +20,9 @@ from hypar_opt.instance.pricing import price_levels
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_of_plan
 from hypar_opt.sharding.program import Program
-from hypar_opt.simulator import RunOptions, simulate_step
+from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.run import run as run_tasks
+from hypar_opt.simulator.simulation import simulate_step
 from hypar_opt.simulator.step import phases_of, program
 from hypar_opt.simulator.tasks import ExchangeKind, ExchangeTask, Task, predecessors
 from hypar_opt.simulator.trace import chrome_trace
