@@ -21,15 +21,15 @@ from typing import (
     is_typeddict,
 )
 
-from hypar_opt.errors import HyparError, UnknownNameError, argument
+from hypar_opt.errors import HyparError, UnknownNameError, argument, excerpt
 from hypar_opt.garbage import seldom_collected
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 One = TypeVar("One")
 
-_SHOWN = 60
-"""The maximum length of a value in a message."""
+MAX_BITS = 3320
+"""The most bits of a whole number, 1,000 digits: Python refuses to print very long ones."""
 
 _WORDS = {
     bool: "True or False",
@@ -55,13 +55,19 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 
     @wraps(function)
     def call(*args: Parameters.args, **named: Parameters.kwargs) -> Result:
-        given = dict(zip(names, args, strict=False)) | {
-            name: value for name, value in named.items() if name in names
-        }
-        check(function, given)
+        given = dict(zip(names, args, strict=False)) | named
+        for name, value in given.items():
+            if not _takes_arrays(function, name):
+                given[name] = _in_python(value)
+        positional: Any = [*map(given.get, names[: len(args)]), *args[len(names) :]]
+        keyed: Any = {name: given[name] for name in named}
+        for name, value in given.items():
+            if type(value) is int and value.bit_length() > MAX_BITS:
+                raise HyparError(f"{argument(name)} should have at most 1,000 digits")
+        check(function, {name: value for name, value in given.items() if name in names})
         try:
             with seldom_collected():
-                return function(*args, **named)
+                return function(*positional, **keyed)
         except UnknownNameError as error:
             # What took the others does not know the function's own.
             if error.kind != "argument" or error.name not in named:
@@ -92,9 +98,8 @@ def check(annotated: Any, given: Mapping[str, object]) -> None:
         if plain in _PLAIN and name in kinds and _plain_fits(annotated, name, plain):
             continue
         if name in kinds and not _has_kind(value, kinds[name]):
-            shown = " ".join(repr(value).split())
-            shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
-            raise HyparError(f"{argument(name)} should be {_in_words(kinds[name])}, got {shown}")
+            wanted = _in_words(kinds[name])
+            raise HyparError(f"{argument(name)} should be {wanted}, got {excerpt(value)}")
 
 
 class _Named(type):
@@ -172,6 +177,29 @@ def _in_words(kind: Any) -> str:
         return f"{', '.join(others)} or {last}" if others else last
     same = str if origin is Literal else Mapping if is_typeddict(origin) else origin
     return _WORDS.get(same) or f"{'an' if same.__name__[0] in 'AEIOU' else 'a'} {same.__name__}"
+
+
+@cache
+def _takes_arrays(function: Callable[..., object], name: str) -> bool:
+    """Whether an argument is annotated as an array of numpy, with which it computes."""
+    origin, parts = _parsed(_kinds(function).get(name, object))
+    kinds = [_parsed(part)[0] for part in parts] if origin in (Union, UnionType) else [origin]
+    return any(getattr(kind, "__name__", "") in ("ndarray", "NDArray") for kind in kinds)
+
+
+def _in_python(value: Any) -> Any:
+    """Return a number or an array of numpy as a number or a list, anything else as it is."""
+    return value.tolist() if hasattr(type(value), "tolist") else value
+
+
+def plain(value: Any) -> Any:
+    """Return a value in Python's types, and what is in its lists and mappings, too."""
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    # A named tuple has fields of its own.
+    if type(value) in (list, tuple):
+        return type(value)(map(plain, value))
+    return _in_python(value)
 
 
 def several(values: One | Sequence[One]) -> Sequence[One]:

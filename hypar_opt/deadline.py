@@ -13,6 +13,10 @@ TIME_LIMIT = "time limit"
 """The value of `SolveResult.stopped_by` if a deadline passed before a proof."""
 
 
+LONGEST = 10**9
+"""Seconds, 30 years, for which a longer limit stands: no clock, and no solver, counts to 1e308."""
+
+
 @dataclass(frozen=True)
 class Deadline:
     """A moment on the monotonic clock, by default never.
@@ -28,7 +32,7 @@ class Deadline:
     @classmethod
     def after(cls, seconds: float | None) -> Deadline:
         """Return the moment that is ``seconds`` from now; never for None."""
-        return cls() if seconds is None else cls(time.monotonic() + seconds)
+        return cls() if seconds is None else cls(time.monotonic() + min(seconds, LONGEST))
 
     def left(self) -> float | None:
         """Return the remaining seconds, 0 once it has passed; None without a limit."""

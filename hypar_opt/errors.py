@@ -77,6 +77,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def excerpt(value: object) -> str:
+    """Return a value as Python writes it, in one line of at most 60 characters, for a message."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # more digits than Python prints
+        return "a value too large to show"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def shell_words(text: str) -> str:
     """Return a text in the wording for a shell, if it has one."""
     return text.for_shell if isinstance(text, Sentence) else text

@@ -29,7 +29,8 @@ class InTwoLines:
 ODD = [
     *(None, True, 3, -1, 2.0, float("nan"), float("inf"), 10**30, 1j),
     *("", "2", "no\nname", b"x", [], ["dp"], [3], [[]], (), {}, {"parameters": 3}, {1: 2}, set()),
-    *(object(), InTwoLines(), pytest, np.array([1.5]), np.float64(1), np.int64(-1)),
+    *(object(), InTwoLines(), pytest, np.array([1.5]), np.float64(1), np.int64(-1), 10**5000),
+    *(np.array([1, 2]), np.array(["data", "model"]), np.array(3), np.eye(2)),
 ]
 """Some are right for some arguments."""
 

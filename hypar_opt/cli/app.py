@@ -34,7 +34,7 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from hypar_opt.studies.installation import summary
 
-        print(summary())
+        output.print_line(summary())
         raise typer.Exit
 
 

@@ -54,6 +54,6 @@ def export(
         for sentence in sentences(left_out(described.network.description), ()):
             output.note(sentence)
     if output_file is None:
-        print(text, end="")
+        output.print_text(text)
         return
     write_whole(output_file, text)

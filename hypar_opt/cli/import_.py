@@ -64,11 +64,11 @@ def import_(
     for note in notes:
         output.note(f"{model}: {note}")
     if output_file is None:
-        print(text, end="")
+        output.print_text(text)
         output.note(_summary(network))
         return
     write_whole(output_file, text)
-    print(_summary(network))
+    output.print_line(_summary(network))
 
 
 def _summary(network: Network) -> str:

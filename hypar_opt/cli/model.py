@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from hypar_opt.cli import options, request
+from hypar_opt.cli import options, output, request
 from hypar_opt.cli.groups import ProblemOptions, TrainingOptions
 from hypar_opt.cli.signatures import takes_groups
 
@@ -34,4 +34,4 @@ def model(
     arguments["tokens"] = problem.tokens
     arguments["training"] = request.stated(training)
     size = write_model(network, model_file, **arguments)
-    print(f"{model_file}: {size.columns:,} columns, {size.rows:,} rows")
+    output.print_line(f"{model_file}: {size.columns:,} columns, {size.rows:,} rows")

@@ -44,8 +44,16 @@ def write_json(document: object, file: Path) -> None:
 
 
 def print_text(text: str) -> None:
-    """Print a file's text as it is."""
+    """Print a file's text: as it is, but on a terminal with escapes for what is not printable."""
+    if sys.stdout.isatty():
+        lines = (line.replace("\t", "    ") for line in text.split("\n"))
+        text = "\n".join(map(printable, lines))
     _write(text if text.endswith("\n") else text + "\n")
+
+
+def print_line(sentence: str) -> None:
+    """Print one line of printable characters."""
+    _write(printable(sentence) + "\n")
 
 
 def write_csv(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
@@ -107,9 +115,9 @@ def print_view(view: RenderableType, *, folds: bool = False) -> None:
     folds
         Fold it in a pipe too.
     """
-    from hypar_opt.display.terminal.console import console, is_bounded
+    from hypar_opt.display.terminal.console import Shown, console, is_bounded
 
-    screen = console()
+    screen, view = console(), Shown(view)
     if not folds and not is_bounded():
         # Measured without the terminal's width: a table cut to it would lose numbers.
         wide = screen.options.update(width=10_000)
@@ -188,6 +196,7 @@ def _json(document: object) -> str:
 
 
 def _write(text: str) -> None:
+    """Write to standard output, to which nothing else here writes."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

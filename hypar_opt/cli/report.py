@@ -63,4 +63,4 @@ def report(
         )
     text = page(contents)
     write_whole(page_file, text)
-    print(f"{page_file}: {format_bytes(len(text.encode()))}")
+    output.print_line(f"{page_file}: {format_bytes(len(text.encode()))}")

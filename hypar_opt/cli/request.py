@@ -192,6 +192,11 @@ def key_values(typed: list[str] | None) -> dict[str, Any]:
         try:
             parsed = tomllib.loads(f"value = {text}")
         except (ValueError, RecursionError):
+            # As of a shorter one, which a document refuses.
+            if text.strip().isdecimal():
+                raise HyparError(
+                    f"--set: {key.strip()}: should have at most 1,000 digits"
+                ) from None
             parsed = {}
         values[key.strip()] = parsed["value"] if len(parsed) == 1 else text
     return values

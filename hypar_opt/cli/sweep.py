@@ -171,7 +171,7 @@ def _sweep_file(
     notes = [f"{len(swept)} rows"]
     notes += [f"{swept.refused} of them refused"] if swept.refused else []
     notes += [f"{swept.done_before} done before"] if swept.done_before else []
-    print(f"{target}: {', '.join(notes)}")
+    output.print_line(f"{target}: {', '.join(notes)}")
 
 
 def _run(spec: str, target: Path, workers: int | None, scheduler: str | None) -> SweepResult:

@@ -223,6 +223,8 @@ def _describe(error: ErrorDetails, data: object, *, in_file: bool) -> tuple[str,
             return ", ".join(where), error["msg"]
     plain = _PLAIN if in_file else _PYTHON
     problem = plain.get(error["type"]) or error["msg"].replace("Input should", "should")
+    if error["type"] == "float_type" and type(error["input"]) is int:
+        problem = f"{problem} of at most 1.8e308"
     return ", ".join(where), f"{problem}, got {shown(error['input'])}"
 
 

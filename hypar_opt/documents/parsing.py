@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from typing import Any
 
+from hypar_opt.checked import MAX_BITS
 from hypar_opt.errors import InputError
 
-MAX_BITS = 3320
-"""The most bits of an integer in a file, 1,000 digits: Python refuses to print very long ones."""
+_LONG = re.compile(r"[0-9_]{1001}")
 
 MAX_DEPTH = 64
 """The deepest nesting of tables and arrays in a file."""
@@ -26,8 +27,8 @@ def parse_toml(text: str, *, file: str) -> dict[str, Any]:
     try:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
-        raise InputError(f"should be TOML: {error}", file=file) from None
-    _check_values(data, file)
+        raise InputError(f"should be TOML: {_reason(error, text)}", file=file) from None
+    check_values(data, file)
     return data
 
 
@@ -57,13 +58,29 @@ def parse_json(text: str, *, file: str) -> Any:
             text, object_pairs_hook=without_duplicates, parse_constant=refuse_constant
         )
     except (ValueError, RecursionError) as error:
-        raise InputError(f"should be JSON: {error}", file=file) from None
-    _check_values(data, file)
+        raise InputError(f"should be JSON: {_reason(error, text)}", file=file) from None
+    check_values(data, file)
     return data
 
 
-def _check_values(value: Any, file: str, where: tuple[str, ...] = (), depth: int = 0) -> None:
-    """Refuse values that can be read but neither printed nor written again."""
+def _reason(error: Exception, text: str) -> str:
+    """Return why a text was not parsed."""
+    long = _LONG.search(text)
+    # Of what converts numbers, which names no place, and a remedy of Python's.
+    if long is None or "integer string conversion" not in str(error):
+        return str(error)
+    line = text.count("\n", 0, long.start()) + 1
+    return f"a number should have at most 1,000 digits (at line {line})"
+
+
+def check_values(value: Any, file: str, where: tuple[str, ...] = (), depth: int = 0) -> None:
+    """Refuse values that can be read but neither printed nor written again.
+
+    Raises
+    ------
+    InputError
+        Naming the key, and what would be right.
+    """
     problem = ""
     if isinstance(value, str):
         if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
@@ -76,11 +93,11 @@ def _check_values(value: Any, file: str, where: tuple[str, ...] = (), depth: int
             problem = f"should be at most {MAX_DEPTH} tables or arrays deep"
         elif isinstance(value, dict):
             for name, entry in value.items():
-                _check_values(name, file, where, depth)
-                _check_values(entry, file, (*where, name), depth + 1)
+                check_values(name, file, where, depth)
+                check_values(entry, file, (*where, name), depth + 1)
         else:
             for entry in value:
-                _check_values(entry, file, where, depth + 1)
+                check_values(entry, file, where, depth + 1)
     if problem:
         keys = (shown(key)[1:-1] for key in where)
         raise InputError(problem, where=", ".join(keys), file=file)

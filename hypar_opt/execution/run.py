@@ -17,6 +17,7 @@ from hypar_opt.execution.virtual.checks import (
     check_division,
     check_layers,
     check_memory,
+    check_work,
     notes_of,
 )
 from hypar_opt.execution.virtual.data import random_data
@@ -86,6 +87,7 @@ def run_program(
     """
     check_layers(network)
     check_memory(network, program, most=max_memory, scaled=scaled)
+    check_work(network, program, scaled=scaled)
     division = Division(network, program)
     check_division(division, scaled=scaled)
     phases = INFERENCE if inference else TRAINING

@@ -10,7 +10,7 @@ from inspect import Parameter, signature
 from typing import Any
 
 from hypar_opt.checked import checked
-from hypar_opt.documents.document import validate
+from hypar_opt.documents.document import LARGEST_SIZE, validate
 from hypar_opt.errors import HyparError, UnknownNameError
 from hypar_opt.workload.network import Network
 
@@ -119,13 +119,21 @@ def of_keys(keys: str) -> Network:
         key, _, value = stated.strip().partition("=")
         if key not in _SIGNATURE:
             raise UnknownNameError("key of a GPT", key, list(_SIGNATURE))
+        if key in given:
+            raise HyparError(f"gpt:{key} is stated twice")
         if key == "dropout" and value in ("true", "false"):
             given[key] = value == "true"
-        elif key != "dropout" and value.isascii() and value.isdecimal() and len(value) < 10:
-            given[key] = int(value)
+        elif key != "dropout" and value.isascii() and value.isdecimal():
+            # Not even parsed if very long: the conversion of a long number is slow.
+            digits = value.lstrip("0") or "0"
+            if len(digits) > len(str(LARGEST_SIZE)) or int(digits) > LARGEST_SIZE:
+                raise HyparError(
+                    f"gpt:{key} should be at most {LARGEST_SIZE:,}, got {value[:40]!r}"
+                )
+            given[key] = int(digits)
         else:
             wanted = "true or false" if key == "dropout" else "a whole number"
-            raise HyparError(f"gpt:{key} should be {wanted}, got {value!r}")
+            raise HyparError(f"gpt:{key} should be {wanted}, got {value[:40]!r}")
     missing = [key for key in _SIGNATURE if key not in given and key not in _DEFAULTS]
     if missing:
         example = "gpt:layers=24,hidden=2304,heads=24"

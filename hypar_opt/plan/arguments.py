@@ -7,6 +7,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
+from hypar_opt.checked import plain
 from hypar_opt.documents.document import Document, validate
 from hypar_opt.documents.parsing import shown
 from hypar_opt.documents.sizes import stated_bytes
@@ -130,7 +131,7 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
             raise UnknownNameError("argument", name, list(ProblemArguments.__annotations__))
     # None means "not given" for these only; elsewhere it is an error that validation reports.
     fields: dict[str, Any] = {
-        name: value
+        name: plain(value)
         for name, value in arguments.items()
         if value is not None or name not in _DECIDED_OTHERWISE
     }

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from hypar_opt.checked import plain
 from hypar_opt.documents.document import validate
+from hypar_opt.documents.parsing import check_values, shown
 from hypar_opt.errors import ARRAY, HyparError, InputError, argument, printable, unknown
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
@@ -69,7 +71,8 @@ def with_settings(
     HyparError
         As `changed` does.
     """
-    if not settings:
+    settings = plain(settings)
+    if settings is None or settings == {}:
         return network, arguments
     array = arguments.get("array")
     if isinstance(array, ArrayRecord):
@@ -101,7 +104,9 @@ def changed(
     """
     where = where or argument("settings")
     if not isinstance(settings, Mapping):
-        raise HyparError(f"{where} should be a mapping, got {printable(repr(settings))[:40]}")
+        raise HyparError(f"{where} should be a mapping, got {shown(settings)}")
+    # As a file's, which a plan or a table's row keeps.
+    check_values(dict(settings), where)
     whole = {"network": network, "array": array}
     contents: dict[str, Any] = {
         what: own.description() for what, own in whole.items() if own is not None
@@ -111,7 +116,7 @@ def changed(
     try:
         for key in settings:
             if not isinstance(key, str):
-                raise HyparError(f"a key should be a string, got {printable(repr(key))[:40]}")
+                raise HyparError(f"a key should be a string, got {shown(key)}")
             path, at = _location(key, paths, contents)
             if path in located:
                 raise HyparError(f"{path!r} is set twice")

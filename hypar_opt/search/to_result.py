@@ -148,7 +148,7 @@ def _best_known(
     if search.start:
         known["the plan to start from"] = search.start
     if search.known:
-        known["the search of shares"] = search.known
+        known["the best of the search of shares"] = search.known
     for nodes in levelwise:
         known["the levelwise plan"] = tuple(map(search.layers_of, nodes))
     baselines = search.instance.workload.baselines

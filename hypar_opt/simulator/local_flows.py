@@ -164,11 +164,12 @@ class LocalFlows(LinkNetwork):
         """Give flows their rates, and all others that change with them."""
         rising: _Flows = {}
         room: dict[int, list[float]] = {}
+        equal: dict[int, float] = {}
         more = starting
         while more:
             for flow in more:
                 self._raise(flow, rising, room)
-            more = self._faster(more, rising, room)
+            more = self._faster(more, rising, room, equal)
             if more:
                 continue
             found = self._filled(rising, room)
@@ -203,19 +204,31 @@ class LocalFlows(LinkNetwork):
                 room[channel] = [left, demand]
 
     def _faster(
-        self, added: Iterable[_Flow], rising: _Flows, room: dict[int, list[float]]
+        self,
+        added: Iterable[_Flow],
+        rising: _Flows,
+        room: dict[int, list[float]],
+        equal: dict[int, float],
     ) -> _Flows:
-        """Return flows that leave one of those added less than all would have in equal parts."""
+        """Return flows that leave one of those added less than all would have in equal parts.
+
+        Parameters
+        ----------
+        equal
+            By channel, as far as they have been needed: these parts.
+        """
         found: _Flows = {}
         for flow in added:
             crossed = [channel for channel, _, _ in flow.route.crossed if channel in room]
             fair = [room[channel][0] / room[channel][1] for channel in crossed]
             if not fair or min(fair) >= flow.route.rate:
                 continue
-            equal = min(self._capacities[own] / sum(self._users[own].values()) for own in crossed)
-            equal *= 1 - RELATIVE_TOLERANCE
+            for own in crossed:
+                if own not in equal:
+                    equal[own] = self._capacities[own] / sum(self._users[own].values())
+            most = min(map(equal.__getitem__, crossed)) * (1 - RELATIVE_TOLERANCE)
             for channel, rate in zip(crossed, fair, strict=True):
-                if rate < equal:
+                if rate < most:
                     for other in self._users[channel]:
                         if other.rate > rate and other not in rising:
                             found[other] = None

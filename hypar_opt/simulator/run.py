@@ -155,7 +155,8 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
             ) from None
         if not record and stream_count(tasks) == 1:
             try:
-                return _of_phases(tasks, in_phases(tasks, interconnect, _check_work), interconnect)
+                phases = in_phases(tasks, interconnect, _WorkLimit().add)
+                return _of_phases(tasks, phases, interconnect)
             except RefusedError:
                 pass  # as of the whole step
         routes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
@@ -224,6 +225,19 @@ def _check_work(tasks: Sequence[Task], routes: ClassRoutes, *, record: bool = Fa
         f" differ, about {long}, and at most {MAX_WORK // differ:,} are simulated; it takes"
         f" {least} or more; use {_simulated_instead(tasks, routes.interconnect)}"
     )
+
+
+class _WorkLimit:
+    """What the phases of a step, of which some are run again with others, may take together."""
+
+    def __init__(self) -> None:
+        self._left = MAX_WORK
+
+    def add(self, tasks: Sequence[Task], routes: ClassRoutes) -> None:
+        """Count the work of a phase that is to be run event by event; refuse what is too much."""
+        self._left -= event_work(tasks, routes)
+        if self._left < 0:
+            raise RefusedError("the step's phases are too much work")
 
 
 def _simulated_instead(tasks: Sequence[Task], interconnect: Interconnect) -> str:

@@ -35,7 +35,8 @@ def solve(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
     except ImportError:
         # Its import is what failed: nothing has been solved yet.
         done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM],
+            # -P: the current folder, which the program would search first, may hold anything.
+            [sys.executable, "-P", "-c", _PROGRAM],
             input=pickle.dumps((solver, table, options)),
             capture_output=True,
             check=False,

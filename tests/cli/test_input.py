@@ -57,7 +57,7 @@ def brief(value: object) -> str:
         ("constraints.optimizer", {}, "constraints, optimizer: should be sgd, momentum, adam"),
         ("constraints.optimizer", 10**30, "constraints, optimizer: should be sgd, momentum, adam"),
         ("schema", "\ud800", "schema: should be Unicode text"),
-        ("batch", GIANT, "should be JSON: Exceeds the limit"),
+        ("batch", GIANT, "should be JSON: a number should have at most 1,000 digits"),
         ("batch", 10**1500, "batch: should have at most 1,000 digits"),
         ("solver.stopped_by", "\udfff", "stopped_by: should be Unicode text"),
         ("solver.stopped_by", "\x1b[31m", "solver, stopped_by: should be in printable characters"),

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from hypar_opt.documents.parsing import MAX_BITS, MAX_DEPTH, parse_json, parse_toml
+from hypar_opt.checked import MAX_BITS
+from hypar_opt.documents.parsing import MAX_DEPTH, parse_json, parse_toml
 from hypar_opt.errors import InputError
 
 
@@ -25,6 +26,11 @@ def test_numbers_and_depth_have_an_end() -> None:
             parse_toml(text, file="f")
     with pytest.raises(InputError, match="should have at most 1,000 digits"):
         parse_json(str(2 * most), file="f")
+    nines = "9" * 5000  # more than Python converts
+    for parse, text in ((parse_toml, f"b = 1\na = {nines}"), (parse_json, f'{{\n"a": {nines}}}')):
+        problem = r"a number should have at most 1,000 digits \(at line 2\)$"
+        with pytest.raises(InputError, match=f"^f: should be (TOML|JSON): {problem}"):
+            parse(text, file="f")
     deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert parse_json(deep, file="f") == json.loads(deep)
     for parse, text in ((parse_json, f'{{"a": {deep}}}'), (parse_toml, f"a = {deep}")):

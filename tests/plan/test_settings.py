@@ -38,6 +38,16 @@ def test_a_set_key_is_that_key_of_an_edited_file(tmp_path: Path, shell: Shell) -
 
 
 @pytest.mark.parametrize(
+    "value", ["0x" + "f" * 4000, "9" * 1001, "9" * 5000, "[" + "9" * 2000 + "]"]
+)
+def test_a_number_that_no_file_may_have_is_refused_by_its_key(value: str, shell: Shell) -> None:
+    call = ("lenet-c", "--array", "hmc-htree-4", "--set", f"layer.fc1.units={value}")
+    for command in ("solve", "simulate", "show"):
+        said = shell.refused(command, *(call if command != "show" else (call[0], *call[3:])))
+        assert said == "--set: layer.fc1.units: should have at most 1,000 digits"
+
+
+@pytest.mark.parametrize(
     "call",
     [
         "simulate {} --array hmc-htree-4",

@@ -50,6 +50,13 @@ def test_a_deadline_counts_down_to_nothing() -> None:
         behind.check()
 
 
+@pytest.mark.parametrize("seconds", [1e10, 1e18, 1e308, 10**300])
+def test_a_limit_beyond_any_clocks_is_none(seconds: float) -> None:
+    for solver in LIMITED:
+        plan = ho.solve("lenet-c", levels=1, solver=solver, time_limit=seconds)
+        assert (plan.solver.status, plan.solver.stopped_by) == ("optimal", None)
+
+
 @st.composite
 def problems(draw: st.DrawFn, levels: int) -> dict[str, Any]:
     weighted = draw(st.booleans())

@@ -28,7 +28,7 @@ from hypar_opt.simulator.machine import Machine
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.phases import StepPhase, _Phases, in_phases
 from hypar_opt.simulator.routes import ClassRoutes
-from hypar_opt.simulator.run import Measurements, run, run_by_events
+from hypar_opt.simulator.run import Measurements, event_work, run, run_by_events
 from hypar_opt.simulator.step import program
 from hypar_opt.simulator.streams import OVERLAPS, Streams
 from hypar_opt.simulator.tasks import GRADIENT_STREAM, ComputeTask, ExchangeTask, Task
@@ -210,6 +210,21 @@ def test_a_step_is_run_in_phases(topology: dict[str, Any], sizes: list[int]) -> 
     phases = in_phases(tasks, interconnect, lambda *_: None)
     assert [len(phase.tasks) for phase in phases] == sizes
     assert_near(run(tasks, interconnect), expected)
+
+
+def test_the_work_of_all_phases_together_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of many phases may take nearly as long as a step may."""
+    interconnect = array({"kind": "mesh", "shape": [4, 4], "link": LINK}).interconnect
+    tasks = [all_reduce(interconnect, 960), ComputeTask("fc1", Phase.FORWARD, 400)] * 8
+    counted: list[int] = []
+    in_phases(tasks, interconnect, lambda own, routes: counted.append(event_work(own, routes)))
+    assert len(counted) > 1
+    assert max(counted) < sum(counted) / 2
+    monkeypatch.setattr(runs, "MAX_WORK", sum(counted) - 1)
+    with pytest.raises(RefusedError):
+        in_phases(tasks, interconnect, runs._WorkLimit().add)
+    monkeypatch.setattr(runs, "MAX_WORK", sum(counted))
+    assert run(tasks, interconnect).seconds > 8 * 400
 
 
 def test_an_exchange_whose_first_messages_meet_others_is_not_run_alone(

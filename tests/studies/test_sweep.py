@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 from typing import IO, Any
 
 import pytest
@@ -29,6 +30,7 @@ from hypar_opt.studies.sweep import journal_of, sweep
 from hypar_opt.studies.sweep.case import COLUMNS, run_case
 from hypar_opt.studies.sweep.journal import Journal
 from hypar_opt.studies.sweep.run import _cores as cores
+from hypar_opt.studies.sweep.run import _only_installed_modules as only_installed_modules
 from hypar_opt.studies.sweep.run import _run_chunk, is_solved_together
 from hypar_opt.studies.sweep.spec import read_spec
 from tests.cli.shell import Shell, written
@@ -308,6 +310,27 @@ def test_a_script_without_a_guard_sweeps_on_all_cores_also_if_it_is_no_file(tmp_
         done = ended(sys.executable, call, input=script)
         assert int(done.stdout) == len(read_spec(spec))
         journal_of(table).unlink()
+
+
+def test_two_threads_that_start_processes_leave_the_callers_script_as_it_was() -> None:
+    main, safe = sys.modules["__main__"], os.environ.get("PYTHONSAFEPATH")
+    entered, leave = Event(), Event()
+
+    def start() -> None:
+        with only_installed_modules():
+            entered.set()
+            leave.wait()
+
+    other = Thread(target=start)
+    with only_installed_modules():
+        assert (sys.modules["__main__"] is main, os.environ["PYTHONSAFEPATH"]) == (False, "1")
+        other.start()
+        # The other one waits: else it would take this one's substitute for the script.
+        assert not entered.wait(0.1)
+    leave.set()
+    other.join()
+    assert sys.modules["__main__"] is main
+    assert os.environ.get("PYTHONSAFEPATH") == safe
 
 
 def test_a_sweep_that_was_killed_goes_on_and_simulates_nothing_twice(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import hypar_opt as ho
 from hypar_opt.documents.document import validate
 from hypar_opt.studies.sweep import sweep
 from hypar_opt.studies.sweep.spec import read_spec
-from hypar_opt.studies.sweep.vary import Range
+from hypar_opt.studies.sweep.vary import MAX_VARIANTS, Range, combinations
 from tests.cli.shell import Shell
+from tests.fuzz.mutations import ODD
 from tests.studies.test_sweep import spec_of
 
 VARY = """
@@ -86,6 +88,53 @@ def test_a_range_has_both_its_ends_in_one_unit(
         return
     with pytest.raises(ho.HyparError):
         stated.values()
+
+
+def test_a_range_has_values_or_is_refused_whatever_its_ends() -> None:
+    odd = [*ODD, "1e999 GB/s", "9" * 5000 + " GB/s", "0 GB/s", "1e-999 s", "1e-99 s", 10**61]
+    taken = refused = 0
+    for end, log in itertools.product(odd, (False, True)):
+        for first, last in ((end, 4), (1, end), (end, end), (end, "3 GB/s")):
+            stated = validate(Range, {"from": first, "to": last, "steps": 5, "log": log})
+            try:
+                values = stated.values()
+            except ho.HyparError:
+                refused += 1
+            else:
+                assert (len(values), values[0], values[-1]) == (5, first, last)
+                taken += 1
+    assert taken > 50
+    assert refused > 200
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        ((1000, 1000, 1000), "got 1,000,000,000 (1,000 x 1,000 x 1,000 values)"),
+        ((317, 316), "got 100,172 (317 x 316 values)"),
+    ],
+)
+def test_combinations_are_counted_before_they_are_listed(axes: tuple[int, ...], said: str) -> None:
+    vary = {f"k{n}": {"from": 1, "to": 10**6, "steps": steps} for n, steps in enumerate(axes)}
+    with pytest.raises(ho.HyparError) as refused:
+        combinations(vary, "s.toml")
+    problem = f"should have at most {MAX_VARIANTS:,} combinations"
+    assert str(refused.value) == f"s.toml: vary: {problem}, {said}"
+
+
+def test_networks_arrays_and_other_lists_count_too(tmp_path: Path, shell: Shell) -> None:
+    thousand = "{ from = 1, to = 1000, steps = 1000 }"
+    text = f"[vary]\nlayer.fc1.units = {thousand}\nlayer.conv1.filters = [1, 2]\n"
+    arrays = 'networks = ["lenet-c"]\nlevels = [1, 2, 3, 4, 5]\nreadings = ["text", "executed"]\n'
+    more = arrays.replace('["lenet-c"]', '"paper"')
+    told = shell.refused("sweep", spec_of(tmp_path, more + text))
+    assert told.endswith(
+        "vary: should have at most 100,000 combinations, got 200,000 (1,000 x 2 values, of each of"
+        " 100 networks, arrays and readings)"
+    )
+    spec = spec_of(tmp_path, f"{arrays}batches = {list(range(1, 100_002))}\n")
+    told = f"{spec}: should have at most 1,000,000 cases, got 1,000,010: list fewer values"
+    assert shell.refused("sweep", spec) == told
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hypothesis import given
 from jsonschema import Draft202012Validator, ValidationError
 
 import hypar_opt as ho
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import InputError
 from hypar_opt.workload.network import json_schema
 from tests.strategies.networks import networks
@@ -146,8 +147,6 @@ REFUSED: list[tuple[Change, str]] = [
 def test_a_bad_description_is_refused_in_a_line_that_names_the_key(
     change: Change, complaint: str
 ) -> None:
-    from hypar_opt.documents.document import validate
-
     net = copy.deepcopy(tomllib.loads(LENET))
     change(net)
     with pytest.raises(InputError) as raised:
@@ -164,7 +163,7 @@ def test_a_bad_description_is_refused_in_a_line_that_names_the_key(
         (b"name = 'a'\nname = 'b'", "should be TOML: Cannot overwrite"),
         (b"\xff\xfe", "should be UTF-8 text"),
         (b"", "missing key 'name'"),
-        (b"name = " + b"9" * 5000, "should be TOML"),
+        (b"name = " + b"9" * 5000, "should be TOML: a number should have at most 1,000 digits"),
         (
             b"name = 'a'\ninput = { features = 0x" + b"f" * 5000 + b" }",
             "input, features: should have at most 1,000 digits",
@@ -179,6 +178,27 @@ def test_a_file_that_is_no_network_is_refused(tmp_path: Path, text: bytes, compl
     with pytest.raises(InputError) as raised:
         ho.read_network(file)
     assert str(raised.value).startswith(f"{file}: {complaint}")
+
+
+@pytest.mark.parametrize("units", [4, 2**31 - 1])
+@pytest.mark.parametrize("axes", [(2**31 - 1, 2**31 - 1, 2**31 - 1), (1, 2**21, 2**20)])
+def test_a_map_that_is_flattened_is_no_longer_than_an_axis_may_be(
+    axes: tuple[int, int, int], units: int
+) -> None:
+    """Its sizes are at most 2^31 each, their product is not."""
+    size = dict(zip(("channels", "height", "width"), axes, strict=True))
+    layers = [
+        {"name": "pointwise", "kind": "conv", "filters": 1, "kernel": 1},
+        {"name": "fc", "kind": "fc", "units": units},
+    ]
+    with pytest.raises(InputError, match="layer 'fc': should have at most 1,099,511,627,776 elem"):
+        validate(ho.Network, {"name": "n", "input": size, "layer": layers})
+    size["height"] = 2**20 if size["height"] == 2**21 else 1
+    size["channels"] = 1
+    network = ho.Network.model_validate({"name": "n", "input": size, "layer": layers})
+    for array in ("hmc-htree-4", "h100-8"):
+        plan = ho.solve(network, array=array, batch=2**31 - 1)
+        assert plan.cost.total > 0
 
 
 @cache

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Column as RichColumn
 from rich.table import Table
 from rich.text import Text
 
+from hypar_opt.errors import printable
 from hypar_opt.units import format_si
 
 Form = Callable[[Any], str]
@@ -56,6 +58,28 @@ def is_bounded() -> bool:
 def ascii_only() -> bool:
     """Return whether standard output's encoding is limited to ASCII."""
     return console().options.ascii_only
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A view whose texts send a terminal no command, wherever they come from.
+
+    What is not printable is escaped: control characters, of which a terminal takes some as
+    commands, and marks that change the order of letters. Colours are styles, and stay.
+    """
+
+    view: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self.view, options):
+            if segment.text.isprintable():
+                yield segment
+            else:
+                lines = segment.text.split("\n")
+                yield Segment("\n".join(map(printable, lines)), segment.style)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self.view)
 
 
 class StackedTable(Table):
@@ -179,8 +203,8 @@ def texts(*headings: str) -> list[Column]:
 
 
 def as_text(value: Any, form: Form) -> str:
-    """Return a value as text: ``-`` for None, and what is text already as it is."""
-    return value if isinstance(value, str) else "-" if value is None else form(value)
+    """Return a value as text in one line: ``-`` for None, and what is text already as it is."""
+    return printable(value) if isinstance(value, str) else "-" if value is None else form(value)
 
 
 def unbroken(table: StackedTable) -> StackedTable:

@@ -13,6 +13,7 @@ from hypar_opt.execution.batches import check_images, splits_of_batch
 from hypar_opt.execution.memory import step_bytes
 from hypar_opt.execution.virtual.arithmetic import KINDS
 from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
+from hypar_opt.execution.work import step_work
 from hypar_opt.sharding.conversions import StepKind, moved_but
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, TOKEN
 from hypar_opt.sharding.ties import Axis
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
     Integers = NDArray[np.intp]
+
+MAX_WORK = 10**13
+"""Limit on the multiply-accumulates of a run: an hour of a core of a processor."""
 
 MAX_MEMORY = 4 * 10**9
 """Default limit on the memory of a run, in bytes."""
@@ -256,6 +260,22 @@ def check_memory(
         raise RefusedError(
             f"{network.name} would take about {format_bytes(estimate)} of memory, more than"
             f" {format_bytes(most)}{remedy}{',' if remedy else ';'} {allows} runs it at full size"
+        )
+
+
+def check_work(network: Network, program: Program, *, scaled: bool = False) -> None:
+    """Refuse a step that would take more than `MAX_WORK`.
+
+    Raises
+    ------
+    RefusedError
+        With the estimate.
+    """
+    estimate = step_work(network, program)
+    if estimate > MAX_WORK:
+        raise RefusedError(
+            f"{network.name} would take about {estimate:.1e} multiply-accumulates, more than"
+            f" {MAX_WORK:.0e}, an hour of a processor's core{_remedy(scaled)}"
         )
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import lru_cache
+from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -73,9 +74,11 @@ def run_local(
     context = multiprocessing.get_context("spawn")
     # Other processes of the caller must not be ended.
     others = multiprocessing.active_children()
-    pool = ProcessPoolExecutor(processes, context, initializer=_end_with_parent)
+    with _only_installed_modules():
+        # The first of its locks starts multiprocessing's resource tracker.
+        pool = ProcessPoolExecutor(processes, context, initializer=_end_with_parent)
     try:
-        with _no_main_module():
+        with _only_installed_modules():
             keys: dict[Future[SweepRow], str] = {
                 pool.submit(run_case, case): key for key, case in cases.items()
             }
@@ -95,18 +98,30 @@ def run_local(
         pool.shutdown(cancel_futures=True)
 
 
-@contextmanager
-def _no_main_module() -> Iterator[None]:
-    """Hide the caller's script from processes that start, which would run it again.
+_STARTING = Lock()
+"""Held while processes start: what they are to inherit is this whole process's."""
 
-    It may be no file, as in ``python -``, and few call `sweep` below ``if __name__ == "__main__"``.
+
+@contextmanager
+def _only_installed_modules() -> Iterator[None]:
+    """Let processes start that import neither from the current folder nor the caller's script.
+
+    A program of ``python -c``, which a process begins with, searches the current folder first: a
+    ``signal.py`` there would be taken for Python's. The caller's script, which would be run again,
+    may be no file, as in ``python -``, and few call `sweep` below ``if __name__ == "__main__"``.
     """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+    with _STARTING:
+        main, safe = sys.modules["__main__"], os.environ.get("PYTHONSAFEPATH")
+        sys.modules["__main__"] = ModuleType("__main__")
+        os.environ["PYTHONSAFEPATH"] = "1"
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
+            if safe is None:
+                del os.environ["PYTHONSAFEPATH"]
+            else:
+                os.environ["PYTHONSAFEPATH"] = safe
 
 
 def _cores() -> int:

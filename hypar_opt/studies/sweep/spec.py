@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -35,6 +36,9 @@ Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Networks = Annotated[
     Names, BeforeValidator(lambda value: (value,) if value in ("all", "paper") else value)
 ]
+MAX_CASES = 1_000_000
+"""The most cases of a sweep: 10 seconds, and half a gigabyte, before the first of them runs."""
+
 Level = Annotated[int, Strict(), Field(ge=1, le=arrays.MAX_LEVELS)]
 Count = Annotated[int, Strict()]
 Value = TypeVar("Value")
@@ -116,17 +120,24 @@ def read_spec(path: str | Path) -> list[Case]:
         problem = "is of simulated steps; leave it out, or simulate = false"
         raise InputError(problem, where="overlap", file=file)
     known: list[str | None] = [*names("readings", spec.readings or (), "reading", READINGS)]
-    varied = combinations(spec.vary, file)
+    readings = known or [None]
+    each = len(networks) * len(places) * len(readings)
+    varied = combinations(spec.vary, file, each=each)
+    axes = (networks, spec.batches, spec.element_bytes or [None], places)
+    more = (choices, costs, solvers, overlaps)
+    # Counted before anything is listed.
+    if (count := math.prod(map(len, (*axes, *more, readings, varied)))) > MAX_CASES:
+        problem = f"should have at most {MAX_CASES:,} cases, got {count:,}: list fewer values"
+        raise InputError(problem, file=file)
     stated = {
-        (network, array): list(variants(network, array, varied, known or [None], file))
+        (network, array): list(variants(network, array, varied, readings, file))
         for network in networks
         for array in places
     }
-    axes = (networks, spec.batches, spec.element_bytes or [None], places)
     return [
         _case(own, batch, size, split, cost, solver, overlap, reads=bool(known))
         for network, batch, size, array, split, cost, solver, overlap in itertools.product(
-            *axes, choices, costs, solvers, overlaps
+            *axes, *more
         )
         for own in stated[network, array]
     ]
@@ -180,7 +191,7 @@ def _axis(
     key: str, entries: Sequence[str], resolve: Callable[[str], Value], file: str
 ) -> list[Value]:
     """Return the values of a list's entries; each may be listed only once."""
-    values: list[Value] = []
+    values: dict[Value, None] = {}
     for n, entry in enumerate(entries):
         where = f"{key}[{n}]"
         for name in named(entry) if key == "networks" else [entry]:
@@ -191,8 +202,8 @@ def _axis(
             # Two names may have the same value, such as a preset and a copy of its file.
             if value in values:
                 raise InputError(f"{name!r} is listed twice", where=where, file=file)
-            values.append(value)
-    return values
+            values[value] = None
+    return list(values)
 
 
 def _hierarchies(spec: SweepSpec, file: str) -> list[str]:

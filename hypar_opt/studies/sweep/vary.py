@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,13 @@ from hypar_opt.workload.network import Network
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?)( ?)([^0-9\s.]\S*)?", re.ASCII)
 MAX_STEPS = 1000
+_MAX_CHARACTERS = 200
+_SMALLEST, _LARGEST = Fraction(1, 10**60), Fraction(10**60)
+"""Bounds of an end of a range that is not zero, in its unit: beyond those of any key."""
+
+MAX_VARIANTS = 100_000
+"""The most networks and arrays with other values of their keys. Each takes half a millisecond, and
+4 kB until the sweep ends."""
 
 
 class Range(Document):
@@ -67,21 +75,36 @@ class Range(Document):
 
 def _number(value: object) -> tuple[Fraction, str]:
     """Return a number, and the unit of a quantity with the space before it."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return Fraction(str(value)), ""
-    match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
-    if match is None or match[3] is None:
+    match = None
+    # Not even parsed if very long: the conversion of a long number is slow.
+    if isinstance(value, str) and len(value) <= _MAX_CHARACTERS:
+        match = _NUMBER.fullmatch(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+        # The shortest decimal of a float, which is what the file says.
+        number, unit = Fraction(value if isinstance(value, int) else str(value)), ""
+    elif match is not None and match[3] is not None:
+        number, unit = Fraction(match[1]), match[2] + match[3]
+    else:
         raise HyparError(f"should be a number, or a quantity such as '25 GB/s', got {shown(value)}")
-    return Fraction(match[1]), match[2] + match[3]
+    if number and not _SMALLEST <= number <= _LARGEST:
+        raise HyparError(f"should be zero, or from 1e-60 to 1e60, got {shown(value)}")
+    return number, unit
 
 
-def combinations(vary: Mapping[str, Any], file: str) -> list[dict[str, Any]]:
+def combinations(vary: Mapping[str, Any], file: str, *, each: int = 1) -> list[dict[str, Any]]:
     """Return each combination of values as settings, the last key varying fastest.
 
     Parameters
     ----------
     vary
         A list of values, or a table of a `Range`, by key; without any, one empty combination.
+    each
+        Of how many networks, arrays and readings each combination is one.
+
+    Raises
+    ------
+    InputError
+        If a value is wrong, or there are more than `MAX_VARIANTS`, which are counted first.
     """
     axes = {}
     for key, entry in _entries(vary):
@@ -95,6 +118,14 @@ def combinations(vary: Mapping[str, Any], file: str) -> list[dict[str, Any]]:
             problem = "should be a list of values, or a range { from, to, steps, log }"
             raise InputError(f"{problem}, got {shown(entry)}", where=where, file=file)
         axes[key] = entry
+    count = each * math.prod(map(len, axes.values()))
+    if count > MAX_VARIANTS:
+        lengths = " x ".join(f"{len(values):,}" for values in axes.values())
+        of = f"{lengths} values" + (
+            f", of each of {each:,} networks, arrays and readings" * (each > 1)
+        )
+        problem = f"should have at most {MAX_VARIANTS:,} combinations, got {count:,} ({of})"
+        raise InputError(problem, where="vary", file=file)
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
@@ -148,7 +179,7 @@ def variants(
     own = place if isinstance(place, Array) else None
     shown_place = place.name if isinstance(place, Array) else f"{place.shown} accelerators"
     names = (described.name, shown_place)
-    seen: list[dict[str, Any]] = []
+    seen: set[tuple[Any, ...]] = set()
     for each in settings:
         result = Changed(described, own, {})
         if each:
@@ -156,10 +187,11 @@ def variants(
             taken = next(filter(COLUMNS.__contains__, result.columns), None)
             if taken is not None:
                 raise InputError(f"the table has a column {taken!r}", where="vary", file=file)
-            if result.columns in seen:
+            columns = tuple(result.columns.items())
+            if columns in seen:
                 values = ", ".join(f"{key} = {value}" for key, value in each.items())
                 raise InputError(f"{values} is there twice", where="vary", file=file)
-            seen.append(result.columns)
+            seen.add(columns)
         # None: levels without an array, which have no keys.
         text = array if result.array is None else as_json(result.array)
         at = result.array or place

@@ -26,7 +26,13 @@ class ConvArithmetic(Arithmetic):
         sizes = tensors.sizes
         row = math.prod(sizes[axis] for axis in "kli") * sizes.get("g", 1)
         unfolded = sizes["b"] * row * math.prod(tensors.output[2:])
-        return Footprint(kept=unfolded, working=3 * unfolded)
+        # Between windows there may be gaps, so that a map with its padding is larger than they are.
+        layer = cast("Conv", tensors.operator)
+        (top, left), (bottom, right) = layer.padding[:2], layer.padding[-2:]
+        channels = sizes["i"] * sizes.get("g", 1)
+        padded = channels * (sizes["h"] + top + bottom) * (sizes["w"] + left + right)
+        working = 2 * unfolded + max(unfolded, sizes["b"] * padded)
+        return Footprint(kept=unfolded, working=working)
 
     def __init__(self, shard: LayerShard) -> None:
         super().__init__(shard)

@@ -89,8 +89,31 @@ def padding_of(padding: tuple[int, ...], begins: tuple[bool, ...]) -> tuple[int,
     return tuple(own * first for own, first in zip(padding, begins, strict=False))
 
 
+class _Place(NamedTuple):
+    """A place in windows along one axis: the windows where it lies in the map, and its cells."""
+
+    windows: slice
+    cells: slice
+
+
+def _places(extent: int, count: int, size: int, stride: int, padding: int) -> list[_Place]:
+    """Return the places in windows along an axis that lie in the map for any window."""
+    places = []
+    last = (count - 1) * stride - padding
+    for place in range(max(0, -last), min(size, extent + padding)):
+        first = max(0, -((place - padding) // stride))
+        end = min(count, (extent - 1 + padding - place) // stride + 1)
+        if first < end:
+            cell = first * stride + place - padding
+            cells = slice(cell, cell + (end - first - 1) * stride + 1, stride)
+            places.append(_Place(slice(first, end), cells))
+    return places
+
+
 class Pooling:
     """A pool of feature maps, forward and backward; cells outside the map do not count.
+
+    Along columns and along rows one after the other: a window of k x k cells takes 2 k steps.
 
     Parameters
     ----------
@@ -106,31 +129,62 @@ class Pooling:
         padding: tuple[int, ...] | None = None,
     ) -> None:
         padding = pool.padding if padding is None else padding
-        self._windows = Windows(extent, count, pool.size, pool.stride, padding)
+        axes = zip(extent, count, pool.size, pool.stride, padding[:2], strict=True)
+        self._extent, self._count = extent, count
+        self._rows, self._columns = (_places(*axis) for axis in axes)
         self._largest = pool.kind == "max"
         self._kept: Array = np.empty(0)
 
     def forward(self, image: Array) -> Array:
-        # Cell by cell: all windows at once would take as many times the memory of the map.
-        windows = self._windows.of(image, -np.inf if self._largest else 0.0)
-        if self._largest:
-            maxima = np.full(windows.shape[:4], -np.inf)
-            self._kept = np.zeros(maxima.shape, np.int32)
-            for number, (k, m) in enumerate(self._windows.cells()):
-                larger = windows[..., k, m] > maxima
-                np.copyto(maxima, windows[..., k, m], where=larger)
-                np.copyto(self._kept, number, where=larger)
-            return maxima
-        ones = np.ones((1, 1, *self._windows.extent))
-        self._kept = self._windows.of(ones).sum(axis=(-2, -1))
-        mean: Array = windows.sum(axis=(-2, -1)) / self._kept
-        return mean
+        return self._maxima(image) if self._largest else self._means(image)
+
+    def _maxima(self, image: Array) -> Array:
+        """Return the maxima, and keep their cells; of equal ones the first in the order of rows."""
+        (height, width), (p, q) = self._extent, self._count
+        index = np.int32 if height * width < 2**31 else np.int64
+        wide = np.full((*image.shape[:2], height, q), -np.inf)
+        column = np.zeros(wide.shape, index)
+        numbers = np.arange(width, dtype=index)
+        for windows, cells in self._columns:
+            larger = image[..., cells] > wide[..., windows]
+            np.copyto(wide[..., windows], image[..., cells], where=larger)
+            np.copyto(column[..., windows], numbers[cells], where=larger)
+        maxima = np.full((*image.shape[:2], p, q), -np.inf)
+        self._kept = np.zeros(maxima.shape, index)
+        column += width * np.arange(height, dtype=index)[:, None]
+        for windows, cells in self._rows:
+            larger = wide[:, :, cells] > maxima[:, :, windows]
+            np.copyto(maxima[:, :, windows], wide[:, :, cells], where=larger)
+            np.copyto(self._kept[:, :, windows], column[:, :, cells], where=larger)
+        return maxima
+
+    def _means(self, image: Array) -> Array:
+        (height, _), (p, q) = self._extent, self._count
+        wide = np.zeros((*image.shape[:2], height, q))
+        sums = np.zeros((*image.shape[:2], p, q))
+        down, across = np.zeros((p, 1)), np.zeros(q)
+        for windows, cells in self._columns:
+            wide[..., windows] += image[..., cells]
+            across[windows] += 1
+        for windows, cells in self._rows:
+            sums[:, :, windows] += wide[:, :, cells]
+            down[windows] += 1
+        self._kept = down * across
+        sums /= self._kept
+        return sums
 
     def backward(self, error: Array) -> Array:
-        columns = self._windows.size[1]
+        (height, width), q = self._extent, self._count[1]
+        shape = (*error.shape[:2], height, width)
         if self._largest:
-            return self._windows.added(
-                error.shape[:2], lambda k, m: np.where(self._kept == k * columns + m, error, 0.0)
-            )
+            maps = error.shape[0] * error.shape[1]
+            cells = self._kept.reshape(maps, -1) + height * width * np.arange(maps)[:, None]
+            spread = np.bincount(cells.ravel(), error.ravel(), maps * height * width)
+            return spread.reshape(shape)
         share = error / self._kept
-        return self._windows.added(error.shape[:2], lambda k, m: share)
+        wide, spread = np.zeros((*error.shape[:2], height, q)), np.zeros(shape)
+        for windows, cells in self._rows:
+            wide[:, :, cells] += share[:, :, windows]
+        for windows, cells in self._columns:
+            spread[..., cells] += wide[..., windows]
+        return spread
