@@ -144,6 +144,8 @@ class Share:
         workload: Workload,
         nodes: Indices,
         states: States,
+        *,
+        by_image: bool = False,
     ) -> Integers:
         """Return its amounts of nodes, as if all parts had as much: all of what H1 does not split.
 
@@ -155,9 +157,13 @@ class Share:
             The nodes' amounts in equal parts.
         lacks : (choices, nodes)
             Whether a choice splits none of them.
+        by_image
+            Whether H1 splits the batch, whatever the choices split.
         """
         count, top = len(self.parts), states[0][0]
         sizes = split_sizes(workload)[top, nodes]
+        if by_image:
+            sizes = np.where(sizes > 0, workload.batch, 0)
         largest = max(int(every.max(initial=0)), int(sizes.max(initial=0)) ** 2)
         every = every.astype(np.result_type(every, exact_dtype(2 * count * largest)), copy=False)
         divided = sizes > 0
