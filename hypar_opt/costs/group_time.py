@@ -220,8 +220,11 @@ class GroupTime(TimeCost):
             [*work_of_indices(work, share, None, known).each_pass(*asked)]
             for work, share in zip(cycle(self.of_parts), self._each, strict=False)
         ]
+        # Exact shares are linear, and need no more.
+        exact = not all(work.longest for work in self.of_parts)
+        at_any = repeat(np.zeros(1, np.int64)) if exact else self._at_any_share(asked, known)
         charged = []
-        for number, least in zip(range(len(linear[0])), self._at_any_share(asked, known)):
+        for number, least in zip(range(len(linear[0])), at_any, strict=False):
             times = [passes[number][1] for passes in linear]
             functions = [
                 [least, *(time for part in times[first : first + count] for time in part)]
@@ -243,8 +246,6 @@ class GroupTime(TimeCost):
         `weights`, and one more in all parts but one.
         """
         workload, nodes, states, *_ = asked
-        if not self.work or not self.work.longest:  # shares are exact, and so linear
-            yield from repeat(np.zeros(1, np.int64))
         sizes = split_sizes(workload)[states[0][0], nodes]
         fewest, here, beyond, reached = [], [], [], []
         for work, share in zip(self.of_parts, self._at_weights, strict=True):

@@ -35,7 +35,7 @@ def check_images(program: Program, remedy: str = "") -> None:
     if batch < parts:
         count = program.workload.repeats.micro_batches
         of = f" in each of {count} micro-batches" if count > 1 else ""
+        by = f"{len(levels)} levels split it" if len(levels) > 1 else "one level splits it"
         raise RefusedError(
-            f"batch: should be at least {parts}{of}, since {len(levels)} levels split it,"
-            f" got {batch}{remedy}"
+            f"batch: should be at least {parts}{of}, since {by}, got {batch}{remedy}"
         )
