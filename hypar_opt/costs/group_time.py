@@ -247,7 +247,10 @@ class GroupTime(TimeCost):
         """
         workload, nodes, states, *_ = asked
         sizes = split_sizes(workload)[states[0][0], nodes]
-        fewest, here, beyond, reached = [], [], [], []
+        fewest: list[list[Integers]] = []
+        here: list[list[Integers]] = []
+        beyond: list[list[Integers]] = []
+        reached: list[Integers] = []
         for work, share in zip(self.of_parts, self._at_weights, strict=True):
             for passes, indices in (
                 (fewest, share.fewest),

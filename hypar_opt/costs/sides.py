@@ -96,7 +96,8 @@ class Share:
 
     def indices(self, sizes: Integers) -> Integers:
         """Return how many indices the part has of axes of some sizes, as a run rounds them."""
-        return np.asarray(parts_by_share(sizes, self.parts)[self.side])
+        indices: Integers = np.asarray(parts_by_share(sizes, self.parts)[self.side])
+        return indices
 
     def fewest(self, sizes: Integers) -> Integers:
         """Return the fewest indices that the part has at any shares between the corners."""
@@ -104,12 +105,14 @@ class Share:
         rounded = np.maximum(ends - most_before, 0)
         # No part has one index less than its share: either end is rounded by half of one.
         exact = -(-sizes * self.least[self.side] // self.whole) - 1
-        return np.maximum(rounded, exact)
+        fewest: Integers = np.maximum(rounded, exact)
+        return fewest
 
     def most(self, sizes: Integers) -> Integers:
         """Return the most indices that the part has at any shares between the corners."""
         (least_before, _), (_, ends) = (self._ends(sizes, n) for n in (self.side, self.side + 1))
-        return np.asarray(ends - least_before)
+        most: Integers = np.asarray(ends - least_before)
+        return most
 
     def _ends(self, sizes: Integers, part: int) -> tuple[Integers, Integers]:
         """Return the least and the most indices of all parts before one."""
