@@ -202,12 +202,13 @@ def parts_by_share(size: Any, shares: Sequence[int]) -> list[Any]:
     The size is an integer, or an array of them.
     """
     whole = sum(shares)
-    ends = [_rounded(size * end, whole) for end in itertools.accumulate(shares, initial=0)]
+    ends = [rounded_share(size, end, whole) for end in itertools.accumulate(shares, initial=0)]
     return [end - begin for begin, end in itertools.pairwise(ends)]
 
 
-def _rounded(amount: Any, of: int) -> Any:
-    """Return a quotient rounded to the nearest integer, a half to an even one."""
+def rounded_share(size: Any, share: int, of: int) -> Any:
+    """Return a share of a size, rounded to the nearest integer, a half to an even one."""
+    amount = size * share
     quotient = amount // of
     rest = 2 * (amount - quotient * of)
     return quotient + ((rest > of) | ((rest == of) & (quotient % 2 == 1)))

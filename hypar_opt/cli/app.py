@@ -96,9 +96,6 @@ class _Closed(io.TextIOBase):
     def write(self, text: str) -> NoReturn:  # noqa: ARG002
         raise OSError(errno.EBADF, "is closed")
 
-    def reconfigure(self, **_: object) -> None:
-        """Accept the settings that other streams accept."""
-
 
 def main() -> None:
     """Run the command line of this process."""
@@ -106,8 +103,10 @@ def main() -> None:
     sys.stdout = sys.stdout or _Closed()
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):
-        # A layer's name may have characters that the terminal's encoding lacks.
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+        # A layer's name may have characters that the terminal's encoding lacks. A stream that a
+        # caller puts there, such as a StringIO, takes all.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     sys.exit(_until_interrupted(sys.argv[1:]))
 
 

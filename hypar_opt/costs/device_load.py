@@ -158,8 +158,10 @@ class PartLoad(DeviceLoad):
         at_h1 : (choices, nodes)
             Whether a choice of H1 splits none of it.
         """
-        amounts = self.share.of_amounts(every, at_h1, self.workload, nodes, states)
-        held: Integers = np.maximum(amounts - 1, 0)
+        asked = every, at_h1, self.workload, nodes, states
+        # Partial sums are stored by image, whatever axis the layer splits.
+        own, by_image = (self.share.of_amounts(*asked, by_image=n) for n in (False, True))
+        held: Integers = np.maximum(np.minimum(own, by_image) - 1, 0)
         return held
 
     @property

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from itertools import cycle
+from functools import cached_property, partial, reduce
+from itertools import accumulate, cycle, pairwise, repeat
+from operator import mul
 from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
 
 from hypar_opt.costs.buckets import LatencyShares
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.kernels import work_of
 from hypar_opt.costs.linear_bounds import longest, longest_of_run
+from hypar_opt.costs.longest_parts import split_sizes
 from hypar_opt.costs.physical import Rings, array_of
 from hypar_opt.costs.readings import Phase
-from hypar_opt.costs.side_work import Amounts, side_work
+from hypar_opt.costs.side_work import Amounts, side_work, work_of_indices
 from hypar_opt.costs.sides import (
     Parts,
     Share,
@@ -134,8 +138,8 @@ class GroupTime(TimeCost):
     @cached_property
     def _each(self) -> list[Share]:
         """Every part's share at the first corner, then at the next."""
-        least = tuple(map(min, zip(*self.shares, strict=True))) if len(self.shares) > 1 else ()
-        return [share for parts in self.shares for share in Share.each(parts, least)]
+        corners = self.shares if len(self.shares) > 1 else ()
+        return [share for parts in self.shares for share in Share.each(parts, corners)]
 
     @cached_property
     def _sides(self) -> list[TimeCost]:
@@ -200,19 +204,75 @@ class GroupTime(TimeCost):
         """
         asked = workload, nodes, states, self.per_unit, self.communication.phases
         known: Amounts = {}
-        works = [
-            side_work(work, share, known).each_pass(*asked)
+        count = len(self.members)
+        if len(self.shares) == 1:
+            works = [
+                side_work(work, share, known).each_pass(*asked)
+                for work, share in zip(self.of_parts, self._each, strict=True)
+            ]
+            passes = zip(*works, strict=True)
+            own = [
+                parts[0][0] * reduce(np.maximum, [time for _, times in parts for time in times])
+                for parts in passes
+            ]
+            return [added_up(own)]
+        linear = [
+            [*work_of_indices(work, share, None, known).each_pass(*asked)]
             for work, share in zip(cycle(self.of_parts), self._each, strict=False)
         ]
+        # Exact shares are linear, and need no more.
+        exact = not all(work.longest for work in self.of_parts)
+        at_any = repeat(np.zeros(1, np.int64)) if exact else self._at_any_share(asked, known)
         charged = []
-        for parts in zip(*works, strict=True):
-            times = [[*linear] for _, linear in parts]
-            count = len(self.members)
-            of_corners = [times[first : first + count] for first in range(0, len(times), count)]
-            (often, _), *_ = parts
-            functions = [[time for linear in own for time in linear] for own in of_corners]
+        for number, least in zip(range(len(linear[0])), at_any, strict=False):
+            times = [passes[number][1] for passes in linear]
+            functions = [
+                [least, *(time for part in times[first : first + count] for time in part)]
+                for first in range(0, len(times), count)
+            ]
+            often = linear[0][number][0]
             charged.append([often * own for own in longest(functions, self.weights)])
         return [added_up(own) for own in zip(*charged, strict=True)]
+
+    def _at_any_share(
+        self,
+        asked: tuple[Workload, Indices, States, int, Sequence[Phase]],
+        known: Amounts,
+    ) -> Iterator[Integers]:
+        """Yield what each pass takes at least at any shares between the corners.
+
+        Each part has at least its fewest indices. And of any numbers of indices that add up to less
+        than n more than all, one of n parts has at least its own: here those at the shares of
+        `weights`, and one more in all parts but one.
+        """
+        workload, nodes, states, *_ = asked
+        sizes = split_sizes(workload)[states[0][0], nodes]
+        fewest: list[list[Integers]] = []
+        here: list[list[Integers]] = []
+        beyond: list[list[Integers]] = []
+        reached: list[Integers] = []
+        for work, share in zip(self.of_parts, self._at_weights, strict=True):
+            for passes, indices in (
+                (fewest, share.fewest),
+                (here, share.indices),
+                (beyond, partial(_one_more, share)),
+            ):
+                part = work_of_indices(work, share, indices, known)
+                passes.append([reduce(np.maximum, own) for _, own in part.each_pass(*asked)])
+            reached.append(share.most(sizes) - share.indices(sizes))
+        for own, at, behind in zip(
+            *(zip(*each, strict=True) for each in (fewest, here, beyond)), strict=True
+        ):
+            yield reduce(np.maximum, [*own, *_least_of_longest(at, behind, reached)])
+
+    @cached_property
+    def _at_weights(self) -> list[Share]:
+        """Every part's share at the point where the bound is tight, rounded."""
+        total = sum(self.shares[0])
+        before = [list(accumulate(parts, initial=0)) for parts in self.shares]
+        ends = [round(sum(map(mul, self.weights, own))) for own in zip(*before, strict=True)]
+        parts = tuple(end - begin for begin, end in pairwise([*ends[:-1], total]))
+        return Share.each(parts, self.shares)
 
     def edge(
         self, workload: Workload, boundaries: Indices, sources: States, targets: States
@@ -303,3 +363,28 @@ class GroupTime(TimeCost):
     def upper_bound(self, workload: Workload) -> Fraction:
         """Return an upper bound on the seconds of any plan: a part may have all of everything."""
         return len(self.members) * super().upper_bound(workload)
+
+
+def _one_more(share: Share, sizes: Integers) -> Integers:
+    return share.indices(sizes) + 1
+
+
+def _least_of_longest(
+    here: Sequence[Integers], beyond: Sequence[Integers], reached: Sequence[Integers]
+) -> Iterator[Integers]:
+    """Yield lower bounds on the longest of all parts' times, one for each part that is longest.
+
+    Parameters
+    ----------
+    here, beyond
+        The times of parts with some numbers of indices, and with one more each.
+    reached
+        How many more than those numbers a part may have at most.
+    """
+    above = reduce(np.maximum, [*here, *beyond])
+    for longest_part, own in enumerate(here):
+        least = np.where(reached[longest_part] >= 0, own, above)
+        for part, other in enumerate(beyond):
+            if part != longest_part:
+                least = np.minimum(least, np.where(reached[part] >= 1, other, above))
+        yield least

@@ -60,6 +60,7 @@ def longest(corners: Sequence[Sequence[Integers]], weights: Sequence[float]) -> 
     ----------
     corners
         The charges at each corner of a simplex, of functions that are at least linear in between.
+        One that is negative at a corner says nothing.
     weights
         The point, as its weights of the corners.
 
@@ -73,7 +74,7 @@ def longest(corners: Sequence[Sequence[Integers]], weights: Sequence[float]) -> 
 
     def height(charges: Sequence[Integers]) -> NDArray[np.float64]:
         parts = [part * own.astype(np.float64) for part, own in zip(weights, charges, strict=True)]
-        return reduce(np.add, parts)
+        return np.where(reduce(np.minimum, charges) < 0, -1, reduce(np.add, parts))
 
     best, *others = zip(*corners, strict=True)
     highest = height(best)

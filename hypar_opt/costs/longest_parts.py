@@ -7,7 +7,7 @@ that is no multiple of an axis is rounded up, axis by axis, in the order of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -31,7 +31,10 @@ Stretches = Sequence[tuple["NDArray[np.int64]", "NDArray[np.int64]"]]
 
 
 def stretches_of(
-    sizes: Iterable[NDArray[np.int64]], states: States, hierarchy: Hierarchy
+    sizes: Iterable[NDArray[np.int64]],
+    states: States,
+    hierarchy: Hierarchy,
+    at_h1: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
 ) -> Stretches:
     """Return the axes of tensors that states over all levels divide unevenly.
 
@@ -39,27 +42,36 @@ def stretches_of(
     ----------
     sizes : (choices, ...)
         The size of the axis that each choice splits; 0 where it splits none of the tensor's.
+    at_h1
+        Returns how many indices a part of H1 has of axes of some sizes, where its parts are
+        unequal: the longest parts are then those of that part.
     """
     stretches: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     for choice, size in enumerate(sizes):
-        if (size % hierarchy.accelerators == 0).all():
+        top = (states[0][0] == choice) & (size > 0) if at_h1 and states else None
+        unequal = top is not None and top.any()
+        if not unequal and (size % hierarchy.accelerators == 0).all():
             continue  # no level leaves a remainder
         made = [(block == choice) & (size > 0) for block in states]
         parts = copies_of(made, hierarchy.sizes)[-1].below[0]
-        own = np.where(size > 0, size, 1)
-        stretches.append((own, -(-own // parts) * parts))
+        own = divided = np.where(size > 0, size, 1)
+        below = parts
+        if at_h1 and unequal:
+            divided = np.where(top, at_h1(own), own)
+            below = np.where(top, parts // hierarchy.sizes[0], parts)
+        stretches.append((own, -(-divided // below) * parts))
     return stretches
 
 
-def stretched(amounts: Integers, stretches: Stretches) -> Integers:
-    """Return amounts of tensors as if all parts were like the longest, rounded up."""
+def stretched(amounts: Integers, stretches: Stretches, *, down: bool = False) -> Integers:
+    """Return amounts of tensors as if all parts were like the longest, rounded up, or down."""
     for size, longest in stretches:
         most = int(amounts.max(initial=0)) * int(longest.max(initial=0)) + int(size.max(initial=1))
         if amounts.dtype == exact_dtype(most):
-            amounts = (amounts * longest + (size - 1)) // size
+            amounts = (amounts * longest + (0 if down else size - 1)) // size
         else:  # whole multiples apart, so that no product is much larger than the amount
             rest = amounts % size * longest
-            amounts = amounts // size * longest - (-rest // size)
+            amounts = amounts // size * longest + (rest // size if down else -(-rest // size))
     return amounts
 
 

@@ -28,10 +28,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
+from hypar_opt.costs.longest_parts import split_sizes
 from hypar_opt.costs.reading_factors import conversions_of
 from hypar_opt.costs.readings import READINGS, Phase
 from hypar_opt.costs.table import Integers, exact_dtype
 from hypar_opt.errors import HyparError, argument
+from hypar_opt.hierarchy import parts_by_share, rounded_share
 from hypar_opt.sharding.layouts import CHANNEL, PARTIAL, SHUFFLED, WHOLE
 from hypar_opt.sharding.repetitions import exchanges_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
@@ -60,18 +62,23 @@ class Share:
         The part's number.
     parts
         The shares of all parts.
-    least
-        The least share of each among those that a bound holds for; none for a bound on these alone.
+    corners
+        Those of the simplex of shares that a bound holds for; none for a bound on these alone.
     """
 
     side: int
     parts: Parts
-    least: Parts = ()
+    corners: tuple[Parts, ...] = ()
 
     @classmethod
-    def each(cls, parts: Parts, least: Parts = ()) -> list[Share]:
+    def each(cls, parts: Parts, corners: tuple[Parts, ...] = ()) -> list[Share]:
         """Return the share of every part."""
-        return [cls(side, parts, least) for side in range(len(parts))]
+        return [cls(side, parts, corners) for side in range(len(parts))]
+
+    @property
+    def least(self) -> Parts:
+        """The least share of each part among those that a bound holds for."""
+        return tuple(map(min, zip(*(self.corners or (self.parts,)), strict=True)))
 
     @property
     def own(self) -> int:
@@ -86,6 +93,37 @@ class Share:
     def scaled(self, amounts: Integers, share: Integers | int) -> Integers:
         """Return a share of amounts, as if all parts had as much, rounded half up."""
         return _scaled(amounts, share, self.whole)
+
+    def indices(self, sizes: Integers) -> Integers:
+        """Return how many indices the part has of axes of some sizes, as a run rounds them."""
+        indices: Integers = np.asarray(parts_by_share(sizes, self.parts)[self.side])
+        return indices
+
+    def fewest(self, sizes: Integers) -> Integers:
+        """Return the fewest indices that the part has at any shares between the corners."""
+        (_, most_before), (ends, _) = (self._ends(sizes, n) for n in (self.side, self.side + 1))
+        rounded = np.maximum(ends - most_before, 0)
+        # No part has one index less than its share: either end is rounded by half of one.
+        exact = -(-sizes * self.least[self.side] // self.whole) - 1
+        fewest: Integers = np.maximum(rounded, exact)
+        return fewest
+
+    def most(self, sizes: Integers) -> Integers:
+        """Return the most indices that the part has at any shares between the corners."""
+        (least_before, _), (_, ends) = (self._ends(sizes, n) for n in (self.side, self.side + 1))
+        most: Integers = np.asarray(ends - least_before)
+        return most
+
+    def _ends(self, sizes: Integers, part: int) -> tuple[Integers, Integers]:
+        """Return the least and the most indices of all parts before one."""
+        before = [sum(parts[:part]) for parts in self.corners or (self.parts,)]
+        least, most = (rounded_share(sizes, end, self.whole) for end in (min(before), max(before)))
+        return least, most
+
+    @property
+    def rounded_ends(self) -> int:
+        """How many of its ends are rounded: what begins or ends an axis is not."""
+        return (self.side > 0) + (self.side < len(self.parts) - 1)
 
     def of_layouts(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Return its share of a tensor by the tensor's layout at H1; of what is whole an n-th."""
@@ -109,8 +147,12 @@ class Share:
         workload: Workload,
         nodes: Indices,
         states: States,
+        *,
+        by_image: bool = False,
     ) -> Integers:
         """Return its amounts of nodes, as if all parts had as much: all of what H1 does not split.
+
+        Of an axis that H1 splits the part has whole indices, between corners the fewest.
 
         Parameters
         ----------
@@ -118,12 +160,19 @@ class Share:
             The nodes' amounts in equal parts.
         lacks : (choices, nodes)
             Whether a choice splits none of them.
+        by_image
+            Whether H1 splits the batch, whatever the choices split.
         """
-        largest = max(int(every.max(initial=0)), self.whole**2)
-        dtype = exact_dtype(2 * len(self.parts) * largest)
-        every = every.astype(np.result_type(every, dtype), copy=False)
-        own = self.scaled(every, self.of_nodes(workload, nodes, states))
-        amounts: Integers = np.where(lacks[states[0][0], nodes], every, own)
+        count, top = len(self.parts), states[0][0]
+        sizes = split_sizes(workload)[top, nodes]
+        if by_image:
+            sizes = np.where(sizes > 0, workload.batch, 0)
+        largest = max(int(every.max(initial=0)), int(sizes.max(initial=0)) ** 2)
+        every = every.astype(np.result_type(every, exact_dtype(2 * count * largest)), copy=False)
+        divided = sizes > 0
+        indices = np.where(divided, self.fewest(sizes), self.of_nodes(workload, nodes, states))
+        own = _scaled(every, count * indices, np.where(divided, sizes, count * self.whole))
+        amounts: Integers = np.where(lacks[top, nodes], every, own)
         return amounts
 
     def all_of(self, layout: str, parts: Parts) -> Parts:
@@ -133,7 +182,7 @@ class Share:
         return parts
 
 
-def _scaled(amounts: Integers, share: Integers | int, of: int) -> Integers:
+def _scaled(amounts: Integers, share: Integers | int, of: Integers | int) -> Integers:
     """Return ``amounts * share / of``, rounded half up."""
     # Whole multiples apart, so that no product is much larger than the amount.
     whole = amounts // of
@@ -157,8 +206,8 @@ class OfPart:
     @classmethod
     def among(cls, plain: CommunicationCost | Work, share: Share) -> Self:
         """Return what a group has, where a model of equal parts has the same exchanges or work."""
-        stated = [own.name for own in fields(cls) if own.name not in ("share", "known")]
-        return cls(**{name: getattr(plain, name) for name in stated}, share=share)
+        both = {own.name for own in fields(cls)} & {own.name for own in fields(plain)}
+        return cls(**{name: getattr(plain, name) for name in both} | {"share": share})
 
 
 @dataclass(frozen=True)
@@ -346,7 +395,7 @@ def _between_layouts(
         By the layouts in which it is written and read, of the square of the shares' sum.
     """
     whole, parts, side = share.whole, range(len(share.parts)), share.side
-    others, lowest = len(parts) - 1, share.least or share.parts
+    others, lowest = len(parts) - 1, share.least
     received = np.zeros((len(names), len(names)), exact_dtype(others * whole**2))
     for number, name in enumerate(names):
         for other, needed in enumerate(names):

@@ -1,10 +1,10 @@
-"""The levels that split a batch, and the images that it needs at least."""
+"""Sizes that parts do not divide: of a batch, and of other axes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hypar_opt.errors import RefusedError
+from hypar_opt.errors import RefusedError, argument, worded
 from hypar_opt.sharding.layouts import BATCH
 
 if TYPE_CHECKING:
@@ -35,7 +35,22 @@ def check_images(program: Program, remedy: str = "") -> None:
     if batch < parts:
         count = program.workload.repeats.micro_batches
         of = f" in each of {count} micro-batches" if count > 1 else ""
+        by = f"{len(levels)} levels split it" if len(levels) > 1 else "one level splits it"
         raise RefusedError(
-            f"batch: should be at least {parts}{of}, since {len(levels)} levels split it,"
-            f" got {batch}{remedy}"
+            f"batch: should be at least {parts}{of}, since {by}, got {batch}{remedy}"
         )
+
+
+def sizes_remedy(layer: str | None, parts: int) -> str:
+    """Return what to do about a size that so many parts do not divide.
+
+    Parameters
+    ----------
+    layer
+        Its name, if a file may say that its words are padded; with those of layers tied to it.
+    """
+    other = f"use other sizes, or pin other choices by {argument('constraints.fix')}"
+    if layer is None:
+        return other
+    setting = worded(f'settings={{"{layer}.pad": {parts}}}', f"--set {layer}.pad={parts}")
+    return f"pad its words, and those of layers tied to it alike, as by {setting}, or {other}"

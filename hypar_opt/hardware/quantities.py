@@ -129,7 +129,9 @@ class Quantity:
 
 
 _BITS_AND_BYTES = {
-    unit + "/s": size
+    unit + per: size
+    # "Gbps" and "GBps" are how links are sold: the letter says bits or bytes there, too.
+    for per in ("/s", "ps")
     # Links are sold in bits, memories in bytes; the base unit is the byte.
     for in_base_units, letter in ((Fraction(1), "B"), (Fraction(1, 8), "b"))
     for unit, size in (_multiples(letter, in_base_units) | _binary(letter, in_base_units)).items()

@@ -9,6 +9,7 @@ from hypar_opt.models import find_network
 from hypar_opt.plan.arguments import ProblemArguments, problem_of
 from hypar_opt.plan.settings import with_settings
 from hypar_opt.plan.strategies import pins_of_degrees
+from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.recomputation import with_tied
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def stated_problem(
     """
     own: Any = dict(arguments)
     tokens, settings, degrees = (own.pop(name, None) for name in OF_NETWORK)
+    if degrees is not None and own.get("choices") is None:
+        own["choices"] = CHOICES  # the paper's, elsewhere the default, have no output parallelism
     described, own = with_settings(find_network(network, tokens), own, settings)
     problem = problem_of(described, **own)
     if search == "levelwise" and problem.joins_levels and own.get("reading") is None:

@@ -155,12 +155,22 @@ def _even_levels(border: Border, sizes: Sequence[int]) -> int:
     return len(list(takewhile(bool, even)))
 
 
+_NO_DEGREES = MappingProxyType(
+    {
+        "ep": "expert parallelism, is not modelled as a degree; the choice experts splits them",
+        "pp": "pipeline parallelism, is not modelled",
+    }
+)
+"""Degrees that others have, and why there are none of them here."""
+
+
 def pins_of_degrees(
     network: Network, sizes: Sequence[int], stated: str, choices: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the pins of ``tp=8,dp=32``: tensor parallelism 8 inside data parallelism 32.
 
-    Without ``dp`` it takes all other parts.
+    Without ``dp`` it takes all other parts. Without attention tensor parallelism splits pairs of
+    fully-connected layers, of which one reads the other.
 
     Parameters
     ----------
@@ -174,20 +184,27 @@ def pins_of_degrees(
     HyparError
         If it is not of that form, or not of these levels; naming what would be.
     """
-    every = degrees(network, sizes)
+    splits = bool(tensor_parallelism(network))
+    every = every_degree(sizes)
     known = [
         {"tp": str(tp), "cp": str(within // tp), "dp": str(prod(sizes) // within)}
         for tp in every
         for within in every
-        if within >= tp and (within == tp or TOKENS.word in choices)
+        if (splits or tp == 1) and within >= tp and (within == tp or TOKENS.word in choices)
     ]
     name = argument("degrees")
     if not isinstance(stated, str):
         raise HyparError(f"{name} should be text such as tp=8,dp=4, got {shown(stated)}")
     parts = [part.strip().partition("=")[::2] for part in stated.split(",")]
     typed = {"tp": "1", "cp": "1"} | dict(parts)
-    if not known:
-        raise HyparError(f"{name} needs a network with attention, and {network.name} has none")
+    for key in typed:
+        if key in _NO_DEGREES:
+            raise HyparError(f"{name}: {key}, {_NO_DEGREES[key]}, got {stated!r}")
+    if not splits and typed["tp"] != "1":
+        raise HyparError(
+            f"{name}: tp needs attention, or fully-connected layers of which one reads the other,"
+            f" and {network.name} has none, got {stated!r}"
+        )
     meant = [own for own in known if typed.items() <= own.items()]
     if not meant or len(dict(parts)) < len(parts):
         if TOKENS.word not in choices and typed["cp"] != "1":

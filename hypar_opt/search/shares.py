@@ -209,8 +209,7 @@ class _ShareSearch:
                 heapreplace(parts, self._bounded(part))
                 continue
             smaller = parted(part.simplex, part.near, self._step)
-            if not smaller and not self._problem.depends_on_shares:
-                break  # there are no shares between them
+            # What parts have jumps from one share to the next: where none lie between, each counts.
             for shares in () if smaller else part.simplex:
                 if min(shares):
                     self._try(shares)

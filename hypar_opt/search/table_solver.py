@@ -9,12 +9,15 @@ from hypar_opt.costs.state_classes import ClassTable
 from hypar_opt.costs.state_tables import FactoredTable
 from hypar_opt.costs.thresholds import ThresholdTable
 from hypar_opt.errors import (
+    HyparError,
     InfeasibleError,
     NoAnswerError,
     RefusedError,
     WrongClaimError,
     argument,
 )
+from hypar_opt.instance.constraints import ConstraintSet
+from hypar_opt.plan.constraints import Constraints
 from hypar_opt.search.check_result import check_claim, keeps_to
 from hypar_opt.solvers import apart
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
@@ -166,8 +169,9 @@ class TableSolver:
         InfeasibleError, NoAnswerError
         """
         if result.status is Status.INFEASIBLE:
-            which = "no assignment keeps" if self._search.solver.searches else "it does not keep"
-            raise InfeasibleError(f"{which} to the constraints")
+            if self._search.solver.searches:
+                raise InfeasibleError("no assignment keeps to the constraints")
+            raise InfeasibleError(f"it does not keep to the constraints{self._not_kept()}")
         if result.assignment is None:
             stopped_by = result.stopped_by or "limits"
             self.least = result.bound or self.least
@@ -176,6 +180,23 @@ class TableSolver:
         self.least = None
         self._search.progress(len(self.results), self._count)
         return result
+
+    def _not_kept(self) -> str:
+        """Return which constraint a baseline does not keep to, after a colon, if that is known."""
+        instance = self._search.instance
+        row = instance.workload.baselines.get(getattr(self._search.solver, "baseline", ""))
+        if row is None:
+            return ""
+        problem, layers = instance.problem, row[instance.workload.shared :]
+        for name in ("fix", "even", "runnable", "memory"):
+            alone = Constraints.model_validate({name: getattr(problem.constraints, name)})
+            own = problem.model_copy(update={"constraints": alone})
+            try:
+                ConstraintSet(own, instance.workload).check([layers] * problem.levels)
+            except HyparError as error:
+                reason = error.message.removeprefix("constraints: ")
+                return f": {argument(f'constraints.{name}')}: {reason}"
+        return ""
 
 
 def _best(tables: Sequence[CostTable], results: Sequence[SolveResult]) -> SolveResult:

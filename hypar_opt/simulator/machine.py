@@ -152,6 +152,8 @@ class Machine:
         # Of streams that exchange: their rounds in a row, and how many of these are to come.
         self._in_a_row: dict[int, RepeatedRound] = {}
         self._to_come = [0 for _ in numbers]
+        # Accelerators that wait for all others to begin a round, by the first one's stream.
+        self._waiting: dict[int, list[Event]] = {}
         self._computing: set[Event] = set()
         # A stream of the first accelerator that has just begun a round, and the state at the last.
         self._begun: int | None = None
@@ -199,6 +201,8 @@ class Machine:
                     self._until_restart, env._now = start, 0.0
                     self.network.restart()
                 for in_a_row in step.rounds:
+                    if step.together:
+                        yield self._all_here(stream - accelerator)
                     self._in_a_row[stream] = in_a_row
                     to_come[stream] = in_a_row.times
                     while to_come[stream]:
@@ -207,6 +211,16 @@ class Machine:
                 del self._in_a_row[stream]
             spans[number] = TaskSpan(number, start, self._until_restart + env.now)
             self._let_start(accelerator, self._successors[number])
+
+    def _all_here(self, first_stream: int) -> Event:
+        """Return the event that the same stream of every accelerator has got as far."""
+        waiting = self._waiting.setdefault(first_stream, [])
+        here = Event(self.env)
+        waiting.append(here)
+        if len(waiting) == self.accelerators:
+            for event in self._waiting.pop(first_stream):
+                event.succeed()
+        return here
 
     def _let_start(self, accelerator: int, successors: Sequence[int]) -> None:
         """Start tasks whose last dependency has ended, and wake their streams if idle."""
@@ -223,7 +237,7 @@ class Machine:
                 idle.succeed()
 
     def _send(
-        self, stream: int, task: int, lanes: Sequence[tuple[TrafficPattern, BytesSent, float]]
+        self, stream: int, task: int, lanes: Sequence[tuple[TrafficPattern, BytesSent, BytesSent]]
     ) -> Event:
         """Send a round's messages; return the event of their delivery and of those expected."""
         self._round[stream] = now = self._round[stream] + 1
@@ -236,7 +250,9 @@ class Machine:
         message = stream
         for pattern, bytes_sent, moved in lanes:
             if isinstance(bytes_sent, list):
-                bytes_sent = moved = bytes_sent[stream % self.accelerators]
+                bytes_sent = bytes_sent[stream % self.accelerators]
+            if isinstance(moved, list):
+                moved = moved[stream % self.accelerators]
             self._receiver[message] = pattern.receivers[stream]
             self.network.send(pattern.routes[stream], bytes_sent, message, task, moved)
             message += self._streams

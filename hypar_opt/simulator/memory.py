@@ -16,6 +16,7 @@ from hypar_opt.costs.saved_tensors import INPUT, inputs_of, saved_tensors, store
 from hypar_opt.costs.sides import Share
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.accelerator import AcceleratorGroup
+from hypar_opt.hierarchy import parts_by_share
 from hypar_opt.sharding.halos import halos
 from hypar_opt.sharding.layouts import BATCH as BY_BATCH
 from hypar_opt.sharding.layouts import CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, TOKEN
@@ -192,17 +193,23 @@ class _Count:
         parts, at_h1
             Of each axis: into how many parts it is split, and whether H1 splits it.
         """
-        split = list(zip(sizes, parts, at_h1, strict=True))
+        split = [*zip(sizes, parts, strict=True)]
         if self.share is not None:
-            own, whole = self.share.parts[self.share.side], self.share.whole
-            count = len(self.share.parts)
             split = [
-                (size * own, whole * each // count, here) if here else (size, each, here)
-                for size, each, here in split
+                self._of_share(*own) if here else own
+                for own, here in zip(split, at_h1, strict=True)
             ]
         if self.exact_shares:
-            return _up(prod(size for size, *_ in split), prod(each for _, each, _ in split))
-        return prod(_up(size, each) for size, each, _ in split)
+            return _up(prod(size for size, _ in split), prod(each for _, each in split))
+        return prod(_up(size, each) for size, each in split)
+
+    def _of_share(self, size: int, parts: int) -> tuple[int, int]:
+        """Return what a part of H1 has of an axis that H1 splits, and the parts below, for each."""
+        assert self.share is not None
+        own, count = self.share.parts[self.share.side], len(self.share.parts)
+        if self.exact_shares:
+            return size * own, self.share.whole * parts // count
+        return parts_by_share(size, self.share.parts)[self.share.side], parts // count
 
     def _parts(self, node: int, first: int = 0) -> dict[str, int]:
         """Return into how many parts a node's choices from a level on split each axis."""

@@ -42,7 +42,7 @@ class RepeatedRound(NamedTuple):
     send.
     """
 
-    lanes: Sequence[tuple[TrafficPattern, BytesSent, float]]
+    lanes: Sequence[tuple[TrafficPattern, BytesSent, BytesSent]]
     times: int
 
 
@@ -56,10 +56,13 @@ class MessageRounds:
         The exchange's number among the step's tasks.
     rounds
         One after the other.
+    together
+        Whether no accelerator begins a round before all have ended the last one.
     """
 
     task: int
     rounds: Sequence[RepeatedRound]
+    together: bool = False
 
 
 def in_rounds(
@@ -86,7 +89,7 @@ def in_rounds(
                     (
                         of(lane.pattern),
                         message_bytes(task, lane, routes.interconnect),
-                        bytes_moved(task.bytes, lane, routes.interconnect),
+                        counted_bytes(task, lane, routes.interconnect),
                     )
                     for lane in lanes
                 ],
@@ -94,7 +97,7 @@ def in_rounds(
             )
             for lanes, times in task.rounds
         ]
-        steps.append(MessageRounds(number, rounds))
+        steps.append(MessageRounds(number, rounds, task.is_together))
     return steps
 
 
@@ -121,14 +124,33 @@ def by_level(
 def message_bytes(exchange: ExchangeTask, lane: Lane, interconnect: Interconnect) -> BytesSent:
     """Return the bytes of one message; an exchange's are of all accelerators and rounds.
 
-    Those of groups are as each accelerator sends them; of uneven parts all send the longest.
+    Those of groups are as each accelerator sends them. Of uneven parts, and between more than two
+    parts of H1, all send the longest, for which all wait.
     """
-    sent = [
-        bytes_moved(amount, lane, interconnect) for amount in exchange.sent or (exchange.bytes,)
-    ]
-    if len(sent) == 1:
-        return sent[0]
-    return [own for own in sent for _ in range(interconnect.accelerators // len(sent))]
+    sent = exchange.sent or (exchange.bytes,)
+    if _waits_for_longest(exchange):
+        sent = (max(sent),)
+    return _by_accelerator(sent, lane, interconnect)
+
+
+def counted_bytes(exchange: ExchangeTask, lane: Lane, interconnect: Interconnect) -> BytesSent:
+    """Return the bytes of one message that count as moved."""
+    sent = exchange.sent if len(exchange.sent) > 1 else (exchange.bytes,)
+    part = exchange.bytes * len(sent) / sum(sent) if _waits_for_longest(exchange) else 1.0
+    return _by_accelerator([part * own for own in sent], lane, interconnect)
+
+
+def _waits_for_longest(exchange: ExchangeTask) -> bool:
+    """Return whether messages of a round differ, so that parts may wait for more than they send."""
+    return exchange.is_together and len(exchange.sent) > 2
+
+
+def _by_accelerator(sent: Sequence[float], lane: Lane, interconnect: Interconnect) -> BytesSent:
+    """Return the bytes of one message that all send, or of each accelerator's of some parts."""
+    each = [bytes_moved(amount, lane, interconnect) for amount in sent]
+    if len(each) == 1:
+        return each[0]
+    return [own for own in each for _ in range(interconnect.accelerators // len(each))]
 
 
 def bytes_moved(amount: float, lane: Lane, interconnect: Interconnect) -> float:

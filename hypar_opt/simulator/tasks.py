@@ -126,6 +126,14 @@ class ExchangeTask:
         return len(self.sent) > 1
 
     @property
+    def is_together(self) -> bool:
+        """Whether all accelerators begin each round together: between unequal parts of H1.
+
+        Else messages of a part that is ahead would share links with those of the round before.
+        """
+        return self.of_parts and 0 in self.levels
+
+    @property
     def name(self) -> str:
         """Its name in timelines."""
         # Which exchange moves partial sums, errors and gradients is one for the whole step.

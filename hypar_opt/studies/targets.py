@@ -87,9 +87,6 @@ def own_array(plan: Plan) -> Array:
         If it was solved without one.
     """
     if plan.array is None:
-        if plan.parts:
-            raise HyparError(
-                f"arrays have levels of two parts; the plan has {plan.hierarchy.shown} accelerators"
-            )
-        raise HyparError(f"the plan was solved without an array; name one: {ARRAY}")
+        own = f", for {plan.hierarchy.shown} accelerators" if plan.parts else ""
+        raise HyparError(f"the plan was solved without an array{own}; name one: {ARRAY}")
     return plan.array.description

@@ -78,6 +78,23 @@ def test_a_plan_is_simulated_on_its_own_array_or_one_that_is_named(
     assert (other["array"], other["placement"]) == ("hmc-torus-8", [2, 1, 0])
 
 
+def test_a_plan_of_seven_accelerators_is_asked_for_an_array_and_simulated_on_one(
+    tmp_path: Path, shell: Shell
+) -> None:
+    bare = planned(tmp_path, hierarchy=(7,), batch=28)
+    said = shell.refused("simulate", bare)
+    assert "solved without an array, for 7 accelerators; name one: --array" in said
+    ring = tmp_path / "ring.toml"
+    text = shell.output("show", "hmc-htree-8", "--toml")
+    begin, end = text.index("[topology]"), text.index("[energy]")
+    topology = 'kind = "ring"\naccelerators = 7\nlink = { bandwidth = "10 GBps" }\n'
+    ring.write_text(f"{text[:begin]}[topology]\n{topology}\n{text[end:]}")
+    assert shell.document("simulate", bare, "--array", str(ring))["seconds"] > 0
+    few = planned(tmp_path, hierarchy=(7,), batch=4, solver="data", constraints={"runnable": False})
+    said = shell.refused("export", few, "--to", "jax")
+    assert "batch: should be at least 7, since one level splits it, got 4" in said
+
+
 def test_what_a_plan_fixes_is_refused_even_if_it_is_the_same(tmp_path: Path, shell: Shell) -> None:
     file = planned(tmp_path, array="hmc-htree-16")
     for option in (

@@ -32,11 +32,18 @@ def test_degrees_are_the_pins_of_tensor_inside_data_parallelism(
 
 def test_other_degrees_are_refused_with_those_that_would_do(tmp_path: Path) -> None:
     known = "--degrees should be one of tp=1,dp=8; tp=2,dp=4; tp=4,dp=2; tp=8,dp=1, got "
-    for typed in ("tp=3,dp=4", "tp=3", "dp=4", "tp=2,dp=4,pp=1", "tp=2,tp=4", "", "dp"):
+    for typed in ("tp=3,dp=4", "tp=3", "dp=4", "tp=2,dp=4,xp=1", "tp=2,tp=4", "", "dp"):
         done = command(["memory", GPT, *ASKED, "--degrees", typed], tmp_path)
         assert (done.status, known + repr(typed) in done.errors) == (2, True)
-    done = command(["solve", "alexnet", *ASKED, "--degrees", "tp=8,dp=1"], tmp_path)
-    assert "needs a network with attention, and AlexNet has none" in done.errors
+    for typed, why in (
+        ("tp=2,dp=4,pp=1", "pp, pipeline parallelism, is not modelled"),
+        ("ep=8", "ep, expert parallelism, is not modelled as a degree; the choice experts splits"),
+    ):
+        done = command(["memory", GPT, *ASKED, "--degrees", typed], tmp_path)
+        assert (done.status, done.errors.count("\n")) == (2, 1)
+        assert f"--degrees: {why}" in done.errors
+    done = command(["solve", "sconv", *ASKED, "--degrees", "tp=8,dp=1"], tmp_path)
+    assert "tp needs attention, or fully-connected layers of which one reads" in done.errors
     ho.write_plan(ho.solve("lenet-c", batch=16, array="h100-8"), tmp_path / "plan.json")
     for name in ("simulate", "memory"):
         done = command([name, "plan.json", "--degrees", "tp=8,dp=1"], tmp_path)
@@ -52,3 +59,28 @@ def test_a_step_of_shared_weights_and_one_that_the_host_holds_up_are_shown(tmp_p
     held_up = command(["simulate", GPT, *ASKED, "--degrees", "tp=2,dp=4", *slow], tmp_path)
     assert held_up.status == 0
     assert "launches" in held_up.output
+
+
+def test_degrees_split_pairs_of_layers_without_attention_and_other_numbers_of_parts(
+    tmp_path: Path,
+) -> None:
+    layers = [
+        {"name": name, "kind": "fc", "units": units, "activation": "relu"}
+        for name, units in (("up", 512), ("down", 128), ("last", 16))
+    ]
+    mlp = ho.Network.model_validate({"name": "mlp", "input": {"features": 128}, "layer": layers})
+    plan = ho.solve(mlp, batch=16, array="h100-8", degrees="tp=4,dp=2")
+    for name, word in (("up", "output"), ("down", "model")):
+        assert plan[name] == {"H1": "data", "H2": word, "H3": word}
+    assert ho.run(plan).agrees
+    # Data parallelism is a degree of any network.
+    alone = ho.solve("sconv", batch=16, array="h100-8", degrees="dp=8")
+    assert {*alone["conv1"].values()} == {"data"}
+    # Without an array, whose default choices lack output parallelism, and of three parts.
+    network = ho.gpt(layers=1, hidden=96, heads=24, tokens=8, vocabulary=96)
+    plan = ho.solve(network, hierarchy=(3, 8), batch=8, degrees="tp=24")
+    assert {*plan["decoder.0.qkv"].values()} == {"output"}
+    assert {*plan["decoder.0.proj"].values()} == {"model"}
+    typed = ["--hierarchy", "3,8", "--batch", "8", "--degrees", "tp=24"]
+    asked = "gpt:layers=1,hidden=96,heads=24,tokens=8,vocabulary=96"
+    assert command(["solve", asked, *typed], tmp_path).status == 0

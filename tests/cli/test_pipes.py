@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.cli.app import run
+from hypar_opt.cli.app import main, run
 from hypar_opt.hardware import arrays
 from hypar_opt.models import __file__ as models_file
 from tests.cli.shell import Shell, piped
@@ -125,3 +127,21 @@ def test_verify_compares_by_one_search(shell: Shell) -> None:
     rows = shell.document("verify", "sfc", "--search", "joint", "--solvers", "dp,cut")["rows"]
     assert [row["search"] for row in rows] == ["joint", "joint"]
     assert "did you mean joint" in shell.refused("verify", "sfc", "--search", "joints")
+
+
+def test_main_writes_to_whatever_stream_a_caller_puts_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a notebook, or under `contextlib.redirect_stdout`."""
+    monkeypatch.setattr(sys, "argv", ["hypar-opt", "solve", "lenet-c", "--levels", "2", "--json"])
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert json.loads(out.getvalue())["network"]["name"] == "Lenet-c"
+    err = io.StringIO()
+    monkeypatch.setattr(sys, "argv", ["hypar-opt", "solve", "no-such-network"])
+    with contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "no-such-network" in err.getvalue()

@@ -59,3 +59,21 @@ def test_shardings_are_never_approximate(tmp_path: Path) -> None:
     assert done.errors == (
         "hypar-opt: --approximate goes with programs: shardings compute nothing\n"
     )
+
+
+def test_a_vocabulary_that_parts_do_not_divide_is_refused_with_the_padding_that_helps(
+    tmp_path: Path,
+) -> None:
+    """As GPT-2's 50,257 words between eight parts."""
+    gpt = "gpt:layers=1,hidden=64,heads=8,tokens=16,vocabulary=257"
+    asked = [gpt, "--array", "h100-8", "--batch", "8", "--degrees", "tp=8"]
+    assert command(["solve", *asked, "-o", "odd.json"], tmp_path).status == 0
+    for name in ("jax", "torch", "jax-shardings"):
+        done = command(["export", "odd.json", "--to", name], tmp_path)
+        assert done.status == 2
+        assert "should be divisible by 8" in done.errors
+        assert "as by --set token.pad=8, or" in done.errors
+    padded = ["--set", "token.pad=8", "--set", "head.pad=8", "-o", "even.json"]
+    assert command(["solve", *asked, *padded], tmp_path).status == 0
+    for name in ("jax", "torch", "jax-shardings"):
+        assert command(["export", "even.json", "--to", name], tmp_path).status == 0

@@ -314,3 +314,40 @@ def test_a_run_reduces_from_the_deepest_level_up_and_gathers_from_the_topmost_do
         "gradient: compute",
         "backward: compute",
     ]
+
+
+GRIDS: list[tuple[str, tuple[int, ...], bool]] = [
+    # The kind, its shape, and whether all messages of a round go as far where levels are whole.
+    *(("ring", (n,), True) for n in (3, 4, 5, 6, 8, 9)),
+    ("torus", (6,), True),
+    ("torus", (4, 6), True),
+    *(("mesh", (n,), n < 4) for n in (2, 3, 4, 5, 6, 8)),
+    ("mesh", (3, 5), False),
+]
+
+
+@pytest.mark.parametrize(("kind", "shape", "as_far"), GRIDS)
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_sum_is_the_time_of_two_parts_or_whole_rings_and_else_an_upper_bound(
+    kind: str, shape: tuple[int, ...], as_far: bool, whole: bool
+) -> None:
+    size = {"accelerators": shape[0]} if kind == "ring" else {"shape": shape}
+    topology = {"kind": kind, **size, "link": {"bandwidth": "64 B/s", "latency": "2 s"}}
+    grid = array(topology, operations="1e30 op/s", dram_bandwidth="1e30 B/s")
+    grid = grid.model_copy(update={"whole_levels": whole})
+    for choice in ("data", "model"):
+        plan = ho.solve(
+            one_layer(),
+            array=grid,
+            batch=BATCH * prod(shape),
+            cost="time",
+            constraints={"runnable": False, "fix": [f"*={choice}"]},
+            training={"micro_batches": 1, "shard": "none"},
+        )
+        step = ho.simulate(plan)
+        assert step.closed_form * per_second(plan) == pytest.approx(plan.cost.total, rel=1e-9)
+        assert step.seconds <= step.closed_form * (1 + 1e-9)
+        if {*plan.hierarchy.sizes} == {2} or (as_far and len(plan.hierarchy.sizes) == len(shape)):
+            assert step.seconds == pytest.approx(step.closed_form, rel=1e-9)
+        elif choice == "data":
+            assert step.seconds < step.closed_form * (1 - 1e-3)

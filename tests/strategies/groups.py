@@ -115,4 +115,10 @@ def of_accpar(name: str, gigabytes: tuple[float, float], share: float, *sides: s
         (BisectionLink(1 / Fraction(2 * 10**9 * own), Fraction(), Fraction(1)),)
         for own in map(Fraction, gigabytes)
     )
-    return instance.with_cost(replace(cost, links=(first, second), per_unit=10**15))
+    assert cost.work is not None
+    # And fractions of images: 153.6 of 512.
+    of_parts = tuple(replace(work, longest=False) for work in cost.of_parts)
+    work = replace(cost.work, longest=False)
+    return instance.with_cost(
+        replace(cost, links=(first, second), per_unit=10**15, work=work, of_parts=of_parts)
+    )

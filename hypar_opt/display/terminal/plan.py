@@ -130,11 +130,13 @@ def _shares(plan: Plan) -> str:
     if set(plan.parallelism[0]) <= set(SIDES):
         sentence = f"H1 splits no layer; its shares would be {of_groups}"
     of_all = [row[LEAST] for row in plan.solver.statistics if LEAST in row]
-    if not of_all or not plan.cost.total:
-        return f"{sentence}."
-    # Rounded up, as it is a bound.
-    saved = ceil(10_000 * max(0.0, 1 - of_all[0] / plan.cost.total)) / 10_000
-    return f"{sentence}; at other shares plans that train alike save at most {saved:.2%}."
+    if of_all and plan.cost.total:
+        # Rounded up, as it is a bound.
+        saved = ceil(10_000 * max(0.0, 1 - of_all[0] / plan.cost.total)) / 10_000
+        sentence += f"; at other shares plans that train alike save at most {saved:.2%}"
+    if plan.cost.kind == "time":
+        sentence += ". Each pass is charged as the slowest group's; simulated, a step may take less"
+    return f"{sentence}."
 
 
 def _glyphs(symbols: Iterable[Symbol]) -> Text:

@@ -10,13 +10,15 @@ the same channels.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hypar_opt.errors import HyparError, argument
+from hypar_opt.errors import HyparError
+from hypar_opt.execution.batches import sizes_remedy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -197,8 +199,10 @@ class AxisTies:
 def _uneven(name: str, axis: StoredAxis, segment: int) -> str:
     at = ", ".join(f"H{level + 1}" for level in axis.split)
     part = "" if segment == axis.size else f" (in parts, one of {segment})"
+    words = re.fullmatch(r"layer '(.*)', vocabulary", name)
+    remedy = sizes_remedy(words and words[1], axis.parts)
+    split = "splits" if len(axis.split) == 1 else "split"
     return (
-        f"{name}: its size {axis.size}{part} should be divisible by {axis.parts}, since {at} split"
-        " it in one layer or another; use other sizes, or pin other choices by"
-        f" {argument('constraints.fix')}"
+        f"{name}: its size {axis.size}{part} should be divisible by {axis.parts}, since {at}"
+        f" {split} it in one layer or another; {remedy}"
     )

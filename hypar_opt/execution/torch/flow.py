@@ -15,7 +15,8 @@ from math import prod
 from operator import and_
 from typing import TYPE_CHECKING, NamedTuple
 
-from hypar_opt.errors import HyparError, argument
+from hypar_opt.errors import HyparError
+from hypar_opt.execution.batches import sizes_remedy
 from hypar_opt.execution.torch.rules import has_module, otherwise, without_rule
 from hypar_opt.sharding.conversions import exchanges, scattered
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, PARTIAL, SHUFFLED, TOKEN, WHOLE, is_split
@@ -269,9 +270,10 @@ class Flow:
         ]
         for name, size, parts in checks:
             if size % parts:
+                words = layer.name if layer.reads_ids and size == sizes.get("i") else None
                 raise HyparError(
-                    f"{name} {size} should be divisible by {parts}, its parts: use other sizes, or"
-                    f" pin other choices by {argument('constraints.fix')}"
+                    f"{name} {size} should be divisible by {parts}, its parts:"
+                    f" {sizes_remedy(words, parts)}"
                 )
 
     @cached_property

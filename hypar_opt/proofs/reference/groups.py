@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from hypar_opt.errors import CheckFailedError
 from hypar_opt.proofs.reference.charges import Bytes
 from hypar_opt.proofs.reference.physical import LayerWork, Time
+from hypar_opt.proofs.reference.plan_graph import of_longest
 from hypar_opt.proofs.reference.repetitions import Pass
 from hypar_opt.workload.parallelism import SIDES
 
@@ -85,6 +86,11 @@ class Groups:
         self._moved = cache(lambda edge, size: edge.moved(size))
         # A charge is a quarter of an element, or several where that is a whole number of bytes.
         self._scale = Fraction(plan.element_bytes, 4).numerator
+
+    def indices(self, part: int, size: int) -> int:
+        """Return how many of an axis's indices a part has: where its share ends, rounded."""
+        before = sum(self.shares[:part], Fraction())
+        return round(size * (before + self.shares[part])) - round(size * before)
 
     @staticmethod
     def layout_at_h1(node: PlanNode, state: State) -> str:
@@ -371,19 +377,28 @@ class TimeOfGroups(Time):
         if len(state) < self.plan.levels:
             state = state[:1]
         layer, passes = self.exchanges.graph.nodes[node], self.exchanges.passes(node)[: self.passes]
-        every, layout = self._work(node, state), self._groups.layout_at_h1(layer, state)
-        copied = [state[0] in choices for choices in layer.copied]
+        layout, copies = (
+            self._groups.layout_at_h1(layer, state),
+            layer.copies(state, self.hierarchy),
+        )
         by_part = []
         for part, accelerator in enumerate(self._groups.accelerators):
-            has = self._groups.of_layout(layout, part)
-
-            def own(amount: int, whole: bool, has: Fraction = has) -> int:
-                return amount if whole else _half_up(amount * has)
-
-            words = [own(*each) for each in zip(every.accessed, copied, strict=True)]
-            kept = own(every.kept * every.sharing, copied[0]) // every.sharing
-            macs, inner = (own(each, layout == "whole") for each in (every.macs, every.inner))
-            work = LayerWork(words, kept, macs, inner)
+            if layout in SIDES and SIDES.index(layout) != part:
+                work = LayerWork([0] * len(layer.tensors), 0, 0, 0)
+            else:
+                work = self._work(node, state, partial(self._groups.indices, part))
+                # What weights' copies update is shared out after it is rounded.
+                uneven = self._uneven(
+                    layer, state, layer.copied[0], partial(self._groups.indices, part)
+                )
+                kept = of_longest(layer.stored * copies[0], uneven) // work.sharing
+                times = self._groups.count if layout in SIDES else 1
+                work = LayerWork(
+                    [times * own for own in work.accessed],
+                    times * kept,
+                    times * work.macs,
+                    times * work.inner,
+                )
             by_part.append(self._seconds_of(accelerator, layer, work, passes))
         # All parts wait for the slowest in each pass.
         return sum(map(max, zip(*by_part, strict=True)))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.links import BisectionLink
     from hypar_opt.plan.plan import Plan
     from hypar_opt.proofs.reference.buckets import Share
-    from hypar_opt.proofs.reference.plan_graph import LongestParts, PlanNode, State
+    from hypar_opt.proofs.reference.plan_graph import AtH1, LongestParts, PlanNode, State
     from hypar_opt.proofs.reference.reductions import Reduced
 
 # Its own table, as the rest of this derivation shares none with the search.
@@ -209,11 +209,17 @@ class Time(ArrayCharges):
         work = self._work(node, state)
         return sum(self._seconds_of(self.array.accelerator, layer, work, passes))
 
-    def _work(self, node: int, state: State) -> LayerWork:
-        """Return what a layer's passes work on in the whole array, copies and all."""
+    def _work(self, node: int, state: State, at_h1: AtH1 | None = None) -> LayerWork:
+        """Return what a layer's passes work on in the whole array, copies and all.
+
+        Parameters
+        ----------
+        at_h1
+            As for `longest_parts`.
+        """
         layer = self.exchanges.graph.nodes[node]
         copies = layer.copies(state, self.hierarchy)
-        uneven = [self._uneven(layer, state, copied) for copied in layer.copied]
+        uneven = [self._uneven(layer, state, copied, at_h1) for copied in layer.copied]
         accessed = [
             of_longest(size * count, longer)
             for size, count, longer in zip(layer.tensors, copies, uneven, strict=True)
@@ -224,7 +230,8 @@ class Time(ArrayCharges):
         whole = (n for n, own in levels if own[0] in layer.copied[0] and own[1] == "none")
         count = self.hierarchy.parts(whole)
         kept, sharing = of_longest(layer.stored * count, uneven[0]), copies[0] // count
-        macs, inner = (self._of_work(layer, state, n) for n in (self._macs(layer), layer.inner))
+        work = self._macs(layer), layer.inner
+        macs, inner = (self._of_work(layer, state, amount, at_h1) for amount in work)
         if self.longest_counts and layer.is_causal and self._skips_what_is_hidden:
             made = [self.plan.choices[column] for column in state]
             parts = self.hierarchy.parts(n for n, own in enumerate(made) if own == "tokens")
@@ -297,17 +304,24 @@ class Time(ArrayCharges):
             times.append(round(kept * updating * per_byte * self.parts))
         return times
 
-    def _of_work(self, layer: PlanNode, state: State, amount: int) -> int:
+    def _of_work(
+        self, layer: PlanNode, state: State, amount: int, at_h1: AtH1 | None = None
+    ) -> int:
         """Return an amount of a layer's work in all accelerators together.
 
         What no choice splits is all done in each part.
         """
         whole = {choice for choice, split in layer.own.items() if split.output == "whole"}
         levels = (level for level, made in enumerate(state) if made in whole)
-        return of_longest(amount * self.hierarchy.parts(levels), self._uneven(layer, state))
+        uneven = self._uneven(layer, state, at_h1=at_h1)
+        return of_longest(amount * self.hierarchy.parts(levels), uneven)
 
     def _uneven(
-        self, layer: PlanNode, state: State, copied: frozenset[int] = frozenset()
+        self,
+        layer: PlanNode,
+        state: State,
+        copied: frozenset[int] = frozenset(),
+        at_h1: AtH1 | None = None,
     ) -> LongestParts:
         """Return the axes of a tensor, or of all work, whose largest part counts as all do.
 
@@ -321,7 +335,7 @@ class Time(ArrayCharges):
         if not self.longest_counts:
             return ()
         axes = ((n, split.size) for n, split in layer.own.items() if n not in copied)
-        return longest_parts(axes, state, self.hierarchy)
+        return longest_parts(axes, state, self.hierarchy, at_h1)
 
 
 class Energy(ArrayCharges):

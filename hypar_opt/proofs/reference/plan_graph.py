@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -158,13 +158,30 @@ class PlanNode:
         )
 
 
-def longest_parts(axes: Iterable[SplitAxis], state: State, hierarchy: Hierarchy) -> LongestParts:
-    """Return which axes a state of all levels divides unevenly."""
+AtH1 = Callable[[int], int]
+"""Returns how many indices of an axis of some size a part of H1 has."""
+
+
+def longest_parts(
+    axes: Iterable[SplitAxis], state: State, hierarchy: Hierarchy, at_h1: AtH1 | None = None
+) -> LongestParts:
+    """Return which axes a state of all levels divides unevenly.
+
+    Parameters
+    ----------
+    at_h1
+        Of a part of H1 between groups: what it has of an axis that H1 divides by shares.
+    """
     uneven = []
     for choice, size in axes:
-        parts = hierarchy.parts(level for level, made in enumerate(state) if made == choice)
-        if size % parts:
-            uneven.append((size, -(-size // parts) * parts))
+        levels = [level for level, made in enumerate(state) if made == choice]
+        parts, own = hierarchy.parts(levels), size
+        below = parts
+        if at_h1 is not None and 0 in levels and size:
+            own, below = at_h1(size), parts // hierarchy.sizes[0]
+        longest = -(-own // below) * parts
+        if longest != size:
+            uneven.append((size, longest))
     return tuple(uneven)
 
 

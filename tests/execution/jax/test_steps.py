@@ -158,7 +158,7 @@ def test_one_image_in_parts_moves_what_is_planned(sizes: tuple[int, ...], readin
 def test_tokens_that_a_level_cannot_split_are_refused_by_name() -> None:
     workload = workload_of(gpt(tied=False), 3, WITH_TOKENS, shared_tensors=True)
     row = [WITH_TOKENS.index("tokens")] * len(workload.nodes)
-    refusal = "layer 'token', tokens: its size 8 should be divisible by 3, since H1 split it"
+    refusal = "layer 'token', tokens: its size 8 should be divisible by 3, since H1 splits it"
     with pytest.raises(ho.HyparError, match=refusal):
         ShardedNetwork(gpt(tied=False), Program(workload, [row], Hierarchy((3,))))
 
