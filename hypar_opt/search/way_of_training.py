@@ -24,6 +24,7 @@ from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
 from hypar_opt.simulator.memory import counted_memory, parts_between_groups
+from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -197,6 +198,27 @@ def bytes_held(
         )
         held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
         yield held + moment.total, capacity_of(instance, accelerator), part
+
+
+def excess_of_memory(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> str | None:
+    """Return what a device needs of what it has, as ``5.038 GB of 5 GB``, if a plan does not fit.
+
+    None if it fits, or the problem has no device's memory; parameters as for `bytes_held`.
+    """
+    problem = instance.problem
+    if problem.device_memory is None or problem.array is None:
+        return None
+    held, most, part = max(bytes_held(instance, rows, tensors), key=lambda own: own[0] - own[1])
+    if held <= most:
+        return None
+    reserve = int(problem.array.description.accelerators_of_parts[part].reserve or 0)
+    return amount_of_memory(held + reserve, most + reserve)
+
+
+def amount_of_memory(held: int, most: int) -> str:
+    """Return bytes of a memory as text, in as many digits as tell them apart."""
+    needs, has = format_bytes(held), format_bytes(most)
+    return f"{held:,} of {most:,} bytes" if needs == has else f"{needs} of {has}"
 
 
 def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:
