@@ -52,6 +52,15 @@ class Counted:
     capacity: int
     part: int | None = None
 
+    @property
+    def with_reserve(self) -> tuple[int, int]:
+        """What the device holds, and has, with what is reserved."""
+        array = self.way.instance.problem.array
+        assert array is not None
+        accelerator = array.description.accelerators_of_parts[self.part or 0]
+        reserve = int(accelerator.reserve or 0)
+        return self.bytes + reserve, self.capacity + reserve
+
     @cached_property
     def amount(self) -> Fraction:
         """Seconds, joules, or bytes that are moved."""
@@ -61,7 +70,12 @@ class Counted:
 
     @property
     def fits(self) -> bool:
-        return self.bytes <= self.capacity
+        return self.excess <= 0
+
+    @property
+    def excess(self) -> int:
+        """The bytes that are lacking; below 0 those that are left."""
+        return self.bytes - self.capacity
 
 
 @dataclass(frozen=True)
@@ -165,7 +179,7 @@ class WayOfTraining:
         """Return a plan with what it takes, and holds where least is left."""
         held = bytes_held(self.instance, found.assignments, found.priced)
         every = [Counted(self, found, *own) for own in held]
-        return max(every, key=lambda own: own.bytes - own.capacity)
+        return max(every, key=lambda own: own.excess)
 
 
 def capacity_of(instance: Instance, accelerator: Accelerator) -> int:

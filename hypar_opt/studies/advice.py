@@ -194,13 +194,9 @@ def _over_memory(plan: Plan) -> list[str]:
     held = memory(plan)
     if held.fits:
         return []
-    remedy = ""
-    if plan.problem.device_memory is not None and not plan.training.stated:
-        limit = f" within the {TIME_LIMIT}" if plan.solver.stopped_by == TIME_LIMIT else ""
-        remedy = f"; no micro-batches, recomputation and shards were found{limit} by which one fits"
     return [
         f"takes {format_bytes(held.total)} of memory of an accelerator of {plan.array.name}, which"
-        f" has {format_bytes(held.capacity or 0)}{remedy}"
+        f" has {format_bytes(held.capacity or 0)}"
     ]
 
 
