@@ -162,7 +162,7 @@ def test_what_is_split_from_a_level_down_is_charged_and_held_as_simulated(
 
 
 def _check_nothing_fits(network: ho.Network, asked: dict[str, Any], least: int) -> None:
-    """Nothing fits: proved, and said with a plan and what it needs, which is no less than all do."""
+    """It is proved, and said with a plan and what it needs, no less than the least of all."""
     with pytest.raises(InfeasibleError, match="nothing fits; the least that was found is") as error:
         ho.solve(network, **asked)
     need = error.value.least

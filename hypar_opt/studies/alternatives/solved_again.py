@@ -61,7 +61,8 @@ def _too_late(pin: Pin, stopped_by: str) -> NoAnswerError:
 def extra_within_memory(plan: Plan, pin: Pin, deadline: Deadline) -> int | float | None:
     """Return a choice's regret by searching plans that fit once more, with it pinned.
 
-    How layers train is searched, too, as far as the plan's search chose it. None if none is found that fits.
+    How layers train is searched, too, as far as the plan's search chose it. None if no plan is
+    found that fits.
 
     Raises
     ------
