@@ -26,7 +26,7 @@ from tests.strategies.mixtures import mixture
 from tests.strategies.plans import Asked
 from tests.strategies.problems import random_network
 
-MOST_STATES = 2**7
+MOST_STATES = 2**6
 """Of a layer over all levels: more take a search long."""
 
 
