@@ -9,12 +9,11 @@ from typing import Any
 import hypar_opt as ho
 from hypar_opt.documents.document import validate
 from hypar_opt.hardware.array import Array
+from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.stated import stated_problem
 from hypar_opt.simulator.options import COLLECTIVES
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.workload.parallelism import (
-    OF_RUNS,
-    PAPERS_CHOICES,
     RECOMPUTED,
     SETS_OF_CHOICES,
     SHARDED,
@@ -67,7 +66,6 @@ def _network(rng: Random) -> ho.Network:
 
 def _asked(rng: Random, network: ho.Network) -> Asked:
     asked: Asked = {"batch": rng.choice([1, 2, 4, 6, 8, 12, 48])}
-    lacked = _lacked(network)
     choices = rng.choice([own for own in SETS_OF_CHOICES if len(own) <= rng.randint(2, 5)])
     asked["element_bytes"] = rng.choice([1, 2, 4, 8])
     asked["inference"] = rng.random() < 0.1
@@ -95,8 +93,9 @@ def _asked(rng: Random, network: ho.Network) -> Asked:
         asked["batch"] *= lcm(*sizes)
     while len(choices) ** len(sizes) > MOST_STATES:
         choices = choices[:-1]
-    asked["choices"] = tuple(own for own in choices if own not in lacked)
-    asked["reading"] = "executed"
+    asked |= {"choices": choices, "reading": "executed"}
+    while _lacks(network, asked):
+        asked["choices"] = asked["choices"][:-1]
     if asked["cost"] == "bytes" and rng.random() < 0.3:
         asked["search"] = rng.choice(["levelwise", "joint"])
     if "array" in asked and not asked["inference"]:
@@ -104,15 +103,14 @@ def _asked(rng: Random, network: ho.Network) -> Asked:
     return asked
 
 
-def _lacked(network: ho.Network) -> set[str]:
-    """Return the choices that no layer has, which a search refuses."""
-    lacked = set()
-    for word in OF_RUNS:
-        try:
-            stated_problem(network, {"choices": (*PAPERS_CHOICES, word), "reading": "executed"})
-        except ho.HyparError:
-            lacked.add(word)
-    return lacked
+def _lacks(network: ho.Network, asked: Asked) -> bool:
+    """Return whether no layer has one of the choices, which a search refuses."""
+    try:
+        described, problem = stated_problem(network, {**asked, "constraints": {}})
+        _ = Instance(described, problem).cost
+    except ho.HyparError as error:
+        return str(error).startswith("choices: ")
+    return False
 
 
 def _training(rng: Random, batch: int) -> dict[str, Any]:
