@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from hypar_opt.plan.plan import Plan
 
 
-def check_claim(table: CostTable, result: SolveResult) -> None:
-    """Check a solver's claims against the table itself.
+def check_claim(table: CostTable, result: SolveResult) -> SolveResult:
+    """Return a solver's result with what its assignment costs, having checked its claims.
 
     Raises
     ------
@@ -52,6 +53,7 @@ def check_claim(table: CostTable, result: SolveResult) -> None:
     # A proof of optimality is a bound that equals the cost.
     if result.status is Status.OPTIMAL and result.bound != costs:
         raise WrongClaimError(f"claims an optimum of {costs} with the bound {result.bound}")
+    return replace(result, objective=costs)
 
 
 def keeps_to(table: CostTable, assignment: Sequence[int]) -> bool:
