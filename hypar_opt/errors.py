@@ -10,7 +10,7 @@ from __future__ import annotations
 import copyreg
 import re
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 # Private-use characters, which no file, name or option may hold: they are not printable.
 _ARGUMENT = re.compile("\ue000(.*?)\ue001(.*?)\ue002", re.DOTALL)
@@ -192,6 +192,17 @@ class WrongClaimError(HyparError):
     exit_status = 1
 
 
+class Need(NamedTuple):
+    """What a plan needs of a device's memory, in bytes, and what the device has.
+
+    ``plan`` says how it is split and trains, in words.
+    """
+
+    bytes: int
+    capacity: int
+    plan: str
+
+
 class NoAnswerError(HyparError):
     """No answer within the limits that were given.
 
@@ -199,19 +210,32 @@ class NoAnswerError(HyparError):
     ----------
     stopped_by
         The limit that came first: ``time limit``, ``solver option``, ...
+    least
+        Where no plan was found that fits a device: what the one needs that needs least.
     """
 
     exit_status = 3
 
-    def __init__(self, message: str, stopped_by: str = "limits") -> None:
+    def __init__(self, message: str, stopped_by: str = "limits", least: Need | None = None) -> None:
         super().__init__(message)
         self.stopped_by = stopped_by
+        self.least = least
 
 
 class InfeasibleError(HyparError):
-    """It is proved that no plan satisfies the constraints."""
+    """It is proved that no plan satisfies the constraints.
+
+    Parameters
+    ----------
+    least
+        Where nothing fits a device: what the plan needs that needs least of those found.
+    """
 
     exit_status = 4
+
+    def __init__(self, message: str, least: Need | None = None) -> None:
+        super().__init__(message)
+        self.least = least
 
 
 class CheckFailedError(HyparError):

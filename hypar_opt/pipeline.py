@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from hypar_opt.checked import checked
-from hypar_opt.deadline import NEVER, Deadline
+from hypar_opt.deadline import NEVER, TIME_LIMIT, Deadline
 from hypar_opt.documents.files import check_outputs, recorded_reads
 from hypar_opt.errors import (
     HyparError,
     InfeasibleError,
+    Need,
+    NoAnswerError,
     RefusedError,
     UnknownNameError,
     WrongClaimError,
@@ -24,10 +26,12 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price, tensors_of
 from hypar_opt.plan.arguments import ProblemArguments
 from hypar_opt.plan.costs import json_number
+from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.plan import Plan, SolverRecord, SolverSettings, columns_of, words_of
 from hypar_opt.plan.problem import NetworkRecord, ProblemFields
 from hypar_opt.plan.schemas import schema_of
 from hypar_opt.plan.stated import stated_problem
+from hypar_opt.plan.trained import trained
 from hypar_opt.search.default_solver import default_solver
 from hypar_opt.search.level_order import fastest_order
 from hypar_opt.search.model_file import (
@@ -37,6 +41,7 @@ from hypar_opt.search.model_file import (
     read_solution,
     write_instance,
 )
+from hypar_opt.search.nothing_fits import NothingFitsError
 from hypar_opt.search.open_ways import training_left_open
 from hypar_opt.search.placement import best_placement
 from hypar_opt.search.result import Progress, SearchRequest, rows_to_start_from, silent
@@ -50,6 +55,7 @@ from hypar_opt.search.solver_settings import (
     options_of,
     settings_of,
 )
+from hypar_opt.search.way_of_training import amount_of_memory
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.version import __version__
@@ -105,9 +111,10 @@ def solve(
     HyparError
         If the input is wrong or the solver does not accept it.
     InfeasibleError
-        If no plan satisfies the constraints.
+        If no plan satisfies the constraints, or fits the memory of the array's accelerators: its
+        ``least`` says what the plan needs that needs least.
     NoAnswerError
-        If no feasible plan is known when a limit is reached.
+        If no feasible plan is known when a limit is reached, or none was found that fits.
 
     Examples
     --------
@@ -264,6 +271,8 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
             instance = search.instance
         else:
             partition = search_once(search)
+    except NothingFitsError as error:
+        raise _nothing_fits(error, f"solver {solver!r} on {instance.network.name}") from None
     except (RefusedError, WrongClaimError, InfeasibleError) as error:
         # The same type, to keep the exit status; prefixed with the solver, since a study may run
         # several.
@@ -290,6 +299,38 @@ def _solve(instance: Instance, how: SolveRequest, progress: Progress) -> Plan:
         versions={"hypar-opt": __version__, **partition.versions},
     )
     return _priced(instance, rows, record, partition if rows == partition.assignments else None)
+
+
+def _nothing_fits(error: NothingFitsError, who: str) -> HyparError:
+    """Return the error that says what the plan needs that needs least of a device's memory."""
+    counted = error.counted
+    instance, found = counted.way.instance, counted.found
+    record = SolverRecord(
+        name="dp",
+        search="joint",
+        status="feasible",
+        scope="joint",
+        bound=None,
+        gap=None,
+        stopped_by=None,
+        seconds=0.0,
+        options=SolverSettings(),
+        statistics=(),
+        versions={},
+    )
+    plan = _priced(instance, found.assignments, record, found)
+    training = trained(plan.training.unlike_defaults, plan) or "the whole batch at once"
+    how = "; ".join(filter(None, [degrees(plan), training]))
+    held, capacity = counted.with_reserve
+    need, limit = amount_of_memory(held, capacity), argument("constraints.memory")
+    stated = f"{limit}: " if instance.problem.constraints.memory is not None else ""
+    least = Need(held, capacity, how)
+    if error.proved:
+        message = f"{stated}nothing fits; the least that was found is {need} of a device, by {how}"
+        return InfeasibleError(f"{who}: {message}", least)
+    why = f" within the {error.stopped_by}" if error.stopped_by == TIME_LIMIT else ""
+    message = f"{stated}no plan was found{why} that fits; the least is {need} of a device, by {how}"
+    return NoAnswerError(f"{who}: {message}", error.stopped_by, least)
 
 
 def _priced(

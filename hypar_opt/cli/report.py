@@ -30,15 +30,18 @@ def report(
     certificate: options.CERTIFICATE = None,
     page_file: Annotated[Path, PAGE_FILE] = Path("report.html"),
 ) -> None:
+    from hypar_opt.deadline import Deadline
     from hypar_opt.display.page import page
     from hypar_opt.display.page.contents import gather
     from hypar_opt.display.page.rendering import check_installed
     from hypar_opt.documents.files import write_whole
     from hypar_opt.proofs.certificate import read_certificate
+    from hypar_opt.studies import advice
     from hypar_opt.studies.targets import own_array
     from hypar_opt.units import format_bytes
 
     check_installed()
+    deadline = Deadline.after(solving.time_limit)
     with output.outputs_checked(page_file):
         proof = None if certificate is None else read_certificate(certificate)
         plan, network = inputs.plan_or_network(context, source, problem)
@@ -58,9 +61,12 @@ def report(
             # Solver parameters are trusted if they were typed, not if a plan file holds them.
             parameters=not from_file,
             progress=progress,
+            deadline=deadline,
             collective=running.collective,
             overlap=running.overlap,
         )
+    for sentence in advice.warnings(plan, deadline):
+        output.warn(sentence)
     text = page(contents)
     write_whole(page_file, text)
     output.print_line(f"{page_file}: {format_bytes(len(text.encode()))}")

@@ -12,7 +12,7 @@ import numpy as np
 
 from hypar_opt.costs.communication import CommunicationCost
 from hypar_opt.costs.compute import layer_macs, local_tensors
-from hypar_opt.costs.joined_levels import by_stage, joined
+from hypar_opt.costs.joined_levels import by_stage, joined, reductions_in
 from hypar_opt.costs.on_array import ArrayCost, Rates
 from hypar_opt.costs.physical import Rings, array_of, rounded
 from hypar_opt.costs.states import added_up, copies_of
@@ -98,8 +98,8 @@ class EnergyCost(ArrayCost):
     def of_reductions(
         self,
         moved_by: Callable[[CommunicationCost], Sequence[Integers]],
-        workload: Workload,  # noqa: ARG002
-        nodes: Indices,  # noqa: ARG002
+        workload: Workload,
+        nodes: Indices,
         shape: tuple[int, ...],
     ) -> list[Integers]:
         moved = moved_by(self.communication)
@@ -107,8 +107,12 @@ class EnergyCost(ArrayCost):
             return [self.charge(row, self.rates(level)) for level, row in enumerate(moved)]
         # Remote access is each level's, whatever links its bytes cross.
         rows = [self.charge(row, self._rates_over(Fraction())) for row in moved]
-        phases = map(self.communication.of, self.communication.phases)
-        passes = [joined(moved_by(own), shape) for own in phases]
+        # Levels that split gradients are reduced over by themselves.
+        passes = [
+            joined(own.of(moved_by(self.communication.of(phase)), nodes), shape)
+            for phase in self.communication.phases
+            for own in reductions_in(self.communication, workload, phase, len(moved))
+        ]
         links = self._over_links(self.rings, passes, len(moved))
         return [row + link for row, link in zip(rows, links, strict=True)]
 

@@ -362,7 +362,7 @@ class ConstraintSet:
         if not self.any:
             return
         least = self._loads.least()
-        for position, layer in enumerate(self._workload.nodes):
+        for position, layer in enumerate(self._workload.layers, self._workload.shared):
             if least[position] >= self._loads.impossible:
                 constraints = ", ".join(
                     argument(f"constraints.{name}")

@@ -126,12 +126,11 @@ class LeastLoads:
         parts, limits = above * self._sizes[level], self._limits[choice]
         allowed &= ((limits == 0) | (self._counted(parts) <= limits)).astype(bool)
         if self._rule or self._even:
-            # Shared weights are split as their users are, shared tensors freely: their completions
-            # below depend on no layer.
-            shared = self._workload.shared
-            # Other choices split other axes.
-            fits = may_split(self._workload, self._rule, parts, choice, slice(shared, None))
-            allowed[shared:] &= np.array(fits, bool)
+            # Shared weights are split as their users are; other choices split other axes.
+            own = np.ones(len(allowed), bool)
+            own[[*self._workload.weight_users]] = False
+            fits = may_split(self._workload, self._rule, parts, choice, own)
+            allowed[own] &= np.array(fits, bool)
         for (weights, users), own in zip(self._workload.weight_users.items(), stored, strict=False):
             allowed[weights] &= own == choice
             allowed[list(users)] &= own in (replicated(self._workload, weights), choice)

@@ -81,8 +81,8 @@ class Certificate(Displayed, Document):
     """``any``: of all plans of as many micro-batches, whatever layers compute again and shard;
     else of those that train as the plan does."""
     price: Fraction | None = None
-    """Of a byte of all accelerators, in the table's integers; with ``bound``, of ``any`` training:
-    no plan that fits the memory of a device costs less than that."""
+    """Of a byte of all accelerators, in the table's integers; with ``bound``: no plan that fits the
+    memory of a device costs less than that."""
     bound: Fraction | None = None
     """The least that such a plan may cost, in its cost's unit; None of a plan that is optimal."""
     tables: tuple[Proof, ...]
@@ -104,8 +104,9 @@ class Certificate(Displayed, Document):
         """Return what qualifies the claim that a plan is proved optimal, as text."""
         count = plan.training.micro_batches or 1
         batch = "the batch at once" if count == 1 else f"{count:,} micro-batches"
-        fit = " that fit" if self.price is not None else ""
-        of_training = f", of all plans of {batch}{fit}" if self.training else plan.training.alike
+        of_training = f", of all plans of {batch}" if self.training else plan.training.alike
+        if self.price is not None:
+            of_training = f"{of_training or ', of plans that train alike'} that fit"
         return plan.constraints.within + of_training
 
     def claim(self, plan: Plan) -> str:
@@ -148,12 +149,14 @@ def certify(plan: Plan) -> Certificate:
         certificate, bound = _proved(plan, tables_of(plan))
         if bound != total and (by_order := tables_by_order(plan)):
             certificate, bound = _proved(plan, by_order)
-        if bound == total and (of_ways := table_of_ways(plan)) is not None:
+        alike = not _leaves_ways_open(plan)
+        if bound == total and not alike and (of_ways := table_of_ways(plan)) is not None:
             in_any, least = _proved(plan, [of_ways], "any")
             certificate = in_any if least == total else certificate
-        any_way = certificate.training is None and (bound != total or training_left_open(plan))
-        if any_way and (tables := priced_tables(plan)) is not None:
-            within = _within_memory(plan, tables)
+        lacks_ways = not alike and certificate.training is None and training_left_open(plan)
+        if bound != total or lacks_ways:
+            tables = priced_tables(plan, alike=alike)
+            within = None if tables is None else _within_memory(plan, tables, alike=alike)
             if within is not None:
                 return within
     except RefusedError as error:
@@ -164,6 +167,12 @@ def certify(plan: Plan) -> Certificate:
         costs = f"the plan costs {plan.cost.total}, a gap of {gap:.3g}"
         raise HyparError(f"no certificate: {proven}, {costs}")
     return certificate
+
+
+def _leaves_ways_open(plan: Plan) -> bool:
+    """Return whether what layers compute again or shard was not stated, but for the search."""
+    training, chosen = plan.training, training_left_open(plan)
+    return any(getattr(training, key) is None or key in chosen for key in ("recompute", "shard"))
 
 
 def _proved(
@@ -177,10 +186,11 @@ def _proved(
     return certificate, _bound(tables, certificate)
 
 
-def _within_memory(plan: Plan, tables: PricedTables) -> Certificate | None:
-    """Return a bound on all plans of as many micro-batches that fit the memory of a device.
+def _within_memory(plan: Plan, tables: PricedTables, *, alike: bool) -> Certificate | None:
+    """Return a bound on plans of as many micro-batches that fit the memory of a device.
 
-    None where nothing is proved, or memory excludes no plan and no search calls this one optimal.
+    Of those that train alike, or of all. None where nothing is proved, or memory excludes no plan
+    and no search calls this one optimal.
 
     Raises
     ------
@@ -190,7 +200,7 @@ def _within_memory(plan: Plan, tables: PricedTables) -> Certificate | None:
     price = best_price(tables)
     if not price and plan.solver.status != "optimal":
         return None
-    certificate, priced = _proved(plan, [tables.at(price)], "any")
+    certificate, priced = _proved(plan, [tables.at(price)], None if alike else "any")
     bound, total = _less_all_bytes(priced, price, tables), Fraction(plan.cost.total)
     if bound > total:
         raise HyparError("no certificate: plans that fit the memory cost more than this one")
@@ -215,8 +225,41 @@ def _claimed(plan: Plan) -> str:
 
 
 @checked
-def check_certificate(plan: Plan, certificate: Certificate) -> None:
-    """Check that a certificate proves a plan optimal.
+def check_certificate(plan: Plan, certificate: Certificate) -> Fraction:
+    """Check that a certificate proves what a plan claims: that it is optimal, or its bound.
+
+    Returns
+    -------
+    Fraction
+        The bound that is proved, in the unit of the plan's cost: no plan costs less, of those that
+        `Certificate.claim` names. Of a plan that is proved optimal it is the plan's total.
+
+    Raises
+    ------
+    CheckFailedError
+        Naming what does not hold, and where; or what the plan claims more.
+    """
+    bound = proved_bound(plan, certificate)
+    if (more := claimed_beyond(plan, bound)) is not None:
+        raise CheckFailedError(
+            f"bound: the certificate proves {float(bound):.15g} {plan.cost.unit}, and the plan"
+            f" claims {more}"
+        )
+    return bound
+
+
+def claimed_beyond(plan: Plan, bound: Fraction) -> str | None:
+    """Return what a plan claims that a proved bound does not prove, as text; None if all is."""
+    total, claimed = Fraction(plan.cost.total), plan.solver.bound
+    if plan.solver.status == "optimal" and bound < total:
+        return "to be optimal"
+    if claimed is not None and bound < Fraction(claimed):
+        return f"a bound of {claimed}"
+    return None
+
+
+def proved_bound(plan: Plan, certificate: Certificate) -> Fraction:
+    """Return the bound on plans that a certificate proves, whatever the plan claims.
 
     Raises
     ------
@@ -230,8 +273,7 @@ def check_certificate(plan: Plan, certificate: Certificate) -> None:
     # First the price: tables that charge another cost would prove another bound.
     check_price(plan)
     if certificate.price is not None or certificate.bound is not None:
-        _check_within_memory(plan, certificate)
-        return
+        return _bound_within_memory(plan, certificate)
     several = tables_by_order(plan) if len(certificate.tables) > 1 else []
     of_ways = table_of_ways(plan) if certificate.training else None
     if certificate.training and of_ways is None:
@@ -242,13 +284,15 @@ def check_certificate(plan: Plan, certificate: Certificate) -> None:
             f"tables: the {_proven_by(certificate)} prove {float(bound):.15g} {plan.cost.unit},"
             f" and the plan costs {plan.cost.total}"
         )
+    return bound
 
 
-def _check_within_memory(plan: Plan, certificate: Certificate) -> None:
-    tables, price = priced_tables(plan), certificate.price
-    if tables is None or certificate.training != "any" or price is None or price < 0:
+def _bound_within_memory(plan: Plan, certificate: Certificate) -> Fraction:
+    tables = priced_tables(plan, alike=certificate.training is None)
+    price = certificate.price
+    if tables is None or price is None or price < 0:
         raise CheckFailedError(
-            "price: should be 0 or more, of plans that train in any way within a device's memory"
+            "price: should be 0 or more, of plans that train within a device's memory"
         )
     proven = _less_all_bytes(_bound([tables.at(price)], certificate), price, tables)
     stated = Fraction(plan.cost.total) if certificate.bound is None else certificate.bound
@@ -257,6 +301,7 @@ def _check_within_memory(plan: Plan, certificate: Certificate) -> None:
             f"bound: should be at most the {float(proven):.15g} {plan.cost.unit} that the"
             f" {_proven_by(certificate)} prove, and than the plan costs, got {float(stated):.15g}"
         )
+    return stated
 
 
 def _proven_by(certificate: Certificate) -> str:

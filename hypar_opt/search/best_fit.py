@@ -43,6 +43,8 @@ class BestFit:
         What finds plans that train in one way.
     found
         What it takes and holds; None where no plan is known that fits.
+    least
+        The plan that exceeds the memory by least, of those counted, or leaves most of it.
     alike
         The ways in which plans fit whose layers all train alike, where no others are searched.
     """
@@ -50,6 +52,7 @@ class BestFit:
     search: SearchRequest
     solve: Search
     found: Counted | None = None
+    least: Counted | None = None
     alike: set[tuple[str, str]] = field(default_factory=set)
     _ways: dict[Training, WayOfTraining] = field(default_factory=dict)
     _known: dict[tuple[Training, tuple[tuple[int, ...], ...]], Counted] = field(
@@ -71,9 +74,14 @@ class BestFit:
         if key not in self._known:
             self._known[key] = self._counted(chosen)
         counted = self._known[key]
+        self._take(counted)
+        return counted
+
+    def _take(self, counted: Counted) -> None:
+        if self.least is None or counted.excess < self.least.excess:
+            self.least = counted
         if counted.fits and counted.amount < self.limit:
             self.found = counted
-        return counted
 
     def _counted(self, chosen: Chosen) -> Counted:
         if chosen.training not in self._ways:
@@ -98,8 +106,7 @@ class BestFit:
                 counted = way.counted(layouts)
                 if counted.fits:
                     self.alike.add(words)
-                if counted.fits and counted.amount < self.limit:
-                    self.found = counted
+                self._take(counted)
 
     def at_price(self, ways: WaysByLayer, price: Fraction) -> PlanAtPrice:
         """Return the plan of least cost and price, and a bound on all plans that fit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -11,18 +12,20 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price_table, total_cost
 from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.stored_layouts import plan_tensors, rows_with_stored
+from hypar_opt.search.way_of_training import excess_of_memory
 from hypar_opt.solvers.base import SolveResult, Status
 from hypar_opt.solvers.baselines import BASELINES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.costs.table import CostTable
     from hypar_opt.plan.plan import Plan
 
 
-def check_claim(table: CostTable, result: SolveResult) -> None:
-    """Check a solver's claims against the table itself.
+def check_claim(table: CostTable, result: SolveResult) -> SolveResult:
+    """Return a solver's result with what its assignment costs, having checked its claims.
 
     Raises
     ------
@@ -50,6 +53,7 @@ def check_claim(table: CostTable, result: SolveResult) -> None:
     # A proof of optimality is a bound that equals the cost.
     if result.status is Status.OPTIMAL and result.bound != costs:
         raise WrongClaimError(f"claims an optimum of {costs} with the bound {result.bound}")
+    return replace(result, objective=costs)
 
 
 def keeps_to(table: CostTable, assignment: Sequence[int]) -> bool:
@@ -76,7 +80,8 @@ def assignment_of(result: SolveResult) -> tuple[int, ...]:
 def check_record(plan: Plan, *, file: str) -> None:
     """Refuse a plan file whose claim of optimality a baseline disproves.
 
-    A baseline counts only if it satisfies the plan's constraints. With scope ``joint`` the bound is
+    A baseline counts only if it satisfies the plan's constraints, and trained as the plan is fits
+    the memory of a device. With scope ``joint`` the bound is
     on all plans; with scope ``level`` an optimal plan claims the least cost of each level, given
     the choices above it.
 
@@ -96,7 +101,7 @@ def check_record(plan: Plan, *, file: str) -> None:
         totals = {
             name: total_cost(instance, every)
             for name, every in plans.items()
-            if instance.constraints.allow(every)
+            if is_allowed(instance, every)
         }
         if totals:
             name = min(totals, key=totals.__getitem__)
@@ -114,7 +119,7 @@ def check_record(plan: Plan, *, file: str) -> None:
 def refused_baselines(instance: Instance) -> dict[str, str]:
     """Return which of the paper's baselines a problem's constraints refuse, and why, by their keys.
 
-    A device's memory is no reason: a baseline may fit in another way to train.
+    A device's memory is no reason where ways to train are open: a baseline may fit in another one.
     """
     refused = {}
     for name, row in _baseline_rows(instance).items():
@@ -123,6 +128,23 @@ def refused_baselines(instance: Instance) -> dict[str, str]:
         except HyparError as error:
             refused[BASELINES[name]] = error.message.removeprefix("constraints: ")
     return refused
+
+
+def too_large_baselines(instance: Instance) -> dict[str, str]:
+    """Return which of the paper's baselines do not fit a device as a problem trains, by their keys.
+
+    With what they need, as ``5.038 GB of 5 GB``.
+    """
+    excess = {
+        BASELINES[name]: excess_of_memory(instance, [row] * instance.problem.levels)
+        for name, row in _baseline_rows(instance).items()
+    }
+    return {key: amount for key, amount in excess.items() if amount is not None}
+
+
+def is_allowed(instance: Instance, rows: Rows) -> bool:
+    """Return whether a plan, ``(levels, layers)``, keeps to constraints and fits a device."""
+    return instance.constraints.allow(rows) and excess_of_memory(instance, rows) is None
 
 
 def _baseline_rows(instance: Instance) -> dict[str, Sequence[int]]:
@@ -138,7 +160,7 @@ def check_bound(
     Parameters
     ----------
     cost
-        The cost of the other plan, which satisfies the plan's constraints.
+        The cost of the other plan, which keeps to the plan's constraints and fits a device.
     name
         The name of the other plan.
 
@@ -165,6 +187,6 @@ def _cheaper_level(plan: Plan, instance: Instance, row: Sequence[int]) -> str | 
         if price_table(table, other) < price_table(table, own):
             # With the baseline at all levels below the choices above are completed, if at all.
             below = [row] * (plan.levels - level)
-            if instance.constraints.allow([*rows[:level], *below]):
+            if is_allowed(instance, [*rows[:level], *below]):
                 return plan.level_names[level]
     return None

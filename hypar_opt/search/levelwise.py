@@ -71,6 +71,7 @@ def _solved(search: SearchRequest, tables: TableSolver) -> Iterator[tuple[int, .
     for level, name in enumerate(instance.problem.hierarchy.names):
         search.deadline.check()
         if thresholds:
+            table = None
             result = tables.solve_compact(thresholds.below(rows))
         else:
             table = level_table(cost, workload, rows)
@@ -81,4 +82,5 @@ def _solved(search: SearchRequest, tables: TableSolver) -> Iterator[tuple[int, .
             result = tables.solve(limited, start, suffix, labels, ways=ways)
         # Greedy: what this level chose is what the next one has to split.
         rows.append(with_users(workload, assignment_of(result)))
+        tables.take(result, rows[-1], table)
         yield rows[-1]

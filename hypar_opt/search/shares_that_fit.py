@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.errors import InfeasibleError, NoAnswerError
 from hypar_opt.plan.share_of_group import SHARES
+from hypar_opt.search.nothing_fits import NothingFitsError
 from hypar_opt.search.open_ways import fastest_training
 from hypar_opt.search.result import SearchResult
 from hypar_opt.search.shares import as_stated, share_left_open, step_of
@@ -45,14 +46,14 @@ def fitting(
 
     Raises
     ------
-    InfeasibleError
+    NothingFitsError
         If no plan is found that fits.
     """
     problem = asked.instance.problem
     if problem.device_memory is None or not share_left_open(problem):
         return within_memory(at_shares, solve)
     if at_shares.known is None:  # not searched
-        with suppress(InfeasibleError):
+        with suppress(InfeasibleError, NothingFitsError):
             return within_memory(at_shares, solve)
     else:
         fastest = WayOfTraining.of(at_shares, fastest_training(at_shares.instance))
@@ -67,7 +68,11 @@ def fitting(
             if counted.fits and (best is None or counted.amount < best.amount):
                 best = counted
     if best is None:
-        return within_memory(at_shares, solve)
+        try:
+            return within_memory(at_shares, solve)
+        except NothingFitsError as error:
+            error.proved &= error.at_any_share  # others may
+            raise
     best = _improved(best)
     found_at = _at(at_shares, _shares(best.way.instance))
     kept = replace(best.found, status=Status.FEASIBLE, bound=None)

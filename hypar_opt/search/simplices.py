@@ -79,9 +79,12 @@ def _mean(corners: Sequence[Shares], weights: NDArray[np.float64], step: int) ->
 
 
 def _weights(simplex: Simplex, point: Shares) -> NDArray[np.float64]:
-    weights: NDArray[np.float64] = np.linalg.solve(
-        np.array(simplex, float).T, np.array(point, float)
-    )
+    corners, at = np.array(simplex, float).T, np.array(point, float)
+    weights: NDArray[np.float64]
+    try:
+        weights = np.linalg.solve(corners, at)
+    except np.linalg.LinAlgError:  # in whole steps its corners may lie on one line
+        weights = np.linalg.lstsq(corners, at)[0]
     return weights
 
 

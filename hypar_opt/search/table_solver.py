@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ from hypar_opt.plan.constraints import Constraints
 from hypar_opt.search.check_result import check_claim, keeps_to
 from hypar_opt.solvers import apart
 from hypar_opt.solvers.base import SolveResult, SolverOptions, Status
+from hypar_opt.solvers.brute_force import BruteForce
+from hypar_opt.solvers.dynamic_programming import DynamicProgramming
 from hypar_opt.solvers.feasibility import trivially_infeasible
 
 if TYPE_CHECKING:
@@ -46,6 +49,8 @@ class TableSolver:
     ----------
     results
         The results, in order.
+    charged
+        What tables charge the rows that were taken of them, added up; see `take`.
     least
         A lower bound on the current table, computed without its solver; None if there is no table.
 
@@ -59,6 +64,7 @@ class TableSolver:
         self._search = search
         self._count = count
         self.results: list[SolveResult] = []
+        self.charged = 0
         self.least: int | None = None
         refused = search.options.given() - search.solver.supported_options
         if search.start is not None and "warm_start" not in search.solver.supported_options:
@@ -102,9 +108,21 @@ class TableSolver:
         elif isinstance(table, ClassTable):
             self.least = table.bound
         result = apart.solve(self._search.solver, table, self.options())
-        if isinstance(table, ThresholdTable) and result.status is Status.INFEASIBLE:
+        if result.status is Status.INFEASIBLE and not self._is_infeasible(table):
             raise WrongClaimError(_NOT_INFEASIBLE)
         return self.checked(result)
+
+    def _is_infeasible(self, table: ThresholdTable | FactoredTable | ClassTable) -> bool:
+        """Return whether a claim that no assignment is allowed is our own, or ours tell the same.
+
+        Thresholds allow some assignment by construction.
+        """
+        if isinstance(table, ThresholdTable):
+            return False
+        if isinstance(self._search.solver, DynamicProgramming):
+            return True
+        limit = SolverOptions(time_limit=self._search.deadline.left())
+        return DynamicProgramming().solve(table, limit).status is Status.INFEASIBLE
 
     def solve(
         self,
@@ -146,20 +164,57 @@ class TableSolver:
         self._search.deadline.check()
         result = apart.solve(solver, table, options)
         if result.assignment is not None:
-            check_claim(table, result)
-        # A solver that runs out of time has been seen to claim infeasibility
-        # (docs/decisions/0006-programs.md).
-        elif (
-            result.status is Status.INFEASIBLE
-            and solver.searches
-            # Of several limits each may be kept, but not all together.
-            and len(table.limits) < 2
-            and not trivially_infeasible(table)
-        ):
-            raise WrongClaimError(_NOT_INFEASIBLE)
+            result = check_claim(table, result)
+        elif result.status is Status.INFEASIBLE and solver.searches:
+            self._check_infeasible(table)
         if result.bound is None and result.stopped_by is not None:
             result = replace(result, bound=self.least)
         return result
+
+    def _check_infeasible(self, table: CostTable) -> None:
+        """Check that no assignment keeps to the constraints of a table, as its solver claims.
+
+        A solver that runs out of time has been seen to claim it (docs/decisions/0006-programs.md).
+
+        Raises
+        ------
+        WrongClaimError
+            If one does.
+        NoAnswerError
+            If neither is proved.
+        """
+        if trivially_infeasible(table):
+            return
+        # Of several limits each may be kept, but not all together: elimination tells.
+        if len(table.limits) < 2:
+            raise WrongClaimError(_NOT_INFEASIBLE)
+        elimination, said = DynamicProgramming(), Status.NO_ANSWER
+        if isinstance(self._search.solver, DynamicProgramming | BruteForce):
+            return
+        if elimination.accepts(table) is None:
+            limit = SolverOptions(time_limit=self._search.deadline.left())
+            with suppress(RefusedError):
+                said = elimination.solve(table, limit).status
+        if said is Status.INFEASIBLE:
+            return
+        if said is not Status.NO_ANSWER:
+            raise WrongClaimError(_NOT_INFEASIBLE)
+        raise NoAnswerError(
+            f"found no assignment within several capacities; that there is none is not proved; try"
+            f" {argument('solver', 'dp')}"
+        )
+
+    def take(self, result: SolveResult, row: tuple[int, ...], table: CostTable | None) -> None:
+        """Add what a level's row is charged: of a solver's result, with weights as users have them.
+
+        Parameters
+        ----------
+        table
+            That of the level; None for a compact one.
+        """
+        own = row == result.assignment or table is None
+        charged = result.objective if own else table and table.price(row)
+        self.charged += charged or 0
 
     def checked(self, result: SolveResult) -> SolveResult:
         """Keep a result that has an assignment; end the search otherwise.

@@ -57,6 +57,10 @@ def to_result(
     if len(rows) < search.levels or unproved or not _fits(search, plan):
         found_by, plan = _best_known(search, rows, stopped_by or "limits", known)
     # Another plan gets its own cheapest layouts.
+    found = _tensors_of(search, nodes) if found_by is None else None
+    if scope == "level":
+        own = search.total(plan, found) if found_by is None else None
+        _check_levels_add_up(search, tables, own)
     tensors = search.tensors_of(tuple(nodes)) if found_by is None else None
     priced = tensors
     if priced is None and search.instance.workload is search.instance.executed_workload:
@@ -64,8 +68,6 @@ def to_result(
     # The bound is compared with the plan's own price, not with the solver's objective.
     bound = _bound(search, scope, tables, plan, found_by)
     total, charged = _total(search, plan, priced)
-    if scope == "level":
-        _check_levels_add_up(search, tables, total if found_by is None else None)
     if bound is not None and bound > total:
         raise WrongClaimError(f"claims the bound {bound}, above its plan's {total}")
     # Also after optimal tables: a levelwise sum of optima has to equal the price.
@@ -83,6 +85,12 @@ def to_result(
         priced=priced,
         charged=charged,
     )
+
+
+def _tensors_of(search: SearchRequest, nodes: Sequence[tuple[int, ...]]) -> Tensors | None:
+    """Return the layouts of shared tensors that a solver chose; None if the reading has none."""
+    writers = search.instance.workload.tensor_writers
+    return tuple({node: row[node] for node in writers} for row in nodes) if writers else None
 
 
 def _total(
@@ -103,7 +111,7 @@ def _check_levels_add_up(
     Parameters
     ----------
     total
-        The cost of the tables' plan; None for another plan.
+        What tables charge their plan, with the layouts that their solver chose; None for another.
 
     Raises
     ------
@@ -114,8 +122,7 @@ def _check_levels_add_up(
     if total is None:
         joined = joins_levels(cost, search.instance.workload, search.levels)
     else:
-        charged = sum(result.objective or 0 for result in tables.results)
-        joined = total != Fraction(charged, cost.resolution)
+        joined = total != Fraction(tables.charged, cost.resolution)
     if joined and search.solver.searches:
         joint = argument("search", "joint")
         raise RefusedError(f"a reduction joins several levels, as around a ring: it needs {joint}")

@@ -24,6 +24,7 @@ from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
 from hypar_opt.simulator.memory import counted_memory, parts_between_groups
+from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,6 +52,15 @@ class Counted:
     capacity: int
     part: int | None = None
 
+    @property
+    def with_reserve(self) -> tuple[int, int]:
+        """What the device holds, and has, with what is reserved."""
+        array = self.way.instance.problem.array
+        assert array is not None
+        accelerator = array.description.accelerators_of_parts[self.part or 0]
+        reserve = int(accelerator.reserve or 0)
+        return self.bytes + reserve, self.capacity + reserve
+
     @cached_property
     def amount(self) -> Fraction:
         """Seconds, joules, or bytes that are moved."""
@@ -60,7 +70,12 @@ class Counted:
 
     @property
     def fits(self) -> bool:
-        return self.bytes <= self.capacity
+        return self.excess <= 0
+
+    @property
+    def excess(self) -> int:
+        """The bytes that are lacking; below 0 those that are left."""
+        return self.bytes - self.capacity
 
 
 @dataclass(frozen=True)
@@ -164,7 +179,7 @@ class WayOfTraining:
         """Return a plan with what it takes, and holds where least is left."""
         held = bytes_held(self.instance, found.assignments, found.priced)
         every = [Counted(self, found, *own) for own in held]
-        return max(every, key=lambda own: own.bytes - own.capacity)
+        return max(every, key=lambda own: own.excess)
 
 
 def capacity_of(instance: Instance, accelerator: Accelerator) -> int:
@@ -197,6 +212,27 @@ def bytes_held(
         )
         held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
         yield held + moment.total, capacity_of(instance, accelerator), part
+
+
+def excess_of_memory(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> str | None:
+    """Return what a device needs of what it has, as ``5.038 GB of 5 GB``, if a plan does not fit.
+
+    None if it fits, or the problem has no device's memory; parameters as for `bytes_held`.
+    """
+    problem = instance.problem
+    if problem.device_memory is None or problem.array is None:
+        return None
+    held, most, part = max(bytes_held(instance, rows, tensors), key=lambda own: own[0] - own[1])
+    if held <= most:
+        return None
+    reserve = int(problem.array.description.accelerators_of_parts[part].reserve or 0)
+    return amount_of_memory(held + reserve, most + reserve)
+
+
+def amount_of_memory(held: int, most: int) -> str:
+    """Return bytes of a memory as text, in as many digits as tell them apart."""
+    needs, has = format_bytes(held), format_bytes(most)
+    return f"{held:,} of {most:,} bytes" if needs == has else f"{needs} of {has}"
 
 
 def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:

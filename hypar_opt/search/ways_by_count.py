@@ -48,12 +48,19 @@ class WaysByCount:
         return divides_evenly(images, instance.problem.hierarchy, instance.rule)
 
     @property
+    def every_count(self) -> Sequence[int]:
+        """The micro-batches that a problem may have."""
+        problem = self.search.instance.problem
+        stated = problem.training.micro_batches
+        return [stated] if stated else divisors(problem.batch)
+
+    @property
     def counts(self) -> Sequence[int]:
         """The micro-batches by which a plan may fit: more of them hold no more."""
         problem = self.search.instance.problem
+        counts = self.every_count
         if problem.training.micro_batches:
-            return [problem.training.micro_batches]
-        counts = divisors(problem.batch)
+            return counts if self.may_fit(counts[0]) else []
         every = self.may_fit(counts[0])
         return counts if every else counts[bisect_left(counts, True, 1, key=self.may_fit) :]
 

@@ -247,6 +247,19 @@ class WaysByLayer:
         return sum(np.min(held, axis=0).tolist())
 
     @cached_property
+    def least_held(self) -> int:
+        """A lower bound on what a plan of these layouts holds, in bytes of all accelerators.
+
+        `least_load` of the states that constraints allow, with the least moment.
+        """
+        each = []
+        for side in self.sides:
+            held = side.loads.min(axis=0)
+            allowed = np.where(side.table.allowed, held, held.max(initial=0))
+            each.append(allowed.min(axis=1)[side.kinds])
+        return sum(np.min(each, axis=0).tolist()) + self.least_moment
+
+    @cached_property
     def block_of(self) -> NDArray[np.intp]:
         """The block of each node that may be computed again; -1 for the others."""
         workload = self.first.instance.workload

@@ -18,12 +18,15 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
-from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError, argument
+from hypar_opt.deadline import TIME_LIMIT
+from hypar_opt.errors import InfeasibleError, NoAnswerError, RefusedError
+from hypar_opt.instance.pricing import nodes_of
 from hypar_opt.search.any_way import bounded_in_any_way, is_too_large, none_takes_less
 from hypar_opt.search.best_fit import NEVER, BestFit, fastest_at_once, uniform_plan
 from hypar_opt.search.fused_gradients import in_buckets
 from hypar_opt.search.left_columns import Chosen, Columns
 from hypar_opt.search.micro_batches import MicroBatches
+from hypar_opt.search.nothing_fits import NothingFitsError
 from hypar_opt.search.open_ways import divisors, fastest_training, with_searched
 from hypar_opt.search.order_of_charges import OrderOfCharges
 from hypar_opt.search.prices_of_memory import Around, PlanAtPrice, bound_at, bound_by_prices, raised
@@ -36,8 +39,6 @@ from hypar_opt.search.way_of_training import (
 )
 from hypar_opt.search.ways_by_count import WaysByCount
 from hypar_opt.search.ways_by_layer import WaysByLayer
-from hypar_opt.solvers.base import Status
-from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:
     from hypar_opt.search.result import Search, SearchRequest
@@ -55,6 +56,9 @@ _NODES = 2**13
 _MANY = 2**8
 """States of a node from which a bound is sought before a plan."""
 
+_OUTWEIGHS = 64
+"""How much more bytes cost than time where the plan that holds least is sought."""
+
 _MARGINS = 4
 """How often a plan is sought with more room for what it holds for a moment."""
 
@@ -68,10 +72,10 @@ def within_memory(
 
     Raises
     ------
-    InfeasibleError
-        If no plan is found that fits a memory that was stated.
-    NoAnswerError
-        If none is found before a limit.
+    NothingFitsError
+        If no plan is found that fits.
+    InfeasibleError, NoAnswerError
+        If no plan keeps to the other constraints, or none is found before a limit.
     """
     problem = search.instance.problem
     if problem.device_memory is None:
@@ -86,21 +90,9 @@ def within_memory(
     if counted.fits:
         found = in_buckets(at_once, solve, found)
         counted = first.counted(found)
-    part, best = counted.part if problem.groups else None, BestFit(search, solve)
+    part, best = counted.part if problem.groups else None, BestFit(search, solve, least=counted)
     ways = _WaysSearched(best, counted, part, known, compares=bounds or counted.fits)
-    if counted.fits:
-        return ways.best_but(counted)
-    try:
-        return ways.best()
-    except (InfeasibleError, NoAnswerError) as error:
-        if problem.constraints.memory is not None:
-            raise
-        stopped_by = error.stopped_by if isinstance(error, NoAnswerError) else None
-    # The array's memory is no constraint that was stated: what exceeds it is said with the plan.
-    found = in_buckets(at_once, solve, found)
-    if stopped_by is not None:
-        found = replace(found, status=Status.FEASIBLE, bound=None, stopped_by=stopped_by)
-    return at_once, with_searched(found, search.instance, at_once.instance)
+    return ways.best_but(counted) if counted.fits else ways.best()
 
 
 class _WaysSearched:
@@ -177,8 +169,8 @@ class _WaysSearched:
 
         Raises
         ------
-        InfeasibleError, NoAnswerError
-            If there is no plan that fits, or none is found before a limit.
+        NothingFitsError
+            If no plan is found that fits.
         """
         asked = self._ways.counts if counts is None else counts
         known = self._known = MicroBatches(dict.fromkeys(asked, Fraction()), self._ways.even)
@@ -209,7 +201,7 @@ class _WaysSearched:
             if uniform and uniform.amount < best.limit:
                 best.found = uniform
         if best.found is None:
-            self._refuse()
+            raise self._refusal()
         return best.result(bound)
 
     def _bounds_of(self, count: int) -> Iterator[Fraction]:
@@ -391,10 +383,53 @@ class _WaysSearched:
                 yield Fraction()
         yield NEVER
 
-    def _refuse(self) -> None:
-        self._search.deadline.check()
-        memory = format_bytes(self._search.instance.problem.device_memory or 0)
-        raise InfeasibleError(
-            f"{argument('constraints.memory')}: no plan that was found fits {memory} of a device,"
-            " by any micro-batches, recomputation and shards that are left open"
+    def _refusal(self) -> NothingFitsError:
+        """Return the error that says which plan lacks least, and whether it is proved."""
+        passed = self._search.deadline.passed()
+        every = self._ways.every_count
+        if not passed:
+            self._keep_smallest(every)
+        assert self._best.least is not None
+        # What no layouts hold is the same at all shares.
+        by_load = not any(map(self._ways.may_fit, every))
+        return NothingFitsError(
+            self._best.least,
+            proved=by_load or (not passed and all(map(self._is_proved_too_large, every))),
+            at_any_share=by_load,
+            stopped_by=TIME_LIMIT if passed else "limits",
         )
+
+    def _keep_smallest(self, counts: Sequence[int]) -> None:
+        """Count plans whose bytes outweigh what they cost, of micro-batches that may hold less."""
+        fast, accelerators = self._fastest, self._search.instance.problem.accelerators
+        price = _OUTWEIGHS * fast.amount / fast.bytes
+        for ways in sorted(map(self._ways.of, counts), key=lambda ways: ways.least_load):
+            assert self._best.least is not None
+            if ways.least_load >= self._best.least.bytes * accelerators:
+                return
+            with suppress(InfeasibleError, NoAnswerError):
+                try:
+                    if self._best.proves:
+                        self._best.at_price(ways, price)
+                        continue
+                except RefusedError:  # more than memory allows
+                    pass
+                self._best.keep_alike(ways, fast.found)
+
+    def _is_proved_too_large(self, count: int) -> bool:
+        """Return whether no plan of so many micro-batches fits, whatever else is left open."""
+        ways = self._ways.of(count)
+        if ways.least_load > ways.whole_capacity:
+            return True
+        if self._best.proves and self._known.bounds.get(count, 0) >= NEVER:
+            return True
+        if not self._search.solver.searches:  # it has one plan
+            fast = self._fastest
+            asked = fast.way.instance.workload, fast.way.cost, fast.found.assignments
+            rows = nodes_of(*asked, fast.found.priced, rule=fast.way.instance.rule)
+            layouts = tuple(map(tuple, rows))
+            ways = WaysByLayer(self._search, count, layouts, self._part)
+        try:
+            return ways.least_held > ways.whole_capacity
+        except (NoAnswerError, RefusedError):  # a limit, or more than memory allows
+            return False

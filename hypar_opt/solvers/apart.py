@@ -10,6 +10,7 @@ import os
 import pickle
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from typing import Any
 
 from hypar_opt.errors import HyparError, RefusedError
@@ -29,9 +30,7 @@ def solve(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
         If another package's solver fails.
     """
     try:
-        return solver.solve(table, options)
-    except (HyparError, MemoryError):
-        raise
+        return _solved(solver, table, options)
     except ImportError:
         # Its import is what failed: nothing has been solved yet.
         done = subprocess.run(
@@ -42,11 +41,6 @@ def solve(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
             check=False,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
-    except Exception as error:
-        if type(solver).__module__.startswith("hypar_opt."):
-            raise
-        # A third party's solver: the search prefixes its name.
-        raise RefusedError(f"failed: {type(error).__name__}: {error}") from error
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise HyparError(f"the solver's library cannot be loaded: {last}")
@@ -54,6 +48,29 @@ def solve(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
     if isinstance(answer, HyparError):
         raise answer
     return answer
+
+
+def _solved(solver: Solver, table: Any, options: SolverOptions) -> SolveResult:
+    """Return a solver's result; what one of another package prints goes to standard error.
+
+    Raises
+    ------
+    RefusedError
+        If such a one fails, or returns no result; the search prefixes its name.
+    """
+    if type(solver).__module__.startswith("hypar_opt."):
+        return solver.solve(table, options)
+    try:
+        with redirect_stdout(sys.stderr):
+            result: object = solver.solve(table, options)
+    except (HyparError, MemoryError, ImportError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise RefusedError(f"failed: {type(error).__name__}: {error}") from error
+    if not isinstance(result, SolveResult):
+        kind = type(result).__name__
+        raise RefusedError(f"failed: its solve should return a SolveResult, got {kind}")
+    return result
 
 
 def _main() -> None:
@@ -67,6 +84,6 @@ def _main() -> None:
 
 def _answer(solver: Solver, table: Any, options: SolverOptions) -> SolveResult | HyparError:
     try:
-        return solver.solve(table, options)
+        return _solved(solver, table, options)
     except HyparError as error:
         return error

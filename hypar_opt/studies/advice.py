@@ -51,11 +51,19 @@ def as_executed(cost: Cost, name: str = "") -> str | None:
 
 
 def refused_baselines(plan: Plan) -> Iterator[str]:
-    """Yield a sentence for each baseline shown with a plan that its constraints refuse."""
-    why = check_result.refused_baselines(Instance.of_plan(plan))
+    """Yield a sentence for each baseline shown with a plan that breaks its constraints.
+
+    Or that trained as the plan is does not fit the memory of a device.
+    """
+    instance = Instance.of_plan(plan)
+    why = check_result.refused_baselines(instance)
+    too_large = check_result.too_large_baselines(instance)
     for name in ("Data Parallelism", "Model Parallelism"):
-        if (key := BASELINES[name]) in why:
+        key = BASELINES[name]
+        if key in why:
             yield f"{name} does not keep to the constraints: {why[key]}."
+        elif key in too_large:
+            yield f"{name} does not fit: {too_large[key]}."
 
 
 def moves_more(cost: Cost, name: str = "this plan") -> str | None:
@@ -186,13 +194,9 @@ def _over_memory(plan: Plan) -> list[str]:
     held = memory(plan)
     if held.fits:
         return []
-    remedy = ""
-    if plan.problem.device_memory is not None and not plan.training.stated:
-        limit = f" within the {TIME_LIMIT}" if plan.solver.stopped_by == TIME_LIMIT else ""
-        remedy = f"; no micro-batches, recomputation and shards were found{limit} by which one fits"
     return [
         f"takes {format_bytes(held.total)} of memory of an accelerator of {plan.array.name}, which"
-        f" has {format_bytes(held.capacity or 0)}{remedy}"
+        f" has {format_bytes(held.capacity or 0)}"
     ]
 
 

@@ -30,13 +30,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanCheck:
-    """A plan whose price agrees; ``optimal`` says what a certificate proves, None without one."""
+    """A plan whose price agrees; ``optimal`` says what a certificate proves, None without one.
+
+    And ``unproved`` what the plan claims more, None if nothing.
+    """
 
     plan: str
     total: int | float
     unit: str
     priced: str
     optimal: str | None = None
+    unproved: str | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,22 +52,31 @@ class Verification(Results[PlanCheck | CrosscheckRow]):
         return f"<Verification of {len(self)} rows: {', '.join(verdicts)}>"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a flat dictionary for each row; without a certificate it has no ``optimal``."""
+        """Return a flat dictionary for each row; without a certificate it has no ``optimal``.
+
+        Nor has it ``unproved`` if the plan claims no more than is proved.
+        """
+        left_out = ("optimal", "unproved")
         return [
-            {name: own for name, own in row.items() if name != "optimal" or own is not None}
+            {name: own for name, own in row.items() if name not in left_out or own is not None}
             for row in super().rows()
         ]
 
     def check(self) -> None:
-        """Raise if solvers disagree, or none has an answer.
+        """Raise if a plan claims more than is proved, solvers disagree, or none has an answer.
 
         Raises
         ------
         CheckFailedError
-            Naming the first of those that disagree.
+            Naming what the plan claims, or the first of the solvers that disagree.
         NoAnswerError
             If all refuse, or none has a plan within the time limit.
         """
+        for row in self:
+            if isinstance(row, PlanCheck) and row.unproved is not None:
+                raise CheckFailedError(
+                    f"{row.plan}: its file claims {row.unproved}, and is {row.optimal}"
+                )
         rows = [row for row in self if isinstance(row, CrosscheckRow)]
         # A disagreement outranks everything else; a refusal alone is not an error.
         wrong = [row for row in rows if row.verdict == "disagrees"]
@@ -179,23 +192,23 @@ def checked_plan(
         proofs.check_price(plan)
     except CheckFailedError as error:
         raise CheckFailedError(f"{name}: {error.message}") from None
-    optimal = None
+    optimal = unproved = None
     if certificate is not None:
-        proof = _checked_proof(plan, certificate)
-        optimal = proof.claim(plan)
-    return Verification((PlanCheck(name, plan.cost.total, plan.cost.unit, "agrees", optimal),))
+        optimal, unproved = _proved(plan, certificate)
+    row = PlanCheck(name, plan.cost.total, plan.cost.unit, "agrees", optimal, unproved)
+    return Verification((row,))
 
 
-def _checked_proof(plan: Plan, certificate: str | Path | Certificate) -> Certificate:
-    if isinstance(certificate, Certificate):
-        proofs.check_certificate(plan, certificate)
-        return certificate
-    proof = proofs.read_certificate(certificate)
+def _proved(plan: Plan, certificate: str | Path | Certificate) -> tuple[str, str | None]:
+    """Return what a certificate proves, and what the plan claims more, as text."""
+    proof, file = certificate, ""
+    if not isinstance(proof, Certificate):
+        proof, file = proofs.read_certificate(proof), f"{certificate}: "
     try:
-        proofs.check_certificate(plan, proof)
+        bound = proofs.proved_bound(plan, proof)
     except CheckFailedError as error:
-        raise CheckFailedError(f"{certificate}: {error.message}") from None
-    return proof
+        raise CheckFailedError(f"{file}{error.message}") from None
+    return proof.claim(plan), proofs.claimed_beyond(plan, bound)
 
 
 def _networks(

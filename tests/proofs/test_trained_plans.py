@@ -14,7 +14,7 @@ import hypar_opt as ho
 from hypar_opt.errors import CheckFailedError, HyparError
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.proofs.certificate import Certificate, check_certificate, check_price
+from hypar_opt.proofs.certificate import Certificate, check_certificate, check_price, proved_bound
 from hypar_opt.proofs.graphs import EliminationProof
 from hypar_opt.proofs.reference.exchanges import shares_tensors
 from hypar_opt.proofs.reference.held import Held
@@ -38,6 +38,7 @@ from tests.strategies.problems import random_network
 from tests.strategies.ways_of_training import counted, ways_by_layer, words_in
 from tests.strategies.written_plans import with_collective
 
+NO_CLAIM = {"status": "feasible", "bound": None}
 WAYS = [*product((1, 2, 3), RECOMPUTED, SHARDED)]
 NETWORKS = [
     small_networks.gpt(tied=False, blocks=2),
@@ -218,14 +219,37 @@ def test_no_plan_that_fits_costs_less_than_is_proved(seed: int) -> None:
         plan = ho.solve(network, **asked, constraints={**limits, "memory": memory})
         assert plan.solver.status == "optimal"
         certificate = ho.certify(plan)
-        check_certificate(plan, certificate)
+        check_claims(plan, certificate)
         least = min(seconds for seconds, held in every if held <= memory)
         proved = Fraction(certificate.bound or plan.cost.total) / per_second(plan)
         assert proved <= least + Fraction(100 * count * len(plan.layers), per_second(plan))
         if certificate.bound is not None:
             higher = certificate.model_copy(update={"bound": certificate.bound + 1})
             with pytest.raises(CheckFailedError, match="bound: should be at most"):
-                check_certificate(plan, higher)
+                proved_bound(plan, higher)
+
+
+def check_claims(plan: ho.Plan, certificate: Certificate) -> None:
+    """Check that a plan may claim what its certificate proves, and no more."""
+    proved = proved_bound(plan, certificate)
+    assert proved == (plan.cost.total if certificate.bound is None else certificate.bound)
+    for claimed in {proved, Fraction(plan.cost.total)}:
+        optimal = claimed == plan.cost.total
+        status = "optimal" if optimal else "feasible"
+        solver = plan.solver.model_copy(update={"status": status, "bound": float(claimed)})
+        claims = plan.model_copy(update={"solver": solver})
+        row = ho.verify(claims, certificate=certificate)
+        if claimed <= proved:
+            assert check_certificate(claims, certificate) == proved
+            row.check()
+            continue
+        with pytest.raises(CheckFailedError, match="and the plan claims to be optimal"):
+            check_certificate(claims, certificate)
+        assert row.rows()[0]["unproved"] == "to be optimal"
+        with pytest.raises(CheckFailedError, match="its file claims to be optimal, and is proved"):
+            row.check()
+        cautious = claims.model_copy(update={"solver": solver.model_copy(update=NO_CLAIM)})
+        assert check_certificate(cautious, certificate) == proved
 
 
 def test_a_certificate_of_any_training_vouches_for_all_ways_by_layer() -> None:

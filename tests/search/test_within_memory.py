@@ -168,6 +168,16 @@ def test_what_is_split_from_a_level_down_is_charged_and_held_as_simulated(
     assert Fraction(total, plan.accelerators) == held.total - held.moment.total
 
 
+def _check_nothing_fits(network: ho.Network, asked: dict[str, Any], least: int) -> None:
+    """It is proved, and said with a plan and what it needs, no less than the least of all."""
+    with pytest.raises(InfeasibleError, match="nothing fits; the least that was found is") as error:
+        ho.solve(network, **asked)
+    need = error.value.least
+    assert need is not None
+    assert need.capacity == asked["constraints"]["memory"] < least <= need.bytes
+    assert need.plan in str(error.value)
+
+
 @pytest.mark.parametrize("seed", slow_after(2, [8, 14, 69, *range(500)]))
 @pytest.mark.parametrize("many", [1, MANY])
 def test_no_way_of_training_has_a_faster_plan_within_the_memory(
@@ -187,8 +197,7 @@ def test_no_way_of_training_has_a_faster_plan_within_the_memory(
         own = {**asked, "constraints": {**asked["constraints"], "memory": limit}}
         fitting = [seconds for seconds, held in every if held <= limit]
         if not fitting:
-            with pytest.raises(InfeasibleError, match="no plan that was found fits"):
-                ho.solve(network, **own)
+            _check_nothing_fits(network, own, sizes[0])
             continue
         plan = ho.solve(network, **own)
         taken = Fraction(plan.cost.total) / per_second(plan)
@@ -213,8 +222,7 @@ def test_no_way_of_training_moves_fewer_bytes_within_the_memory(seed: int) -> No
         own = {**asked, "constraints": {**limits, "memory": limit}}
         fitting = [moved for moved, held in every if held <= limit]
         if not fitting:
-            with pytest.raises(InfeasibleError, match="no plan that was found fits"):
-                ho.solve(network, **own)
+            _check_nothing_fits(network, own, sizes[0])
             continue
         plan = ho.solve(network, **own)
         assert ho.memory(plan).total <= limit
@@ -329,19 +337,32 @@ def test_what_is_stated_is_kept_and_the_rest_is_searched() -> None:
         assert ho.memory(plan).total <= 10**9
 
 
-def test_without_a_limit_that_was_stated_a_plan_that_does_not_fit_is_said_so(
+def test_what_does_not_fit_the_array_is_no_answer_and_the_plan_that_needs_least_is_said(
     tmp_path: Path,
 ) -> None:
+    """By pins, degrees and stated training, too; also to compare, and to trace a front."""
     preset = Path(arrays.__file__).with_name("h100-8.toml").read_text()
     small = preset.replace('dram_capacity = "80 GB"', 'dram_capacity = "8 MB"')
     (tmp_path / "small.toml").write_text(small)
-    done = command(["solve", WIDE, "--array", "small.toml", "--batch", "8"], tmp_path)
-    assert done.status == 0
-    assert "which has 8 MB; no micro-batches, recomputation and shards were found" in done.errors
+    asked = [WIDE, "--array", "small.toml", "--batch", "8"]
+    for name, *options in (
+        ("solve",),
+        ("solve", "--degrees", "tp=8"),
+        ("solve", "--fix", "*=data", "--solver", "data"),
+        ("solve", "--micro-batches", "1", "--shard", "none", "--recompute", "none"),
+        ("solve", "--json", "-o", "plan.json"),
+        ("pareto",),
+        ("memory",),
+        ("simulate",),
+    ):
+        done = command([name, *asked, *options], tmp_path)
+        assert (done.status, done.output, (tmp_path / "plan.json").exists()) == (4, "", False)
+        assert "nothing fits; the least that was found is" in done.errors
+        assert " of 8 MB of a device, by " in done.errors
     stated = ["solve", WIDE, "--array", "h100-8", "--memory", "8MB"]
     done = command(stated, tmp_path)
     assert done.status == 4
-    assert "no plan that was found fits 8 MB of a device" in done.errors
+    assert "--memory: nothing fits; " in done.errors
 
 
 def test_how_a_plan_trains_is_said_in_a_sentence(tmp_path: Path) -> None:

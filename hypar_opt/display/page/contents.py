@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Unpack
 
+from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.display.page.cells import Cells, cell_costs, why_no_regrets
 from hypar_opt.display.page.trade_offs import TradeOffs, trade_offs
 from hypar_opt.errors import HyparError, InputError, shell_words
 from hypar_opt.hardware.array import Array
+from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan
 from hypar_opt.proofs import certificate
 from hypar_opt.proofs.certificate import Certificate
@@ -68,6 +71,7 @@ def gather(
     other_array: bool = False,
     parameters: bool = False,
     progress: Progress = silent,
+    deadline: Deadline = NEVER,
     **run: Unpack[RunArguments],
 ) -> Contents:
     """Simulate a plan and the baselines on an array, and compute the regret of each choice.
@@ -75,7 +79,9 @@ def gather(
     Parameters
     ----------
     proof
-        A certificate of the plan, to check.
+        A certificate of the plan, to check. The plan's status follows it.
+    deadline
+        When to end. What cannot be stopped, certificates and fronts, is then not looked for.
     parameters
         As in `hypar_opt.search.solver_settings.options_of`, for the solves of regrets.
     **run
@@ -89,20 +95,27 @@ def gather(
         If the array is not the plan's, or not as large.
     """
     if proof is not None:  # first, to refuse a wrong certificate before any simulation
-        certificate.check_certificate(plan, proof)
+        plan = _as_proved(plan, proof)
     first, second, third = (part_of(progress, number, _PARTS) for number in range(_PARTS))
     steps = _simulated(plan, array, first, other_array=other_array, **run)
     # A plan may beat Data Parallelism by its reading, but lose to it when run.
     executed = simulation.steps_when_run(plan, array, other_array=other_array, **run)
     by_reading = steps["plan"], steps["data"]
     reversals = simulation.warnings_of_run(plan.cost.reading, by_reading, executed)
-    regrets, note = _regrets(plan, parameters, second)
+    regrets, note = _regrets(plan, parameters, second, deadline)
     third(0, 1)
-    against_memory = trade_offs(plan, array, third)
+    limited = deadline != NEVER
+    against_memory = trade_offs(plan, array, third, limited=limited)
     progress(1, 1)
-    proof_note, proved = _proof_note(plan, proof)
-    if proved and not training_left_open(plan):  # whoever claimed it before
-        plan = plan.model_copy(update={"solver": plan.solver.vouched()})
+    why_not = "" if proof is not None else _why_no_proof(plan, limited=limited)
+    if proof is None and not why_not:
+        try:
+            proof = certificate.certify(plan)
+            plan = _as_proved(plan, proof)
+        except HyparError as error:
+            reason = error.for_shell
+            named = reason.startswith("no certificate")
+            why_not = reason if named else f"no certificate: {reason}"
     return Contents(
         plan=plan,
         array=array,
@@ -111,20 +124,46 @@ def gather(
         cells=cell_costs(plan, regrets),
         regretted=not note,
         note=note,
-        proof=proof_note,
-        proved=proved,
+        proof=why_not if proof is None else _proof_note(plan, proof),
+        proved=proof is not None and proof.bound is None,
         warnings=_warnings(plan, steps["plan"], reversals),
         command=command,
         trade_offs=against_memory,
     )
 
 
-def _regrets(plan: Plan, parameters: bool, progress: Progress) -> tuple[Sequence[Regret], str]:
+def _as_proved(plan: Plan, proof: Certificate) -> Plan:
+    """Return a plan whose status is what a certificate proves, whoever claimed what before.
+
+    Where the search chose how layers train the certificate is of fewer plans than its status: this
+    then stays, but for what a file claims beyond the certificate.
+
+    Raises
+    ------
+    CheckFailedError
+        If the certificate proves nothing about the plan.
+    """
+    bound, total = certificate.proved_bound(plan, proof), Fraction(plan.cost.total)
+    solver, claims = plan.solver, certificate.claimed_beyond(plan, bound)
+    if training_left_open(plan) and (claims is None or not solver.says):
+        return plan
+    if bound < total and not solver.says:  # a search of ours may know more
+        return plan
+    gap = float((total - bound) / total) if total else 0.0
+    status = "optimal" if bound == total else "feasible"
+    proved = solver.vouched(status=status, bound=json_number(bound), gap=gap)
+    return plan.model_copy(update={"solver": proved})
+
+
+def _regrets(
+    plan: Plan, parameters: bool, progress: Progress, deadline: Deadline
+) -> tuple[Sequence[Regret], str]:
     """Return the regrets, or why there are none."""
     if note := why_no_regrets(plan):
         return (), note
     try:
-        known = alternatives.regrets(plan, progress, parameters=parameters)
+        asked = None if deadline == NEVER else deadline
+        known = alternatives.regrets(plan, progress, parameters=parameters, deadline=asked)
     except InputError:  # a regret disproves what the plan's file says
         raise
     except HyparError as error:  # the page shows the rest
@@ -153,18 +192,20 @@ def _simulated(
     return steps
 
 
-def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
-    """Return what proves the plan optimal, and whether anything does."""
-    if proof is None:
-        # A certificate has a potential for every product state: choices^levels of them a layer.
-        if plan.solver.scope == "joint" and len(plan.choices) ** plan.levels > MAX_CERTIFIED_STATES:
-            return "not looked for: solve --certificate FILE writes one, for report to take", False
-        try:
-            proof = certificate.certify(plan)
-        except HyparError as error:
-            reason = error.for_shell
-            named = reason.startswith("no certificate")
-            return reason if named else f"no certificate: {reason}", False
+def _why_no_proof(plan: Plan, *, limited: bool) -> str:
+    """Return why no certificate is looked for; empty if one is."""
+    if plan.solver.status != "optimal":
+        return "not looked for: the plan is not said to be optimal"
+    # A certificate has a potential for every product state: choices^levels of them a layer.
+    many = len(plan.choices) ** plan.levels > MAX_CERTIFIED_STATES
+    if limited or (plan.solver.scope == "joint" and many):
+        within = " within a time limit" if limited else ""
+        return f"not looked for{within}: solve --certificate FILE writes one, for report to take"
+    return ""
+
+
+def _proof_note(plan: Plan, proof: Certificate) -> str:
+    """Return what a certificate proves of the plan."""
     count = len(proof.tables)
     tables = "one table" if count == 1 else f"{count} tables, one per level"
     joint = proof.scope == "joint"
@@ -172,13 +213,14 @@ def _proof_note(plan: Plan, proof: Certificate | None) -> tuple[str, bool]:
     within = scope + proof.among(plan)
     if proof.bound is not None:
         bound = format_page_cost(float(proof.bound), plan.cost.unit)
-        return f"potentials of {tables}, prove that no plan costs less than {bound} {within}", False
-    return f"potentials of {tables}, prove the plan optimal {within}", True
+        return f"potentials of {tables}, prove that no plan costs less than {bound} {within}"
+    return f"potentials of {tables}, prove the plan optimal {within}"
 
 
 def _warnings(plan: Plan, step: StepResult, reversals: Sequence[str]) -> tuple[str, ...]:
     # The page shows a command line, so its warnings name options, not arguments.
-    sentences = tuple(map(shell_words, (*advice.warnings(plan), *reversals)))
+    said = (*advice.warnings(plan), *reversals, *advice.refused_baselines(plan))
+    sentences = tuple(map(shell_words, said))
     if step.memory <= step.capacity:
         return sentences
     # A warning, not an error: memory is a constraint only if the problem says so.

@@ -36,10 +36,17 @@ class TradeOffs:
     note: str = ""
 
 
-def trade_offs(plan: Plan, array: Array, progress: Progress = silent) -> TradeOffs:
-    """Return the fronts of a plan's problem on its array, if they are quick to compute."""
+def trade_offs(
+    plan: Plan, array: Array, progress: Progress = silent, *, limited: bool = False
+) -> TradeOffs:
+    """Return the fronts of a plan's problem on its array, if they are quick to compute.
+
+    None within a time limit, which no front keeps to.
+    """
     if not plan.levels:
         return TradeOffs(None, None)
+    if limited:
+        return _without("fronts take no time limit; pareto NETWORK computes them")
     if plan.array is None or plan.array.digest != array.digest():
         other = "the plan was not solved for this array; pareto NETWORK --array computes them"
         return _without(other)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from hypar_opt.checked import checked
+from hypar_opt.deadline import NEVER, Deadline
 from hypar_opt.display.page import page
 from hypar_opt.display.page.contents import gather
 from hypar_opt.display.page.rendering import check_installed
@@ -67,7 +69,9 @@ def report(
     if isinstance(certificate, str | Path):
         certificate = read_certificate(Path(certificate))
     solved_here = is_network(plan)
+    started = time.monotonic()
     plan, array = planned(plan, arguments, array, needs_array=True)
+    limit = plan.solver.options.time_limit if solved_here else None
     contents = gather(
         plan,
         own_array(plan) if array is None else find_array(array),
@@ -76,6 +80,7 @@ def report(
         # Solver parameters are trusted if they were stated, not if a plan file holds them.
         parameters=solved_here,
         progress=progress,
+        deadline=NEVER if limit is None else Deadline(started + limit),
         collective=collective,
         overlap=overlap,
     )

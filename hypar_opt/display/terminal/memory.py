@@ -9,7 +9,7 @@ from rich.text import Text
 
 from hypar_opt.display.plan_grid import layer_memory
 from hypar_opt.display.terminal.console import Column, new_table
-from hypar_opt.display.terminal.training import trained
+from hypar_opt.plan.trained import trained
 from hypar_opt.units import format_bytes
 
 if TYPE_CHECKING:

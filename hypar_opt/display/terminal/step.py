@@ -10,7 +10,7 @@ from hypar_opt.display.labels import ENERGY_PARTS
 from hypar_opt.display.plan_grid import GridRow, layer_times
 from hypar_opt.display.terminal.console import JOULES, SECONDS, Column, new_table
 from hypar_opt.display.terminal.plan import reductions
-from hypar_opt.display.terminal.training import trained
+from hypar_opt.plan.trained import trained
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.studies.advice import as_executed
 from hypar_opt.units import format_bytes, format_percent, format_si

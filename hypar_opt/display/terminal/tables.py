@@ -20,8 +20,8 @@ from hypar_opt.display.terminal.console import (
     texts,
     unbroken,
 )
-from hypar_opt.display.terminal.training import trained
 from hypar_opt.plan.problem import RUN_READINGS
+from hypar_opt.plan.trained import trained
 from hypar_opt.studies.comparison import disagreements, geometric_means
 from hypar_opt.units import (
     digits_apart,

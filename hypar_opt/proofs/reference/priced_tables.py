@@ -11,6 +11,8 @@ from hypar_opt.proofs.reference.held import Held
 from hypar_opt.proofs.reference.rows import PlanProblem
 from hypar_opt.proofs.reference.tables import edges_over_states, table_over_states
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+from hypar_opt.workload.patterns import words_by_layer
+from hypar_opt.workload.recomputation import recomputed_words
 from hypar_opt.workload.shards import Shards
 
 if TYPE_CHECKING:
@@ -23,21 +25,40 @@ if TYPE_CHECKING:
 
 
 class PricedTables:
-    """Tables of all ways to train in as many micro-batches as a plan, with bytes at a price.
+    """Tables of plans in as many micro-batches as a plan, with bytes at a price.
 
-    Each node, and no block as a whole, is in its cheapest way: what it computes again and what of
-    its weights is sharded, from which level down; an exchange is never repeated. So no plan that
-    fits is charged less than a table's least, less the price of all bytes that there are.
+    Of all ways to train each node, and no block as a whole, is in its cheapest one: what it
+    computes again and what of its weights is sharded, from which level down; an exchange is never
+    repeated. So no plan that fits is charged less than a table's least, less the price of all bytes
+    that there are.
+
+    Parameters
+    ----------
+    alike
+        Whether the tables are of plans that train as the plan does, and in no other way.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self._problem = problem = _trained(plan, RECOMPUTED[0], SHARDED[0])
+    def __init__(self, plan: Plan, *, alike: bool) -> None:
+        self._problem = problem = (
+            PlanProblem(plan) if alike else _trained(plan, RECOMPUTED[0], SHARDED[0])
+        )
         held, nodes = Held(plan, problem.graph), range(len(problem.graph.nodes))
-        again = [word for word in RECOMPUTED if word != "selective" or held.writes_scores]
-        ways = {own: _trained(plan, *own) for own in product(again, _words(plan.levels))}
         self.capacity = held.capacity
         self._edges = edges_over_states(problem)
-        self._ways: list[list[list[Charged]]] = [
+        self._ways: list[list[list[Charged]]]
+        if alike:
+            own = _words_of(plan, problem)
+            self._ways = [
+                [
+                    [(problem.charges.node(n, state), held.of(n, state, *own[n]))]
+                    for state in problem.states
+                ]
+                for n in nodes
+            ]
+            return
+        again = [word for word in RECOMPUTED if word != "selective" or held.writes_scores]
+        ways = {own: _trained(plan, *own) for own in product(again, _words(plan.levels))}
+        self._ways = [
             [_undominated(ways, held, n, state) for state in problem.states] for n in nodes
         ]
 
@@ -56,8 +77,10 @@ class PricedTables:
         return sum(min((_priced(own, price), own[1]) for own in every)[1] for every in chosen)
 
 
-def priced_tables(plan: Plan) -> PricedTables | None:
+def priced_tables(plan: Plan, *, alike: bool) -> PricedTables | None:
     """Return the tables of a plan within the memory of a device; None of any other.
+
+    Of plans that train alike, or in any way.
 
     Nor of unequal groups of accelerators, of images that are split, or where levels are apart.
 
@@ -69,7 +92,9 @@ def priced_tables(plan: Plan) -> PricedTables | None:
     joint = plan.solver.scope == "joint" and plan.levels > 0
     if plan.problem.device_memory is None or plan.groups or not joint:
         return None
-    return None if PlanProblem(plan).restrictions.of_images else PricedTables(plan)
+    if PlanProblem(plan).restrictions.of_images:
+        return None
+    return PricedTables(plan, alike=alike)
 
 
 Charged = tuple[int, int]
@@ -84,6 +109,24 @@ def _priced(own: Charged, price: Fraction) -> int:
 def _trained(plan: Plan, recompute: str, shard: str) -> PlanProblem:
     training = plan.training.model_copy(update={"recompute": recompute, "shard": shard})
     return PlanProblem(plan.model_copy(update={"training": training}))
+
+
+def _words_of(plan: Plan, problem: PlanProblem) -> list[tuple[str, str]]:
+    """Return what each node computes again, and what of its weights is split, as a plan trains.
+
+    What layers share is never computed again; their weights are split as those of a user.
+    """
+    network, graph = plan.network.description, problem.graph
+    names = [layer.name for layer in network.layers]
+    again = [word or "none" for word in recomputed_words(network, plan.training.recompute)]
+    split = [word or "none" for word in words_by_layer(plan.training.shard, names, "shard")]
+    words = []
+    for node in range(len(graph.nodes)):
+        own = node - graph.shared
+        users = [own, *(user - graph.shared for user in graph.users(node))]
+        shards = [split[user] for user in users if user >= 0 and split[user] != "none"]
+        words.append((again[own] if own >= 0 else "none", shards[0] if shards else "none"))
+    return words
 
 
 def _words(levels: int) -> list[str]:

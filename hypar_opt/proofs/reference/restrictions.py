@@ -153,8 +153,8 @@ class Restrictions:
         size = split.size
         if split.most and (size % parts or parts > split.most):
             return False
-        if self._plan.constraints.even and size % parts:
-            return False
+        if self._plan.constraints.even:  # none of equal parts, or of their multiples, is empty
+            return size % parts == 0
         if not self._plan.constraints.runnable or not size:
             return True
         if self._plan.share is None or not at_h1:

@@ -61,7 +61,8 @@ def _too_late(pin: Pin, stopped_by: str) -> NoAnswerError:
 def extra_within_memory(plan: Plan, pin: Pin, deadline: Deadline) -> int | float | None:
     """Return a choice's regret by searching plans that fit once more, with it pinned.
 
-    How layers train is searched, too, as far as the plan's search chose it. None if no plan fits.
+    How layers train is searched, too, as far as the plan's search chose it. None if no plan is
+    found that fits.
 
     Raises
     ------
@@ -82,6 +83,10 @@ def extra_within_memory(plan: Plan, pin: Pin, deadline: Deadline) -> int | float
     try:
         other = search_again(plan.model_copy(update=asked), parameters=True)
     except InfeasibleError:
+        return None
+    except NoAnswerError as error:
+        if error.least is None or error.stopped_by == TIME_LIMIT:
+            raise
         return None
     if other.solver.stopped_by not in {None, "gap"}:
         raise _too_late(pin, other.solver.stopped_by)

@@ -12,7 +12,7 @@ from hypar_opt.errors import ARRAY, HyparError, RefusedError, argument
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import price
 from hypar_opt.plan.arguments import problem_of
-from hypar_opt.search.check_result import check_bound
+from hypar_opt.search.check_result import check_bound, is_allowed
 from hypar_opt.search.solver_settings import SourceArguments
 from hypar_opt.simulator.closed_form import MAX_PLANS
 from hypar_opt.studies.exploration.pricing import values_of
@@ -92,8 +92,9 @@ def explore(
     axes, states = axes_of(cells), states_of(plan, cells, of_layers)
     values, data_parallel_cost, unit = values_of(instance, allowed, states, axes)
     best = np.unravel_index([values.argmin()], values.shape)
-    first = _priced(instance, choices_at(best, states, axes, plan)[0].tolist())
-    if problem == plan.problem:
+    first_rows = choices_at(best, states, axes, plan)[0].tolist()
+    first = _priced(instance, first_rows)
+    if problem == plan.problem and is_allowed(instance, first_rows):
         check_bound(plan, first.cost.total)
     return Exploration(
         plan=plan,

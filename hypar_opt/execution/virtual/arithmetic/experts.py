@@ -44,9 +44,10 @@ class _RoutedArithmetic(Arithmetic):
 
     def by_group(self, array: Array) -> Array:
         """Return an array of whole groups as ``(images, groups, tokens, features)``."""
-        images, _, features = array.shape
+        images, tokens, features = array.shape
         _, groups, _ = self.logits.slots
-        return array.reshape(images, -1, self.logits.tokens // groups, features)
+        each = self.logits.tokens // groups
+        return array.reshape(images, tokens // each, each, features)
 
     def chosen(self, logits: Array) -> Array:
         """Return which experts each token chooses: those of its largest logits, the first."""
@@ -129,7 +130,7 @@ class CombineArithmetic(_RoutedArithmetic):
         of_shares[image, group, token, own] = products.sum(axis=1)
         weighted = (of_shares * self._shares).sum(axis=3, keepdims=True)
         of_logits = self._shares * (of_shares - weighted)
-        return [of_slots, of_logits.reshape(len(error), error.shape[1], -1)], None
+        return [of_slots, of_logits.reshape(*error.shape[:2], self._shares.shape[3])], None
 
 
 KINDS: dict[str, type[Arithmetic]] = {
