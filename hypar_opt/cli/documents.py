@@ -95,6 +95,7 @@ class MemoryCount(HowItTrains):
     bytes: int
     capacity: int | None
     fits: bool | None
+    margin: int | None
     categories: Mapping[str, Number]
     moment: Moment
     layers: tuple[LayerBytes, ...]

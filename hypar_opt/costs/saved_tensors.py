@@ -12,6 +12,7 @@ from hypar_opt.workload.repeats import ONCE
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.operators.saved import OwnTensor
     from hypar_opt.workload.tensors import Workload
 
@@ -56,7 +57,7 @@ class SavedTensors:
 
 
 def saved_tensors(
-    network: Network, workload: Workload, again: Mapping[int, int | None], *, fused: bool
+    network: Network, workload: Workload, again: Mapping[int, int | None], *, fused: Fused
 ) -> SavedTensors:
     """Return what a training step of a network saves.
 
@@ -67,7 +68,7 @@ def saved_tensors(
     again
         What is computed again, as `Repeats.again`: a block keeps what it starts from.
     fused
-        Whether attention is one kernel, which writes no scores.
+        What kernels do not write.
 
     Source: docs/decisions/0029-memory-of-a-device.md.
     """
@@ -76,7 +77,7 @@ def saved_tensors(
 
 @lru_cache(maxsize=64)
 def _saved(
-    network: Network, workload: Workload, again: Mapping[int, int | None], *, fused: bool
+    network: Network, workload: Workload, again: Mapping[int, int | None], *, fused: Fused
 ) -> SavedTensors:
     segment = {node: first for node, first in again.items() if first is not None}
     kept: dict[Hashable, tuple[int, SavedTensor]] = {}
@@ -137,7 +138,9 @@ def stored_output(workload: Workload, writer: int) -> SavedTensor:
     return SavedTensor(node, workload.nodes[writer].pooled)
 
 
-def errors_at_once(network: Network, workload: Workload) -> dict[SavedTensor, tuple[int, int]]:
+def errors_at_once(
+    network: Network, workload: Workload, fused: Fused
+) -> dict[SavedTensor, tuple[int, int]]:
     """Return the nodes from whose backward pass, back to which, the error of each tensor exists.
 
     It exists from its last reader's pass to its writer's.
@@ -145,9 +148,10 @@ def errors_at_once(network: Network, workload: Workload) -> dict[SavedTensor, tu
     last: dict[int, int] = {}
     for node in range(workload.shared, len(workload.nodes)):
         for writer, _ in inputs_of(network, workload, node):
-            # The error of logits is the loss's own.
-            singles = workload.nodes[node].operator.saves(fused=True).singles
-            last[writer] = node - bool(singles)
+            saves = workload.nodes[node].operator.saves(fused=fused)
+            if not saves.unwritten:
+                # The error of logits is the loss's own.
+                last[writer] = node - bool(saves.singles)
     return {
         stored_output(workload, writer): (writer, reader)
         for writer, reader in last.items()
@@ -156,7 +160,7 @@ def errors_at_once(network: Network, workload: Workload) -> dict[SavedTensor, tu
 
 
 def _written(
-    workload: Workload, node: int, *, fused: bool
+    workload: Workload, node: int, *, fused: Fused
 ) -> Iterator[tuple[Hashable, SavedTensor]]:
     """Yield what a layer saves besides its inputs."""
     layer = workload.nodes[node]

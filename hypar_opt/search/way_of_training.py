@@ -23,7 +23,8 @@ from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
-from hypar_opt.simulator.memory import counted_memory, parts_between_groups
+from hypar_opt.simulator.memory import counted_memory, parts_between_groups, reserved_by
+from hypar_opt.workload.operators.kernels import Fused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -107,8 +108,13 @@ class WayOfTraining:
         return device_load(
             *(instance.network, instance.workload, problem.hierarchy, problem.element_bytes),
             self.weight_bytes,
-            fused=not self._accelerators[0].saves_scores,
+            fused=self.fused,
         )
+
+    @property
+    def fused(self) -> Fused:
+        """What kernels do not write, of all accelerators alike."""
+        return Fused.on(self._accelerators[0])
 
     @property
     def whole_capacity(self) -> int:
@@ -168,9 +174,12 @@ class WayOfTraining:
 
 
 def capacity_of(instance: Instance, accelerator: Accelerator) -> int:
-    """Return the bytes of one of a problem's accelerators that tensors may take."""
+    """Return the bytes of one of a problem's accelerators that tensors may take, at most.
+
+    A plan with more than one communicator has less.
+    """
     most = min(instance.problem.device_memory or 0, int(accelerator.dram_capacity))
-    return most - int(accelerator.reserve or 0)
+    return most - accelerator.reserved()
 
 
 def bytes_held(
@@ -196,7 +205,9 @@ def bytes_held(
             share=share,
         )
         held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
-        yield held + moment.total, capacity_of(instance, accelerator), part
+        asked = accelerator, workload, nodes, workload.repeats, problem.hierarchy
+        further = reserved_by(*asked) - accelerator.reserved()
+        yield held + moment.total, capacity_of(instance, accelerator) - further, part
 
 
 def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:

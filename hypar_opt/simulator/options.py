@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.profile import Profile
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
 
@@ -117,7 +118,7 @@ class RunOptions(Frozen):
         names = ("micro_batches", "recompute", "shard")
         return {name: own for name in names if (own := getattr(self, name)) not in (1, "none")}
 
-    def repeats(self, network: Network, workload: Workload, *, fused: bool) -> Repeats:
+    def repeats(self, network: Network, workload: Workload, *, fused: Fused) -> Repeats:
         """Return how often the step repeats the passes of a micro-batch, as `Training.repeats`."""
         words = self.recompute, self.shard
         return repeats_of(network, workload, self.micro_batches, *words, fused=fused)

@@ -16,6 +16,7 @@ from hypar_opt.workload.shards import Shards, shards_of
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.tensors import Workload
 
 
@@ -36,7 +37,7 @@ def repeats_of(
     recompute: Words | None,
     shard: Words | None,
     *,
-    fused: bool,
+    fused: Fused,
 ) -> Repeats:
     """Return how often a step repeats the passes of a network's tensors.
 
@@ -45,7 +46,7 @@ def repeats_of(
     recompute, shard
         Words of all layers, or of those that are named; nothing for the others.
     fused
-        Whether attention is one kernel, which writes no scores.
+        What kernels do not write.
 
     Raises
     ------
@@ -127,7 +128,7 @@ def recomputed_words(network: Network, recompute: Words | None) -> list[str | No
 
 
 def recomputed(
-    network: Network, workload: Workload, words: Sequence[str | None], *, fused: bool
+    network: Network, workload: Workload, words: Sequence[str | None], *, fused: Fused
 ) -> FrozenDict[int, int | None]:
     """Return the nodes whose forward pass runs twice, as `Repeats.again`.
 
@@ -150,7 +151,7 @@ def recomputed(
     if again:
         written = workload.tensor_writers.items()
         again |= {node: again[writer] for node, writer in written if writer in again}
-    if not fused:
+    if not fused.attention:
         for n, (layer, word) in enumerate(zip(network.layers, words, strict=True)):
             if word == "selective" and layer.inner:
                 again[shared + n] = None

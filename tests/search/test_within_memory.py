@@ -32,6 +32,7 @@ from hypar_opt.search.result import SearchRequest
 from hypar_opt.search.ways_by_layer import WaysByLayer
 from hypar_opt.solvers import SOLVERS
 from hypar_opt.studies.simulation import per_second
+from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
 from tests.commands import command
 from tests.costs.test_energy import per_joule
@@ -122,7 +123,7 @@ def test_what_states_hold_is_what_a_device_holds_where_everything_divides(
         load = device_load(
             *(instance.network, workload, plan.hierarchy, plan.element_bytes),
             WeightBytes.of(plan.element_bytes, "adam"),
-            fused=True,
+            fused=Fused(),
         )
         nodes = of_rows(rows_of_plan(plan, workload), len(workload.nodes))
         total = sum(load.of(np.arange(len(workload.nodes)), nodes).tolist())
@@ -153,7 +154,7 @@ def test_what_is_split_from_a_level_down_is_charged_and_held_as_simulated(
     load = device_load(
         *(plan.network.description, workload, plan.hierarchy, plan.element_bytes),
         WeightBytes.of(plan.element_bytes, "adam"),
-        fused=True,
+        fused=Fused(),
     )
     nodes = of_rows(rows_of_plan(plan, workload), len(workload.nodes))
     total = sum(load.of(np.arange(len(workload.nodes)), nodes).tolist())
