@@ -49,7 +49,7 @@ class SavedTensors:
     kept
         By the first layer that saves them.
     again
-        Those that a layer's backward pass, or its block's, computes again.
+        Those that a layer's backward pass, or its block's, computes or converts again.
     """
 
     kept: Mapping[int, tuple[SavedTensor, ...]]
@@ -61,7 +61,8 @@ def saved_tensors(
 ) -> SavedTensors:
     """Return what a training step of a network saves.
 
-    A tensor is kept as its writer stores it, and the network's input as its first reader reads it.
+    A tensor is kept as its writer stores it, and the network's input as its first reader reads it;
+    one that several layers read as it is stored for these, unless it is converted again.
 
     Parameters
     ----------
@@ -80,6 +81,7 @@ def _saved(
     network: Network, workload: Workload, again: Mapping[int, int | None], *, fused: Fused
 ) -> SavedTensors:
     segment = {node: first for node, first in again.items() if first is not None}
+    converted: dict[int, list[int]] = {}
     kept: dict[Hashable, tuple[int, SavedTensor]] = {}
     dropped: dict[int, dict[Hashable, SavedTensor]] = {}
     for node in range(workload.shared, len(workload.nodes)):
@@ -88,8 +90,14 @@ def _saved(
         for writer, tensor in inputs_of(network, workload, node):
             # A block keeps what it starts from, whatever its layers read of it backward.
             starts = inside is not None and segment.get(writer) != inside
+            if again.get(tensor.node) == tensor.node < workload.shared:
+                if saves.inputs:
+                    converted.setdefault(writer, []).append(node)
+                as_written = SavedTensor(writer, tensor.shape)
+            else:
+                as_written = tensor
             if starts or (inside is None and saves.inputs):
-                kept.setdefault(writer, (node, tensor))
+                kept.setdefault(writer, (node, as_written))
             elif inside is not None and saves.inputs:
                 dropped.setdefault(inside, {}).setdefault(writer, tensor)
         for key, tensor in _written(workload, node, fused=fused):
@@ -107,7 +115,12 @@ def _saved(
         for place, tensors in dropped.items()
     }
     layers = range(workload.shared, len(workload.nodes))
-    return SavedTensors(by_layer, {n: moments.get(segment.get(n, n), ()) for n in layers})
+    at_once = {n: moments.get(segment.get(n, n), ()) for n in layers}
+    for writer, readers in converted.items():
+        # From the first backward pass that reads it to the last.
+        for node in range(min(readers), max(readers) + 1):
+            at_once[node] = (*at_once[node], stored_output(workload, writer))
+    return SavedTensors(by_layer, at_once)
 
 
 def inputs_of(network: Network, workload: Workload, node: int) -> Iterator[tuple[int, SavedTensor]]:

@@ -26,5 +26,6 @@ def micro_batch_of(problem: ProblemFields, network: Network, *, shared_tensors: 
     batch = problem.batch // count
     workload = workload_of(network, batch, problem.choices, shared_tensors=shared_tensors)
     fused = Fused.on(problem.array.description.accelerator if problem.array else None)
-    words = training.recompute, training.shard
-    return repeated(workload, repeats_of(network, workload, count, *words, fused=fused))
+    words = training.recompute, training.shard, training.gather
+    reduced = training.reduced(problem.element_bytes)
+    return repeated(workload, repeats_of(network, workload, count, *words, reduced, fused=fused))

@@ -90,7 +90,8 @@ class WayOfTraining:
     @property
     def weight_bytes(self) -> WeightBytes:
         problem = self.instance.problem
-        return WeightBytes.of(problem.element_bytes, problem.constraints.optimizer)
+        asked = problem.element_bytes, problem.constraints.optimizer
+        return WeightBytes.of(*asked, problem.training.reduce_bytes)
 
     @cached_property
     def load(self) -> DeviceLoad:

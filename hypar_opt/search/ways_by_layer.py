@@ -86,6 +86,7 @@ class WaysByLayer:
         own = WayOfTraining(search)
         tiers = [0] if problem.groups else own.tiers
         has_state = own.weight_bytes.state > 0 or updates_take_time(problem)
+        has_state = has_state or stated.reduced(problem.element_bytes) > 1
         self.open = OpenWays(network, stated, saves, problem.levels, tiers, has_state)
         self.micro_batches, self._layouts, self._ample = micro_batches, layouts, ample
         self._least: dict[SavedTensor, int] = {}  # bytes of tensors, whatever the way

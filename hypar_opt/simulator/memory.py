@@ -77,15 +77,15 @@ def memory_of(
         parts = parts_between_groups(plan, array)
     for accelerator, share in parts:
         fused = Fused.on(accelerator)
+        repeats = options.repeats(network, workload, plan.element_bytes, fused=fused)
         counted = counted_memory(
-            *(plan, network, workload, rows, options.repeats(network, workload, fused=fused)),
+            *(plan, network, workload, rows, repeats),
             *(accelerator, weight_bytes),
             exact_shares=options.exact_shares,
             share=share,
         )
         if accelerator is None:
             return DeviceMemory(plan, *counted, options=of_training)
-        repeats = options.repeats(network, workload, fused=fused)
         reserve = reserved_by(accelerator, workload, rows, repeats, plan.hierarchy)
         capacity = int(accelerator.dram_capacity)
         group = accelerator.name if isinstance(accelerator, AcceleratorGroup) else ""
@@ -153,7 +153,10 @@ def counted_memory(
     share
         That of the accelerator's part of H1, between groups of accelerators.
     """
-    each = weight_bytes or WeightBytes.of(problem.element_bytes, problem.constraints.optimizer)
+    if weight_bytes is None:
+        asked = problem.element_bytes, problem.constraints.optimizer
+        weight_bytes = WeightBytes.of(*asked, problem.training.reduce_bytes)
+    each = weight_bytes
     if problem.inference:
         each = WeightBytes(each.weight, 0, 0)
     fused = Fused.on(accelerator)

@@ -89,7 +89,7 @@ def program(
 def repeats_on(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> Repeats:
     """Return how often a plan's step repeats the passes of a micro-batch's tensors."""
     fused = Fused.on(array.accelerator)
-    repeats = options.repeats(plan.network.description, workload, fused=fused)
+    repeats = options.repeats(plan.network.description, workload, plan.element_bytes, fused=fused)
     if not options.early_stop:
         return repeats
     return replace(repeats, again=needed_again(workload, repeats.again, fused=fused))

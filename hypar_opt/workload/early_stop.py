@@ -44,7 +44,8 @@ def needed_again(
     writers: defaultdict[int, list[int]] = defaultdict(list)
     for boundary in workload.boundaries:
         writers[boundary.target].append(boundary.source)
-    needed: dict[int, int | None] = {}
+    # What is converted again by itself is so for a backward pass.
+    needed = {node: first for node, first in again.items() if first == node < workload.shared}
     for node in reversed(range(workload.shared, len(workload.nodes))):
         saves = workload.nodes[node].operator.saves(fused=fused)
         passes_back = trained is None or trained[node]

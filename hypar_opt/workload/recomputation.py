@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -36,6 +36,8 @@ def repeats_of(
     micro_batches: int,
     recompute: Words | None,
     shard: Words | None,
+    gather: Words | None = None,
+    reduced: int = 1,
     *,
     fused: Fused,
 ) -> Repeats:
@@ -43,8 +45,10 @@ def repeats_of(
 
     Parameters
     ----------
-    recompute, shard
+    recompute, shard, gather
         Words of all layers, or of those that are named; nothing for the others.
+    reduced
+        As in `Repeats`.
     fused
         What kernels do not write.
 
@@ -57,11 +61,41 @@ def repeats_of(
     sharded: FrozenDict[int, Shards] = FrozenDict()
     if recompute is not None:
         again = recomputed(network, workload, recomputed_words(network, recompute), fused=fused)
+    if gather is not None:
+        again = FrozenDict(again | _converted(network, workload, gather, again, fused=fused))
     if shard is not None:
         names = [layer.name for layer in network.layers]
         words = words_by_layer(with_tied(network, shard), names, "shard")
         sharded = _sharded(workload, words)
-    return Repeats(micro_batches, sharded, again)
+    return Repeats(micro_batches, sharded, again, reduced)
+
+
+def _converted(
+    network: Network,
+    workload: Workload,
+    gather: Words,
+    again: Mapping[int, int | None],
+    *,
+    fused: Fused,
+) -> dict[int, int]:
+    """Return the tensors of several readers that are converted again by themselves.
+
+    They are those that a backward pass reads and that stay inside a block, or outside all, unless
+    their block runs again as a whole.
+    """
+    words = words_by_layer(gather, [layer.name for layer in network.layers], "gather")
+    block_of = {n: number for number, block in enumerate(segments(network)) for n in block}
+    readers: defaultdict[int, list[int]] = defaultdict(list)
+    for boundary in workload.boundaries:
+        readers[boundary.source].append(boundary.target)
+    found = {}
+    for node, writer in workload.tensor_writers.items():
+        blocks = {block_of.get(n - workload.shared) for n in (writer, *readers[node])}
+        saved = (workload.nodes[n].operator.saves(fused=fused).inputs for n in readers[node])
+        stated = words[writer - workload.shared] == "again" and node not in again
+        if stated and len(blocks) == 1 and any(saved):
+            found[node] = node
+    return found
 
 
 def with_tied(network: Network, shard: Words | None) -> Words | None:

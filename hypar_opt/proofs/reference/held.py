@@ -15,7 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from hypar_opt.proofs.reference.nodes import images_of
-from hypar_opt.proofs.reference.repetitions import blocks_of, levels_of_word
+from hypar_opt.proofs.reference.repetitions import blocks_of, converted_again, levels_of_word
 from hypar_opt.proofs.reference.restrictions import OPTIMIZER_ELEMENTS
 from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import SHARDED
@@ -88,7 +88,7 @@ class Held:
         exact = max(SINGLE, size)
         if isinstance(optimizer, str):
             optimizer = exact * (OPTIMIZER_ELEMENTS[optimizer] + (size < SINGLE))
-        return size, exact, optimizer
+        return size, self.plan.training.reduce_bytes or exact, optimizer
 
     @property
     def writes_scores(self) -> bool:
@@ -132,6 +132,8 @@ class Held:
         graph, size = self.graph, self.plan.element_bytes
         network, batch = self.plan.network.description, images_of(self.plan)
         tensor = {edge.source: edge.target for edge in graph.edges if edge.target < graph.shared}
+        for n in converted_again(self.plan, graph, tensor):  # is kept as it was written
+            del tensor[n]
         found = [_Saved() for _ in graph.nodes]
         for n, (layer, maps) in enumerate(zip(network.layers, network.maps(), strict=True)):
             own, node = found[n + graph.shared], graph.nodes[n + graph.shared]
