@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import ONCE
+from hypar_opt.workload.repeats import CONVERTED, ONCE
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
@@ -90,7 +90,7 @@ def _saved(
         for writer, tensor in inputs_of(network, workload, node):
             # A block keeps what it starts from, whatever its layers read of it backward.
             starts = inside is not None and segment.get(writer) != inside
-            if again.get(tensor.node) == tensor.node < workload.shared:
+            if again.get(tensor.node) == CONVERTED:
                 if saves.inputs:
                     converted.setdefault(writer, []).append(node)
                 as_written = SavedTensor(writer, tensor.shape)

@@ -151,7 +151,8 @@ class OpenWays:
             stated if isinstance(stated, str) else compact(_filled(by_layer, others), self.names)
             for stated, by_layer, others in own
         ]
-        return self.stated.model_copy(update={"recompute": words[0], "shard": words[1]})
+        own = {"recompute": words[0], "shard": words[1]}
+        return Training(**{**dict(self.stated), **own})
 
     def uniform(self, recompute: str, shard: str) -> Training:
         """Return the way in which all that is open has the same words."""

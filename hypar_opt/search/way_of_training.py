@@ -174,13 +174,19 @@ class WayOfTraining:
         return max(every, key=lambda own: own.bytes - own.capacity)
 
 
-def capacity_of(instance: Instance, accelerator: Accelerator) -> int:
-    """Return the bytes of one of a problem's accelerators that tensors may take, at most.
+def capacity_of(instance: Instance, accelerator: Accelerator, reserved: int | None = None) -> int:
+    """Return the bytes of one of a problem's accelerators that tensors may take.
 
-    A plan with more than one communicator has less.
+    A memory that is stated is of tensors; that of the accelerator has the reserve, too.
+
+    Parameters
+    ----------
+    reserved
+        What a plan's communicators need; by default that of one, so that no plan has more.
     """
-    most = min(instance.problem.device_memory or 0, int(accelerator.dram_capacity))
-    return most - accelerator.reserved()
+    least = accelerator.reserved() if reserved is None else reserved
+    own = int(accelerator.dram_capacity) - least
+    return min(instance.problem.device_memory or 0, own)
 
 
 def bytes_held(
@@ -207,8 +213,8 @@ def bytes_held(
         )
         held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
         asked = accelerator, workload, nodes, workload.repeats, problem.hierarchy
-        further = reserved_by(*asked) - accelerator.reserved()
-        yield held + moment.total, capacity_of(instance, accelerator) - further, part
+        reserved = reserved_by(*asked)
+        yield held + moment.total, capacity_of(instance, accelerator, reserved), part
 
 
 def layouts_at_prices(way: WayOfTraining, solve: Search) -> Iterator[Rows]:

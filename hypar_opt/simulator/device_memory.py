@@ -108,6 +108,11 @@ class DeviceMemory(Displayed):
         return sum(self.categories.values())
 
     @property
+    def tensors(self) -> int:
+        """All bytes at once but the reserve."""
+        return self.total - self.reserve
+
+    @property
     def per_accelerator(self) -> str:
         """Whose bytes they are, as part of a sentence."""
         return f"per accelerator of {self.group}" if self.group else "per accelerator"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.elementwise import Mul
 from hypar_opt.workload.operators.kernels import Fused
+from hypar_opt.workload.repeats import CONVERTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +46,7 @@ def needed_again(
     for boundary in workload.boundaries:
         writers[boundary.target].append(boundary.source)
     # What is converted again by itself is so for a backward pass.
-    needed = {node: first for node, first in again.items() if first == node < workload.shared}
+    needed = {node: first for node, first in again.items() if first == CONVERTED}
     for node in reversed(range(workload.shared, len(workload.nodes))):
         saves = workload.nodes[node].operator.saves(fused=fused)
         passes_back = trained is None or trained[node]

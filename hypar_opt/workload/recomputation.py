@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.patterns import EVERY, Words, matching, words_by_layer
-from hypar_opt.workload.repeats import ONCE, Repeats
+from hypar_opt.workload.repeats import CONVERTED, ONCE, Repeats
 from hypar_opt.workload.shards import Shards, shards_of
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _converted(
         saved = (workload.nodes[n].operator.saves(fused=fused).inputs for n in readers[node])
         stated = words[writer - workload.shared] == "again" and node not in again
         if stated and len(blocks) == 1 and any(saved):
-            found[node] = node
+            found[node] = CONVERTED
     return found
 
 

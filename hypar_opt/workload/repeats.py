@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from hypar_opt.workload.shards import Shards
 
 
+CONVERTED = -1
+"""What is run again with a tensor that is converted again by itself: no layer."""
+
+
 @dataclass(frozen=True)
 class Repeats:
     """How often the passes of a workload's tensors run in a step.
@@ -35,8 +39,8 @@ class Repeats:
         level down: within a node, say, and whole in each node.
     again
         The nodes whose forward pass the backward pass runs again, each with the first layer of what
-        is run again with it, exchanges included; None for a node that computes again by itself. A
-        tensor that several layers read, and that is converted again by itself, has its own node.
+        is run again with it, exchanges included; None for a node that computes again by itself;
+        `CONVERTED` for a tensor that several layers read, and that is converted again by itself.
     reduced
         The elements that one of a gradient takes where it is reduced: 2 of single precision beside
         weights of half of it.
@@ -53,7 +57,7 @@ class Repeats:
     @cached_property
     def converted_again(self) -> frozenset[int]:
         """The tensors that several layers read, and that are converted again by themselves."""
-        return frozenset(node for node, first in self.again.items() if first == node)
+        return frozenset(node for node, first in self.again.items() if first == CONVERTED)
 
     def most(self, users: Sequence[int]) -> int:
         """Return an upper bound on how often a step repeats anything that it does once."""

@@ -26,7 +26,7 @@ from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.brute_force import BruteForce
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.studies.simulation import per_second
-from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+from hypar_opt.workload.parallelism import GATHERED, RECOMPUTED, REDUCE_BYTES, SHARDED
 from hypar_opt.workload.patterns import words_by_layer
 from hypar_opt.workload.recomputation import recomputed_words
 from tests.costs.test_energy import per_joule
@@ -61,10 +61,18 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
     if seed % 5 < 3:
         words = words_in(find_array(array).levels) if seed % 5 else SHARDED
         way = way[0], *by_layer(rng, network, words)
+    more = Random(repr(seed))
+    element_bytes = more.choice([1, 2, 4])
+    gathered = {layer.name: more.choice(GATHERED) for layer in network.layers}
+    training = dict(zip(names, way, strict=True)) | {
+        "gather": more.choice([None, "again", gathered]),
+        "reduce_bytes": more.choice([None, *(n for n in REDUCE_BYTES if n >= element_bytes)]),
+    }
     return network, {
         "array": array,
         "batch": 12,
-        "training": dict(zip(names, way, strict=True)),
+        "training": training,
+        "element_bytes": element_bytes,
         "cost": cost,
         "reading": "executed",
         "choices": ("data", "model", "output")[: rng.choice((2, 3))],

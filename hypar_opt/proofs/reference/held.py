@@ -54,8 +54,8 @@ class Held:
         """The most that all accelerators hold all the time, in a plan that fits."""
         assert self.plan.array is not None
         accelerator = self.plan.array.description.accelerator
-        most = min(self.plan.problem.device_memory or 0, int(accelerator.dram_capacity))
-        total = self.plan.accelerators * (most - int(accelerator.reserve or 0))
+        own = int(accelerator.dram_capacity) - int(accelerator.reserve or 0)
+        total = self.plan.accelerators * min(self.plan.problem.device_memory or 0, own)
         return total - self._of_input - self._moment
 
     def of(self, node: int, state: State, recompute: str, shard: str) -> int:
