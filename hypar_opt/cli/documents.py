@@ -46,6 +46,8 @@ class HowItTrains(Document):
     micro_batches: int | None = None
     recompute: str | dict[str, str] | None = None
     shard: str | dict[str, str] | None = None
+    gather: str | dict[str, str] | None = None
+    reduce_bytes: int | None = None
 
 
 class PhaseSeconds(Document):
@@ -95,6 +97,7 @@ class MemoryCount(HowItTrains):
     bytes: int
     capacity: int | None
     fits: bool | None
+    margin: int | None
     categories: Mapping[str, Number]
     moment: Moment
     layers: tuple[LayerBytes, ...]

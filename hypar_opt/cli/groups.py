@@ -254,3 +254,22 @@ class TrainingOptions:
             autocompletion=completion.one_of("none", "state", "gradients", "weights"),
         ),
     ] = None
+    gather: Annotated[
+        str | None,
+        running_option(
+            metavar="WHEN",
+            help="Whether a tensor that several layers read is kept as they read it: once; or as"
+            " its writer left it, such as by token, and gathered again in the backward pass:"
+            " again. By its writer or block: once,decoder=again. Default: once; with --degrees"
+            " of tensor parallelism again.",
+            autocompletion=completion.one_of("once", "again"),
+        ),
+    ] = None
+    reduce_bytes: Annotated[
+        int | None,
+        running_option(
+            metavar="BYTES",
+            help="Bytes of an element in which gradients are exchanged and held: 2 or 4. Default:"
+            " exchanged in the elements of the weights, held in 4 or those of a larger element.",
+        ),
+    ] = None

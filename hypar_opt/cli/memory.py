@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from hypar_opt.cli import inputs, options, output, request
 from hypar_opt.cli.groups import ProblemOptions, SolvingOptions, TrainingOptions
-from hypar_opt.cli.options import running_option
 from hypar_opt.cli.signatures import takes_groups
 
 EPILOG = (
     "Examples: [bold]hypar-opt memory llama-7b --array h100-8 --batch 8 --optimizer adam --shard"
     " weights[/bold]; [bold]hypar-opt memory plan.json --recompute full --picture"
     " memory.svg[/bold]"
-)
-
-GRADIENT_BYTES = running_option(
-    metavar="BYTES", help="Bytes of a gradient. Default: 4, or those of a larger element."
 )
 
 
@@ -29,7 +22,6 @@ def memory(
     problem: ProblemOptions,
     solving: SolvingOptions,
     training: TrainingOptions,
-    gradient_bytes: Annotated[int | None, GRADIENT_BYTES] = None,
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
@@ -46,6 +38,6 @@ def memory(
     stated = request.stated(training)
     if inputs.was_typed(context, "optimizer"):
         stated["optimizer"] = problem.optimizer
-    held = counted.memory(plan, array, gradient_bytes=gradient_bytes, **stated)
+    held = counted.memory(plan, array, **stated)
     output.draw(picture, lambda pictures: pictures.device_memory(held))
     output.print_result(held, held.document, as_json=as_json)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.operators.axes import Choice
+    from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.tensors import Workload
 
 SINGLE = 4
@@ -176,7 +177,7 @@ def device_load(
     element_bytes: int,
     weight_bytes: WeightBytes,
     *,
-    fused: bool,
+    fused: Fused,
 ) -> DeviceLoad:
     """Return what the weights and saved tensors of a step take; the parameters are a problem's.
 
@@ -224,6 +225,7 @@ def held_while_running(
     hierarchy: Hierarchy,
     element_bytes: int,
     weight_bytes: WeightBytes,
+    fused: Fused,
     nodes: Indices,
     states: States,
 ) -> list[tuple[Integers, NDArray[np.bool_]]]:
@@ -234,7 +236,7 @@ def held_while_running(
     """
     layouts, count = workload.layouts, len(workload.nodes)
     asked = weight_bytes.weight, element_bytes >= SINGLE
-    weights, logits = _gathered_and_single(repeated(workload, ONCE), *asked)
+    weights, logits = _gathered_and_single(repeated(workload, ONCE), *asked, fused)
     dtype = exact_dtype(hierarchy.accelerators * (2 * sum(weights) + sum(logits)))
     whole, apart = layouts.weight < FIRST_SPLIT, _splits(workload.choices_of_nodes, REPLICATING)
     copied_weights = copies(whole, nodes, states, hierarchy)
@@ -252,7 +254,7 @@ def held_while_running(
 
 @lru_cache(maxsize=64)
 def _gathered_and_single(
-    workload: Workload, each: int, copied: bool
+    workload: Workload, each: int, copied: bool, fused: Fused
 ) -> tuple[Sequence[int], Sequence[int]]:
     """Return the bytes of nodes' weights as their passes read them, and of a loss's values.
 
@@ -267,7 +269,7 @@ def _gathered_and_single(
         0 if node.operator.reads_ids else each * own
         for node, own in zip(workload.nodes, workload.weights, strict=True)
     ]
-    singles = [node.operator.saves(fused=True).singles for node in workload.nodes]
+    singles = [node.operator.saves(fused=fused).singles for node in workload.nodes]
     logits = [
         SINGLE * (own - (own > 0 and copied)) * prod(node.pooled)
         for own, node in zip(singles, workload.nodes, strict=True)

@@ -23,6 +23,7 @@ from hypar_opt.sharding.repetitions import passes_of
 from hypar_opt.workload.layouts import FIRST_SPLIT
 from hypar_opt.workload.mirrored import are_mirrored, causal_nodes
 from hypar_opt.workload.operators.base import elements
+from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
 
@@ -138,7 +139,7 @@ class KernelWork(Work):
         operations = super()._operations(workload, nodes, states)
         names, once = workload.layouts.names, repeated(workload, ONCE)
         causal = causal_nodes(once)
-        skips = self._counts_order and self.longest and self.accelerator.fuses_attention
+        skips = self._counts_order and self.longest and Fused.on(self.accelerator).attention
         skips = skips and bool(causal.any())
         in_order = TOKEN in names and not are_mirrored(once, self.hierarchy.accelerators)
         if not (skips and in_order):
@@ -243,21 +244,21 @@ class _Pass(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _of_pass(workload: Workload, accelerator: Accelerator, phase: Phase) -> _Pass:
-    fused = accelerator.fuses_attention
+    fused = Fused.on(accelerator)
     peak = accelerator.units * accelerator.operations / OPERATIONS_PER_MAC
     gemm = 1 / (peak * exactly(accelerator.gemm or 1))
     flash = 1 / (peak * exactly(accelerator.flash)) if accelerator.flash else gemm
     numbers, first = kinds_of_nodes(workload)
     products, *columns = _kernels(workload, phase, fused=fused)
     seconds = [
-        own * (flash if fused and workload.nodes[node].operator.inner else gemm)
+        own * (flash if fused.attention and workload.nodes[node].operator.inner else gemm)
         for own, node in zip(products, first, strict=True)
     ]
     return _Pass._make((*columns, tuple(seconds[kind] for kind in numbers)))
 
 
 @lru_cache(maxsize=256)
-def _kernels(workload: Workload, phase: Phase, *, fused: bool) -> tuple[Any, ...]:
+def _kernels(workload: Workload, phase: Phase, *, fused: Fused) -> tuple[Any, ...]:
     """Return how often kinds of nodes multiply, and what of `_Pass` no accelerator decides."""
     number = list(Phase).index(phase)
     numbers, first = kinds_of_nodes(workload)
@@ -271,7 +272,7 @@ def _kernels(workload: Workload, phase: Phase, *, fused: bool) -> tuple[Any, ...
     return [own.products for own in kernels], *columns[:, numbers], inner[numbers]
 
 
-def launches_of(workload: Workload, phase: Phase, *, fused: bool) -> list[int]:
+def launches_of(workload: Workload, phase: Phase, *, fused: Fused) -> list[int]:
     """Return the kernels of a pass of each node."""
     *_, launches, _ = _kernels(workload, phase, fused=fused)
     return list(map(int, launches))

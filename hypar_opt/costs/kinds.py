@@ -10,6 +10,7 @@ import numpy as np
 
 from hypar_opt.costs.longest_parts import sizes_at_ends
 from hypar_opt.workload.addends import passes_addends
+from hypar_opt.workload.operators.kernels import ALL_FUSED
 from hypar_opt.workload.recomputation import repeated
 from hypar_opt.workload.repeats import ONCE
 
@@ -85,7 +86,7 @@ def _kinds_of_tensors(workload: Workload) -> Indices:
     ]
     # An activation, say, is a kernel and no tensor of its own.
     known = {
-        own: (x.kind, x.sizes, *own[2:], *(x.operator.kernels(fused=one) for one in (False, True)))
+        own: (x.kind, x.sizes, *own[2:], *(x.operator.kernels(fused=one) for one in ALL_FUSED))
         for own, x in dict(zip(same, nodes, strict=True)).items()
     }
     columns = np.vstack(

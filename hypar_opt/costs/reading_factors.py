@@ -90,9 +90,9 @@ def reductions_of(
     outputs = workload.outputs if row.before_pool else workload.pooled
     behind = backward * workload.repeats.micro_batches
     times = [forward * own for own in exchanges_of(workload, Phase.FORWARD).tolist()]
-    halves = [
+    moved = [
         [gradient * own for own in each.tolist()]
-        for each in workload.repeats.halves_by_level(workload.users, levels)
+        for each in workload.repeats.moved_by_level(workload.users, levels)
     ]
     output_quarters = [row.partial_sum * own + row.gathered_error * behind for own in times]
     for node in workload.ends[passes_addends(workload), 0].tolist():
@@ -110,7 +110,7 @@ def reductions_of(
             layouts.weight < FIRST_SPLIT,
             [
                 [row.gradient * own * x // 2 for own, x in zip(each, workload.stored, strict=True)]
-                for each in halves
+                for each in moved
             ],
         ),
         (

@@ -8,10 +8,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hypar_opt.workload.recomputation import repeated
-from hypar_opt.workload.repeats import ONCE
+from hypar_opt.workload.repeats import CONVERTED, ONCE
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.operators.saved import OwnTensor
     from hypar_opt.workload.tensors import Workload
 
@@ -48,7 +49,7 @@ class SavedTensors:
     kept
         By the first layer that saves them.
     again
-        Those that a layer's backward pass, or its block's, computes again.
+        Those that a layer's backward pass, or its block's, computes or converts again.
     """
 
     kept: Mapping[int, tuple[SavedTensor, ...]]
@@ -56,18 +57,19 @@ class SavedTensors:
 
 
 def saved_tensors(
-    network: Network, workload: Workload, again: Mapping[int, int | None], *, fused: bool
+    network: Network, workload: Workload, again: Mapping[int, int | None], *, fused: Fused
 ) -> SavedTensors:
     """Return what a training step of a network saves.
 
-    A tensor is kept as its writer stores it, and the network's input as its first reader reads it.
+    A tensor is kept as its writer stores it, and the network's input as its first reader reads it;
+    one that several layers read as it is stored for these, unless it is converted again.
 
     Parameters
     ----------
     again
         What is computed again, as `Repeats.again`: a block keeps what it starts from.
     fused
-        Whether attention is one kernel, which writes no scores.
+        What kernels do not write.
 
     Source: docs/decisions/0029-memory-of-a-device.md.
     """
@@ -76,9 +78,10 @@ def saved_tensors(
 
 @lru_cache(maxsize=64)
 def _saved(
-    network: Network, workload: Workload, again: Mapping[int, int | None], *, fused: bool
+    network: Network, workload: Workload, again: Mapping[int, int | None], *, fused: Fused
 ) -> SavedTensors:
     segment = {node: first for node, first in again.items() if first is not None}
+    converted: dict[int, list[int]] = {}
     kept: dict[Hashable, tuple[int, SavedTensor]] = {}
     dropped: dict[int, dict[Hashable, SavedTensor]] = {}
     for node in range(workload.shared, len(workload.nodes)):
@@ -87,8 +90,14 @@ def _saved(
         for writer, tensor in inputs_of(network, workload, node):
             # A block keeps what it starts from, whatever its layers read of it backward.
             starts = inside is not None and segment.get(writer) != inside
+            if again.get(tensor.node) == CONVERTED:
+                if saves.inputs:
+                    converted.setdefault(writer, []).append(node)
+                as_written = SavedTensor(writer, tensor.shape)
+            else:
+                as_written = tensor
             if starts or (inside is None and saves.inputs):
-                kept.setdefault(writer, (node, tensor))
+                kept.setdefault(writer, (node, as_written))
             elif inside is not None and saves.inputs:
                 dropped.setdefault(inside, {}).setdefault(writer, tensor)
         for key, tensor in _written(workload, node, fused=fused):
@@ -106,7 +115,12 @@ def _saved(
         for place, tensors in dropped.items()
     }
     layers = range(workload.shared, len(workload.nodes))
-    return SavedTensors(by_layer, {n: moments.get(segment.get(n, n), ()) for n in layers})
+    at_once = {n: moments.get(segment.get(n, n), ()) for n in layers}
+    for writer, readers in converted.items():
+        # From the first backward pass that reads it to the last.
+        for node in range(min(readers), max(readers) + 1):
+            at_once[node] = (*at_once[node], stored_output(workload, writer))
+    return SavedTensors(by_layer, at_once)
 
 
 def inputs_of(network: Network, workload: Workload, node: int) -> Iterator[tuple[int, SavedTensor]]:
@@ -137,7 +151,9 @@ def stored_output(workload: Workload, writer: int) -> SavedTensor:
     return SavedTensor(node, workload.nodes[writer].pooled)
 
 
-def errors_at_once(network: Network, workload: Workload) -> dict[SavedTensor, tuple[int, int]]:
+def errors_at_once(
+    network: Network, workload: Workload, fused: Fused
+) -> dict[SavedTensor, tuple[int, int]]:
     """Return the nodes from whose backward pass, back to which, the error of each tensor exists.
 
     It exists from its last reader's pass to its writer's.
@@ -145,9 +161,10 @@ def errors_at_once(network: Network, workload: Workload) -> dict[SavedTensor, tu
     last: dict[int, int] = {}
     for node in range(workload.shared, len(workload.nodes)):
         for writer, _ in inputs_of(network, workload, node):
-            # The error of logits is the loss's own.
-            singles = workload.nodes[node].operator.saves(fused=True).singles
-            last[writer] = node - bool(singles)
+            saves = workload.nodes[node].operator.saves(fused=fused)
+            if not saves.unwritten:
+                # The error of logits is the loss's own.
+                last[writer] = node - bool(saves.singles)
     return {
         stored_output(workload, writer): (writer, reader)
         for writer, reader in last.items()
@@ -156,7 +173,7 @@ def errors_at_once(network: Network, workload: Workload) -> dict[SavedTensor, tu
 
 
 def _written(
-    workload: Workload, node: int, *, fused: bool
+    workload: Workload, node: int, *, fused: Fused
 ) -> Iterator[tuple[Hashable, SavedTensor]]:
     """Yield what a layer saves besides its inputs."""
     layer = workload.nodes[node]

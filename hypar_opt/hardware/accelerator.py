@@ -91,6 +91,10 @@ class Accelerator(Document):
     """The fraction of the DRAM's bandwidth that kernels achieve; 1 where it is missing."""
     attention: Literal["fused", "unfused"] | None = None
     """Whether attention is one kernel, which never writes its scores; fused where it is missing."""
+    loss: Literal["eager", "in-place", "fused"] | None = None
+    """How the cross-entropy of a softmax is taken: ``eager``, in three values of single precision
+    for each logit; ``in-place``, in one; ``fused``, without ever holding all logits. Eager where it
+    is missing."""
     flash: Part | None = None
     """The fraction of the peak of fused attention, that of matrix products where it is missing; of
     a causal mask what it hides is no work."""
@@ -111,8 +115,12 @@ class Accelerator(Document):
     dram_bandwidth: Bandwidth
     dram_capacity: Bytes
     reserve: Bytes | None = None
-    """Of the capacity, what no tensor may take: the context, buffers of communication, fragments;
-    0 where it is missing."""
+    """Of the capacity, what no tensor may take: the context, buffers of one communicator,
+    fragments; 0 where it is missing."""
+    reserve_groups: Bytes | None = None
+    """As much more for each further communicator that a plan needs; 0 where it is missing."""
+    reserve_experts: Bytes | None = None
+    """As much more where experts are shared out: buffers of all-to-alls; 0 where it is missing."""
 
     @model_validator(mode="before")
     @classmethod
@@ -144,15 +152,16 @@ class Accelerator(Document):
         own = self.updates and self.updates.of(optimizer)
         return self if own is None else self.model_copy(update={"update": own})
 
-    @property
-    def saves_scores(self) -> bool:
-        """Whether attention keeps its scores for the backward pass."""
-        return self.attention == "unfused"
+    def reserved(self, communicators: int = 1, *, experts: bool = False) -> int:
+        """Return the bytes that no tensor may take, with so many communicators.
 
-    @property
-    def fuses_attention(self) -> bool:
-        """Whether attention is one kernel, which never writes its scores."""
-        return self.gemm is not None and self.attention != "unfused"
+        Parameters
+        ----------
+        experts
+            Whether experts are shared out.
+        """
+        further = max(communicators - 1, 0) * (self.reserve_groups or 0)
+        return int((self.reserve or 0) + further + experts * (self.reserve_experts or 0))
 
     def utilisation_of(self, kernel_rows: int, output_rows: int) -> Fraction:
         """Return the fraction of the peak that a layer achieves.
@@ -196,7 +205,8 @@ def check_alike(groups: Sequence[AcceleratorGroup], together: str) -> None:
     """
     for key, wanted, values in (
         ("gemm", "there in all groups or in none", {group.gemm is None for group in groups}),
-        ("attention", "the same in all groups", {group.saves_scores for group in groups}),
+        ("attention", "the same in all groups", {group.attention or "fused" for group in groups}),
+        ("loss", "the same in all groups", {group.loss or "eager" for group in groups}),
     ):
         if len(values) > 1:
             raise rule(f"accelerator, {key}: should be {wanted}, got {together}")

@@ -67,6 +67,8 @@ class OwnArguments(TypedDict, total=False):
     micro_batches: int | None
     recompute: Words | None
     shard: Words | None
+    gather: Words | None
+    reduce_bytes: int | None
     settings: Mapping[str, Any] | None
     degrees: str | None
 
@@ -89,7 +91,8 @@ class ProblemArguments(OwnArguments, total=False):
     the first one's of what H1 splits, on more those of all; None leaves them to a search for time,
     and is equal parts for bytes.
     ``training`` has ``micro_batches``, ``recompute`` and ``shard``; those that are not stated are
-    searched where a plan for time exceeds the memory of the array's accelerators. The entries of
+    searched where a plan for time exceeds the memory of the array's accelerators. It has
+    ``gather`` and ``reduce_bytes``, too, which are not. The entries of
     ``constraints`` and ``training`` may also be arguments themselves, as on the command line:
     ``fix=["fc1@H2=data"]``, ``memory="8GB"``, ``micro_batches=4``.
 

@@ -12,6 +12,7 @@ Activation Recomputation in Large Transformer Models", MLSys 2023, for sequence 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -49,6 +50,21 @@ def tensor_parallelism(network: Network) -> dict[str, str]:
         if len(second) == 1 and words.get(second[0], "model") == "model":
             words[n], words[second[0]] = "output", "model"
     return {layers[n].name: words[n] for n in sorted(words)}
+
+
+def gathered_by_several(network: Network) -> set[int]:
+    """Return the layers whose output several layers read that tensor parallelism splits by output.
+
+    They gather it: queries, keys and values of a norm by tokens, or a gate and what it gates.
+    """
+    words = tensor_parallelism(network)
+    readers = Counter(
+        source
+        for layer, sources in zip(network.layers, network.sources, strict=True)
+        for source in {*sources}
+        if words.get(layer.name) == "output"
+    )
+    return {source for source, count in readers.items() if source >= 0 and count > 1}
 
 
 def _token_embedding(network: Network) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.recomputation import repeated, repeats_of
 from hypar_opt.workload.tensors import Workload, workload_of
 
@@ -24,6 +25,7 @@ def micro_batch_of(problem: ProblemFields, network: Network, *, shared_tensors: 
     count = training.micro_batches or 1
     batch = problem.batch // count
     workload = workload_of(network, batch, problem.choices, shared_tensors=shared_tensors)
-    fused = not (problem.array and problem.array.description.accelerator.saves_scores)
-    words = training.recompute, training.shard
-    return repeated(workload, repeats_of(network, workload, count, *words, fused=fused))
+    fused = Fused.on(problem.array.description.accelerator if problem.array else None)
+    words = training.recompute, training.shard, training.gather
+    reduced = training.reduced(problem.element_bytes)
+    return repeated(workload, repeats_of(network, workload, count, *words, reduced, fused=fused))

@@ -299,7 +299,8 @@ class ProblemFields(Document):
 
     @model_validator(mode="after")
     def _trains(self) -> Self:
-        self.training.check(self.batch, self.levels, "inference" if self.inference else None)
+        other = "inference" if self.inference else None
+        self.training.check(self.batch, self.levels, self.element_bytes, other)
         return self
 
     @model_validator(mode="after")

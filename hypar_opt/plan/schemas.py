@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SCHEMA: Literal["hypar-opt/plan/2"] = "hypar-opt/plan/2"
 WITHOUT_LAYOUTS: Literal["hypar-opt/plan/1"] = "hypar-opt/plan/1"
-NEWEST = "hypar-opt/plan/11"
+NEWEST = "hypar-opt/plan/12"
 
 
 _NEW = {*OF_IMAGES, "experts"}
@@ -31,7 +31,11 @@ def _has_more_parts(problem: ProblemFields) -> bool:
 
 STATED_SINCE: Mapping[str, tuple[str, Callable[[ProblemFields], bool]]] = MappingProxyType(
     {
-        NEWEST: ("choices: addends", lambda own: "addends" in own.choices),
+        NEWEST: (
+            "training: gather or reduce_bytes",
+            lambda own: own.training.gathers_or_reduces,
+        ),
+        "hypar-opt/plan/11": ("choices: addends", lambda own: "addends" in own.choices),
         "hypar-opt/plan/10": ("choices: whole", lambda own: LEFT_WHOLE in own.choices),
         "hypar-opt/plan/9": (
             "choices: rows, columns or experts",

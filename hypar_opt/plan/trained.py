@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _UNIFORM = {
     "micro_batches": "{:,} micro-batches",
     "recompute": "{} recomputation",
+    "gather": "shared tensors gathered {}",
+    "reduce_bytes": "gradients of {} bytes",
 }
 
 
@@ -35,6 +37,8 @@ def trained(options: Mapping[str, int | Words], plan: Plan) -> str:
             parts += _shards(value, plan)
         elif isinstance(value, int | str):
             parts.append(_UNIFORM[name].format(value))
+        elif name == "gather":
+            parts.append(f"tensors of {_gathering(value, network)} gathered again")
         else:
             parts += _again(value, network)
     return ", ".join(parts)
@@ -47,6 +51,12 @@ def _again(words: Words, network: Network) -> list[str]:
     selectively = sum(by_layer[n] == "selective" for n in inner)
     parts = [f"selective recomputation in {selectively} of {len(inner)} layers"] * bool(selectively)
     return parts + [f"full recomputation of {fully} of {len(blocks)} blocks"] * bool(fully)
+
+
+def _gathering(words: Words, network: Network) -> str:
+    names = [layer.name for layer in network.layers]
+    count = sum(word == "again" for word in words_by_layer(words, names, "gather"))
+    return f"{count} {'layer' if count == 1 else 'layers'}"
 
 
 def _shards(words: Words, plan: Plan) -> list[str]:

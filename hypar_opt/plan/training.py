@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator
 
 from hypar_opt.documents.document import Document, Size, rule
 from hypar_opt.documents.parsing import shown
-from hypar_opt.workload.parallelism import RECOMPUTED
+from hypar_opt.workload.parallelism import GATHERED, RECOMPUTED, REDUCE_BYTES
 from hypar_opt.workload.patterns import Words, all_words, parsed_words
 from hypar_opt.workload.shards import fault_in_levels, shards_of
 
@@ -48,6 +48,15 @@ def _words(what: str, check: Callable[[str], object]) -> PlainValidator:
 _Words = str | dict[str, str] | None
 
 
+def _of_gradients() -> PlainValidator:
+    def check(value: Any) -> Any:
+        if value not in REDUCE_BYTES or isinstance(value, bool):
+            raise rule(f"should be {' or '.join(map(str, REDUCE_BYTES))}, got {shown(value)}")
+        return value
+
+    return PlainValidator(check, json_schema_input_type=Literal[2, 4])
+
+
 class Training(Document):
     """How a step trains: what it repeats, and what its accelerators share out among them.
 
@@ -67,6 +76,18 @@ class Training(Document):
     ``weights@H4-H6``, it is whole in each part of the levels above; ``state+weights@H4-H6`` splits
     the state there, too."""
 
+    gather: Annotated[Words | None, _words("gather", _one_of(GATHERED))] = None
+    """Whether a tensor that several layers read is kept as these read it, ``once``, or as its
+    writer left it, such as by token, and converted ``again`` in the backward pass. A word of its
+    writer; of a block that is fully computed again neither is kept. Never searched."""
+    reduce_bytes: Annotated[int, _of_gradients()] | None = None
+    """The bytes of an element in which gradients are exchanged and held, 2 or 4. None: they are
+    exchanged in the elements of the weights, and held in 4 or more."""
+
+    def reduced(self, element_bytes: int) -> int:
+        """Return how many elements of the weights' one of a gradient takes where it is reduced."""
+        return (self.reduce_bytes or element_bytes) // element_bytes
+
     @property
     def stated(self) -> dict[str, Any]:
         """What is stated, by name."""
@@ -75,7 +96,9 @@ class Training(Document):
     @property
     def unlike_defaults(self) -> dict[str, Any]:
         """What is stated and not the default, by name."""
-        return {name: value for name, value in self.stated.items() if value not in (1, "none")}
+        return {
+            name: value for name, value in self.stated.items() if value not in (1, "none", "once")
+        }
 
     @property
     def alike(self) -> str:
@@ -88,11 +111,16 @@ class Training(Document):
         return isinstance(self.recompute, Mapping) or isinstance(self.shard, Mapping)
 
     @property
+    def gathers_or_reduces(self) -> bool:
+        """Whether it says when tensors are gathered, or in what gradients are reduced."""
+        return self.gather is not None or self.reduce_bytes is not None
+
+    @property
     def by_level(self) -> bool:
         """Whether levels split different things."""
         return self.shard is not None and any("@" in word for word in all_words(self.shard))
 
-    def check(self, batch: int, levels: int, other: str | None) -> None:
+    def check(self, batch: int, levels: int, element_bytes: int, other: str | None) -> None:
         """Check that micro-batches are equal, and that a problem trains by them.
 
         Parameters
@@ -110,6 +138,11 @@ class Training(Document):
         if batch % (self.micro_batches or 1):
             raise rule(
                 f"micro_batches: should divide the batch of {batch:,}, got {self.micro_batches:,}"
+            )
+        if self.reduce_bytes is not None and self.reduce_bytes < element_bytes:
+            raise rule(
+                f"reduce_bytes: should be no less than element_bytes, {element_bytes}, got"
+                f" {self.reduce_bytes}"
             )
         fault = fault_in_levels(all_words(self.shard or "none"), levels)
         if fault:

@@ -29,6 +29,8 @@ def check_device_memory(plan: Plan) -> None:
     options = RunOptions(**plan.training.stated)
     array = plan.array.description
     held = memory_of(plan, workload, rows_of_plan(plan, workload), options, array)
-    most = min(stated, held.capacity or stated)
-    if held.total > most:
-        raise CheckFailedError(f"constraints: the plan takes {held.total:,} bytes of {most:,}")
+    # What is stated is of tensors; the device's own has the reserve, too.
+    taken, own = held.tensors, (held.capacity or stated) - held.reserve
+    most = min(stated, own)
+    if taken > most:
+        raise CheckFailedError(f"constraints: the plan takes {taken:,} bytes of {most:,}")

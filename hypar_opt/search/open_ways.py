@@ -51,6 +51,8 @@ def fastest_training(instance: Instance) -> Training:
     asked = instance.network, problem.training
     open_ways = OpenWays(*asked, saves_scores=False, levels=problem.levels, begins=[0])
     shared_out = updates_take_time(problem) or problem.constraints.optimizer not in ("sgd", 0)
+    # What is sharded is gathered as weights, and not as gradients.
+    shared_out = shared_out or problem.training.reduced(problem.element_bytes) > 1
     if not (shared_out and problem.levels and None in open_ways.shard):
         return problem.training
     shard = compact([own or "state" for own in open_ways.shard], open_ways.names)
@@ -149,7 +151,8 @@ class OpenWays:
             stated if isinstance(stated, str) else compact(_filled(by_layer, others), self.names)
             for stated, by_layer, others in own
         ]
-        return Training(micro_batches=self.stated.micro_batches, recompute=words[0], shard=words[1])
+        own = {"recompute": words[0], "shard": words[1]}
+        return Training(**{**dict(self.stated), **own})
 
     def uniform(self, recompute: str, shard: str) -> Training:
         """Return the way in which all that is open has the same words."""

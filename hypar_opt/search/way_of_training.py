@@ -23,8 +23,9 @@ from hypar_opt.costs.time import TimeCost
 from hypar_opt.errors import NoAnswerError, RefusedError
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, total_cost
-from hypar_opt.simulator.memory import counted_memory, parts_between_groups
+from hypar_opt.simulator.memory import counted_memory, parts_between_groups, reserved_by
 from hypar_opt.units import format_bytes
+from hypar_opt.workload.operators.kernels import Fused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,11 +56,7 @@ class Counted:
     @property
     def with_reserve(self) -> tuple[int, int]:
         """What the device holds, and has, with what is reserved."""
-        array = self.way.instance.problem.array
-        assert array is not None
-        accelerator = array.description.accelerators_of_parts[self.part or 0]
-        reserve = int(accelerator.reserve or 0)
-        return self.bytes + reserve, self.capacity + reserve
+        return with_reserve(self.way.instance, self.bytes, self.capacity, self.part or 0)
 
     @cached_property
     def amount(self) -> Fraction:
@@ -104,7 +101,8 @@ class WayOfTraining:
     @property
     def weight_bytes(self) -> WeightBytes:
         problem = self.instance.problem
-        return WeightBytes.of(problem.element_bytes, problem.constraints.optimizer)
+        asked = problem.element_bytes, problem.constraints.optimizer
+        return WeightBytes.of(*asked, problem.training.reduce_bytes)
 
     @cached_property
     def load(self) -> DeviceLoad:
@@ -122,8 +120,13 @@ class WayOfTraining:
         return device_load(
             *(instance.network, instance.workload, problem.hierarchy, problem.element_bytes),
             self.weight_bytes,
-            fused=not self._accelerators[0].saves_scores,
+            fused=self.fused,
         )
+
+    @property
+    def fused(self) -> Fused:
+        """What kernels do not write, of all accelerators alike."""
+        return Fused.on(self._accelerators[0])
 
     @property
     def whole_capacity(self) -> int:
@@ -182,10 +185,19 @@ class WayOfTraining:
         return max(every, key=lambda own: own.excess)
 
 
-def capacity_of(instance: Instance, accelerator: Accelerator) -> int:
-    """Return the bytes of one of a problem's accelerators that tensors may take."""
-    most = min(instance.problem.device_memory or 0, int(accelerator.dram_capacity))
-    return most - int(accelerator.reserve or 0)
+def capacity_of(instance: Instance, accelerator: Accelerator, reserved: int | None = None) -> int:
+    """Return the bytes of one of a problem's accelerators that tensors may take.
+
+    A memory that is stated is of tensors; that of the accelerator has the reserve, too.
+
+    Parameters
+    ----------
+    reserved
+        What a plan's communicators need; by default that of one, so that no plan has more.
+    """
+    least = accelerator.reserved() if reserved is None else reserved
+    own = int(accelerator.dram_capacity) - least
+    return min(instance.problem.device_memory or 0, own)
 
 
 def bytes_held(
@@ -211,7 +223,9 @@ def bytes_held(
             share=share,
         )
         held = sum(own.weights + own.gradients + own.state + own.saved for own in layers)
-        yield held + moment.total, capacity_of(instance, accelerator), part
+        asked = accelerator, workload, nodes, workload.repeats, problem.hierarchy
+        reserved = reserved_by(*asked)
+        yield held + moment.total, capacity_of(instance, accelerator, reserved), part
 
 
 def excess_of_memory(instance: Instance, rows: Rows, tensors: Tensors | None = None) -> str | None:
@@ -225,8 +239,16 @@ def excess_of_memory(instance: Instance, rows: Rows, tensors: Tensors | None = N
     held, most, part = max(bytes_held(instance, rows, tensors), key=lambda own: own[0] - own[1])
     if held <= most:
         return None
-    reserve = int(problem.array.description.accelerators_of_parts[part].reserve or 0)
-    return amount_of_memory(held + reserve, most + reserve)
+    return amount_of_memory(*with_reserve(instance, held, most, part))
+
+
+def with_reserve(instance: Instance, held: int, capacity: int, part: int) -> tuple[int, int]:
+    """Return what a device holds and has with its reserve; a memory that is stated has none."""
+    problem = instance.problem
+    assert problem.array is not None
+    own = int(problem.array.description.accelerators_of_parts[part].dram_capacity)
+    reserve = 0 if capacity == problem.constraints.memory else own - capacity
+    return held + reserve, capacity + reserve
 
 
 def amount_of_memory(held: int, most: int) -> str:

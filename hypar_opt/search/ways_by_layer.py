@@ -31,6 +31,7 @@ from hypar_opt.search.open_ways import OpenWays, spread, updates_take_time
 from hypar_opt.search.way_of_training import WayOfTraining
 from hypar_opt.solvers.elimination.classes import columns_at_most
 from hypar_opt.solvers.loaded_graph import edges_between
+from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import RECOMPUTED
 from hypar_opt.workload.recomputation import segments
 
@@ -80,11 +81,12 @@ class WaysByLayer:
         stated = problem.training.model_copy(update={"micro_batches": micro_batches})
         self.search = search
         assert problem.array is not None
-        saves = problem.array.description.accelerator.saves_scores
+        saves = not Fused.on(problem.array.description.accelerator).attention
         # Unequal groups differ at H1 alone, which no way by level knows.
         own = WayOfTraining(search)
         tiers = [0] if problem.groups else own.tiers
         has_state = own.weight_bytes.state > 0 or updates_take_time(problem)
+        has_state = has_state or stated.reduced(problem.element_bytes) > 1
         self.open = OpenWays(network, stated, saves, problem.levels, tiers, has_state)
         self.micro_batches, self._layouts, self._ample = micro_batches, layouts, ample
         self._least: dict[SavedTensor, int] = {}  # bytes of tensors, whatever the way
@@ -167,14 +169,14 @@ class WaysByLayer:
         asked = workload, problem.hierarchy, problem.element_bytes
         if isinstance(load, PartLoad):
             # Others' tensors may be elsewhere; but not the error of what a node itself writes.
-            every = errors_at_once(self.open.network, workload).items()
+            every = errors_at_once(self.open.network, workload, way.fused).items()
             written = [tensor for tensor, (first, _) in every if tensor.node == first]
             errors = replace(load, terms=load_of_tensors(*asked, written).terms)
         else:
             constant = self._tensors_at_once(way)
 
         def least(nodes: Indices, states: States) -> Integers:
-            own = held_while_running(*asked, way.weight_bytes, nodes, states)
+            own = held_while_running(*asked, way.weight_bytes, way.fused, nodes, states)
             if isinstance(load, PartLoad):
                 each = [load.part_of(*held, nodes, states) for held in own]
                 return added_up([*each, errors.of(nodes, states)])
@@ -201,11 +203,10 @@ class WaysByLayer:
                 self._least[tensor] = int(held[0][self._allowed[tensor.node]].min())
             return self._least[tensor]
 
-        fused = not self.open.saves_scores
-        again = saved_tensors(network, workload, workload.repeats.again, fused=fused).again
+        again = saved_tensors(network, workload, workload.repeats.again, fused=way.fused).again
         for node, tensors in again.items():
             found[node] += sum(map(least, tensors))
-        for tensor, (first, last) in errors_at_once(network, workload).items():
+        for tensor, (first, last) in errors_at_once(network, workload, way.fused).items():
             found[first : last + 1] += least(tensor)
         return found
 

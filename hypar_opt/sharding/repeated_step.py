@@ -36,10 +36,10 @@ def _of_gradient(program: Program, all_reduce: Exchange) -> Iterator[Exchange]:
     repeats, node = program.workload.repeats, all_reduce.node
     shard = repeats.shard(node, all_reduce.level)
     if shard == "none":
-        yield all_reduce
+        yield all_reduce._replace(elements=repeats.reduced * all_reduce.elements)
         return
     half, each = all_reduce.elements // 2, repeats.micro_batches
-    scattered = each * half if shard in IN_HALVES else half
+    scattered = repeats.reduced * (each * half if shard in IN_HALVES else half)
     yield all_reduce._replace(kind=StepKind.REDUCE_SCATTER, elements=scattered)
     gathered = all_reduce._replace(kind=StepKind.ALL_GATHER, weights=True)
     if shard != "weights":

@@ -79,7 +79,8 @@ class DeviceMemory(Displayed):
     moment
         The largest of any layer.
     reserve, capacity
-        Of the accelerator: what no tensor may take, and what it has; None without an array.
+        Of the accelerator: what no tensor may take, with what the plan's communicators do; and
+        what it has, None without an array.
     options
         Micro-batches, recomputation and sharding, where they are not the defaults.
     group
@@ -107,6 +108,11 @@ class DeviceMemory(Displayed):
         return sum(self.categories.values())
 
     @property
+    def tensors(self) -> int:
+        """All bytes at once but the reserve."""
+        return self.total - self.reserve
+
+    @property
     def per_accelerator(self) -> str:
         """Whose bytes they are, as part of a sentence."""
         return f"per accelerator of {self.group}" if self.group else "per accelerator"
@@ -115,6 +121,23 @@ class DeviceMemory(Displayed):
     def fits(self) -> bool | None:
         """Whether the accelerator has as many bytes; None without an array."""
         return None if self.capacity is None else self.total <= self.capacity
+
+    @property
+    def margin(self) -> int | None:
+        """The bytes that are left, less than 0 where it does not fit; None without an array."""
+        return None if self.capacity is None else self.capacity - self.total
+
+    @property
+    def fit(self) -> str:
+        """Whether it fits and by how much, as part of a sentence."""
+        taken, whose = format_bytes(self.total), self.per_accelerator
+        reserve = f"; reserve {format_bytes(self.reserve)}" if self.reserve else ""
+        if self.capacity is None:
+            return f"{taken} {whose}{reserve}"
+        most, margin = format_bytes(self.capacity), format_bytes(abs(self.capacity - self.total))
+        if self.fits:
+            return f"fits: {taken} of {most} {whose}, {margin} to spare{reserve}"
+        return f"does not fit: {taken} of {most} {whose}, {margin} too much{reserve}"
 
     def __repr__(self) -> str:
         of = f" of {format_bytes(self.capacity)}" if self.capacity is not None else ""
@@ -131,6 +154,7 @@ class DeviceMemory(Displayed):
             **({"group": self.group} if self.group else {}),
             "capacity": self.capacity,
             "fits": self.fits,
+            "margin": self.margin,
             "categories": dict(self.categories),
             "moment": {**vars(self.moment)},
             "layers": self.rows(),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import islice
+from itertools import islice, pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,8 @@ from hypar_opt.sharding.layouts import CHANNEL, COLUMN, EXPERT, ROW, SHUFFLED, T
 from hypar_opt.sharding.program import Program
 from hypar_opt.simulator.device_memory import DeviceMemory, LayerMemory, Moment
 from hypar_opt.workload.layer_tensors import Boundary, Extent, Shape
-from hypar_opt.workload.operators.axes import BATCH, REPLICATING, Axes
+from hypar_opt.workload.operators.axes import BATCH, EXPERTS, REPLICATING, Axes
+from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import SIDES
 from hypar_opt.workload.shards import Shards
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.hardware.accelerator import Accelerator
     from hypar_opt.hardware.array import Array
+    from hypar_opt.hierarchy import Hierarchy
     from hypar_opt.plan.plan import Plan
     from hypar_opt.plan.problem import ProblemFields
     from hypar_opt.sharding.conversions import Layouts
@@ -75,19 +77,52 @@ def memory_of(
     if array is not None:
         parts = parts_between_groups(plan, array)
     for accelerator, share in parts:
-        fused = accelerator is None or not accelerator.saves_scores
+        fused = Fused.on(accelerator)
+        repeats = options.repeats(network, workload, plan.element_bytes, fused=fused)
         counted = counted_memory(
-            *(plan, network, workload, rows, options.repeats(network, workload, fused=fused)),
+            *(plan, network, workload, rows, repeats),
             *(accelerator, weight_bytes),
             exact_shares=options.exact_shares,
             share=share,
         )
         if accelerator is None:
             return DeviceMemory(plan, *counted, options=of_training)
-        reserve, capacity = int(accelerator.reserve or 0), int(accelerator.dram_capacity)
+        reserve = reserved_by(accelerator, workload, rows, repeats, plan.hierarchy)
+        capacity = int(accelerator.dram_capacity)
         group = accelerator.name if isinstance(accelerator, AcceleratorGroup) else ""
         held.append(DeviceMemory(plan, *counted, reserve, capacity, of_training, group))
     return max(held, key=lambda own: Fraction(own.total, own.capacity or 1))
+
+
+def reserved_by(
+    accelerator: Accelerator,
+    workload: Workload,
+    rows: Rows,
+    repeats: Repeats,
+    hierarchy: Hierarchy,
+) -> int:
+    """Return the bytes that no tensor of a plan may take: those of its communicators, too.
+
+    A communicator is of the accelerators of some levels: those at which a layer is split along one
+    axis, or reduces gradients, or gathers what is sharded. Parameters as for `memory_of`.
+    """
+    groups: set[tuple[int, ...]] = set()
+    axes: set[str] = set()
+    alike = {
+        (*(row[n] for row in rows), node.kind, workload.weights[n] > 0, n in repeats.sharded): n
+        for n, node in enumerate(workload.nodes)
+    }
+    for node in alike.values():
+        choices = [workload.choices_of_nodes[node][row[node]] for row in rows]
+        of_levels = [choice.axis if choice else BATCH for choice in choices]
+        axes.update(of_levels)
+        for axis in {*of_levels} - {"", BATCH}:
+            groups.add(tuple(n for n, own in enumerate(of_levels) if own == axis))
+        if workload.weights[node]:
+            begins = repeats.begins if node in repeats.sharded else repeats.begins[:1]
+            for first, end in pairwise((*begins, hierarchy.levels)):
+                groups.add(tuple(n for n in range(first, end) if of_levels[n] == BATCH))
+    return accelerator.reserved(len(groups - {()}), experts=EXPERTS.axis in axes)
 
 
 def parts_between_groups(
@@ -119,10 +154,13 @@ def counted_memory(
     share
         That of the accelerator's part of H1, between groups of accelerators.
     """
-    each = weight_bytes or WeightBytes.of(problem.element_bytes, problem.constraints.optimizer)
+    if weight_bytes is None:
+        asked = problem.element_bytes, problem.constraints.optimizer
+        weight_bytes = WeightBytes.of(*asked, problem.training.reduce_bytes)
+    each = weight_bytes
     if problem.inference:
         each = WeightBytes(each.weight, 0, 0)
-    fused = accelerator is None or not accelerator.saves_scores
+    fused = Fused.on(accelerator)
     program = Program(workload, rows, problem.hierarchy)
     count = _Count(program, network, problem, repeats, exact_shares, fused, share)
     saved, again = count.saved()
@@ -149,7 +187,7 @@ class _Count:
     problem: ProblemFields
     repeats: Repeats
     exact_shares: bool
-    fused: bool
+    fused: Fused
     share: Share | None = None
     known: dict[tuple[Extent, Layouts], int] = field(default_factory=dict)
     """The bytes of feature maps."""
@@ -292,8 +330,10 @@ class _Count:
         last: dict[int, int] = {}
         for node in self._layers:
             for writer, _ in inputs_of(self.network, self._workload, node):
-                # The error of logits is the loss's own.
-                last[writer] = node - bool(self._saves(node).singles)
+                saves = self._saves(node)
+                if self.problem.inference or not saves.unwritten:
+                    # The error of logits is the loss's own.
+                    last[writer] = node - bool(saves.singles or saves.unwritten)
         found = dict.fromkeys(self._layers, 0)
         for writer, reader in last.items():
             if writer != INPUT:
@@ -302,7 +342,7 @@ class _Count:
                     found[node] += size
         for node in self._layers:
             # Backward the error of scores that are written is, too.
-            if not (self.fused or self.problem.inference):
+            if not (self.fused.attention or self.problem.inference):
                 inner = self._workload.nodes[node].operator.inner
                 found[node] += self.problem.element_bytes * self._elements(node, inner)
         return found

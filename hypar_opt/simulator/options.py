@@ -10,7 +10,7 @@ from hypar_opt.costs.compute import NO_SIZES, Sizes
 from hypar_opt.errors import HyparError, UnknownNameError, argument
 from hypar_opt.frozen import Frozen
 from hypar_opt.simulator.streams import OVERLAPS
-from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+from hypar_opt.workload.parallelism import GATHERED, RECOMPUTED, REDUCE_BYTES, SHARDED
 from hypar_opt.workload.patterns import Words, all_words, parsed_words
 from hypar_opt.workload.recomputation import repeats_of
 from hypar_opt.workload.shards import fault_in_levels, shards_of
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hypar_opt.hardware.array import Array
     from hypar_opt.hardware.profile import Profile
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.repeats import Repeats
     from hypar_opt.workload.tensors import Workload
 
@@ -56,6 +57,12 @@ class RunOptions(Frozen):
         ``weights``, too (ZeRO-3, FSDP: all-gathered before a layer's forward and backward passes).
         From a level down, as ``weights@H4-H6``, it is whole in each part of the levels above;
         ``state+weights@H4-H6`` splits the state there, too. A word, or words by layer.
+    gather
+        Whether a tensor that several layers read is kept as these read it, ``once``, or as its
+        writer left it, and converted ``again`` backward. A word, or words by layer.
+    reduce_bytes
+        Of an element in which gradients are exchanged and held, 2 or 4. None: they are exchanged in
+        the plan's elements, and held in 4 bytes or more.
     early_stop
         Whether a block that runs again stops at the last tensor that a backward pass reads, as in
         PyTorch from 2.1 on; else all of it runs, as in Megatron-LM.
@@ -77,6 +84,8 @@ class RunOptions(Frozen):
     micro_batches: int = 1
     recompute: Words = "none"
     shard: Words = "none"
+    gather: Words = "once"
+    reduce_bytes: int | None = None
     early_stop: bool = False
     exact_shares: bool = False
 
@@ -91,7 +100,12 @@ class RunOptions(Frozen):
             raise HyparError(
                 f"{argument('micro_batches')} should be 1 or more, got {self.micro_batches}"
             )
-        for name, known in (("recompute", RECOMPUTED), ("shard", SHARDED)):
+        if self.reduce_bytes not in (None, *REDUCE_BYTES):
+            raise HyparError(
+                f"{argument('reduce_bytes')} should be {' or '.join(map(str, REDUCE_BYTES))}, got"
+                f" {self.reduce_bytes}"
+            )
+        for name, known in (("recompute", RECOMPUTED), ("shard", SHARDED), ("gather", GATHERED)):
             words = parsed_words(getattr(self, name), name)
             vars(self)[name] = words
             for word in all_words(words):
@@ -114,12 +128,27 @@ class RunOptions(Frozen):
     @property
     def of_training(self) -> dict[str, int | Words]:
         """Micro-batches, recomputation and sharding, where they are not the defaults."""
-        names = ("micro_batches", "recompute", "shard")
-        return {name: own for name in names if (own := getattr(self, name)) not in (1, "none")}
+        names = ("micro_batches", "recompute", "shard", "gather", "reduce_bytes")
+        plain = (1, "none", "once", None)
+        return {name: own for name in names if (own := getattr(self, name)) not in plain}
 
-    def repeats(self, network: Network, workload: Workload, *, fused: bool) -> Repeats:
-        """Return how often the step repeats the passes of a micro-batch, as `Training.repeats`."""
-        words = self.recompute, self.shard
+    def repeats(
+        self, network: Network, workload: Workload, element_bytes: int, *, fused: Fused
+    ) -> Repeats:
+        """Return how often the step repeats the passes of a micro-batch, as `repeats_of`.
+
+        Raises
+        ------
+        HyparError
+            If gradients are reduced in less than an element.
+        """
+        reduced, rest = divmod(self.reduce_bytes or element_bytes, element_bytes)
+        if rest or not reduced:
+            raise HyparError(
+                f"{argument('reduce_bytes')} should be no less than {argument('element_bytes')},"
+                f" {element_bytes}, got {self.reduce_bytes}"
+            )
+        words = self.recompute, self.shard, self.gather, reduced
         return repeats_of(network, workload, self.micro_batches, *words, fused=fused)
 
     def on(self, array: Array) -> tuple[str, str]:

@@ -108,7 +108,7 @@ class Schedule:
         for words in COLLECTIVES:
             together: defaultdict[_Alike, list[Sequence[LevelBytes]]] = defaultdict(list)
             for node in nodes:
-                if steps := self._gradient(node, *words):
+                if steps := [*self._reduced(node, *words)]:
                     # In one of several parts of H1 others send nothing.
                     together[tuple((step.level, step.silent) for step in steps)].append(steps)
             yield [
@@ -124,6 +124,14 @@ class Schedule:
         key = Phase.GRADIENT, ExchangeKind.GRADIENTS, node
         steps = self.exchanges.reductions.get(key, ())
         return [step for step in steps if self.repeats.shard(node, step.level) in words]
+
+    def _reduced(self, node: int, *words: str) -> Iterator[LevelBytes]:
+        """Yield the steps of `_gradient` with the bytes of a gradient's elements, as reduced."""
+        for step in self._gradient(node, *words):
+            times = self.repeats.moved_of_all_reduce(self.repeats.shard(node, step.level))
+            yield step._replace(
+                bytes=times * step.bytes, sent=tuple(times * own for own in step.sent)
+            )
 
     def gathered_weights(
         self, node: int, word: str, layer: str, phase: Phase, *, once: bool = False
@@ -262,6 +270,7 @@ class _Step:
         # that use them.
         self._errors: defaultdict[int, Dependencies] = defaultdict(tuple)
         self._gradients: defaultdict[int, Dependencies] = defaultdict(tuple)
+        self._converted: set[int] = set()
         users = self._workload.weight_users
         self._weights_of = {user: node for node, layers in users.items() for user in layers}
         self._bucket_of = {node: bucket for bucket in schedule.buckets for node in bucket}
@@ -286,6 +295,7 @@ class _Step:
         self._gather_weights(layer, phase)
         if layer in self._schedule.repeats.again:
             error = self._forward_again(layer, error)
+        error = self._converted_again(layer, error)
         # The gradient comes first, so that its all-reduce can overlap the error's computation.
         computed = self._compute(layer, Phase.GRADIENT, error)
         self._reduce_gradient(layer, computed)
@@ -324,6 +334,16 @@ class _Step:
         operands = self._computed(layer, phase, operands)
         if layer in schedule.stored:
             operands = self._conversion(schedule.stored[layer][0], layer, phase, operands)
+        return operands
+
+    def _converted_again(self, layer: int, operands: Dependencies) -> Dependencies:
+        """Convert what a layer reads with others, unless that is kept, or one of them has."""
+        schedule = self._schedule
+        for _, node in schedule.inputs[layer]:
+            if node in schedule.repeats.converted_again and node not in self._converted:
+                self._converted.add(node)
+                ((number, _),) = schedule.inputs[node]
+                operands = self._conversion(number, layer, Phase.FORWARD, operands)
         return operands
 
     def _computed(self, layer: int, phase: Phase, operands: Dependencies) -> Dependencies:

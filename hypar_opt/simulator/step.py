@@ -32,6 +32,7 @@ from hypar_opt.simulator.exchanges import (
 from hypar_opt.simulator.options import RunOptions
 from hypar_opt.simulator.schedule import Schedule
 from hypar_opt.workload.early_stop import needed_again
+from hypar_opt.workload.operators.kernels import Fused
 
 if TYPE_CHECKING:
     from hypar_opt.costs.compute import Work
@@ -87,8 +88,8 @@ def program(
 
 def repeats_on(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> Repeats:
     """Return how often a plan's step repeats the passes of a micro-batch's tensors."""
-    fused = not array.accelerator.saves_scores
-    repeats = options.repeats(plan.network.description, workload, fused=fused)
+    fused = Fused.on(array.accelerator)
+    repeats = options.repeats(plan.network.description, workload, plan.element_bytes, fused=fused)
     if not options.early_stop:
         return repeats
     return replace(repeats, again=needed_again(workload, repeats.again, fused=fused))
@@ -96,7 +97,7 @@ def repeats_on(plan: Plan, workload: Workload, array: Array, options: RunOptions
 
 def launching(plan: Plan, workload: Workload, array: Array, options: RunOptions) -> float:
     """Return the seconds in which the host launches all kernels of a micro-batch."""
-    fused = array.accelerator.fuses_attention
+    fused = Fused.on(array.accelerator)
     passes = [launches_of(workload, phase, fused=fused) for phase in phases_of(plan)]
     again = repeats_on(plan, workload, array, options).again
     kernels = sum(map(sum, passes)) + sum(passes[0][node] for node in again)

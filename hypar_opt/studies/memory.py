@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from hypar_opt.checked import checked
 from hypar_opt.documents.document import validate
-from hypar_opt.errors import HyparError, argument
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.constraints import Constraints
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.plan.training import Training
 from hypar_opt.search.solver_settings import SourceArguments
 from hypar_opt.studies.sources import is_network, planned
 from hypar_opt.studies.targets import fitting, micro_batch
@@ -27,7 +27,6 @@ def memory(
     plan: Plan | str | Path | Network,
     array: str | Path | Array | None = None,
     *,
-    gradient_bytes: int | None = None,
     exact_shares: bool = False,
     **arguments: Unpack[SourceArguments],
 ) -> DeviceMemory:
@@ -40,14 +39,13 @@ def memory(
     array
         A preset's name, a path or an `Array`; None for the plan's, which may have none, and for a
         network the paper's.
-    gradient_bytes
-        Of a weight; None for 4, or as many as an element has if it has more.
     exact_shares
         As for `hypar_opt.simulate`.
     **arguments
         The arguments of `hypar_opt.solve`, for a network. For a plan ``micro_batches``,
-        ``recompute`` and ``shard`` as for `hypar_opt.simulate`, and ``optimizer``, ``sgd``,
-        ``momentum``, ``adam`` or its bytes for a weight, replace the plan's own.
+        ``recompute``, ``shard``, ``gather`` and ``reduce_bytes`` as for `hypar_opt.simulate`, and
+        ``optimizer``, ``sgd``, ``momentum``, ``adam`` or its bytes for a weight, replace the
+        plan's own.
 
     Raises
     ------
@@ -70,7 +68,7 @@ def memory(
     from hypar_opt.simulator.options import RunOptions
     from hypar_opt.simulator.step import check_groups
 
-    own = {"micro_batches", "recompute", "shard", "optimizer"}
+    own = {*Training.model_fields, "optimizer"}
     stated = {name: value for name, value in arguments.items() if name in own and value is not None}
     rest = arguments if is_network(plan) else {k: v for k, v in arguments.items() if k not in own}
     plan, array = planned(plan, rest, array, needs_array=True)
@@ -83,8 +81,6 @@ def memory(
         target = fitting(plan, find_array(array))
     if target is not None:
         check_groups(plan, target, options)
-    if gradient_bytes is not None and gradient_bytes < 1:
-        raise HyparError(f"{argument('gradient_bytes')} should be 1 or more, got {gradient_bytes}")
     kept = plan.constraints.optimizer
     if optimizer is not None:
         kept = validate(Constraints, {"optimizer": optimizer}).optimizer
@@ -95,5 +91,5 @@ def memory(
         rows_of_plan(plan, workload),
         options,
         target,
-        WeightBytes.of(plan.element_bytes, kept, gradient_bytes),
+        WeightBytes.of(plan.element_bytes, kept, options.reduce_bytes),
     )

@@ -53,6 +53,8 @@ class RunArguments(_StepArguments, total=False):
     micro_batches: int
     recompute: Words
     shard: Words
+    gather: Words
+    reduce_bytes: int
 
 
 class SimulateArguments(_StepArguments, SourceArguments, total=False):

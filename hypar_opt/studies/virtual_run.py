@@ -242,6 +242,7 @@ def _in_jax(instance: Instance, sharded: ShardedNetwork, seed: int) -> dict[str,
     notes = ["bytes are those of float32 in the compiled program, but for scalars"]
     if instance.problem.element_bytes != ELEMENT_BYTES:
         notes[0] += f"; the plan's elements have {instance.problem.element_bytes} bytes"
+    notes += [f"not as in the plan: {own}" for own in sharded.differences]
     if step.unused:
         again = any(f is not None for f in sharded.program.workload.repeats.again.values())
         what = "errors, and of what is computed again," if again else "errors"

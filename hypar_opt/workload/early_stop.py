@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.elementwise import Mul
+from hypar_opt.workload.operators.kernels import Fused
+from hypar_opt.workload.repeats import CONVERTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +22,7 @@ def needed_again(
     workload: Workload,
     again: Mapping[int, int | None],
     *,
-    fused: bool,
+    fused: Fused,
     trained: tuple[bool, ...] | None = None,
 ) -> FrozenDict[int, int | None]:
     """Return those of the nodes that run again whose results a backward pass reads.
@@ -33,7 +35,7 @@ def needed_again(
     again
         The nodes whose forward pass runs twice, as `Repeats.again`.
     fused
-        Whether attention is one kernel, which writes no scores.
+        What kernels do not write.
     trained
         The nodes that have a backward pass; by default all.
 
@@ -43,7 +45,8 @@ def needed_again(
     writers: defaultdict[int, list[int]] = defaultdict(list)
     for boundary in workload.boundaries:
         writers[boundary.target].append(boundary.source)
-    needed: dict[int, int | None] = {}
+    # What is converted again by itself is so for a backward pass.
+    needed = {node: first for node, first in again.items() if first == CONVERTED}
     for node in reversed(range(workload.shared, len(workload.nodes))):
         saves = workload.nodes[node].operator.saves(fused=fused)
         passes_back = trained is None or trained[node]
@@ -68,7 +71,7 @@ def reads_back(
     The error of a factor is a product with the other one.
     """
     operator = workload.nodes[node].operator
-    if not operator.saves(fused=True).inputs:
+    if not operator.saves(fused=Fused()).inputs:
         return False
     if trained is None or not isinstance(operator, Mul):
         return trained is None or trained[node]

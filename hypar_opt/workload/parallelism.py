@@ -59,5 +59,11 @@ def on_all_sides(choices: Sequence[str]) -> tuple[str, ...]:
 RECOMPUTED = ("none", "selective", "full")
 """What a backward pass computes again, the least first."""
 
+GATHERED = ("once", "again")
+"""Whether a tensor that several layers read stays as these read it, or is converted again."""
+
+REDUCE_BYTES = (2, 4)
+"""The bytes of an element in which gradients may be reduced and held."""
+
 SHARDED = ("none", "state", "gradients", "weights")
 """What data parallelism splits between its parts: ZeRO's stages in their order."""

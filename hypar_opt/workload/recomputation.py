@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from hypar_opt.errors import HyparError, argument
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.patterns import EVERY, Words, matching, words_by_layer
-from hypar_opt.workload.repeats import ONCE, Repeats
+from hypar_opt.workload.repeats import CONVERTED, ONCE, Repeats
 from hypar_opt.workload.shards import Shards, shards_of
 
 if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
+    from hypar_opt.workload.operators.kernels import Fused
     from hypar_opt.workload.tensors import Workload
 
 
@@ -35,17 +36,21 @@ def repeats_of(
     micro_batches: int,
     recompute: Words | None,
     shard: Words | None,
+    gather: Words | None = None,
+    reduced: int = 1,
     *,
-    fused: bool,
+    fused: Fused,
 ) -> Repeats:
     """Return how often a step repeats the passes of a network's tensors.
 
     Parameters
     ----------
-    recompute, shard
+    recompute, shard, gather
         Words of all layers, or of those that are named; nothing for the others.
+    reduced
+        As in `Repeats`.
     fused
-        Whether attention is one kernel, which writes no scores.
+        What kernels do not write.
 
     Raises
     ------
@@ -56,11 +61,41 @@ def repeats_of(
     sharded: FrozenDict[int, Shards] = FrozenDict()
     if recompute is not None:
         again = recomputed(network, workload, recomputed_words(network, recompute), fused=fused)
+    if gather is not None:
+        again = FrozenDict(again | _converted(network, workload, gather, again, fused=fused))
     if shard is not None:
         names = [layer.name for layer in network.layers]
         words = words_by_layer(with_tied(network, shard), names, "shard")
         sharded = _sharded(workload, words)
-    return Repeats(micro_batches, sharded, again)
+    return Repeats(micro_batches, sharded, again, reduced)
+
+
+def _converted(
+    network: Network,
+    workload: Workload,
+    gather: Words,
+    again: Mapping[int, int | None],
+    *,
+    fused: Fused,
+) -> dict[int, int]:
+    """Return the tensors of several readers that are converted again by themselves.
+
+    They are those that a backward pass reads and that stay inside a block, or outside all, unless
+    their block runs again as a whole.
+    """
+    words = words_by_layer(gather, [layer.name for layer in network.layers], "gather")
+    block_of = {n: number for number, block in enumerate(segments(network)) for n in block}
+    readers: defaultdict[int, list[int]] = defaultdict(list)
+    for boundary in workload.boundaries:
+        readers[boundary.source].append(boundary.target)
+    found = {}
+    for node, writer in workload.tensor_writers.items():
+        blocks = {block_of.get(n - workload.shared) for n in (writer, *readers[node])}
+        saved = (workload.nodes[n].operator.saves(fused=fused).inputs for n in readers[node])
+        stated = words[writer - workload.shared] == "again" and node not in again
+        if stated and len(blocks) == 1 and any(saved):
+            found[node] = CONVERTED
+    return found
 
 
 def with_tied(network: Network, shard: Words | None) -> Words | None:
@@ -127,7 +162,7 @@ def recomputed_words(network: Network, recompute: Words | None) -> list[str | No
 
 
 def recomputed(
-    network: Network, workload: Workload, words: Sequence[str | None], *, fused: bool
+    network: Network, workload: Workload, words: Sequence[str | None], *, fused: Fused
 ) -> FrozenDict[int, int | None]:
     """Return the nodes whose forward pass runs twice, as `Repeats.again`.
 
@@ -150,7 +185,7 @@ def recomputed(
     if again:
         written = workload.tensor_writers.items()
         again |= {node: again[writer] for node, writer in written if writer in again}
-    if not fused:
+    if not fused.attention:
         for n, (layer, word) in enumerate(zip(network.layers, words, strict=True)):
             if word == "selective" and layer.inner:
                 again[shared + n] = None

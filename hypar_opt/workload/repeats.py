@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hypar_opt.workload.shards import Shards
+
+
+CONVERTED = -1
+"""What is run again with a tensor that is converted again by itself: no layer."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,11 @@ class Repeats:
         level down: within a node, say, and whole in each node.
     again
         The nodes whose forward pass the backward pass runs again, each with the first layer of what
-        is run again with it, exchanges included; None for a node that computes again by itself.
+        is run again with it, exchanges included; None for a node that computes again by itself;
+        `CONVERTED` for a tensor that several layers read, and that is converted again by itself.
+    reduced
+        The elements that one of a gradient takes where it is reduced: 2 of single precision beside
+        weights of half of it.
 
     Source: S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter
     Models", SC20; docs/decisions/0029-memory-of-a-device.md.
@@ -43,13 +52,19 @@ class Repeats:
     micro_batches: int = 1
     sharded: Mapping[int, Shards] = FrozenDict()
     again: Mapping[int, int | None] = FrozenDict()
+    reduced: int = 1
+
+    @cached_property
+    def converted_again(self) -> frozenset[int]:
+        """The tensors that several layers read, and that are converted again by themselves."""
+        return frozenset(node for node, first in self.again.items() if first == CONVERTED)
 
     def most(self, users: Sequence[int]) -> int:
         """Return an upper bound on how often a step repeats anything that it does once."""
         if self == ONCE:
             return 1
-        halves = [int(self.halves(users, level).max(initial=0)) for level in self.begins]
-        return max(2 * self.micro_batches, *halves)
+        moved = [int(self.moved(users, level).max(initial=0)) for level in self.begins]
+        return max(2 * self.micro_batches, *moved)
 
     @property
     def computes_once(self) -> bool:
@@ -126,10 +141,31 @@ class Repeats:
             halves[here] = self.halves_where(users, words[0])[here]
         return halves
 
-    def halves_by_level(self, users: Sequence[int], levels: int) -> list[NDArray[np.int64]]:
-        """Return the halves at each level, or of one level where all have as many."""
+    def moved(self, users: Sequence[int], level: int) -> NDArray[np.int64]:
+        """Return the elements that the halves of each node move across a level for one of weights.
+
+        Of a part; all-gathers move weights, and all else gradients. Parameters as for `halves`.
+        """
+        moved = self.halves(users, level)
+        if self.reduced == 1:
+            return moved
+        for word, gradients in (("none", 2), ("state", 1), *((own, None) for own in IN_HALVES)):
+            here = self.splits(len(users), level, word)
+            more = self.micro_batches if gradients is None else gradients
+            moved[here] += (self.reduced - 1) * more
+        return moved
+
+    def moved_by_level(self, users: Sequence[int], levels: int) -> list[NDArray[np.int64]]:
+        """Return what is moved across each level, or one where all move as much."""
         apart = levels if self.begins[-1] else 1
-        return [self.halves(users, level) for level in range(max(apart, 1))]
+        return [self.moved(users, level) for level in range(max(apart, 1))]
+
+    def moved_of_all_reduce(self, word: str) -> Fraction:
+        """Return what a gradient's all-reduce moves where a word is split, as if of weights.
+
+        Of the first half alone where each micro-batch is reduce-scattered.
+        """
+        return Fraction(1 + self.reduced, 2) if word == "state" else Fraction(self.reduced)
 
     def halves_where(self, users: Sequence[int], word: str) -> NDArray[np.int64]:
         """Return them at levels at which a word of `SHARDED` is split."""

@@ -23,7 +23,7 @@ from hypar_opt.workload.operators.axes import (
     Contraction,
 )
 from hypar_opt.workload.operators.base import Operator
-from hypar_opt.workload.operators.kernels import NOTHING_RUNS, PassesKernels
+from hypar_opt.workload.operators.kernels import NOTHING_RUNS, Fused, PassesKernels
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
 from hypar_opt.workload.operators.weightless import WITH_EXPERTS, Weightless
 
@@ -38,7 +38,7 @@ class SharedTensor(Weightless):
 
     choices: ClassVar[Mapping[str, Choice]] = WITH_EXPERTS
 
-    def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
+    def kernels(self, *, fused: Fused) -> PassesKernels:  # noqa: ARG002
         return NOTHING_RUNS
 
 
@@ -69,7 +69,7 @@ class SharedWeights(Operator):
     def macs(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
         return 0  # its users' are counted
 
-    def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
+    def kernels(self, *, fused: Fused) -> PassesKernels:  # noqa: ARG002
         return NOTHING_RUNS
 
 

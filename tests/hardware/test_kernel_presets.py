@@ -29,7 +29,7 @@ def test_a_preset_says_what_kernels_achieve_and_whence(name: str) -> None:
     assert own.utilisation is None
     for key in ("gemm", "elementwise", "launch", "host"):
         assert getattr(own, key) is not None
-    assert (own.flash is None) == (not own.fuses_attention)
+    assert (own.flash is None) == (own.attention == "unfused")
     said = text(name)
     for words in ("fitted on", "launch of a kernel", "assumed"):
         assert words in said

@@ -26,7 +26,7 @@ from hypar_opt.solvers.base import SolverOptions
 from hypar_opt.solvers.brute_force import BruteForce
 from hypar_opt.studies.random_networks import random_graph
 from hypar_opt.studies.simulation import per_second
-from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
+from hypar_opt.workload.parallelism import GATHERED, RECOMPUTED, REDUCE_BYTES, SHARDED
 from hypar_opt.workload.patterns import words_by_layer
 from hypar_opt.workload.recomputation import recomputed_words
 from tests.costs.test_energy import per_joule
@@ -36,7 +36,7 @@ from tests.slow import slow_after
 from tests.strategies.arrays import random_array
 from tests.strategies.problems import random_network
 from tests.strategies.ways_of_training import counted, ways_by_layer, words_in
-from tests.strategies.written_plans import with_collective
+from tests.strategies.written_plans import with_collective, with_loss
 
 NO_CLAIM = {"status": "feasible", "bound": None}
 WAYS = [*product((1, 2, 3), RECOMPUTED, SHARDED)]
@@ -62,10 +62,18 @@ def drawn(seed: int) -> tuple[ho.Network, dict[str, Any]]:
     if seed % 5 < 3:
         words = words_in(find_array(array).levels) if seed % 5 else SHARDED
         way = way[0], *by_layer(rng, network, words)
+    more = Random(repr(seed))
+    element_bytes = more.choice([1, 2, 4])
+    gathered = {layer.name: more.choice(GATHERED) for layer in network.layers}
+    training = dict(zip(names, way, strict=True)) | {
+        "gather": more.choice([None, "again", gathered]),
+        "reduce_bytes": more.choice([None, *(n for n in REDUCE_BYTES if n >= element_bytes)]),
+    }
     return network, {
         "array": array,
         "batch": 12,
-        "training": dict(zip(names, way, strict=True)),
+        "training": training,
+        "element_bytes": element_bytes,
         "cost": cost,
         "reading": "executed",
         "choices": ("data", "model", "output")[: rng.choice((2, 3))],
@@ -287,7 +295,7 @@ def test_the_memory_that_a_plan_states_is_what_a_device_holds(tmp_path: Path) ->
     """Not the paper's sum over layers, which is far more; and less than it takes is refused."""
     network = "gpt:layers=2,hidden=1024,heads=16,tokens=1024,vocabulary=8192"
     stated: dict[str, Any] = {"memory": "700MB", "optimizer": "adam"}
-    plan = ho.solve(network, batch=64, array="h100-8", constraints=stated)
+    plan = ho.solve(network, batch=64, array=with_loss("h100-8", "eager"), constraints=stated)
     assert plan.training.unlike_defaults
     check_price(plan)
     constraints = plan.constraints.model_copy(update={"memory": 600 * 10**6})

@@ -168,7 +168,7 @@ def test_layers_train_alike_where_ways_of_each_have_too_many_states(
     best = ho.solve(network, **asked)
     monkeypatch.setattr(alignments, "MAX_ENTRIES", 0)
     plan = ho.solve(network, **asked)
-    assert ho.memory(plan).total <= memory
+    assert ho.memory(plan).tensors <= memory
     assert plan.solver.bound is not None
     assert 0 < plan.solver.bound <= best.cost.total <= plan.cost.total
 

@@ -21,6 +21,7 @@ from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.proofs.certificate import check_price
 from hypar_opt.simulator.memory import counted_memory
 from hypar_opt.studies.simulation import per_second
+from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import SIDES
 from tests.slow import slow_after
 from tests.strategies.groups import of_counts, some_share
@@ -80,7 +81,7 @@ def test_what_states_hold_is_what_each_part_holds_where_everything_divides(
             every = np.arange(len(workload.nodes))
             asked_of_load = (network, workload, plan.hierarchy, plan.element_bytes)
             each = WeightBytes.of(plan.element_bytes, "adam")
-            load = device_load(*asked_of_load, each, fused=True)
+            load = device_load(*asked_of_load, each, fused=Fused())
             for part, one in zip(Share.each(plan.part_shares), array.groups_of_parts, strict=True):
                 held = PartLoad(load.terms, load.hierarchy, workload, part)
                 total = sum(held.of(every, of_rows(nodes, len(every))).tolist())
@@ -118,7 +119,7 @@ def test_no_way_of_training_is_faster_in_all_groups(seed: int) -> None:
             continue
         plan = ho.solve(network, **own)
         check_price(plan)
-        assert ho.memory(plan).total <= limit
+        assert ho.memory(plan).tensors <= limit
         taken, bound = (
             Fraction(own or 0) / per_second(plan) for own in (plan.cost.total, plan.solver.bound)
         )

@@ -103,6 +103,12 @@ def random_array(
             "launch": f"{amount(0, 1, 1000)} us",
             "update": f"{amount(1, 44)} B",
         }
+    # Drawn apart: seeds that tests name stay what they are.
+    more = Random(repr((accelerator, topology)))
+    accelerator["loss"] = more.choice(["eager", "in-place", "fused"])
+    if more.random() < 0.5:
+        reserved = ("reserve", "reserve_groups", "reserve_experts")
+        accelerator |= {key: f"{more.randint(0, 200)} B" for key in reserved}
     described = {"accelerator": accelerator, "topology": topology, "energy": energy}
     return validate(ho.Array, {"name": "drawn", "collective": collective, **described})
 

@@ -14,7 +14,7 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import nodes_of, price_plans, tensors_of
 from hypar_opt.plan.problem import Problem
 from hypar_opt.plan.training import Training
-from hypar_opt.simulator.memory import counted_memory, parts_between_groups
+from hypar_opt.simulator.memory import counted_memory, parts_between_groups, reserved_by
 from hypar_opt.workload.parallelism import SHARDED
 from hypar_opt.workload.shards import Shards
 
@@ -75,6 +75,7 @@ def every_trained(
     words: Sequence[str] = SHARDED[1:],
     *,
     only: Sequence[Rows] = (),
+    with_reserve: bool = False,
 ) -> list[tuple[Fraction, int]]:
     """The seconds and the bytes of every plan, in every number of micro-batches and every way."""
     return [
@@ -82,17 +83,24 @@ def every_trained(
         for count in range(1, problem.batch + 1)
         if problem.batch % count == 0
         for way in ways_by_layer(network, count, words=words)
-        for own in counted(problem, network, way, only=only)
+        for own in counted(problem, network, way, only=only, with_reserve=with_reserve)
     ]
 
 
 def counted(
-    problem: Problem, network: ho.Network, training: Training, *, only: Sequence[Rows] = ()
+    problem: Problem,
+    network: ho.Network,
+    training: Training,
+    *,
+    only: Sequence[Rows] = (),
+    with_reserve: bool = False,
 ) -> Iterator[tuple[Fraction, int]]:
     """The seconds and the bytes of every plan of a problem, or some, that trains in one way.
 
     Between groups of accelerators of equal memory the bytes of the fullest.
     """
+    stated = {name: getattr(problem.training, name) for name in ("gather", "reduce_bytes")}
+    training = training.model_copy(update=stated)
     instance = Instance(network, problem.model_copy(update={"training": training}))
     assert problem.array is not None
     parts = parts_between_groups(problem, problem.array.description)
@@ -111,8 +119,10 @@ def counted(
         nodes = nodes_of(workload, cost, rows, tensors, rule=instance.rule)
         fullest = 0
         for accelerator, share in parts:
-            asked = instance.problem, network, workload, nodes, workload.repeats, accelerator
-            held, moment = counted_memory(*asked, share=share)
+            own = instance.problem, network, workload, nodes, workload.repeats, accelerator
+            held, moment = counted_memory(*own, share=share)
             total = sum(own.weights + own.gradients + own.state + own.saved for own in held)
-            fullest = max(fullest, total + moment.total + int(accelerator.reserve or 0))
+            asked = accelerator, workload, nodes, workload.repeats, problem.hierarchy
+            reserved = reserved_by(*asked) if with_reserve else 0
+            fullest = max(fullest, total + moment.total + reserved)
         yield sum(charges, Fraction()) / getattr(cost, "per_unit", 1), fullest

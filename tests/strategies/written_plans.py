@@ -12,6 +12,7 @@ from typing import Any
 import hypar_opt as ho
 from hypar_opt.documents.document import validate
 from hypar_opt.hardware.array import Array
+from hypar_opt.hardware.arrays import find_array
 from hypar_opt.instance.instance import Instance
 from hypar_opt.instance.pricing import layouts_of, price
 from hypar_opt.plan.arguments import problem_of
@@ -154,3 +155,9 @@ def own_columns(network: ho.Network, asked: Asked) -> list[list[int]]:
 def with_collective(array: Array, collective: str) -> Array:
     """Return the array as one whose sums are made that way."""
     return validate(Array, {**array.description(), "collective": collective})
+
+
+def with_loss(name: str, loss: str) -> Array:
+    """Return a preset as one that takes its loss that way."""
+    described = find_array(name).description()
+    return validate(Array, {**described, "accelerator": {**described["accelerator"], "loss": loss}})

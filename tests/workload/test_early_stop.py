@@ -6,6 +6,7 @@ import hypar_opt as ho
 from hypar_opt.instance.instance import Instance
 from hypar_opt.simulator.result import StepResult
 from hypar_opt.workload.early_stop import needed_again
+from hypar_opt.workload.operators.kernels import ALL_FUSED
 from hypar_opt.workload.recomputation import recomputed
 
 GPT = ho.gpt(layers=2, hidden=256, heads=4, tokens=64, vocabulary=512)
@@ -20,7 +21,7 @@ def step(recompute: str, *, early_stop: bool = False) -> StepResult:
 def test_the_last_product_of_a_block_and_the_addition_behind_it_are_left_out() -> None:
     """Its backward pass reads its input, and an addition's nothing."""
     workload = Instance.of_plan(ho.solve(GPT, array="a100-8", batch=16)).workload
-    for fused in (False, True):
+    for fused in ALL_FUSED:
         again = recomputed(GPT, workload, ["full"] * len(GPT.layers), fused=fused)
         needed = needed_again(workload, again, fused=fused)
         left_out = [

@@ -67,6 +67,7 @@ def _memory(contents: Contents) -> dict[str, Any]:
     share = step.memory / step.capacity
     return {
         "needed": format_bytes(step.memory),
+        "fit": step.device_memory.fit if step.device_memory else "",
         "capacity": format_bytes(step.capacity),
         # The bar ends at its frame; the percentage says by how much it is exceeded.
         "share": min(share, 1.0),

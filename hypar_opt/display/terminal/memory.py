@@ -40,15 +40,14 @@ def memory_view(held: DeviceMemory) -> RenderableType:
         new_table(columns, lines, totals=totals),
         Text(),
         Text(_moment(held)),
-        Text(_capacity(held)),
+        Text(f"Memory: {held.fit}."),
     )
 
 
 def trains(held: DeviceMemory) -> str:
     """Return, as part of a sentence, how a plan trains, and what a device then holds."""
     how = trained(held.options, held.plan) or "the whole batch at once"
-    capacity = f" of {format_bytes(held.capacity)}" if held.capacity is not None else ""
-    return f"{how}: {format_bytes(held.total)}{capacity} {held.per_accelerator}"
+    return f"{how}: {held.fit}"
 
 
 def _amount(count: int) -> str:
@@ -66,14 +65,3 @@ def _moment(held: DeviceMemory) -> str:
     }
     named = " and ".join(f"{format_bytes(size)} of {name}" for name, size in parts.items() if size)
     return f"Peak: while {moment.layer} runs, with {named or 'nothing else'}."
-
-
-def _capacity(held: DeviceMemory) -> str:
-    total = format_bytes(held.total)
-    reserved = f", {format_bytes(held.reserve)} of it reserved" if held.reserve else ""
-    if held.capacity is None:
-        return f"Memory: {total} {held.per_accelerator}{reserved}."
-    capacity = format_bytes(held.capacity)
-    left = abs(held.capacity - held.total)
-    fits = f"{format_bytes(left)} {'are left' if held.fits else 'too much'}"
-    return f"Memory: {total} of {capacity} {held.per_accelerator}{reserved}: {fits}."

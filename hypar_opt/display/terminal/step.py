@@ -106,13 +106,15 @@ def _bottleneck(step: StepResult) -> str:
 
 
 def _memory(step: StepResult) -> list[str]:
-    needed, capacity = format_bytes(step.memory), format_bytes(step.capacity)
-    uncounted, per = {"recompute": "recomputation", "shard": "sharding"}, "per accelerator"
     if step.device_memory is not None:
-        uncounted, per = {}, step.device_memory.per_accelerator
-    missing = " or ".join(word for name, word in uncounted.items() if name in step.of_training)
-    without = f", not counting {missing}" if missing else ""
-    sentences = [f"Memory: {needed} of {capacity} {per}{without}."]
+        fit = step.device_memory.fit
+    else:
+        needed, capacity = format_bytes(step.memory), format_bytes(step.capacity)
+        uncounted = {"recompute": "recomputation", "shard": "sharding"}
+        missing = " or ".join(word for name, word in uncounted.items() if name in step.of_training)
+        without = f", not counting {missing}" if missing else ""
+        fit = f"{needed} of {capacity} per accelerator{without}"
+    sentences = [f"Memory: {fit}."]
     if step.vault_words:
         sentences.append(f"From other vaults' memory: {step.vault_words:,} words.")
     return sentences

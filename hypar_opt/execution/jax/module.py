@@ -95,7 +95,11 @@ def module_text(
         parts["from functools import partial\n"] = ""
     if "@dataclass" not in called:
         parts["from dataclasses import dataclass\n"] = ""
-    said = {"How the model was read": remarks, "Not kept of the model": not_kept}
+    said = {
+        "How the model was read": remarks,
+        "Not kept of the model": not_kept,
+        "Not as in the plan": sharded.differences,
+    }
     header = _header(sharded, title, said, element_bytes)
     program = texts.filled(texts.program(), parts)
     main = texts.main(biases=bool(biases_of(sharded)))

@@ -30,6 +30,7 @@ from hypar_opt.sharding.passes import Phase
 from hypar_opt.sharding.repeated_step import exchanges_of_step
 from hypar_opt.workload.early_stop import needed_again, reads_back
 from hypar_opt.workload.layer_tensors import Extent
+from hypar_opt.workload.operators.kernels import Fused
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,6 +46,9 @@ ELEMENT_BYTES = 4
 
 _FOR_INPUTS = (StepKind.ALL_REDUCE, StepKind.HALO)
 """Exchanges of what a layer reads: of its statistics, and at the borders of images."""
+
+_WRITTEN = Fused(attention=False)
+"""What kernels do not write in a program that is run: nothing."""
 
 _PLANNED = {"collective-permute": str(StepKind.HALO)}
 """The kinds of compiled collectives that plans name otherwise."""
@@ -323,7 +327,7 @@ class _Needed:
         self._trained = trained
         again = workload.repeats.again
         self._together = {node for node, first in again.items() if first is not None}
-        self._again = needed_again(workload, again, fused=False, trained=tuple(trained))
+        self._again = needed_again(workload, again, fused=_WRITTEN, trained=tuple(trained))
 
     def share(self, one: Exchange) -> Fraction:
         """Return how much of what a step repeats of an exchange is needed: all, half or none.
@@ -345,7 +349,9 @@ class _Needed:
             return reads_back(workload, node, source, self._trained)
         operator = workload.nodes[node].operator
         return (
-            self._trained[node] and one.kind in _FOR_INPUTS and operator.saves(fused=False).inputs
+            self._trained[node]
+            and one.kind in _FOR_INPUTS
+            and operator.saves(fused=_WRITTEN).inputs
         )
 
     def _is_needed_back(self, one: Exchange) -> bool:

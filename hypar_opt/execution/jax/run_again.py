@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 def loss_lines(lines: Lines) -> list[str]:
     """Return the lines of a loss, layer by layer.
 
-    Layers that run again together are a function of the weights, the inputs and the tensors that
-    they read of other layers. It returns what others read, and the step calls it by `again`.
+    Layers that run again together, or from a tensor that they gather again, are a function of the
+    weights, the inputs and the tensors that they read of other layers. It returns what others read,
+    and the step calls it by `again`.
     """
     layers = range(len(lines.network.layers))
     of_group = _groups(lines)
@@ -43,10 +44,10 @@ def loss_lines(lines: Lines) -> list[str]:
 
 def _groups(lines: Lines) -> list[list[int]]:
     """Return the layers that run again together."""
-    groups: defaultdict[int, list[int]] = defaultdict(list)
+    groups: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for position in range(len(lines.network.layers)):
-        if lines.runs_again(position):
-            groups[lines.repeats.again[position + lines.shared] or 0].append(position)
+        if (run := lines.run_of(position)) is not None:
+            groups[run].append(position)
     return list(groups.values())
 
 
@@ -68,9 +69,16 @@ class _Layers:
 
     @classmethod
     def of(cls, lines: Lines, layers: Sequence[int]) -> _Layers:
+        # A tensor that is gathered again is so by those that read it.
+        writers = lines.program.workload.tensor_writers
+        run = lines.run_of(layers[0])
         text: list[str] = []
+        if run is not None and run[0] == "tensor":
+            text += ["", *lines.stored(writers[run[1]] - lines.shared)]
+        again = {writers[node] - lines.shared for node in lines.repeats.converted_again}
         for position in layers:
-            text += ["", *lines.layer(position), *lines.stored(position)]
+            text += ["", *lines.layer(position)]
+            text += [] if position in again and not lines.alone else lines.stored(position)
         return cls(layers, text)
 
     @property

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import StoredAxis
+from hypar_opt.execution.jax.gathers import in_jax
 from hypar_opt.execution.jax.maps import BETWEEN, NetworkMaps
 from hypar_opt.execution.jax.padding import PaddedBatch, padded
 from hypar_opt.execution.jax.ties import SplitAxes, split_axes
@@ -19,6 +20,8 @@ from hypar_opt.sharding.index_labels import levels_by
 from hypar_opt.sharding.layouts import BATCH, EXPERT, TOKEN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hypar_opt.sharding.program import Program
     from hypar_opt.workload.network import Network
 
@@ -101,6 +104,8 @@ class ShardedNetwork(NetworkMaps):
     ----------
     padding
         The padded batch that ``program`` is of, if the plan's parts of its batch are not equal.
+    differences
+        What is not as in the plan, as phrases.
 
     Raises
     ------
@@ -109,6 +114,7 @@ class ShardedNetwork(NetworkMaps):
     """
 
     padding: PaddedBatch | None = None
+    differences: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for layer in self.network.layers:
@@ -190,10 +196,12 @@ class ShardedNetwork(NetworkMaps):
         pads
             Whether a batch that layers split unevenly is padded; else it is refused.
         """
+        program, differences = in_jax(program)
         images = program.hierarchy.parts(levels_by(program, BATCH))
         program = replace(program, by_batch=program.workload.batch % images == 0)
         padding = padded(network, program) if pads else None
-        return cls(network, padding.program if padding else program, padding)
+        own = padding.program if padding else program
+        return cls(network, own, padding, tuple(differences))
 
     @cached_property
     def split(self) -> SplitAxes:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from hypar_opt.errors import HyparError
 from hypar_opt.execution.jax.axes import NETWORK_INPUT, split_by
+from hypar_opt.execution.jax.gathers import readers_of
 from hypar_opt.execution.jax.maps import BETWEEN
 from hypar_opt.execution.jax.weights import bias_of, split_ends, weights_of
 from hypar_opt.sharding.layouts import BATCH, CHANNEL, EXPERT, PARTIAL, TOKEN
@@ -55,7 +56,23 @@ class Values:
 
     def runs_again(self, position: int) -> bool:
         """Return whether the backward pass runs a layer again with others, exchanges included."""
-        return self.repeats.again.get(position + self.shared) is not None and not self.alone
+        return self.run_of(position) is not None
+
+    def run_of(self, position: int) -> tuple[str, int] | None:
+        """Return what a layer runs again with: the first layer of a block, or a tensor's node."""
+        if self.alone:
+            return None
+        first = self.repeats.again.get(position + self.shared)
+        if first is not None:
+            return "block", first
+        node = self._reads_again.get(position)
+        return None if node is None else ("tensor", node)
+
+    @cached_property
+    def _reads_again(self) -> Mapping[int, int]:
+        """The tensor that is gathered again for each layer that reads one."""
+        readers = readers_of(self.program.workload)
+        return {position: node for node, own in readers.items() for position in own}
 
     def number(self) -> str:
         """Return a number that no other call of `apart` has."""

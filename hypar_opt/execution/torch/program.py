@@ -202,6 +202,10 @@ def differences(flow: Flow, training: Training) -> dict[str, list[str]]:
     if training.recompute not in (None, "none"):
         which = training.recompute if isinstance(training.recompute, str) else "by layer"
         named[f"recomputation ({which}) is left to torch.utils.checkpoint"] = []
+    if training.gather not in (None, "once"):
+        named["what several layers read is gathered once, and kept as they read it"] = []
+    if training.reduce_bytes is not None:
+        named["gradients are reduced in the elements that they have"] = []
     if way == "state":
         named[_STATE] = []
     if way is None and training.shard not in (None, "none"):

@@ -12,10 +12,11 @@ import numpy as np
 from hypar_opt.execution.virtual.shards import Array, DividedTensor, cut, place
 from hypar_opt.sharding.conversions import Layouts, Step, StepKind
 from hypar_opt.sharding.layouts import PARTIAL, WHOLE
+from hypar_opt.sharding.passes import Phase
 
 if TYPE_CHECKING:
     from hypar_opt.hierarchy import Hierarchy
-    from hypar_opt.sharding.passes import Phase
+
 
 Blocks = list[Array]
 """One array per device: its part of a tensor."""
@@ -41,10 +42,16 @@ class Purpose(NamedTuple):
 
 
 class Fabric:
-    """The devices of a hierarchy, and counts of the elements that they have received."""
+    """The devices of a hierarchy, and counts of the elements that they have received.
 
-    def __init__(self, hierarchy: Hierarchy) -> None:
-        self.hierarchy = hierarchy
+    Parameters
+    ----------
+    reduced
+        The elements that one of a gradient counts for where it is reduced, as in `Repeats`.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, reduced: int = 1) -> None:
+        self.hierarchy, self._reduced = hierarchy, reduced
         self.devices = range(hierarchy.accelerators)
         self.received: Counter[Purpose] = Counter()
 
@@ -75,8 +82,14 @@ class Fabric:
                     received[peer] = message(peer, device).copy()
                     crossed = purpose._replace(level=self._topmost(device, peer, levels))
                     if received[peer].size:
-                        self.received[crossed] += received[peer].size
+                        self.received[crossed] += received[peer].size * self._elements(purpose)
         return arrived
+
+    def _elements(self, purpose: Purpose) -> int:
+        """Return the elements that one of what is exchanged counts for."""
+        whose = purpose.source
+        of_gradient = whose.phase is Phase.GRADIENT and not whose.weights
+        return self._reduced if of_gradient else 1
 
     def _topmost(self, device: int, peer: int, levels: Sequence[int]) -> int:
         """Return the first of some levels at which two devices are in different parts."""

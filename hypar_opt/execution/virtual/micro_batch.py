@@ -67,6 +67,7 @@ class MicroBatch:
         self._used: dict[int, list[Array | None]] = {}
         self._kept: dict[int, _Operands] = {}
         self._again = Recomputation(division)
+        self._converted: set[int] = set()
         self._shared_gradients: Mapping[int, Blocks] = {
             node: weights.zeros(node) for node in self.program.workload.weight_users
         }
@@ -78,6 +79,7 @@ class MicroBatch:
             self.outputs[position] = layouts, blocks
             self._add_loss(position, layouts, blocks)
             self._release(position, self._used[position])
+            self._drop_converted(position)
             self._forget(position)
             done(position + 1)
 
@@ -132,6 +134,8 @@ class MicroBatch:
             shared = program.workload.boundaries[boundary].target
             tensor = self.division.output_tensor(position)
             self._stored[shared] = self._across(boundary, phase, tensor, blocks)
+            if shared in self._again.converted:  # may be dropped: no view of what the writer keeps
+                self._stored[shared] = [block.copy() for block in self._stored[shared]]
         if self._again.alone(position):
             self._kept[position] = _Operands(of_device, sums)
         return layouts, blocks
@@ -155,9 +159,30 @@ class MicroBatch:
             for node in self._again.dropped(layer):
                 self._stored.pop(node, None)
 
+    def _drop_converted(self, position: int) -> None:
+        """Drop what is converted again, after the last forward pass that reads it.
+
+        Who reads it still reads no numbers.
+        """
+        for node in self._again.last_read_by(position):
+            for block in self._stored[node]:
+                block.fill(np.nan)
+
+    def _convert_again(self, position: int) -> None:
+        """Have what a layer's backward pass reads with others' as these read it."""
+        for node in self._again.read_by(position) - self._converted:
+            self._converted.add(node)
+            (boundary, writer) = self._again.converted[node]
+            tensor = self.division.output_tensor(writer)
+            written = self._stored[writer + self.division.shared]
+            fresh = self._across(boundary, Phase.FORWARD, tensor, written)
+            for old, new in zip(self._stored[node], fresh, strict=True):
+                old[...] = new
+
     def _restore(self, position: int) -> None:
         """Have what a layer's backward pass needs: its weights, and what is computed again."""
         phase = Phase.BACKWARD
+        self._convert_again(position)
         for layer in self._again.ending_at(position):
             self._forward(layer, phase)
         if self._again.inside(position):

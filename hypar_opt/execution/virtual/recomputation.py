@@ -36,6 +36,30 @@ class Recomputation:
             if source >= 0 and self._run_of(source) != self._run_of(position)
         }
 
+        workload_again = workload.repeats.converted_again
+        self.converted = {
+            target: (boundary, source - self._shared)
+            for source, boundary in workload.boundary_into_shared.items()
+            if (target := workload.boundaries[boundary].target) in workload_again
+        }
+        """The tensors that are converted again by themselves: how, and the layer that writes them,
+        by node."""
+        self._read: defaultdict[int, set[int]] = defaultdict(set)
+        for edge in workload.boundaries:
+            if edge.source in self.converted:
+                self._read[edge.target - self._shared].add(edge.source)
+        self._last = {
+            node: max(n for n, own in self._read.items() if node in own) for node in self.converted
+        }
+
+    def read_by(self, position: int) -> set[int]:
+        """Return the tensors that are converted again and that a layer reads."""
+        return self._read.get(position, set())
+
+    def last_read_by(self, position: int) -> Sequence[int]:
+        """Return those of which a layer is the last that reads them forward."""
+        return [node for node, last in self._last.items() if last == position]
+
     def _run_of(self, position: int) -> int | None:
         return self._again.get(position + self._shared)
 

@@ -67,7 +67,8 @@ class TrainingStep:
         program, repeats = division.program, division.program.workload.repeats
         count = repeats.micro_batches
         each = len(division.network.layers) * (2 if trains else 1)
-        record = StepRecord(Fabric(program.hierarchy), Fabric(program.hierarchy))
+        reduced = program.workload.repeats.reduced
+        record = StepRecord(Fabric(program.hierarchy, reduced), Fabric(program.hierarchy, reduced))
         weights = TrainedWeights(
             *(division, record.fabric, division.weights(self.data.weights)),
             *(program.gradient_steps, repeats.shard),

@@ -217,7 +217,8 @@ def _reductions(
         halves = tuple(
             counts[position, levels[0]] for counts in (repetitions.scattered, repetitions.gathered)
         )
-        gradient = reading.gradient // 2 * node.stored * sum(halves)
+        moved = repetitions.moved(position, levels[0], word)
+        gradient = reading.gradient // 2 * node.stored * moved
         apart = Often(1) if word == "none" else Often(0, *halves)
         of = gradient, apart, latency.get(word)
         yield Reduction(Pass.GRADIENT, weights, weights, *of, levels=frozenset(levels))

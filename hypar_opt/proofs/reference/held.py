@@ -15,8 +15,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from hypar_opt.proofs.reference.nodes import images_of
-from hypar_opt.proofs.reference.repetitions import blocks_of, levels_of_word
+from hypar_opt.proofs.reference.repetitions import blocks_of, converted_again, levels_of_word
 from hypar_opt.proofs.reference.restrictions import OPTIMIZER_ELEMENTS
+from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.parallelism import SHARDED
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ class Held:
         """The most that all accelerators hold all the time, in a plan that fits."""
         assert self.plan.array is not None
         accelerator = self.plan.array.description.accelerator
-        most = min(self.plan.problem.device_memory or 0, int(accelerator.dram_capacity))
-        total = self.plan.accelerators * (most - int(accelerator.reserve or 0))
+        own = int(accelerator.dram_capacity) - int(accelerator.reserve or 0)
+        total = self.plan.accelerators * min(self.plan.problem.device_memory or 0, own)
         return total - self._of_input - self._moment
 
     def of(self, node: int, state: State, recompute: str, shard: str) -> int:
@@ -87,13 +88,18 @@ class Held:
         exact = max(SINGLE, size)
         if isinstance(optimizer, str):
             optimizer = exact * (OPTIMIZER_ELEMENTS[optimizer] + (size < SINGLE))
-        return size, exact, optimizer
+        return size, self.plan.training.reduce_bytes or exact, optimizer
 
     @property
     def writes_scores(self) -> bool:
         """Whether attention does, and so may compute them again."""
+        return not self._fused.attention
+
+    @property
+    def _fused(self) -> Fused:
         assert self.plan.array is not None
-        return self.plan.array.description.accelerator.attention == "unfused"
+        accelerator = self.plan.array.description.accelerator
+        return Fused(accelerator.attention != "unfused", accelerator.loss or "eager")
 
     @cached_property
     def _block_of(self) -> dict[int, int]:
@@ -106,7 +112,7 @@ class Held:
         """The layers whose backward pass reads what each layer wrote; -1 is the network's input."""
         network, readers = self.plan.network.description, dict[int, set[int]]()
         for n, layer in enumerate(network.layers):
-            saves = layer.saves(fused=not self.writes_scores)
+            saves = layer.saves(fused=self._fused)
             ids = {-1} if layer.reads_ids else set()
             read = {*network.sources[n]} - ids if saves.inputs else set()
             written = {n} if saves.output and layer.fused_pool is None else set()
@@ -126,11 +132,13 @@ class Held:
         graph, size = self.graph, self.plan.element_bytes
         network, batch = self.plan.network.description, images_of(self.plan)
         tensor = {edge.source: edge.target for edge in graph.edges if edge.target < graph.shared}
+        for n in converted_again(self.plan, graph, tensor):  # is kept as it was written
+            del tensor[n]
         found = [_Saved() for _ in graph.nodes]
         for n, (layer, maps) in enumerate(zip(network.layers, network.maps(), strict=True)):
             own, node = found[n + graph.shared], graph.nodes[n + graph.shared]
             saves, sizes = (
-                layer.saves(fused=not self.writes_scores),
+                layer.saves(fused=self._fused),
                 {"b": batch, **layer.sizes(maps)},
             )
             for axes, elements, each in saves.own:
@@ -149,10 +157,12 @@ class Held:
     def _moment(self) -> int:
         """The least that the largest moment takes: errors between layers, and logits."""
         network, graph, size = self.plan.network.description, self.graph, self.plan.element_bytes
-        singles = [layer.saves(fused=True).singles for layer in network.layers]
+        saved = [layer.saves(fused=self._fused) for layer in network.layers]
+        singles = [own.singles for own in saved]
         last: dict[int, int] = {}
         for n, sources in enumerate(network.sources):
-            last |= {writer: n - bool(singles[n]) for writer in sources if writer >= 0}
+            if not saved[n].unwritten:  # a fused loss has no errors of logits
+                last |= {writer: n - bool(singles[n]) for writer in sources if writer >= 0}
         moments = [
             SINGLE * (own - (own > 0 and size >= SINGLE)) * graph.nodes[n + graph.shared].pooled
             for n, own in enumerate(singles)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hypar_opt.proofs.reference.images import PARTS, ReadImage, hides_rows, strip_of
 from hypar_opt.proofs.reference.plan_graph import Operand, PlanEdge, PlanGraph, PlanNode, Split
+from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.operators.maps import ExpertMap, FeatureMap
 from hypar_opt.workload.parallelism import SIDES
 
@@ -175,7 +176,8 @@ def _kernels(described: Operator, plan: Plan) -> tuple[PassKernels, ...]:
     """Return the kernels of each pass, where the plan's array has them."""
     if plan.array is None or plan.array.description.accelerator.gemm is None:
         return ()
-    fused = plan.array.description.accelerator.attention != "unfused"
+    accelerator = plan.array.description.accelerator
+    fused = Fused(accelerator.attention != "unfused", accelerator.loss or "eager")
     return described.kernels(fused=fused)
 
 

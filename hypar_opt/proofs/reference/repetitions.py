@@ -9,6 +9,8 @@ from fnmatch import fnmatchcase
 from itertools import product
 from typing import TYPE_CHECKING
 
+from hypar_opt.workload.operators.kernels import Fused
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -40,6 +42,8 @@ class StepCounts:
     sharded
         What data parallelism's parts share out of each node's weights at each level; nothing where
         that is none at any.
+    size
+        How many elements of weights one of a gradient takes where it is reduced.
     """
 
     computed: Counter[tuple[Pass, int]]
@@ -47,6 +51,15 @@ class StepCounts:
     scattered: Counter[tuple[int, int]]
     gathered: Counter[tuple[int, int]]
     sharded: Mapping[int, Sequence[str]]
+    size: int = 1
+
+    def moved(self, node: int, level: int, word: str) -> int:
+        """Return the elements that halves move across a level for one of a node's weights.
+
+        Reduce-scatters move gradients; so does the all-gather of what nobody has a shard of.
+        """
+        gathered = self.gathered[node, level] * (self.size if word == "none" else 1)
+        return self.scattered[node, level] * self.size + gathered
 
     @property
     def computes_once(self) -> bool:
@@ -85,7 +98,9 @@ def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
         if user in sharded:
             sharded[node] = sharded[user]
     sharded |= {user: sharded[node] for user, node in weights_of.items() if node in sharded}
-    steps = StepCounts(Counter(), Counter(), Counter(), Counter(), sharded)
+    size = (plan.training.reduce_bytes or plan.element_bytes) // plan.element_bytes
+    steps = StepCounts(Counter(), Counter(), Counter(), Counter(), sharded, size)
+    again_alone = converted_again(plan, graph, tensor)
 
     def run(step: Pass, layer: int, *, exchanges: bool = True) -> None:
         steps.computed[step, layer] += count
@@ -107,6 +122,8 @@ def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
         gather(layer)
         if layer in again:
             run(Pass.FORWARD, layer, exchanges=layer in with_exchanges)
+        if layer in again_alone:
+            steps.exchanged[Pass.FORWARD, tensor[layer]] += count
         run(Pass.BACKWARD, layer)
         run(Pass.GRADIENT, layer, exchanges=False)
     for node, level in product(range(len(graph.nodes)), levels):
@@ -114,6 +131,32 @@ def repetitions_of(plan: Plan, graph: PlanGraph) -> StepCounts:
         steps.scattered[node, level] += count if word in ("gradients", "weights") else 1
         steps.gathered[node, level] += 0 if word == "weights" else 1
     return steps
+
+
+def converted_again(plan: Plan, graph: PlanGraph, tensor: Mapping[int, int]) -> set[int]:
+    """Return the layers whose output is converted again for the backward passes of several readers.
+
+    None that leaves a block, nor of a block that runs again as a whole.
+
+    Parameters
+    ----------
+    tensor
+        The node of each output that several layers read, by its layer.
+    """
+    network, words = plan.network.description, _words(plan, plan.training.gather)
+    _, fully = _computed_again(plan, graph)
+    fused = Fused.on(plan.array.description.accelerator if plan.array else None)
+    reads = [layer.saves(fused=fused).inputs for layer in network.layers]
+    blocks = blocks_of(network)
+    found = set()
+    for n, word in enumerate(words):
+        readers = {m for m, sources in enumerate(network.sources) if n in sources}
+        inside = all({n, *readers} <= block or block.isdisjoint({n, *readers}) for block in blocks)
+        node = graph.shared + n
+        kept = node not in tensor or node in fully or not any(reads[m] for m in readers)
+        if word == "again" and inside and not kept:
+            found.add(node)
+    return found
 
 
 def levels_of_word(word: str, levels: int) -> list[str]:

@@ -13,7 +13,7 @@ from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import DATA_CHOICE, TOKENS, Axes, Choice, Contraction
 from hypar_opt.workload.operators.base import Operator, default
 from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap, constant
-from hypar_opt.workload.operators.kernels import PassesKernels, PassKernels
+from hypar_opt.workload.operators.kernels import Fused, PassesKernels, PassKernels
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap, described
 from hypar_opt.workload.operators.saved import OwnTensor, Saved
 
@@ -86,8 +86,8 @@ class Attention(Operator):
     reads: ClassVar[tuple[int, int]] = (1, 3)
     inner: ClassVar[Axes] = ("b", "t", "s", "g", "r")
 
-    def kernels(self, *, fused: bool) -> PassesKernels:
-        if fused:
+    def kernels(self, *, fused: Fused) -> PassesKernels:
+        if fused.attention:
             # Backward computes the scores again: three products and two, of two forward.
             # Of a causal mask the kernels skip what it hides: half, up to the diagonal.
             seen = Fraction(1, 2) if self.causal else Fraction(1)
@@ -99,8 +99,8 @@ class Attention(Operator):
         there = both._replace(inner=8 + 10 * drops, launches=4 + drops)
         return there, there._replace(inner=12 + 10 * drops), both._replace(launches=3)
 
-    def saves(self, *, fused: bool) -> Saved:
-        if fused:
+    def saves(self, *, fused: Fused) -> Saved:
+        if fused.attention:
             # Of each row of scores the logarithm of its sum, in single precision.
             rows = OwnTensor(tuple(axis for axis in self.inner if axis != "s"), bytes=4)
             return Saved(inputs=True, output=True, own=(rows,))

@@ -24,7 +24,7 @@ from hypar_opt.workload.operators.axes import (
     Run,
 )
 from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap
-from hypar_opt.workload.operators.kernels import PassesKernels, of_elements, of_products
+from hypar_opt.workload.operators.kernels import Fused, PassesKernels, of_elements, of_products
 from hypar_opt.workload.operators.maps import ExpertMap as ExpertMap
 from hypar_opt.workload.operators.maps import FeatureMap as FeatureMap
 from hypar_opt.workload.operators.maps import LayerMaps as LayerMaps
@@ -209,13 +209,13 @@ class Operator(Document):
     inner: ClassVar[Axes] = ()
     """The axes of a tensor between its products, which a fused kernel does not write."""
 
-    def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
+    def kernels(self, *, fused: Fused) -> PassesKernels:  # noqa: ARG002
         """Return the kernels of its passes on a machine that takes them one by one.
 
         Parameters
         ----------
         fused
-            Whether its inner tensor is never written.
+            What kernels do not write.
 
         Source: docs/decisions/0028-time-of-kernels.md.
         """
@@ -224,13 +224,13 @@ class Operator(Document):
             return of_products(activation=activation)
         return of_elements(activation=activation)
 
-    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
+    def saves(self, *, fused: Fused) -> Saved:  # noqa: ARG002
         """Return what it saves for its backward pass; by default what its products read.
 
         Parameters
         ----------
         fused
-            Whether its inner tensor is never written.
+            What kernels do not write.
 
         Source: docs/decisions/0029-memory-of-a-device.md.
         """

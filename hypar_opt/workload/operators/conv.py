@@ -25,6 +25,7 @@ from hypar_opt.workload.operators.free_sizes import (
     constant,
     times,
 )
+from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.operators.maps import FeatureMap, LayerMaps, Map
 from hypar_opt.workload.operators.saved import Saved
 from hypar_opt.workload.operators.windows import Borders, Pair, PoolWindow, Window, slide
@@ -72,7 +73,7 @@ class Conv(Operator):
     def fused_pool(self) -> PoolWindow | None:
         return self.pool
 
-    def saves(self, *, fused: bool) -> Saved:
+    def saves(self, *, fused: Fused) -> Saved:
         saved = super().saves(fused=fused)
         maximum = self.pool is not None and self.pool.kind == "max"
         return saved._replace(output=saved.output or maximum)

@@ -35,6 +35,8 @@ from hypar_opt.workload.operators.free_sizes import (
 from hypar_opt.workload.operators.kernels import (
     NO_KERNELS,
     NOTHING_RUNS,
+    Fused,
+    Loss,
     PassesKernels,
     PassKernels,
 )
@@ -98,14 +100,14 @@ class Add(_Broadcast):
     def splits(self) -> Mapping[str, Choice]:
         return self.choices if self.keeps_addends and not self.dropout else WITH_EXPERTS
 
-    def kernels(self, *, fused: bool) -> PassesKernels:
+    def kernels(self, *, fused: Fused) -> PassesKernels:
         there, back, gradient = super().kernels(fused=fused)
         if not self.dropout:
             return there, back, gradient
         # The mask of a byte, for elements of two; backward it is read, and the error written.
         return there._replace(output=2), back._replace(output=4), gradient
 
-    def saves(self, *, fused: bool) -> Saved:
+    def saves(self, *, fused: Fused) -> Saved:
         mask = OwnTensor(self.axes.output, bytes=1)
         return super().saves(fused=fused)._replace(own=(mask,) if self.dropout else ())
 
@@ -115,7 +117,7 @@ class Mul(_Broadcast):
 
     kind: Literal["mul"]
 
-    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
+    def saves(self, *, fused: Fused) -> Saved:  # noqa: ARG002
         return activated(self.activation, inputs=True)
 
 
@@ -180,7 +182,7 @@ class Pool(Weightless):
     def window(self, axis: str) -> Window:
         return self.pool.window(axis)
 
-    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
+    def saves(self, *, fused: Fused) -> Saved:  # noqa: ARG002
         return Saved(inputs=self.pool.kind == "max")
 
     def maps(self, *reads: Map) -> LayerMaps:
@@ -239,7 +241,7 @@ class GlobalPool(Weightless):
             return sizes
         return {**sizes, "p": read.height, "q": read.width}
 
-    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
+    def saves(self, *, fused: Fused) -> Saved:  # noqa: ARG002
         return Saved(inputs=self.over == "max")
 
     def maps(self, *reads: Map) -> LayerMaps:
@@ -261,7 +263,7 @@ class Flatten(Weightless):
 
     writes_vectors: ClassVar[bool] = True
 
-    def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
+    def kernels(self, *, fused: Fused) -> PassesKernels:  # noqa: ARG002
         return NOTHING_RUNS  # the same bytes, seen otherwise
 
     def maps(self, *reads: Map) -> LayerMaps:
@@ -317,6 +319,27 @@ class Shuffle(Weightless):
         return reads[0], {"groups": constant(min(2, self.groups))}
 
 
+_SINGLES: Mapping[Loss, int] = FrozenDict({"eager": 3, "in-place": 1, "fused": 0})
+"""The values in single precision that each logit has, by how a loss is taken."""
+
+
+def _both(forward: int, backward: int, launches: int) -> tuple[PassKernels, PassKernels]:
+    """Return the kernels of a loss, which move so many quarters of elements of each logit."""
+    return PassKernels(output=forward, launches=launches), PassKernels(
+        output=backward, launches=launches
+    )
+
+
+# Of elements of 2 bytes a pass moves 24 bytes of each logit eagerly: the largest, exponentials and
+# their sum in single precision, and as many backward. In place it copies (reads 2, writes 4) and
+# takes exponentials (4, 4), and backward errors (4, 4) and a copy of them (4, 2). Fused it reads a
+# logit forward, and backward reads it and writes its error.
+_OF_LOSSES: Mapping[Loss, tuple[PassKernels, PassKernels]] = FrozenDict(
+    {"eager": _both(48, 48, 3), "in-place": _both(28, 28, 2), "fused": _both(4, 8, 1)}
+)
+"""The forward and the backward kernels of a loss, by how it is taken."""
+
+
 class Output(Weightless):
     """The end of a network: softmax and loss of each token or image; or an unchanged output."""
 
@@ -332,15 +355,16 @@ class Output(Weightless):
     )
     ends: ClassVar[bool] = True
 
-    def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
+    def kernels(self, *, fused: Fused) -> PassesKernels:
         if self.loss == "none":
             return NOTHING_RUNS
-        # In single precision: the largest, exponentials and their sum, and as many backward.
-        cross_entropy = PassKernels(output=48, launches=3)
-        return cross_entropy, cross_entropy, NO_KERNELS
+        return (*_OF_LOSSES[fused.loss], NO_KERNELS)
 
-    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
-        return Saved(inputs=True, singles=3) if self.loss == "softmax" else Saved()
+    def saves(self, *, fused: Fused) -> Saved:
+        if self.loss == "none":
+            return Saved()
+        singles = _SINGLES[fused.loss]
+        return Saved(inputs=singles > 0, singles=singles, unwritten=not singles)
 
     @property
     def statistics(self) -> Statistics:

@@ -22,7 +22,7 @@ from hypar_opt.workload.operators.free_sizes import (
     constant,
     one_padded,
 )
-from hypar_opt.workload.operators.kernels import NO_KERNELS, PassesKernels, PassKernels
+from hypar_opt.workload.operators.kernels import NO_KERNELS, Fused, PassesKernels, PassKernels
 from hypar_opt.workload.operators.maps import LayerMaps, Map, TokenMap
 
 VOCABULARY = Choice("model", "i", "word", "●", "M")
@@ -128,7 +128,7 @@ class Embedding(Operator):
     def macs(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
         return 0  # rows are read, not multiplied
 
-    def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
+    def kernels(self, *, fused: Fused) -> PassesKernels:  # noqa: ARG002
         rows = PassKernels(output=8, launches=1)
         return rows, NO_KERNELS, rows._replace(output=4)
 

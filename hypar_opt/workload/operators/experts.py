@@ -32,6 +32,7 @@ from hypar_opt.workload.operators.axes import (
 )
 from hypar_opt.workload.operators.base import Activation, Operator, default
 from hypar_opt.workload.operators.free_sizes import FreeSizes, SmallLayer, SmallMap, constant
+from hypar_opt.workload.operators.kernels import Fused
 from hypar_opt.workload.operators.maps import (
     ExpertMap,
     LayerMaps,
@@ -148,7 +149,7 @@ class Dispatch(_Routed):
         assert isinstance(maps.output, ExpertMap)
         return _sizes(maps.output, maps.input.tokens) | {"i": maps.input.channels}
 
-    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
+    def saves(self, *, fused: Fused) -> Saved:  # noqa: ARG002
         # The token in each slot, as an index.
         return Saved(own=(OwnTensor(("b", "x", "t", "k"), bytes=4),))
 
@@ -226,7 +227,7 @@ class Combine(_Routed):
         assert isinstance(maps.input, ExpertMap)
         return _sizes(maps.input, maps.output.tokens) | {"o": maps.output.channels}
 
-    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
+    def saves(self, *, fused: Fused) -> Saved:  # noqa: ARG002
         return Saved(inputs=True)
 
     def scaled_down(self, small: FreeSizes, maps: LayerMaps, *reads: SmallMap) -> SmallLayer:  # noqa: ARG002

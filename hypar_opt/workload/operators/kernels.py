@@ -3,7 +3,52 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import NamedTuple
+from itertools import product
+from typing import Literal, NamedTuple, Protocol, Self, get_args
+
+Loss = Literal["eager", "in-place", "fused"]
+
+
+class Machine(Protocol):
+    """What decides which kernels run: an accelerator."""
+
+    @property
+    def attention(self) -> Literal["fused", "unfused"] | None: ...
+
+    @property
+    def loss(self) -> Loss | None: ...
+
+
+class Fused(NamedTuple):
+    """What the kernels of a machine do not write.
+
+    Parameters
+    ----------
+    attention
+        Whether attention is one kernel, which never writes its scores.
+    loss
+        How a softmax with its cross-entropy is taken: ``eager``, with a copy of the logits in
+        single precision, their exponentials and their errors; ``in-place``, in one such copy; or
+        ``fused`` with the product before it, some rows or columns at a time, so that neither
+        logits nor their errors are ever there as a whole.
+
+    Source: Megatron-LM, ``core/tensor_parallel/cross_entropy.py``; P.-L. Hsu et al., "Liger Kernel:
+    Efficient Triton Kernels for LLM Training", 2024.
+    """
+
+    attention: bool = True
+    loss: Loss = "eager"
+
+    @classmethod
+    def on(cls, machine: Machine | None) -> Self:
+        """Return what the kernels of a machine do not write; of none, what most do not."""
+        if machine is None:
+            return cls()
+        return cls(machine.attention != "unfused", machine.loss or "eager")
+
+
+ALL_FUSED = tuple(Fused(*own) for own in product((False, True), get_args(Loss)))
+"""Everything that kernels may leave unwritten."""
 
 
 class PassKernels(NamedTuple):

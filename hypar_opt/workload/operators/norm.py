@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.workload.operators.axes import TOKENS, Choice, Contraction
 from hypar_opt.workload.operators.base import Activation, Operator, Statistics, default
-from hypar_opt.workload.operators.kernels import PassesKernels, of_elements
+from hypar_opt.workload.operators.kernels import Fused, PassesKernels, of_elements
 from hypar_opt.workload.operators.maps import LayerMaps, Map
 from hypar_opt.workload.operators.saved import Saved, activated
 from hypar_opt.workload.operators.weightless import Weightless, channel_sizes
@@ -69,13 +69,13 @@ class Norm(Operator):
     def macs(self, sizes: Mapping[str, int]) -> int:  # noqa: ARG002
         return 0  # elementwise, as activations are
 
-    def kernels(self, *, fused: bool) -> PassesKernels:  # noqa: ARG002
+    def kernels(self, *, fused: Fused) -> PassesKernels:  # noqa: ARG002
         # Over the batch statistics are a pass of their own; a token's are at hand.
         passes = (6, 10) if self.norm == "batch" else (4, 7)
         launches = 2 if self.norm == "batch" else 1
         return of_elements(*passes, launches=launches, activation=self.activation is not None)
 
-    def saves(self, *, fused: bool) -> Saved:  # noqa: ARG002
+    def saves(self, *, fused: Fused) -> Saved:  # noqa: ARG002
         return activated(self.activation, inputs=True)
 
     @property

@@ -40,8 +40,10 @@ class Saved(NamedTuple):
     own
         Tensors that only this layer has: attention's scores, masks of dropouts.
     singles
-        Values in single precision that each element of its inputs has for the moment of its passes:
-        a copy, an exponential and an error.
+        Values in single precision that each element of its inputs has for the moment of its passes,
+        such as a copy, an exponential and an error.
+    unwritten
+        Whether its input and the error of it are never there as a whole.
 
     Source: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
     MLSys 2023, section 4.1.
@@ -52,6 +54,7 @@ class Saved(NamedTuple):
     before_activation: bool = False
     own: tuple[OwnTensor, ...] = ()
     singles: int = 0
+    unwritten: bool = False
 
 
 def activated(activation: str | None, *, inputs: bool) -> Saved:

@@ -19,7 +19,8 @@ from hypar_opt.execution.run import run_program
 from hypar_opt.execution.virtual.trained_weights import TrainedWeights
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
-from hypar_opt.workload.parallelism import CHOICES, RECOMPUTED, SHARDED
+from hypar_opt.workload.operators.kernels import Fused
+from hypar_opt.workload.parallelism import CHOICES, GATHERED, RECOMPUTED, SHARDED
 from hypar_opt.workload.patterns import Words
 from hypar_opt.workload.recomputation import repeated, repeats_of, segments
 from hypar_opt.workload.tensors import workload_of
@@ -42,9 +43,12 @@ NETWORKS = {
 Way = tuple[int, Words, Words]
 
 
-def trained(network: ho.Network, program: Program, way: Way) -> Program:
+def trained(
+    network: ho.Network, program: Program, way: Way, gather: Words = "once", reduced: int = 1
+) -> Program:
     """The same plan of a micro-batch, trained in some way, with scores that are written."""
-    repeats = repeats_of(network, program.workload, *way, fused=False)
+    written = Fused(attention=False)
+    repeats = repeats_of(network, program.workload, *way, gather, reduced, fused=written)
     workload = repeated(program.workload, repeats)
     return Program(workload, program.rows, program.hierarchy)
 
@@ -75,8 +79,11 @@ def test_any_plan_trains_in_any_way_as_the_whole_batch_does_on_one_device(seed: 
     if seed % 5 < 3:
         words = words_in(program.hierarchy.levels) if seed % 5 else SHARDED
         way = way[0], *by_layer(random.Random(seed), network, words)
+    rng = random.Random(seed)
+    gather = {layer.name: rng.choice(GATHERED) for layer in network.layers}
+    more: tuple[Words, int] = rng.choice([*GATHERED, gather]), rng.choice([1, 2, 4])
     with suppress(RefusedError):  # parts of other sizes than those modelled
-        run_as_one_device(network, trained(network, program, way), seed)
+        run_as_one_device(network, trained(network, program, way, *more), seed)
 
 
 # Each network is sharded in every way, recomputed in another each time; then the other pairs.

@@ -1,0 +1,58 @@
+"""The tensors of several readers that a program in JAX gathers again, and what it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.sharding.passes import Phase
+from hypar_opt.workload.recomputation import repeated
+from hypar_opt.workload.repeats import CONVERTED
+
+if TYPE_CHECKING:
+    from hypar_opt.sharding.program import Program
+    from hypar_opt.workload.tensors import Workload
+
+
+def in_jax(program: Program) -> tuple[Program, Sequence[str]]:
+    """Return a program as JAX runs it, and what is not as in the plan, as phrases.
+
+    Readers of a tensor that follow one another, and move nothing forward themselves, run again from
+    what its writer left, so that the tensor is gathered again. Others keep it as they read it.
+    """
+    workload = program.workload
+    repeats, readers = workload.repeats, readers_of(workload)
+    moving = {own.node for own in program.exchanges((Phase.FORWARD,))}
+    kept, names = set(), []
+    for node in sorted(repeats.converted_again):
+        own = readers[node]
+        nodes = {n + workload.shared for n in own}
+        follow = own == [*range(own[0], own[-1] + 1)]
+        if node not in moving:
+            kept.add(node)
+        elif not follow or nodes & moving or any(n in repeats.again for n in nodes):
+            kept.add(node)
+            names.append(workload.nodes[workload.tensor_writers[node]].name)
+    phrases = []
+    if names:
+        phrases.append(f"{', '.join(names)}: its output is gathered once, and kept as it is read")
+    if repeats.reduced > 1:
+        phrases.append("gradients are reduced in the elements of the weights")
+    again = FrozenDict({n: first for n, first in repeats.again.items() if n not in kept})
+    own_repeats = replace(repeats, again=again, reduced=1)
+    if own_repeats == repeats:
+        return program, ()
+    return replace(program, workload=repeated(workload, own_repeats)), phrases
+
+
+@lru_cache(maxsize=16)
+def readers_of(workload: Workload) -> Mapping[int, Sequence[int]]:
+    """Return the positions of the layers that read each tensor that is converted again."""
+    readers: dict[int, list[int]] = {}
+    for edge in workload.boundaries:
+        if workload.repeats.again.get(edge.source) == CONVERTED:
+            readers.setdefault(edge.source, []).append(edge.target - workload.shared)
+    return {node: sorted({*own}) for node, own in readers.items()}
