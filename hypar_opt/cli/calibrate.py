@@ -26,9 +26,9 @@ STEPS = typer.Argument(
 OUTPUT = options.file_option("-o", "--output", help="The array file with the fitted constants.")
 FIT = typer.Option(
     metavar="KEYS",
-    help="The constants to fit: gemm, elementwise, flash, launch, host, and of link and fabric"
-    " bandwidth and latency, as link.latency. Default: one factor on the first three for one step;"
-    " gemm and elementwise for more, and flash if attention is fused.",
+    help="The constants to fit: gemm, conv, elementwise, flash, launch, host, and of link and"
+    " fabric bandwidth and latency, as link.latency. Default: one factor on gemm, elementwise and"
+    " flash for one step; gemm and elementwise for more, and flash if attention is fused.",
 )
 
 

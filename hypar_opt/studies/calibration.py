@@ -116,10 +116,11 @@ def calibrate(
     steps
         A file as `hypar_opt.validate` reads; its column ``machine`` is left aside.
     fit
-        Keys of the accelerator, ``gemm``, ``elementwise``, ``flash``, ``launch``, ``host``, and of
-        links, ``link.bandwidth``, ``link.latency``, ``fabric.bandwidth``, ``fabric.latency``. By
-        default one factor on the first three for one step; ``gemm`` and ``elementwise`` for more,
-        and ``flash`` if any step has fused attention and there are three or more.
+        Keys of the accelerator, ``gemm``, ``conv``, ``elementwise``, ``flash``, ``launch``,
+        ``host``, and of links, ``link.bandwidth``, ``link.latency``, ``fabric.bandwidth``,
+        ``fabric.latency``. By default one factor on ``gemm``, ``elementwise`` and ``flash`` for one
+        step; ``gemm`` and ``elementwise`` for more, and ``flash`` if any step has fused attention
+        and there are three or more.
     progress
         Called with the calculations done, and an upper bound on all.
 

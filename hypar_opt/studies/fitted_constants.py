@@ -35,6 +35,7 @@ UNITS = {"": 1.0, "us": 1e-6, "GB/s": 1e9}
 
 CONSTANTS: Mapping[str, FittedConstant] = {
     "gemm": FittedConstant(0.7, *_PART),
+    "conv": FittedConstant(0.5, *_PART),
     "elementwise": FittedConstant(0.7, *_PART),
     "flash": FittedConstant(0.6, *_PART),
     "launch": FittedConstant(5e-6, *_TIME),

@@ -138,7 +138,7 @@ def test_either_half_of_enough_steps_is_held_out(tmp_path: Path) -> None:
         (
             {},
             ["speed"],
-            "fit should be among gemm, elementwise, flash, launch, host, link.bandwidth",
+            "fit should be among gemm, conv, elementwise, flash, launch, host, link.bandwidth",
         ),
         ({}, ["fabric.bandwidth"], "fabric.bandwidth: no step's seconds depend on it"),
         ({}, ["flash"], "flash: no step has fused attention"),
