@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from hypar_opt.simulator.options import RunOptions
-from hypar_opt.simulator.simulation import simulate_step, step_seconds
+from hypar_opt.simulator.simulation import StepTimes, simulate_step, step_times
 
-__all__ = ["RunOptions", "simulate_step", "step_seconds"]
+__all__ = ["RunOptions", "StepTimes", "simulate_step", "step_times"]

@@ -25,9 +25,12 @@ from hypar_opt.studies.fitted_constants import (
     fitted,
     held_out,
 )
-from hypar_opt.studies.validation.calculated import NotModelledError, seconds_of
-from hypar_opt.studies.validation.machines import PLACES
-from hypar_opt.studies.validation.rows import Row, read_steps, setting
+from hypar_opt.studies.validation.calculated import Calculator, NotModelledError
+from hypar_opt.studies.validation.machines import machine_of
+from hypar_opt.studies.validation.rows import Row, measured_seconds, read_steps, setting
+
+_OURS = "ours"
+"""The machine's name, of which nothing is said."""
 
 _ACHIEVED = ("gemm", "elementwise", "flash")
 """Those that a single step changes by one factor."""
@@ -133,12 +136,14 @@ def calibrate(
         or too many constants for the steps.
     """
     target = find_array(array)
-    machine = _machine(target)
+    kernels = {key: _said(key, CONSTANTS[key].start) for key in (*_ACHIEVED, "launch")}
+    machine = machine_of(target, kernels)
     measured = read_steps(steps)
-    rows = [{**row, "machine": ""} for own in measured.sets for row in measured.rows_of(own)]
+    rows = [{**row, "machine": _OURS} for own in measured.sets for row in measured.rows_of(own)]
     for row in rows:
-        if row["seconds"] == "":
+        if measured_seconds(row) is None:
             raise RefusedError(f"step {row['id']!r} has no seconds to calibrate with")
+    calculator = Calculator(Path(steps).parent)
     keys = _keys(fit, rows)
     done, in_halves = 0, len(rows) >= max(4, 2 * len(keys))
     total = (len(keys) + 2 + ROUNDS * (1 + in_halves)) * len(rows)
@@ -148,7 +153,7 @@ def calibrate(
         done += 1
         progress(min(done, total), total)
         try:
-            return seconds_of(row, {"": _with(machine, constants)})
+            return calculator.seconds(row, {_OURS: _with(machine, constants)})
         except NotModelledError as error:
             raise RefusedError(f"step {row['id']!r}: {error.message}") from None
 
@@ -194,22 +199,6 @@ def _said(key: str, value: float) -> float | str:
     """Return a constant as a file states it."""
     unit = CONSTANTS[key].unit
     return f"{value / UNITS[unit]:.4g} {unit}" if unit else value
-
-
-def _machine(array: Array) -> dict[str, Any]:
-    """Return an array of nodes as a machine of any number of them, by kernels."""
-    topology = array.description()["topology"]
-    if array.groups or topology["kind"] != "nodes":
-        kind = "groups" if array.groups else topology["kind"]
-        raise RefusedError(f"array {array.name}: should be nodes of equal accelerators, got {kind}")
-    accelerator = array.description()["accelerator"]
-    rest = {k: v for k, v in accelerator.items() if k not in ("utilisation", "pe_array")}
-    # Measured steps train with Adam.
-    own: dict[str, Any] = {} if "update" in accelerator else {"updates": {"adam": "44 B"}}
-    if "gemm" not in accelerator:
-        own |= {key: _said(key, CONSTANTS[key].start) for key in (*_ACHIEVED, "launch")}
-    places = {key: topology[key] for key in PLACES if key in topology}
-    return {**places, "accelerator": {**own, **rest}}
 
 
 def _keys(fit: Sequence[str] | None, rows: Sequence[Row]) -> tuple[str, ...]:

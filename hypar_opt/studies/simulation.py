@@ -31,7 +31,7 @@ from hypar_opt.workload.patterns import Words
 
 if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
-    from hypar_opt.simulator import RunOptions
+    from hypar_opt.simulator import RunOptions, StepTimes
     from hypar_opt.simulator.result import StepResult
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
@@ -118,12 +118,12 @@ def simulate(
     return simulate_step(*step, rows=rows)
 
 
-def simulated_seconds(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> float:
-    """Return the seconds of a plan's step on an array, which `simulate` says, and no more."""
-    from hypar_opt.simulator import step_seconds
+def simulated_times(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> StepTimes:
+    """Return the seconds from which those of `simulate` follow, for any number of micro-batches."""
+    from hypar_opt.simulator import step_times
 
     step, rows = _step(plan, array, run)
-    return step_seconds(*step, rows=rows)
+    return step_times(*step, rows=rows)
 
 
 def _step(

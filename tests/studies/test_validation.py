@@ -10,8 +10,8 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import InputError
-from hypar_opt.studies.validation.calculated import _plan, step_of
-from hypar_opt.studies.validation.machines import array_of, known_machines, read_machines
+from hypar_opt.studies.validation.calculated import Calculator
+from hypar_opt.studies.validation.machines import array_of, known_machines, read_constants
 from hypar_opt.studies.validation.rows import read_steps
 from tests.commands import command
 
@@ -45,7 +45,10 @@ GPT = {"layers": 2, "hidden": 256, "heads": 8, "tokens": 128, "vocabulary": 1000
 def written(folder: Path, *rows: dict[str, Any], columns: list[str] | None = None) -> Path:
     """Write a file of measured steps."""
     columns = columns or list(ROW)
-    lines = ",\n".join(json.dumps([(ROW | row)[name] for name in columns]) for row in rows)
+    # TOML writes special numbers in small letters.
+    lines = ",\n".join(
+        json.dumps([(ROW | row)[name] for name in columns]).replace("NaN", "nan") for row in rows
+    )
     file = folder / "runs.toml"
     file.write_text(
         f'schema = "hypar-opt/measured/1"\ncolumns = {json.dumps(columns)}\n'
@@ -83,7 +86,8 @@ def test_a_row_is_one_call_of_simulate() -> None:
     network = "gpt:layers=2,hidden=256,heads=8,tokens=128,vocabulary=1000,dropout=true"
     plan = ho.solve(network, array=array, batch=32, solver="data")
     step = ho.simulate(plan, micro_batches=2, recompute="full", shard="state", exact_shares=True)
-    assert step_of(row, known_machines()).seconds == pytest.approx(step.seconds)
+    calculated = Calculator().step(row, known_machines())
+    assert calculated.seconds == pytest.approx(step.seconds)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +105,12 @@ def test_a_row_is_one_call_of_simulate() -> None:
         ({"gbs": 20}, "gbs: should be whole micro-batches of mbs 2 times dp 4, got 20"),
         ({"gpus": 12, "dp": 6, "gbs": 12}, "gpus: should be whole nodes of 8, got 12"),
         ({"heads": 7}, "heads should divide the hidden size 256, got 7"),
+        ({"mbs": "?"}, "mbs: is not stated"),
+        ({"layers": "many"}, "layers: should be a number, got 'many'"),
+        ({"sp": "yes"}, "sp: should be true or false, got 'yes'"),
+        ({"zero": "2?"}, "zero: should be a number, got '2?'"),
+        ({"zero": "?"}, "zero: is not stated"),
+        ({"layers": 10_000}, "layers: 10,000 blocks are not calculated, but networks of at most"),
         ({"precision": "fp32"}, "precision: 'fp32' is not one of half precision"),
         (
             {"gpus": 24, "tp": 3, "dp": 8, "gbs": 16},
@@ -110,17 +120,28 @@ def test_a_row_is_one_call_of_simulate() -> None:
 )
 def test_what_is_not_modelled_is_named(tmp_path: Path, wrong: dict[str, Any], why: str) -> None:
     (step,) = ho.validate(written(tmp_path, wrong))
-    assert (step.seconds, step.why) == (None, why)
+    assert step.seconds is None
+    assert str(step.why).startswith(why)
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"layers": 2.5}, 'row "one", layers: should be a whole number, or empty, got 2.5'),
+        ({"layers": 2.5}, 'row "one", layers: should be a whole number of at most 2,147,483,647'),
+        ({"layers": True}, "layers: should be a whole number"),
+        ({"gbs": 2**31}, "gbs: should be a whole number of at most 2,147,483,647, or empty"),
         ({"recompute": 1}, "recompute: should be a word, or empty, got 1"),
-        ({"sp": "yes"}, 'sp: should be true or false, or empty, got "yes"'),
+        ({"sp": 1}, "sp: should be true or false, or empty, got 1"),
         ({"zero": 4}, "zero: should be 0 to 3, or empty, got 4"),
-        ({"seconds": -1}, "seconds: should be above zero, or empty, got -1"),
+        ({"seconds": -1}, "seconds: should be above zero, from 1e-09 to 1e+09, or empty, got -1"),
+        ({"seconds": 1e-320}, "seconds: should be above zero"),
+        ({"seconds": 10**400}, "seconds: should be above zero"),
+        ({"seconds": True}, "seconds: should be above zero"),
+        ({"seconds": float("nan")}, "should be a finite number, got nan"),
+        ({"seconds": [1]}, "should be text, a number, true or false, got [1]"),
+        ({"id": "a\u001b[31m"}, "should be in printable characters, got 'a\\x1b[31m'"),
+        ({"id": "a\nb"}, "should be in printable characters"),
+        ({"machine": "a\u202e"}, "should be in printable characters"),
     ],
 )
 def test_a_wrong_value_is_refused_by_set_row_and_column(
@@ -140,10 +161,11 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
 
 def test_settings_change_the_step_as_they_do_on_a_machine() -> None:
     """Each of these only adds work, or takes some away."""
-    machines = known_machines()
+    calculator, machines = Calculator(), known_machines()
 
     def seconds(**row: Any) -> float:
-        return step_of(ROW | row, machines).seconds
+        assert calculator.seconds(ROW | row, machines) == calculator.step(ROW | row, machines)[0]
+        return calculator.seconds(ROW | row, machines)
 
     plain = seconds()
     assert seconds(recompute="full") > plain
@@ -168,7 +190,18 @@ def test_constants_of_a_machine_replace_those_of_the_package(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[selene]\ncolour = "red"', "selene.colour: should be one of source, like"),
+        ('[selene]\ncolour = "red"', "selene: unknown key 'colour'"),
+        ("[ours]\nlike = []", "ours.like: should be text, got []"),
+        ("[ours]\nlike = {}", "ours.like: should be text"),
+        ("[selene]\naccelerator = 5", "selene.accelerator"),
+        ('[selene]\naccelerator = "x"', "selene.accelerator"),
+        ("[selene]\nper_node = 0", "selene.per_node: should be greater than or equal to 1"),
+        ('[selene]\nper_node = "x"', "selene.per_node: should be a whole number"),
+        ("[selene]\nper_node = [8]", "selene.per_node: should be a whole number"),
+        ('[ours]\naccelerator = { operations = "1 TFLOPS" }', "ours: missing key 'per_node'"),
+        ('[selene.link]\nbandwidth = "fast"', "selene.link, bandwidth: should be a bandwidth"),
+        ('[selene]\nsource = "\\u001b[31m"', "selene.source: should be in printable characters"),
+        ("selene = 5", "selene: should be a table, got 5"),
         ('[ours]\nlike = "nobody"', "ours.like: should name a machine above it"),
         ("[ours]\nper_node = 4", "ours.like: should name a machine above it"),
         ("[selene.accelerator]\ngemm = 2", "gemm: should be less than or equal to 1"),
@@ -181,7 +214,7 @@ def test_wrong_constants_are_refused_by_machine_and_key(
     file = tmp_path / "machines.toml"
     file.write_text(text)
     with pytest.raises(InputError) as refused:
-        read_machines(file)
+        read_constants(file)
     assert str(refused.value).startswith(str(file))
     assert said in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
@@ -212,7 +245,8 @@ def test_measured_memory_stands_beside_the_bytes_of_the_count(tmp_path: Path) ->
     assert [own.measured_bytes for own in result] == [None, 41 * 10**9, 405 * 10**8, "OOM"]
     array = array_of(known_machines(), "selene", 8, fused=False)
     sizes = array.hierarchy().sizes
-    plan = _plan(ho.gpt(**GPT, dropout=True), sizes, 2, sequence_parallel=False)
+    _, plan = Calculator()._plan(ROW, sizes)
+    assert plan.network.description == ho.gpt(**GPT, dropout=True)
     plan = plan.model_copy(update={"batch": 16})
     held = ho.memory(plan, array, micro_batches=2, exact_shares=True)
     assert held.categories["state"] == 6 * held.categories["weights"]

@@ -10,9 +10,9 @@ from typing import Any
 from hypar_opt.checked import checked
 from hypar_opt.results import Results
 from hypar_opt.search.result import Progress, silent
-from hypar_opt.studies.validation.calculated import NotModelledError, step_of
-from hypar_opt.studies.validation.machines import known_machines, read_machines
-from hypar_opt.studies.validation.rows import measured_bytes, read_steps
+from hypar_opt.studies.validation.calculated import Calculator, NotModelledError
+from hypar_opt.studies.validation.machines import Constants, known_machines, read_constants
+from hypar_opt.studies.validation.rows import measured_bytes, measured_seconds, read_steps
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,8 @@ def validate(
     file
         Measured steps; None for those of the package, which are published.
     constants
-        A file with constants of machines, which add to those of the package.
+        A file with constants of machines, which add to those of the package; or an array, a file or
+        a preset, on which all steps ran: their column ``machine`` is then left aside.
     progress
         Called with the steps done and all steps.
 
@@ -153,25 +154,23 @@ def validate(
         Naming the file, the row and the key, and what would be right.
     """
     steps = read_steps(file)
-    machines = known_machines() if constants is None else read_machines(constants)
+    machines, array = (
+        Constants(known_machines()) if constants is None else read_constants(constants)
+    )
     total = sum(len(own.rows) for own in steps.sets)
     found: list[ValidatedStep] = []
-    errors = []
+    errors, calculator = [], Calculator(Path() if file is None else Path(file).parent)
     for own in steps.sets:
         first = len(found)
         for row in steps.rows_of(own):
             seconds, held, why = None, None, None
             try:
-                step = step_of(row, machines)
-                seconds, held = step.seconds, step.memory
+                ran = row if array is None else {**row, "machine": array}
+                seconds, held = calculator.step(ran, machines)
             except NotModelledError as error:
                 why = error.message
-            measured = row["seconds"] if row["seconds"] != "" else None
-            found.append(
-                ValidatedStep(
-                    *(str(row["id"]), own.name, measured, seconds, why), measured_bytes(row), held
-                )
-            )
+            of_row = str(row["id"]), own.name, measured_seconds(row)
+            found.append(ValidatedStep(*of_row, seconds, why, measured_bytes(row), held))
             progress(len(found), total)
         errors.append(_errors(own.name, own.source, found[first:]))
     return Validation(tuple(found), tuple(errors))
