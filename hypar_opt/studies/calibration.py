@@ -10,7 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from hypar_opt.checked import checked
-from hypar_opt.errors import HyparError, RefusedError, argument
+from hypar_opt.documents.document import validate
+from hypar_opt.errors import HyparError, RefusedError, argument, printable
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
@@ -21,10 +22,13 @@ from hypar_opt.studies.fitted_constants import (
     FACTOR,
     ROUNDS,
     UNITS,
+    beyond_reach,
     first_fit,
     fitted,
     held_out,
 )
+from hypar_opt.studies.validation import Validation
+from hypar_opt.studies.validation import validate as validate_steps
 from hypar_opt.studies.validation.calculated import Calculator, NotModelledError
 from hypar_opt.studies.validation.machines import machine_of
 from hypar_opt.studies.validation.rows import Row, measured_seconds, read_steps, setting
@@ -64,11 +68,22 @@ class Calibration(Results[CalibratedStep]):
     held_out
         The mean of the absolute errors of each half of the steps, calculated with constants that
         were fitted on the other; None of fewer than four steps.
+    tested
+        Steps of another file, calculated with the constants; None where there is none.
+    left_aside
+        The file's columns that are not read.
     """
 
     array: Array
     constants: Mapping[str, float]
     held_out: float | None
+    tested: Validation | None = None
+    left_aside: tuple[str, ...] = ()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes the constants doubtful: one sentence for each."""
+        return beyond_reach(self.constants)
 
     @property
     def mean(self) -> float:
@@ -98,6 +113,8 @@ class Calibration(Results[CalibratedStep]):
             ],
             "mean": self.mean,
             "held_out": self.held_out,
+            "tested": self.tested and self.tested.document(),
+            "warnings": self.warnings,
             "array": self.array.description(),
         }
 
@@ -108,6 +125,7 @@ def calibrate(
     steps: str | Path,
     *,
     fit: Sequence[str] | None = None,
+    test: str | Path | None = None,
     progress: Progress = silent,
 ) -> Calibration:
     """Fit an array's constants on measured steps: the least sum of errors, in logarithms.
@@ -124,6 +142,8 @@ def calibrate(
         ``fabric.latency``. By default one factor on ``gemm``, ``elementwise`` and ``flash`` for one
         step; ``gemm`` and ``elementwise`` for more, and ``flash`` if any step has fused attention
         and there are three or more.
+    test
+        A file of further steps, on which nothing is fitted, to calculate with the constants.
     progress
         Called with the calculations done, and an upper bound on all.
 
@@ -162,16 +182,19 @@ def calibrate(
     best = fitted(rows, first_fit(rows, before, keys, start, seconds), seconds)
     constants = best.constants
     after = [row["seconds"] * exp(error) for row, error in zip(rows, best.errors, strict=True)]
+    calibrated = _calibrated(
+        target, _with(machine, constants), constants, Path(steps).name, len(rows)
+    )
     return Calibration(
         tuple(
             CalibratedStep(str(row["id"]), row["seconds"], *pair)
             for row, *pair in zip(rows, before, after, strict=True)
         ),
-        array=_calibrated(
-            target, _with(machine, constants), constants, Path(steps).name, len(rows)
-        ),
+        array=calibrated,
         constants=FrozenDict(constants),
         held_out=held_out(rows, best, seconds) if in_halves else None,
+        tested=None if test is None else validate_steps(test, constants=calibrated),
+        left_aside=measured.left_aside,
     )
 
 
@@ -228,8 +251,9 @@ def _calibrated(
 ) -> Array:
     """Return the array with a machine's constants, and their source."""
     described = array.description()
-    said = f"{', '.join(constants)} fitted on {steps} measured step{'s' * (steps > 1)} of {file}"
+    said = f"{', '.join(constants)} fitted on {steps} measured step{'s' * (steps > 1)} of"
+    said += f" {printable(file)}"
     source = "; ".join(filter(None, (described.get("source", ""), said)))
     links = {key: machine[key] for key in ("link", "fabric")}
     changed = {"accelerator": machine["accelerator"], "topology": described["topology"] | links}
-    return Array.model_validate({**described, "source": source, **changed})
+    return validate(Array, {**described, "source": source, **changed})

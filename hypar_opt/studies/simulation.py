@@ -16,6 +16,7 @@ from hypar_opt.hardware.profile import Profile
 from hypar_opt.pipeline import plan_of, search_again, solve_problem
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.constraints import Constraints
+from hypar_opt.plan.node_levels import shards_of_plan
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.training import Training
@@ -132,7 +133,10 @@ def _step(
     """Return what a step is of, and the choices of its nodes where there are shared ones."""
     from hypar_opt.simulator import RunOptions
 
-    options = RunOptions(**{**plan.training.stated, **run})
+    stated = {**plan.training.stated, **run}
+    if "shard" in stated:
+        stated["shard"] = shards_of_plan(stated["shard"], plan, fitting(plan, array))
+    options = RunOptions(**stated)
     options.check_levels(plan.levels)
     workload = micro_batch(plan, options.micro_batches).workload
     rows = rows_of_plan(plan, workload) if workload.shared else None

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.errors import InputError
+from hypar_opt.display.terminal.validation import step_line
+from hypar_opt.errors import HyparError, InputError
 from hypar_opt.studies.validation.calculated import Calculator
 from hypar_opt.studies.validation.machines import array_of, known_machines, read_constants
 from hypar_opt.studies.validation.rows import read_steps
@@ -260,3 +261,227 @@ def test_measured_memory_stands_beside_the_bytes_of_the_count(tmp_path: Path) ->
     written(tmp_path, {"memory_gb": -1}, columns=[*ROW, "memory_gb"])
     done = command(["validate", "--file", "runs.toml"], tmp_path)
     assert "memory_gb: should be above zero, a word or empty, got -1" in done.errors
+
+
+def row_of(folder: Path, **row: Any) -> Any:
+    """The step of a row with further columns."""
+    columns = list(ROW | row)
+    (step,) = ho.validate(written(folder, row, columns=columns))
+    return step
+
+
+LLAMA = {"layers": 2, "hidden": 256, "heads": 8, "seq": 128, "vocab": 1000, "attention": "flash"}
+NO_SIZES = dict.fromkeys(("layers", "hidden", "heads", "seq", "vocab"), "")
+
+
+def test_a_row_is_of_the_network_that_its_columns_say(tmp_path: Path) -> None:
+    """By sizes, by a name with keys, and by a file beside that of the rows: one network."""
+    shape = {"kv_heads": 2, "ffn": 704, "gated": True, "tied": False, "positions": "rotary"}
+    name = (
+        "gpt:layers=2,hidden=256,heads=8,tokens=128,vocabulary=1000,kv_heads=2,ffn=704,gated=true,"
+        "tied=false,rotary=true"
+    )
+    by_sizes = row_of(tmp_path, **LLAMA, **shape, tp=1, dp=8)
+    by_name = row_of(tmp_path, **NO_SIZES, attention="flash", network=name, tp=1, dp=8)
+    network = tmp_path / "networks" / "mine.toml"
+    network.parent.mkdir()
+    network.write_text(
+        """
+schema = "hypar-opt/network/2"
+name = "mine"
+input = { tokens = 64, vocabulary = 1000 }
+layer = [
+  { name = "token", kind = "embedding", features = 256 },
+  { name = "norm", kind = "norm", inputs = ["decoder"], norm = "rms" },
+  { name = "head", kind = "fc", units = 1000 },
+  { name = "loss", kind = "output" },
+]
+[[block]]
+name = "decoder"
+repeat = 2
+inputs = ["token"]
+layer = [
+  { name = "norm1", kind = "norm", norm = "rms" },
+  { name = "query", kind = "fc", inputs = ["norm1"], units = 256 },
+  { name = "key", kind = "fc", inputs = ["norm1"], units = 64 },
+  { name = "value", kind = "fc", inputs = ["norm1"], units = 64 },
+  { name = "attention", kind = "attention", heads = 8, kv_heads = 2, causal = true, inputs = [
+    "query", "key", "value",
+  ] },
+  { name = "proj", kind = "fc", units = 256 },
+  { name = "add1", kind = "add", inputs = ["input", "proj"] },
+  { name = "norm2", kind = "norm", norm = "rms" },
+  { name = "gate", kind = "fc", inputs = ["norm2"], units = 704, activation = "silu" },
+  { name = "up", kind = "fc", inputs = ["norm2"], units = 704 },
+  { name = "gated", kind = "mul", inputs = ["gate", "up"] },
+  { name = "down", kind = "fc", units = 256 },
+  { name = "add2", kind = "add", inputs = ["add1", "down"] },
+]
+"""
+    )
+    own = {**NO_SIZES, "seq": 128, "attention": "flash", "tp": 1, "dp": 8}
+    by_file = row_of(tmp_path, **own, network="mine")
+    plain = row_of(tmp_path, **LLAMA, tp=1, dp=8)
+    assert by_sizes.seconds == by_name.seconds == by_file.seconds
+    assert by_sizes.bytes == by_name.bytes == by_file.bytes
+    assert plain.seconds not in (None, by_sizes.seconds)
+
+
+def test_images_are_a_row_by_their_networks_name(tmp_path: Path) -> None:
+    row = {**NO_SIZES, "tp": 1, "dp": 8, "attention": "", "network": "resnet-50"}
+    step = row_of(tmp_path, **row, zero=1, optimizer="momentum", mbs=32, gbs=256)
+    assert step.why == "attention: is not stated"
+    row |= {"attention": "flash", "zero": 1, "optimizer": "momentum", "mbs": 32, "gbs": 256}
+    step = row_of(tmp_path, **row)
+    array = array_of(known_machines(), "selene", 8, bucket="1 TB")
+    plan = ho.solve("resnet-50", array=array, batch=256, solver="data")
+    assert step.seconds == pytest.approx(ho.simulate(plan, shard="state").seconds)
+    assert str(row_of(tmp_path, **row | {"seq": 64}).why).startswith("network: ")
+    assert str(row_of(tmp_path, **row | {"tp": 2, "dp": 4}).why).startswith("tp: should be 1")
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"experts": 8, "ep": 8}, "experts: mixtures of experts are not modelled but by network"),
+        ({"top_k": 2}, "top_k: mixtures of experts are not modelled but by network, here 2"),
+        ({"ep": 8}, "ep: expert parallelism is not modelled, here 8"),
+        ({"etp": 2}, "etp: tensor parallelism inside experts is not modelled, here 2"),
+        ({"kv_heads": "?"}, "kv_heads: is not stated"),
+        ({"kv_heads": 3}, "kv_heads should divide the 8 heads, got 3"),
+        ({"ffn": "wide"}, "ffn: should be a number, got 'wide'"),
+        ({"gated": "?"}, "gated: is not stated"),
+        ({"tied": "yes"}, "tied: should be true or false, got 'yes'"),
+        ({"positions": "alibi"}, "positions: should be learned or rotary, got 'alibi'"),
+        ({"early_stop": "?"}, "early_stop: is not stated"),
+        ({"cp": "?"}, "cp: is not stated"),
+        ({"cp": 2}, "gpus: should be tp 2 times cp 2 times dp 4, got 8"),
+        ({"network": "gpt2"}, "layers: should be empty where network names one, got 2"),
+        ({"network": "?"}, "network: is not stated"),
+        ({"shard": "half"}, "unknown shard 'half'"),
+        ({"shard": "weights@H1-H9"}, "shard should name levels down to H3"),
+        ({"optimizer": "lion"}, "optimizer: should be sgd, momentum or adam, got 'lion'"),
+        ({"dropout": "some"}, "dropout: should be a number, got 'some'"),
+    ],
+)
+def test_what_a_column_says_is_modelled_or_named(
+    tmp_path: Path, more: dict[str, Any], why: str
+) -> None:
+    step = row_of(tmp_path, **more)
+    assert step.seconds is None
+    assert str(step.why).startswith(why)
+
+
+@pytest.mark.parametrize("column", [*(name for name in ROW if name not in ("id", "seconds"))])
+@pytest.mark.parametrize("word", ["", "?", "some"])
+def test_a_word_in_any_column_leaves_its_row_out_and_no_other(
+    tmp_path: Path, column: str, word: str
+) -> None:
+    """docs/validation.md says so; a whole file was refused for one of them."""
+    without, with_all = ho.validate(written(tmp_path, {column: word}, {"id": "two"}))
+    assert with_all.seconds is not None
+    assert without.seconds is None
+    assert str(without.why).startswith(column)
+
+
+def test_a_word_for_the_seconds_leaves_no_error(tmp_path: Path) -> None:
+    step = row_of(tmp_path, seconds="OOM")
+    assert step.seconds is not None
+    assert (step.measured, step.error) == (None, None)
+
+
+def test_sets_have_columns_of_their_own_and_what_is_not_read_is_named(tmp_path: Path) -> None:
+    file = written(tmp_path, {"tp": 1, "dp": 8}, columns=[*ROW])
+    text = file.read_text()
+    columns = json.dumps([*ROW, "kv_heads", "weather"])
+    own = json.dumps([*(ROW | {"id": "two", "tp": 1, "dp": 8}).values(), 2, "fair"])
+    text += f'[[set]]\nname = "other"\nsource = "us"\ncolumns = {columns}\nrows = [{own}]\n'
+    file.write_text(text)
+    result = ho.validate(file)
+    first, second = (step.seconds for step in result)
+    assert first is not None
+    assert second is not None
+    assert second != first
+    assert result.left_aside == ("weather",) == tuple(result.document()["left_aside"])
+    done = command(["validate", "--file", file.name], tmp_path)
+    assert done.errors == "hypar-opt: columns left aside: weather\n"
+    file.write_text(text.replace(f"columns = {json.dumps([*ROW])}\n", ""))
+    with pytest.raises(InputError, match="columns: should have id"):
+        ho.validate(file)
+
+
+def test_context_parallelism_is_that_of_the_pins(tmp_path: Path) -> None:
+    row = {"tp": 1, "cp": 4, "dp": 2, "seq": 512, "attention": "flash", "zero": 0}
+    step = row_of(tmp_path, **row)
+    array = array_of(known_machines(), "selene", 8, bucket="1 TB")
+    asked = {"choices": ["data", "model", "output", "tokens"], "batch": 16, "micro_batches": 4}
+    plan = ho.solve(ho.gpt(**GPT | {"tokens": 512}), array=array, degrees="cp=4,dp=2", **asked)
+    assert step.seconds == pytest.approx(ho.simulate(plan).seconds, rel=0.02)
+    assert step.seconds < row_of(tmp_path, **row | {"tp": 4, "cp": 1}).seconds * 4
+
+
+def test_shards_inside_the_nodes_are_those_of_their_levels(tmp_path: Path) -> None:
+    row = {"gpus": 24, "tp": 1, "dp": 24, "gbs": 48, "attention": "flash", "recompute": "full"}
+    inside = row_of(tmp_path, **row, shard="weights@node")
+    # Of three nodes of eight the levels have 3, 2, 2 and 2 parts.
+    assert inside == row_of(tmp_path, **row, shard="weights@H2-H4")
+    everywhere = row_of(tmp_path, **row, zero=3)
+    assert everywhere == row_of(tmp_path, **row, zero="", shard="weights")
+    assert everywhere.bytes < inside.bytes
+
+
+def test_steps_that_differ_in_micro_batches_alone_are_what_simulate_says(tmp_path: Path) -> None:
+    """What they have in common is calculated once; with a slow host, too."""
+    constants = tmp_path / "machines.toml"
+    constants.write_text('[slow]\nlike = "selene"\n[slow.accelerator]\nhost = "1 ms"\n')
+    machines = read_constants(constants).machines
+    calculator = Calculator()
+    for name, zero, tp in (("selene", 3, 1), ("selene", 0, 2), ("slow", 3, 2), ("slow", 1, 1)):
+        for count in (1, 2, 5):
+            row = ROW | {"machine": name, "zero": zero, "tp": tp, "dp": 8 // tp, "sp": True}
+            row["gbs"] = 2 * row["dp"] * count
+            asked = calculator._asked(row, machines)
+            step = ho.simulate(asked.plan, asked.array, **asked.run)
+            assert calculator.step(row, machines) == (
+                pytest.approx(step.seconds, rel=1e-12),
+                step.memory,
+            )
+
+
+def test_what_calibrate_writes_is_validated(tmp_path: Path) -> None:
+    rows = [
+        {"id": f"{n}", "machine": "", "hidden": n * 2048, "seq": 512, "seconds": n * 0.05}
+        for n in (1, 2)
+    ]
+    file = written(tmp_path, *rows)
+    fitted = ho.calibrate("a100-8", file, fit=["gemm"], test=file)
+    done = command(["calibrate", "a100-8", file.name, "--fit", "gemm", "-o", "ours.toml"], tmp_path)
+    assert done.status == 0
+    by_file = ho.validate(file, constants=tmp_path / "ours.toml")
+    assert [step.seconds for step in by_file] == pytest.approx([step.after for step in fitted])
+    assert fitted.tested == ho.validate(file, constants=fitted.array) == by_file
+    assert by_file.mean == pytest.approx(fitted.mean)
+    preset = ho.validate(file, constants="a100-8")
+    assert [step.seconds for step in preset] == pytest.approx([step.before for step in fitted])
+    with pytest.raises(HyparError, match="should be nodes of equal accelerators, got mesh"):
+        ho.validate(file, constants="tpu-v4-8")
+    with pytest.raises(HyparError, match="mi300x-8: should say what kernels achieve, by gemm"):
+        ho.validate(file, constants="mi300x-8")
+
+
+def test_rows_come_as_they_are_calculated(tmp_path: Path) -> None:
+    came: list[Any] = []
+    told: list[int] = []
+    file = written(tmp_path, {}, {"id": "two", "pp": 2}, {"id": "three"})
+
+    def progress(done: int, _total: int) -> None:
+        told.append(done)
+        assert len(came) == done
+
+    result = ho.validate(file, each=came.append, progress=progress)
+    assert came == list(result)
+    assert told == [1, 2, 3]
+    line = step_line(came[0])
+    assert line.startswith("one ")
+    assert line.endswith("%")
+    assert step_line(came[1]).endswith("-  pp: pipeline stages are not modelled, here 2")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from hypar_opt.checked import checked
+from hypar_opt.errors import printable
+from hypar_opt.hardware.array import Array
 from hypar_opt.results import Results
 from hypar_opt.search.result import Progress, silent
 from hypar_opt.studies.validation.calculated import Calculator, NotModelledError
@@ -85,9 +88,18 @@ class Validation(Results[ValidatedStep]):
     ----------
     sets
         The errors of each set.
+    left_aside
+        The file's columns that are not read.
     """
 
     sets: tuple[SetErrors, ...]
+    left_aside: tuple[str, ...] = ()
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of the absolute errors of all steps; None where none is modelled."""
+        errors = [abs(step.error) for step in self if step.error is not None]
+        return fmean(errors) if errors else None
 
     def __repr__(self) -> str:
         modelled = sum(own.modelled for own in self.sets)
@@ -126,6 +138,7 @@ class Validation(Results[ValidatedStep]):
                 for step in self
             ],
             "sets": [dict(vars(own)) for own in self.sets],
+            "left_aside": list(self.left_aside),
         }
 
 
@@ -133,8 +146,9 @@ class Validation(Results[ValidatedStep]):
 def validate(
     file: str | Path | None = None,
     *,
-    constants: str | Path | None = None,
+    constants: str | Path | Array | None = None,
     progress: Progress = silent,
+    each: Callable[[ValidatedStep], None] | None = None,
 ) -> Validation:
     """Calculate measured training steps, and compare.
 
@@ -143,10 +157,12 @@ def validate(
     file
         Measured steps; None for those of the package, which are published.
     constants
-        A file with constants of machines, which add to those of the package; or an array, a file or
-        a preset, on which all steps ran: their column ``machine`` is then left aside.
+        A file with constants of machines, which add to those of the package; or an array, its file
+        or a preset, on which all steps ran: their column ``machine`` is then left aside.
     progress
         Called with the steps done and all steps.
+    each
+        Called with each step as soon as it is calculated.
 
     Raises
     ------
@@ -168,12 +184,14 @@ def validate(
                 ran = row if array is None else {**row, "machine": array}
                 seconds, held = calculator.step(ran, machines)
             except NotModelledError as error:
-                why = error.message
+                why = printable(error.message)
             of_row = str(row["id"]), own.name, measured_seconds(row)
             found.append(ValidatedStep(*of_row, seconds, why, measured_bytes(row), held))
+            if each is not None:
+                each(found[-1])
             progress(len(found), total)
         errors.append(_errors(own.name, own.source, found[first:]))
-    return Validation(tuple(found), tuple(errors))
+    return Validation(tuple(found), tuple(errors), steps.left_aside)
 
 
 def _errors(name: str, source: str, steps: list[ValidatedStep]) -> SetErrors:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +22,6 @@ from hypar_opt.studies.validation.rows import (
     NOT_MODELLED,
     NUMBERS,
     OF_GATED,
-    RUN,
     SETTINGS,
     SHAPE,
     TRUTHS,
@@ -66,6 +67,20 @@ class CalculatedStep(NamedTuple):
     bytes: int
 
 
+@contextmanager
+def _not_modelled() -> Iterator[None]:
+    """Raise what is refused inside as the reason why a step is not modelled."""
+    try:
+        yield
+    except NotModelledError:
+        raise
+    except InputError as error:
+        where = f"{error.where}: " if error.where else ""
+        raise NotModelledError(f"{where}{error.problem}") from None
+    except HyparError as error:
+        raise NotModelledError(str(error)) from None
+
+
 class Calculator:
     """Calculates measured steps; what several of them have in common, once.
 
@@ -96,7 +111,8 @@ class Calculator:
         key = (*asked.key, asked.has_several)
         if key not in self._bytes:
             run: dict[str, Any] = {k: v for k, v in asked.run.items() if k != "early_stop"}
-            self._bytes[key] = memory(asked.plan, asked.array, **run).total
+            with _not_modelled():
+                self._bytes[key] = memory(asked.plan, asked.array, **run).total
         return CalculatedStep(seconds, self._bytes[key])
 
     def seconds(self, row: Row, machines: Machines) -> float:
@@ -105,7 +121,8 @@ class Calculator:
 
     def _seconds(self, asked: _Asked) -> float:
         if asked.key not in self._times:
-            self._times[asked.key] = simulated_times(asked.plan, asked.array, **asked.run)
+            with _not_modelled():
+                self._times[asked.key] = simulated_times(asked.plan, asked.array, **asked.run)
         return self._times[asked.key].of(asked.run["micro_batches"])
 
     def _asked(self, row: Row, machines: Machines) -> _Asked:
@@ -116,21 +133,15 @@ class Calculator:
         # Sharded gradients and weights are of FSDP, which runs exchanges beside the computation;
         # else all gradients are reduced after the last micro-batch, as one tensor.
         of_fsdp = any(word in shard for word in SHARDED[2:])
-        keys = {"overlap": "gradient"} if of_fsdp else {"bucket": "1 TB"}
+        keys: dict[str, Any] = {"overlap": "gradient"} if of_fsdp else {"bucket": "1 TB"}
         flash = setting(row, "attention") != "megatron"
-        try:
-            of_array = row["machine"], row["gpus"], flash, of_fsdp, repr(machines[row["machine"]])
+        with _not_modelled():
+            name, count = row["machine"], row["gpus"]
+            of_array = count, flash, of_fsdp, repr(machines[name])
             if of_array not in self._arrays:
-                self._arrays[of_array] = array_of(machines, *of_array[:2], fused=flash, **keys)
+                self._arrays[of_array] = array_of(machines, name, count, fused=flash, **keys)
             array = self._arrays[of_array]
             of_plan, plan = self._plan(row, array.hierarchy().sizes)
-        except InputError as error:
-            where = f"{error.where}: " if error.where else ""
-            raise NotModelledError(f"{where}{error.problem}") from None
-        except NotModelledError:
-            raise
-        except HyparError as error:
-            raise NotModelledError(str(error)) from None
         run = RunArguments(
             micro_batches=row["gbs"] // (row["mbs"] * row["dp"]),
             recompute=setting(row, "recompute"),

@@ -64,8 +64,8 @@ class Constants(NamedTuple):
     array: str | None = None
 
 
-def read_constants(path: str | Path) -> Constants:
-    """Read constants of machines, or an array: a file, as ``calibrate`` writes one, or a preset.
+def read_constants(path: str | Path | Array) -> Constants:
+    """Read constants of machines, or an array: a file, as ``calibrate`` writes, or a preset.
 
     Tables of machines add to those of the package, or replace their keys.
 
@@ -76,6 +76,8 @@ def read_constants(path: str | Path) -> Constants:
     RefusedError
         If an array is no nodes of accelerators that say what kernels achieve.
     """
+    if isinstance(path, Array):
+        return _of_array(path)
     if str(path).lower() in arrays.names():
         return _of_array(arrays.load(str(path)))
     file, text = file_name(path), read_text(path)
@@ -155,7 +157,7 @@ def _with_like(name: str, own: Machine, others: Machines) -> Mapping[str, Any]:
 
 
 def array_of(
-    machines: Machines, name: str, count: int, *, fused: bool = True, **keys: str
+    machines: Machines, name: str, count: int, *, fused: bool = True, **keys: Any
 ) -> Array:
     """Return so many accelerators of a machine as an array.
 

@@ -33,11 +33,11 @@ RUN = ("gpus", "tp", "pp", "dp", "mbs", "gbs")
 FURTHER_SHAPE = ("kv_heads", "ffn")
 NOT_MODELLED: Mapping[str, str] = {
     "pp": "pipeline stages are not modelled",
-    "ep": "expert parallelism is not modelled",
-    "etp": "tensor parallelism inside experts is not modelled",
     "experts": "mixtures of experts are not modelled but by network",
     "top_k": "mixtures of experts are not modelled but by network",
     "expert_ffn": "mixtures of experts are not modelled but by network",
+    "ep": "expert parallelism is not modelled",
+    "etp": "tensor parallelism inside experts is not modelled",
 }
 """Columns of whole numbers that leave a row out where they are above 1, with why."""
 
