@@ -26,9 +26,15 @@ STEPS = typer.Argument(
 OUTPUT = options.file_option("-o", "--output", help="The array file with the fitted constants.")
 FIT = typer.Option(
     metavar="KEYS",
-    help="The constants to fit: gemm, elementwise, flash, launch, host, and of link and fabric"
-    " bandwidth and latency, as link.latency. Default: one factor on the first three for one step;"
-    " gemm and elementwise for more, and flash if attention is fused.",
+    help="The constants to fit: gemm, conv, elementwise, flash, launch, host, and of link and"
+    " fabric bandwidth and latency, as link.latency. Default: one factor on gemm, elementwise and"
+    " flash for one step; gemm and elementwise for more, and flash if attention is fused.",
+)
+
+
+TEST = typer.Option(
+    metavar="FILE",
+    help="Further steps, on which nothing is fitted, to calculate with the constants.",
 )
 
 
@@ -37,6 +43,7 @@ def calibrate(
     steps: Annotated[str, STEPS],
     output_file: Annotated[Path | None, OUTPUT] = None,
     fit: Annotated[str | None, FIT] = None,
+    test: Annotated[Path | None, TEST] = None,
     as_json: options.JSON = False,
 ) -> None:
     from hypar_opt.documents.files import record_read, write_whole
@@ -46,10 +53,15 @@ def calibrate(
 
     with output.outputs_checked(output_file):
         found = find_array(array)
-        record_read(steps)
+        for path in filter(None, (Path(steps), test)):
+            record_read(path)
     with output.progress_bar("calculations") as progress:
         keys = None if fit is None else fit.split(",")
-        result = calibration.calibrate(found, steps, fit=keys, progress=progress)
+        result = calibration.calibrate(found, steps, fit=keys, test=test, progress=progress)
+    if result.left_aside:
+        output.note(f"columns left aside: {', '.join(result.left_aside)}")
+    for sentence in result.warnings:
+        output.warn(sentence)
     if output_file is not None:
         write_whole(output_file, toml_text(result.array.description()))
     output.print_result(result, result.document, as_json=as_json)

@@ -308,6 +308,7 @@ class ComparedStep(Document):
 class ValidatedSets(Document):
     rows: tuple[ComparedStep, ...]
     sets: tuple[SetErrors, ...]
+    left_aside: tuple[str, ...]
 
 
 class FittedStep(Document):
@@ -322,6 +323,8 @@ class FittedArray(Document):
     steps: tuple[FittedStep, ...]
     mean: float
     held_out: float | None
+    tested: ValidatedSets | None
+    warnings: tuple[str, ...]
     array: Mapping[str, Any]
 
 

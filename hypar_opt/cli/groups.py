@@ -249,8 +249,8 @@ class TrainingOptions:
             metavar="WHAT",
             help="What data parallelism splits: none; state (the optimizer's: ZeRO-1); gradients,"
             " too (ZeRO-2); or weights, too (ZeRO-3, FSDP). From a level down, whole in each part"
-            " of those above: weights@H4-H6, state+weights@H4-H6. By layer or block:"
-            " state,head=weights.",
+            " of those above: weights@H4-H6, state+weights@H4-H6, or weights@node inside the nodes."
+            " By layer or block: state,head=weights.",
             autocompletion=completion.one_of("none", "state", "gradients", "weights"),
         ),
     ] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,9 @@ FILE = typer.Option(
     " Narayanan et al., SC 2021, table 1, and Korthikanti et al., MLSys 2023, table 5.",
 )
 CONSTANTS = typer.Option(
-    metavar="FILE", help="Constants of machines, which add to those of the package."
+    metavar="FILE",
+    help="Constants of machines, which add to those of the package; or an array, its file or a"
+    " preset, on which all steps ran.",
 )
 CSV = options.table_option(help="Write one row per measured step to this CSV file.")
 
@@ -33,15 +36,30 @@ def validate(
     picture: options.PICTURE = None,
     as_json: options.JSON = False,
 ) -> None:
+    from hypar_opt.display.terminal.validation import STEP_HEADER, sets_view, step_line
     from hypar_opt.documents.files import record_read
     from hypar_opt.studies import validation
 
     with output.outputs_checked(csv_file, picture=picture):
         for path in filter(None, (file, constants)):
             record_read(path)
-    with output.progress_bar("steps") as progress:
-        result = validation.validate(file, constants=constants, progress=progress)
+    streams = not as_json and sys.stdout.isatty()
+    if streams:
+        # On a terminal the rows are the progress.
+        output.print_text(STEP_HEADER)
+        result = validation.validate(
+            file, constants=constants, each=lambda step: output.print_text(step_line(step))
+        )
+        output.print_text("")
+    else:
+        with output.progress_bar("steps") as progress:
+            result = validation.validate(file, constants=constants, progress=progress)
+    if result.left_aside:
+        output.note(f"columns left aside: {', '.join(result.left_aside)}")
     if csv_file is not None:
         output.write_csv(result.rows(), csv_file)
     output.draw(picture, lambda pictures: pictures.validated_steps(result))
-    output.print_result(result, result.document, as_json=as_json)
+    if as_json:
+        output.print_json(result.document())
+    else:
+        output.print_view(sets_view(result) if streams else result)

@@ -62,9 +62,10 @@ def work_of(
 class KernelWork(Work):
     """The seconds of each layer's passes, kernel by kernel.
 
-    A matrix product takes the longer of its operations at ``gemm`` of the peak and of its operands
-    at ``elementwise`` of the DRAM's bandwidth; kernels without products take their bytes. Each
-    takes ``launch`` besides, and none overlaps another. The gradient pass updates the weights, too.
+    A matrix product takes the longer of its operations at ``gemm`` of the peak (a convolution, at
+    ``conv``) and of its operands at ``elementwise`` of the DRAM's bandwidth; kernels without
+    products take their bytes. Each takes ``launch`` besides, and none overlaps another. The
+    gradient pass updates the weights, too.
 
     Source: docs/decisions/0028-time-of-kernels.md.
     """
@@ -248,11 +249,13 @@ def _of_pass(workload: Workload, accelerator: Accelerator, phase: Phase) -> _Pas
     peak = accelerator.units * accelerator.operations / OPERATIONS_PER_MAC
     gemm = 1 / (peak * exactly(accelerator.gemm or 1))
     flash = 1 / (peak * exactly(accelerator.flash)) if accelerator.flash else gemm
+    conv = 1 / (peak * exactly(accelerator.conv)) if accelerator.conv else gemm
     numbers, first = kinds_of_nodes(workload)
     products, *columns = _kernels(workload, phase, fused=fused)
+    operators = [workload.nodes[node].operator for node in first]
     seconds = [
-        own * (flash if fused.attention and workload.nodes[node].operator.inner else gemm)
-        for own, node in zip(products, first, strict=True)
+        own * (flash if fused.attention and x.inner else conv if "k" in x.axes.weight else gemm)
+        for own, x in zip(products, operators, strict=True)
     ]
     return _Pass._make((*columns, tuple(seconds[kind] for kind in numbers)))
 

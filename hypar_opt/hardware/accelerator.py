@@ -30,7 +30,7 @@ def without_buffer(accelerator: Any) -> Any:
 
 Part = Annotated[float, Strict(), Field(ge=1e-9, le=1)]
 
-OF_KERNELS = ("elementwise", "attention", "flash", "launch", "host", "update", "updates")
+OF_KERNELS = ("conv", "elementwise", "attention", "flash", "launch", "host", "update", "updates")
 """The keys that belong to ``gemm``."""
 
 
@@ -87,6 +87,8 @@ class Accelerator(Document):
     gemm: Part | None = None
     """Instead of both: the fraction of the peak of a large matrix product. A layer then takes the
     time of its kernels, one after the other; the keys below belong to it."""
+    conv: Part | None = None
+    """The fraction of the peak of convolutions, that of matrix products where it is missing."""
     elementwise: Part | None = None
     """The fraction of the DRAM's bandwidth that kernels achieve; 1 where it is missing."""
     attention: Literal["fused", "unfused"] | None = None

@@ -299,6 +299,24 @@ class Array(Displayed, Document):
         }
         return tuple(numbers[digit] for digit in placement)
 
+    def inside_nodes(self, placement: tuple[int, ...] | None = None) -> list[int]:
+        """Return the levels inside the nodes, from 1 for H1; none if others are below, or no nodes.
+
+        Parameters
+        ----------
+        placement
+            None for the default one.
+        """
+        order = self.placement if placement is None else placement
+        if self.topology.kind != "nodes":
+            return []
+        # The nodes, if there are several, are the first dimension, and a node's accelerators the
+        # second.
+        several = len(self._dimensions) > 1
+        within = [number > 0 or not several for number in self.dimensions_of(order)]
+        inside = [level for level, own in enumerate(within, 1) if own]
+        return inside if inside and inside[-1] - inside[0] + 1 == len(inside) and within[-1] else []
+
     def orders(self) -> Iterator[tuple[int, ...]]:
         """Yield every placement that the topology allows, the default first."""
         return filter(self._splits_groups, _interleaved(self._dimensions))

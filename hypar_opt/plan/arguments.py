@@ -15,6 +15,7 @@ from hypar_opt.errors import ARRAY, HyparError, UnknownNameError, argument
 from hypar_opt.hardware import arrays
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.plan.constraints import Constraints
+from hypar_opt.plan.node_levels import stated_shards
 from hypar_opt.plan.problem import MAX_PARTS, RUN_READINGS, ArrayRecord, Problem
 from hypar_opt.plan.training import Training
 from hypar_opt.workload.addends import joins_addends
@@ -159,6 +160,11 @@ def problem_of(network: Network | None = None, **arguments: Unpack[ProblemArgume
             fields["choices"] = tuple(own)
         fields["constraints"] = _constraints_on(fields["array"].description, fields)
         fields |= _between_groups(fields)
+        training = fields.get("training")
+        if isinstance(training, Mapping) and "shard" in training:
+            of_levels = fields["array"].description, fields["placement"]
+            shard = stated_shards(training["shard"], *of_levels)
+            fields["training"] = {**training, "shard": shard}
     elif bucket is not None:
         raise HyparError(f"{argument('bucket')} needs an array: {ARRAY}")
     elif "hierarchy" in fields:

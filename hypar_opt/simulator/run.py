@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from hypar_opt.errors import RefusedError, argument
 from hypar_opt.hardware.folded import MAX_LISTED, FoldedInterconnect
 from hypar_opt.hardware.interconnect import Interconnect
-from hypar_opt.hardware.patterns import messages_in
+from hypar_opt.hardware.patterns import MessageRound, messages_in
+from hypar_opt.sharding.passes import Phase
 from hypar_opt.simulator.bounds import lower_bound
 from hypar_opt.simulator.classes import alike
 from hypar_opt.simulator.flows import Segment
@@ -30,6 +31,7 @@ from hypar_opt.simulator.task_seconds import task_seconds
 from hypar_opt.simulator.tasks import (
     FOREGROUND,
     ComputeTask,
+    ExchangeKind,
     ExchangeTask,
     Task,
     rounds_of,
@@ -161,6 +163,47 @@ def run(tasks: Sequence[Task], interconnect: Interconnect, *, record: bool = Fal
                 pass  # as of the whole step
         routes = ClassRoutes(interconnect, alike(interconnect, rounds_of(tasks)))
         return _by_classes(tasks, routes, record)
+
+
+def seconds_of(tasks: Sequence[Task], interconnect: Interconnect) -> float:
+    """Return the seconds that `run` measures, and nothing else.
+
+    Where one exchange runs at a time, and all accelerators do the same in each, those of each kind
+    of exchange are run alone, once, and the step takes its longest chain of tasks.
+    """
+    streams = {task.stream for task in tasks if isinstance(task, ExchangeTask)}
+    if len(streams) > 1 or any(task.of_parts or task.after is not None for task in tasks):
+        return run(tasks, interconnect).seconds
+    # A computation waits for no exchange of another stream, an exchange for all before it.
+    computed = overlapped = 0.0
+    for task in tasks:
+        if isinstance(task, ComputeTask):
+            computed += task.seconds
+            continue
+        seconds = _alone(task.rounds, task.levels, task.digits, task.bytes, task.sent, interconnect)
+        if seconds is None:
+            return run(tasks, interconnect).seconds
+        if task.stream == FOREGROUND:
+            computed += seconds
+        else:
+            overlapped = max(computed, overlapped) + seconds
+    return max(computed, overlapped)
+
+
+@lru_cache(maxsize=4096)
+def _alone(
+    rounds: tuple[MessageRound, ...],
+    levels: tuple[int, ...],
+    digits: tuple[int, ...],
+    moved: float,
+    sent: tuple[float, ...],
+    interconnect: Interconnect,
+) -> float | None:
+    """Return the seconds of an exchange alone; None if accelerators do not all do the same."""
+    kind = ExchangeKind.GRADIENTS
+    task = ExchangeTask("", Phase.GRADIENT, kind, levels, digits, moved, rounds, sent=sent)
+    measured = run([task], interconnect)
+    return measured.seconds if measured.in_lockstep else None
 
 
 def _check(tasks: Sequence[Task], simulated: int) -> None:

@@ -163,6 +163,31 @@ class Schedule:
         once: bool = False,
         scattered: bool = False,
     ) -> list[ExchangeTask]:
+        key = tuple(steps), phase, tensor, once, scattered
+        if key not in self._reductions:
+            self._reductions[key] = self._new_reduction(
+                *(steps, layer, phase, tensor), once=once, scattered=scattered
+            )
+        return [
+            task if task.layer == layer else replace(task, layer=layer)
+            for task in self._reductions[key]
+        ]
+
+    @cached_property
+    def _reductions(self) -> dict[tuple[object, ...], list[ExchangeTask]]:
+        """The tasks of reductions that were asked for: those of equal blocks are equal."""
+        return {}
+
+    def _new_reduction(
+        self,
+        steps: Sequence[LevelBytes],
+        layer: str,
+        phase: Phase,
+        tensor: ExchangeKind,
+        *,
+        once: bool,
+        scattered: bool,
+    ) -> list[ExchangeTask]:
         at_level = {step.level: step for step in steps}
         between = self.pairs if tensor is ExchangeKind.HALOS else self.collective
         stages = between.stages(list(at_level))
@@ -174,12 +199,10 @@ class Schedule:
         elif steps[0].step is StepKind.ALL_REDUCE:
             crossings, once = all_reduce(stages), once or tensor is ExchangeKind.GRADIENTS
         return [
-            replace(
-                self._exchange(
-                    *(layer, phase, tensor, [at_level[n] for n in stage], between),
-                    share=share,
-                    times=times,
-                ),
+            self._exchange(
+                *(layer, phase, tensor, [at_level[n] for n in stage], between),
+                share=share,
+                times=times,
                 once=once,
             )
             for stage, share, times in crossings
@@ -195,6 +218,7 @@ class Schedule:
         *,
         share: Fraction = Fraction(1),
         times: int = 1,
+        once: bool = False,
     ) -> ExchangeTask:
         """Return an exchange of a share of the bytes of some levels' steps."""
         levels = tuple(sorted(step.level for step in steps))
@@ -208,6 +232,7 @@ class Schedule:
             rounds=between.rounds(levels, times),
             step=steps[0].step,
             sent=tuple(float(share * amount) for amount in _sent(steps)),
+            once=once,
         )
 
     @cached_property

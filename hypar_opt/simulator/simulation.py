@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from operator import mul
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from hypar_opt.simulator.result import (
     StepResult,
 )
 from hypar_opt.simulator.rounds import by_level
-from hypar_opt.simulator.run import Measurements, run
+from hypar_opt.simulator.run import Measurements, run, seconds_of
 from hypar_opt.simulator.spans import trace_of
 from hypar_opt.simulator.step import launching, phases_of, program, repeats_on
 from hypar_opt.simulator.tasks import ExchangeTask, Task, of_one_micro_batch
@@ -114,18 +114,41 @@ def simulate_step(
     )
 
 
-def step_seconds(
+class StepTimes(NamedTuple):
+    """The seconds of a step's micro-batches, of which any number has the same.
+
+    Parameters
+    ----------
+    last, before
+        Of the last micro-batch, and of each before it.
+    launching
+        In which the host launches the kernels of one.
+    """
+
+    last: float
+    before: float
+    launching: float
+
+    def of(self, micro_batches: int) -> float:
+        """Return the seconds of a step of so many micro-batches, as `simulate_step` says them."""
+        return max(self.last + (micro_batches - 1) * self.before, micro_batches * self.launching)
+
+
+def step_times(
     plan: Plan,
     workload: Workload,
     array: Array,
     options: RunOptions,
     *,
     rows: Rows | None = None,
-) -> float:
-    """Return the seconds that `simulate_step` says, and nothing else."""
+) -> StepTimes:
+    """Return the seconds from which those that `simulate_step` says follow, and nothing else."""
     tasks = program(plan, workload, array, options, rows)
-    seconds = _measured(tasks, array.interconnect, options).seconds
-    return seconds + _stalls(plan, workload, array, options, seconds)
+    return StepTimes(
+        seconds_of(tasks, array.interconnect),
+        seconds_of(of_one_micro_batch(tasks), array.interconnect),
+        launching(plan, workload, array, options),
+    )
 
 
 def _passes(plan: Plan, workload: Workload, repeats: Repeats) -> list[int]:

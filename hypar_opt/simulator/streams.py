@@ -56,7 +56,8 @@ class Streams:
             self._before.append(before)
             task = replace(task, after=operands)
         if isinstance(task, ExchangeTask):
-            task = replace(task, stream=self._stream_of(task, number))
+            stream = self._stream_of(task, number)
+            task = task if stream == task.stream else replace(task, stream=stream)
         self.tasks.append(task)
         return (number,)
 

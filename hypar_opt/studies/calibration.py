@@ -10,7 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from hypar_opt.checked import checked
-from hypar_opt.errors import HyparError, RefusedError, argument
+from hypar_opt.documents.document import validate
+from hypar_opt.errors import HyparError, RefusedError, argument, printable
 from hypar_opt.frozen import FrozenDict
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
@@ -21,13 +22,19 @@ from hypar_opt.studies.fitted_constants import (
     FACTOR,
     ROUNDS,
     UNITS,
+    beyond_reach,
     first_fit,
     fitted,
     held_out,
 )
-from hypar_opt.studies.validation.calculated import NotModelledError, seconds_of
-from hypar_opt.studies.validation.machines import PLACES
-from hypar_opt.studies.validation.rows import Row, read_steps, setting
+from hypar_opt.studies.validation import Validation
+from hypar_opt.studies.validation import validate as validate_steps
+from hypar_opt.studies.validation.calculated import Calculator, NotModelledError
+from hypar_opt.studies.validation.machines import machine_of
+from hypar_opt.studies.validation.rows import Row, measured_seconds, read_steps, setting
+
+_OURS = "ours"
+"""The machine's name, of which nothing is said."""
 
 _ACHIEVED = ("gemm", "elementwise", "flash")
 """Those that a single step changes by one factor."""
@@ -61,11 +68,22 @@ class Calibration(Results[CalibratedStep]):
     held_out
         The mean of the absolute errors of each half of the steps, calculated with constants that
         were fitted on the other; None of fewer than four steps.
+    tested
+        Steps of another file, calculated with the constants; None where there is none.
+    left_aside
+        The file's columns that are not read.
     """
 
     array: Array
     constants: Mapping[str, float]
     held_out: float | None
+    tested: Validation | None = None
+    left_aside: tuple[str, ...] = ()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes the constants doubtful: one sentence for each."""
+        return beyond_reach(self.constants)
 
     @property
     def mean(self) -> float:
@@ -95,6 +113,8 @@ class Calibration(Results[CalibratedStep]):
             ],
             "mean": self.mean,
             "held_out": self.held_out,
+            "tested": self.tested and self.tested.document(),
+            "warnings": self.warnings,
             "array": self.array.description(),
         }
 
@@ -105,6 +125,7 @@ def calibrate(
     steps: str | Path,
     *,
     fit: Sequence[str] | None = None,
+    test: str | Path | None = None,
     progress: Progress = silent,
 ) -> Calibration:
     """Fit an array's constants on measured steps: the least sum of errors, in logarithms.
@@ -116,10 +137,13 @@ def calibrate(
     steps
         A file as `hypar_opt.validate` reads; its column ``machine`` is left aside.
     fit
-        Keys of the accelerator, ``gemm``, ``elementwise``, ``flash``, ``launch``, ``host``, and of
-        links, ``link.bandwidth``, ``link.latency``, ``fabric.bandwidth``, ``fabric.latency``. By
-        default one factor on the first three for one step; ``gemm`` and ``elementwise`` for more,
-        and ``flash`` if any step has fused attention and there are three or more.
+        Keys of the accelerator, ``gemm``, ``conv``, ``elementwise``, ``flash``, ``launch``,
+        ``host``, and of links, ``link.bandwidth``, ``link.latency``, ``fabric.bandwidth``,
+        ``fabric.latency``. By default one factor on ``gemm``, ``elementwise`` and ``flash`` for one
+        step; ``gemm`` and ``elementwise`` for more, and ``flash`` if any step has fused attention
+        and there are three or more.
+    test
+        A file of further steps, on which nothing is fitted, to calculate with the constants.
     progress
         Called with the calculations done, and an upper bound on all.
 
@@ -132,12 +156,14 @@ def calibrate(
         or too many constants for the steps.
     """
     target = find_array(array)
-    machine = _machine(target)
+    kernels = {key: _said(key, CONSTANTS[key].start) for key in (*_ACHIEVED, "launch")}
+    machine = machine_of(target, kernels)
     measured = read_steps(steps)
-    rows = [{**row, "machine": ""} for own in measured.sets for row in measured.rows_of(own)]
+    rows = [{**row, "machine": _OURS} for own in measured.sets for row in measured.rows_of(own)]
     for row in rows:
-        if row["seconds"] == "":
+        if measured_seconds(row) is None:
             raise RefusedError(f"step {row['id']!r} has no seconds to calibrate with")
+    calculator = Calculator(Path(steps).parent)
     keys = _keys(fit, rows)
     done, in_halves = 0, len(rows) >= max(4, 2 * len(keys))
     total = (len(keys) + 2 + ROUNDS * (1 + in_halves)) * len(rows)
@@ -147,7 +173,7 @@ def calibrate(
         done += 1
         progress(min(done, total), total)
         try:
-            return seconds_of(row, {"": _with(machine, constants)})
+            return calculator.seconds(row, {_OURS: _with(machine, constants)})
         except NotModelledError as error:
             raise RefusedError(f"step {row['id']!r}: {error.message}") from None
 
@@ -156,16 +182,19 @@ def calibrate(
     best = fitted(rows, first_fit(rows, before, keys, start, seconds), seconds)
     constants = best.constants
     after = [row["seconds"] * exp(error) for row, error in zip(rows, best.errors, strict=True)]
+    calibrated = _calibrated(
+        target, _with(machine, constants), constants, Path(steps).name, len(rows)
+    )
     return Calibration(
         tuple(
             CalibratedStep(str(row["id"]), row["seconds"], *pair)
             for row, *pair in zip(rows, before, after, strict=True)
         ),
-        array=_calibrated(
-            target, _with(machine, constants), constants, Path(steps).name, len(rows)
-        ),
+        array=calibrated,
         constants=FrozenDict(constants),
         held_out=held_out(rows, best, seconds) if in_halves else None,
+        tested=None if test is None else validate_steps(test, constants=calibrated),
+        left_aside=measured.left_aside,
     )
 
 
@@ -195,22 +224,6 @@ def _said(key: str, value: float) -> float | str:
     return f"{value / UNITS[unit]:.4g} {unit}" if unit else value
 
 
-def _machine(array: Array) -> dict[str, Any]:
-    """Return an array of nodes as a machine of any number of them, by kernels."""
-    topology = array.description()["topology"]
-    if array.groups or topology["kind"] != "nodes":
-        kind = "groups" if array.groups else topology["kind"]
-        raise RefusedError(f"array {array.name}: should be nodes of equal accelerators, got {kind}")
-    accelerator = array.description()["accelerator"]
-    rest = {k: v for k, v in accelerator.items() if k not in ("utilisation", "pe_array")}
-    # Measured steps train with Adam.
-    own: dict[str, Any] = {} if "update" in accelerator else {"updates": {"adam": "44 B"}}
-    if "gemm" not in accelerator:
-        own |= {key: _said(key, CONSTANTS[key].start) for key in (*_ACHIEVED, "launch")}
-    places = {key: topology[key] for key in PLACES if key in topology}
-    return {**places, "accelerator": {**own, **rest}}
-
-
 def _keys(fit: Sequence[str] | None, rows: Sequence[Row]) -> tuple[str, ...]:
     """Return the constants to fit; no more than there are steps."""
     fused = any(setting(row, "attention") == "flash" for row in rows)
@@ -238,8 +251,9 @@ def _calibrated(
 ) -> Array:
     """Return the array with a machine's constants, and their source."""
     described = array.description()
-    said = f"{', '.join(constants)} fitted on {steps} measured step{'s' * (steps > 1)} of {file}"
+    said = f"{', '.join(constants)} fitted on {steps} measured step{'s' * (steps > 1)} of"
+    said += f" {printable(file)}"
     source = "; ".join(filter(None, (described.get("source", ""), said)))
     links = {key: machine[key] for key in ("link", "fabric")}
     changed = {"accelerator": machine["accelerator"], "topology": described["topology"] | links}
-    return Array.model_validate({**described, "source": source, **changed})
+    return validate(Array, {**described, "source": source, **changed})

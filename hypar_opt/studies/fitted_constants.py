@@ -20,31 +20,56 @@ FACTOR = "factor"
 
 
 class FittedConstant(NamedTuple):
-    """What is fitted: where from, unless the array says it, and within which bounds."""
+    """What is fitted: where from, unless the array says it, and within which bounds.
+
+    Parameters
+    ----------
+    reached
+        The most that kernels, or a host, are known to reach: beyond it a step is not as stated.
+    """
 
     start: float
     least: float
     most: float
     unit: str = ""
+    reached: float | None = None
 
 
-_PART = 0.01, 1.0
+_PART = 0.01, 1.0, ""
 _TIME = 1e-8, 0.1, "us"
 _BANDWIDTH = 1e6, 1e15, "GB/s"
 UNITS = {"": 1.0, "us": 1e-6, "GB/s": 1e9}
 
 CONSTANTS: Mapping[str, FittedConstant] = {
-    "gemm": FittedConstant(0.7, *_PART),
-    "elementwise": FittedConstant(0.7, *_PART),
-    "flash": FittedConstant(0.6, *_PART),
-    "launch": FittedConstant(5e-6, *_TIME),
-    "host": FittedConstant(20e-6, *_TIME),
+    "gemm": FittedConstant(0.7, *_PART, 0.9),
+    "conv": FittedConstant(0.5, *_PART, 0.9),
+    "elementwise": FittedConstant(0.7, *_PART, 0.98),
+    "flash": FittedConstant(0.6, *_PART, 0.75),
+    "launch": FittedConstant(5e-6, *_TIME, 20e-6),
+    "host": FittedConstant(20e-6, *_TIME, 200e-6),
     "link.bandwidth": FittedConstant(100e9, *_BANDWIDTH),
     "link.latency": FittedConstant(5e-6, *_TIME),
     "fabric.bandwidth": FittedConstant(100e9, *_BANDWIDTH),
     "fabric.latency": FittedConstant(5e-6, *_TIME),
 }
-"""By name: keys of the accelerator, and of links."""
+"""By name: keys of the accelerator, and of links.
+
+What is reached: by large products .81 of the peak of an H100 (docs/validation.md); by attention .75
+(Shah et al., "FlashAttention-3", NeurIPS 2024); the others are assumed."""
+
+
+def beyond_reach(constants: Mapping[str, float]) -> list[str]:
+    """Return a sentence for each constant that is beyond what is physical, or at its bound."""
+    said = []
+    for key, value in constants.items():
+        own = CONSTANTS[key]
+        if own.reached is not None and value > own.reached:
+            most = f"{own.reached / UNITS[own.unit]:g} {own.unit}".strip()
+            said.append(f"{key} is beyond what is physical, some {most} at most")
+        elif value in (own.least, own.most):
+            said.append(f"{key} is at the bound within which it is fitted")
+    return [f"{own}: steps, or settings, may not be as the file says" for own in said]
+
 
 _OUTLIER = 0.02
 """From about this error on a step counts by its error, and not by the error's square."""

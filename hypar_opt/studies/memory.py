@@ -10,6 +10,7 @@ from hypar_opt.documents.document import validate
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.arrays import find_array
 from hypar_opt.plan.constraints import Constraints
+from hypar_opt.plan.node_levels import shards_of_plan
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.training import Training
@@ -74,11 +75,13 @@ def memory(
     plan, array = planned(plan, rest, array, needs_array=True)
     optimizer = stated.pop("optimizer", None)
     train: dict[str, Any] = {**plan.training.stated, **stated}
-    options = RunOptions(**train, exact_shares=exact_shares)
-    options.check_levels(plan.levels)
     target = None if plan.array is None else plan.array.description
     if array is not None:
         target = fitting(plan, find_array(array))
+    if target is not None and "shard" in train:
+        train["shard"] = shards_of_plan(train["shard"], plan, target)
+    options = RunOptions(**train, exact_shares=exact_shares)
+    options.check_levels(plan.levels)
     if target is not None:
         check_groups(plan, target, options)
     kept = plan.constraints.optimizer

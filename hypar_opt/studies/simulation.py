@@ -16,6 +16,7 @@ from hypar_opt.hardware.profile import Profile
 from hypar_opt.pipeline import plan_of, search_again, solve_problem
 from hypar_opt.plan.arguments import problem_of
 from hypar_opt.plan.constraints import Constraints
+from hypar_opt.plan.node_levels import shards_of_plan
 from hypar_opt.plan.plan import Plan
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.plan.training import Training
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from hypar_opt.costs.shared_nodes import Rows
     from hypar_opt.simulator.options import RunOptions
     from hypar_opt.simulator.result import StepResult
+    from hypar_opt.simulator.simulation import StepTimes
     from hypar_opt.workload.network import Network
     from hypar_opt.workload.tensors import Workload
 
@@ -121,12 +123,12 @@ def simulate(
     return simulate_step(*step, rows=rows)
 
 
-def simulated_seconds(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> float:
-    """Return the seconds of a plan's step on an array, which `simulate` says, and no more."""
-    from hypar_opt.simulator.simulation import step_seconds
+def simulated_times(plan: Plan, array: Array, **run: Unpack[RunArguments]) -> StepTimes:
+    """Return the seconds from which those of `simulate` follow, for any number of micro-batches."""
+    from hypar_opt.simulator.simulation import step_times
 
     step, rows = _step(plan, array, run)
-    return step_seconds(*step, rows=rows)
+    return step_times(*step, rows=rows)
 
 
 def _step(
@@ -135,7 +137,10 @@ def _step(
     """Return what a step is of, and the choices of its nodes where there are shared ones."""
     from hypar_opt.simulator.options import RunOptions
 
-    options = RunOptions(**{**plan.training.stated, **run})
+    stated = {**plan.training.stated, **run}
+    if "shard" in stated:
+        stated["shard"] = shards_of_plan(stated["shard"], plan, fitting(plan, array))
+    options = RunOptions(**stated)
     options.check_levels(plan.levels)
     workload = micro_batch(plan, options.micro_batches).workload
     rows = rows_of_plan(plan, workload) if workload.shared else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -54,6 +54,25 @@ def _where(first: int, levels: int) -> str:
     return f"@H{first + 1}{last}" if first else ""
 
 
+INSIDE_NODES = "@node"
+"""What stands for the levels inside the nodes of an array, as in ``weights@node``."""
+
+
+def with_node_levels(word: str, inside: Sequence[int]) -> str:
+    """Return a word with the levels inside the nodes by their numbers.
+
+    >>> with_node_levels("state+weights@node", [4, 5, 6])
+    'state+weights@H4-H6'
+
+    Parameters
+    ----------
+    inside
+        Those levels, from 1 for H1, the last of them an accelerator's.
+    """
+    last = f"-H{inside[-1]}" if len(inside) > 1 else ""
+    return word.replace(INSIDE_NODES, f"@H{inside[0]}{last}")
+
+
 _STAGE = re.compile(rf"({'|'.join(SHARDED[1:])})(?:@H([1-9]\d{{0,2}})(?:-H([1-9]\d{{0,2}}))?)?")
 
 
@@ -78,7 +97,7 @@ def _parsed(word: str) -> tuple[Shards, int | None]:
     if len(stages) < len(found):
         raise ValueError(
             f"{', '.join(SHARDED[:-1])} or {SHARDED[-1]}, or that from a level down, as"
-            " weights@H2-H3"
+            " weights@H2-H3, or inside the nodes of an array, as weights@node"
         )
     if any(one >= other or above >= below for (one, above), (other, below) in pairwise(stages)):
         raise ValueError(

@@ -96,7 +96,10 @@ def test_list(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     for row in rows:
         array = arrays.load(row["name"])
         assert tuple(row) == keys
-        assert (row["accelerators"], row["source"]) == (2**array.levels, array.source)
+        assert (row["accelerators"], row["source"]) == (
+            array.interconnect.accelerators,
+            array.source,
+        )
     assert shell.output("list", "arrays").split()[:4] == list(keys[:-1])
 
 

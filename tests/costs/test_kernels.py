@@ -129,7 +129,33 @@ def test_an_optimizer_that_is_stated_takes_the_time_that_an_array_has_for_it() -
         assert total(other, **more) == total(other, update="4 B")
 
 
-@pytest.mark.parametrize("key", ["elementwise", "flash", "launch", "host", "update", "attention"])
+IMAGE = {"channels": 64, "height": 8, "width": 8}
+CONV = {"name": "conv", "kind": "conv", "filters": 64, "kernel": 1}
+
+
+def test_a_convolution_takes_its_own_part_of_the_peak_and_a_product_does_not() -> None:
+    """A kernel of one pixel is a convolution still; without the key both are at `gemm`."""
+
+    def seconds(*layers: dict[str, Any], **keys: Any) -> Fraction:
+        described = {"name": "drawn", "input": IMAGE, "layer": [*layers]}
+        # A DRAM that no product waits for.
+        keys |= {"gemm": 0.8, "dram_bandwidth": "1000 TB/s"}
+        network = ho.Network.model_validate(described)
+        plan = ho.solve(network, array=one_device(**keys), batch=8)
+        assert price_of(plan) == plan.cost.total  # by the reference
+        taken: Fraction = plan.cost.total / per_second(plan)
+        return taken
+
+    product = {"name": "fc", "kind": "fc", "units": 512}
+    for layer, of_convs in ((CONV, True), (CONV | {"kernel": 3}, True), (product, False)):
+        plain, slow = seconds(layer), seconds(layer, conv=0.2)
+        assert slow / plain == pytest.approx(4 if of_convs else 1, rel=1e-3)
+        assert seconds(layer, conv=0.8) == plain
+
+
+@pytest.mark.parametrize(
+    "key", ["conv", "elementwise", "flash", "launch", "host", "update", "attention"]
+)
 def test_a_key_of_kernels_needs_gemm(key: str) -> None:
     value = {"launch": "1 us", "host": "1 us", "update": "44 B", "attention": "fused"}.get(key, 0.5)
     with pytest.raises(InputError, match=f"{key}: goes with gemm, got utilisation"):

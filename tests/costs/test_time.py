@@ -140,6 +140,8 @@ def work_by_hand(plan: ho.Plan) -> list[Fraction]:
     for place, (layer, (d, m, o)) in enumerate(zip(sizes.layers, counts(plan), strict=True)):
         rows = (layer.weight[0], layer.output[2]) if layer.kind == "conv" else (1, 1)
         used = accelerator.utilisation_of(*rows)
+        if layer.kind == "conv" and accelerator.conv:
+            used = Fraction(str(accelerator.conv))
         rate = accelerator.units * accelerator.operations * used / 2
         # Of an axis that is not divided evenly the longest part counts.
         by_image, by_input, by_output = (

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hypar_opt.studies.fitted_constants import first_fit, fitted
-from hypar_opt.studies.validation.calculated import seconds_of
+from hypar_opt.studies.validation.calculated import Calculator
 from hypar_opt.studies.validation.machines import known_machines
 from hypar_opt.studies.validation.rows import read_steps
 
@@ -22,10 +22,13 @@ FURTHER = os.environ.get("HYPAR_OPT_MEASURED", "")
 """A file of further published steps, too large to be part of the package."""
 
 
+CALCULATOR = Calculator()
+
+
 def seconds(row: Mapping[str, Any], constants: Mapping[str, float]) -> float:
     machine = known_machines()[row["machine"]]
     own = {**machine, "accelerator": {**machine["accelerator"], **constants}}
-    return seconds_of(row, {row["machine"]: own})
+    return CALCULATOR.seconds(row, {row["machine"]: own})
 
 
 def modelled(file: str | Path | None, *sets: str) -> Rows:

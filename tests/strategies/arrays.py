@@ -97,6 +97,7 @@ def random_array(
         accelerator = {k: v for k, v in accelerator.items() if k not in ONE_RATE}
         accelerator |= {
             "gemm": rng.choice([0.7, 1]),
+            **rng.choice([{}, {"conv": 0.3}]),
             "elementwise": rng.choice([0.6, 1]),
             "attention": rng.choice(["fused", "unfused"]),
             "flash": rng.choice([0.4, 1]),

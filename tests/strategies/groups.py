@@ -77,7 +77,14 @@ GROUPS: dict[tuple[int, ...], tuple[int, int]] = {
 }
 
 
-KERNELS = {"elementwise": 0.5, "flash": 0.25, "launch": "20 ns", "host": "1 ns", "update": "20 B"}
+KERNELS = {
+    "conv": 0.2,
+    "elementwise": 0.5,
+    "flash": 0.25,
+    "launch": "20 ns",
+    "host": "1 ns",
+    "update": "20 B",
+}
 
 
 def of_counts(counts: tuple[int, ...], *, kernels: bool = False, **more: Any) -> Array:

@@ -12,7 +12,7 @@ import hypar_opt as ho
 from hypar_opt.errors import HyparError
 from hypar_opt.hardware.arrays import load
 from hypar_opt.studies.calibration import calibrate
-from hypar_opt.studies.validation.calculated import step_of
+from hypar_opt.studies.validation.calculated import Calculator
 from tests.commands import command
 from tests.studies.test_validation import ROW, written
 
@@ -37,10 +37,10 @@ def steps(
 ) -> list[dict[str, Any]]:
     """Rows whose seconds are those of a machine with some constants."""
     machines = {"ours": {**links, "accelerator": A100 | TRUE | constants}}
-    found = []
+    found, calculator = [], Calculator()
     for number, own in enumerate(rows):
         row = ROW | {"hidden": 1024, "seq": 512, "machine": "ours", "id": f"run{number}"} | own
-        found.append(row | {"seconds": step_of(row, machines).seconds})
+        found.append(row | {"seconds": calculator.seconds(row, machines)})
     return found
 
 
@@ -138,7 +138,7 @@ def test_either_half_of_enough_steps_is_held_out(tmp_path: Path) -> None:
         (
             {},
             ["speed"],
-            "fit should be among gemm, elementwise, flash, launch, host, link.bandwidth",
+            "fit should be among gemm, conv, elementwise, flash, launch, host, link.bandwidth",
         ),
         ({}, ["fabric.bandwidth"], "fabric.bandwidth: no step's seconds depend on it"),
         ({}, ["flash"], "flash: no step has fused attention"),

@@ -60,6 +60,8 @@ def test_dropout_changes_no_bytes_and_no_products() -> None:
         (f"gpt:layers={'9' * 5000}", "gpt:layers should be at most 2,147,483,647, got '999"),
         ("gpt:layers=2147483647,hidden=8,heads=2", "should expand to at most 100,000 layers"),
         ("gpt:layers=1,layers=2,hidden=8,heads=2", "gpt:layers is stated twice"),
+        ("gpt:layers=1,hidden=8,heads=4,kv_heads=3", "kv_heads should divide the 4 heads, got 3"),
+        ("gpt:layers=1,hidden=8,heads=4,ffn=0", "ffn should be 1 or more, got 0"),
         ("gpt:layers=1,hidden=9,heads=2", "heads should divide the hidden size 9, got 2"),
         ("gpt:layers=0,hidden=8,heads=2", "layers should be 1 or more, got 0"),
         ("gpt:layers=1,hidden=8,heads=2,dropout=1", "gpt:dropout should be true or false, got '1'"),
@@ -69,3 +71,30 @@ def test_a_wrong_name_is_refused_by_its_key(name: str, said: str) -> None:
     with pytest.raises(HyparError) as refused:
         find_network(name)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "of_zoo"),
+    [
+        ("layers=32,hidden=4096,heads=32,ffn=11008", "llama-7b"),
+        ("layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336", "llama-3-8b"),
+        ("layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672", "llama-70b"),
+    ],
+)
+def test_with_its_keys_a_gpt_is_a_llama(name: str, of_zoo: str) -> None:
+    """Layer by layer the zoo's; of rotary positions the zoo says nothing, as they cost nothing."""
+    zoo = ho.load(of_zoo)
+    own = find_network(
+        f"gpt:{name},gated=true,tied=false,rotary=true,tokens={zoo.input.tokens},"
+        f"vocabulary={zoo.input.vocabulary}"
+    )
+    assert own.sources == zoo.sources
+    for ours, theirs in zip(own.layers, zoo.layers, strict=True):
+        described = ours.model_dump(exclude_none=True)
+        assert described.pop("rotary", {}) == {}
+        assert described == theirs.model_dump(exclude_none=True)
+
+
+def test_keys_that_state_the_default_change_nothing() -> None:
+    plain = ho.gpt(layers=1, hidden=8, heads=2)
+    assert ho.gpt(layers=1, hidden=8, heads=2, kv_heads=2, ffn=32).digest() == plain.digest()

@@ -82,6 +82,7 @@ def _accelerator(array: Array, own: Accelerator) -> list[tuple[str, str]]:
     else:
         where = "in every layer" if own.gemm is None else "in large matrix products"
         mapped = f"{format_number(100 * float(own.utilisation or own.gemm or 0))} % of it {where}"
+        mapped += f", {format_number(100 * own.conv)} % in convolutions" if own.conv else ""
     rows = [
         (f"peak{units}", f"{format_si(float(peak), 'OP/s')}, {mapped}"),
         ("DRAM", f"{format_bytes(own.dram_capacity)}, {format_rate(own.dram_bandwidth)}"),

@@ -8,12 +8,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hypar_opt.display.terminal.console import COUNT, SECONDS, Column, new_table, rows_table
-from hypar_opt.units import format_bytes
+from hypar_opt.units import format_bytes, format_si
 
 if TYPE_CHECKING:
     from hypar_opt.studies.calibration import Calibration
     from hypar_opt.studies.installation import Installation
-    from hypar_opt.studies.validation import Validation
+    from hypar_opt.studies.validation import ValidatedStep, Validation
     from hypar_opt.studies.verification import Verification
 
 _SHOWN = 40
@@ -30,8 +30,39 @@ def installation_view(result: Installation) -> RenderableType:
     return rows_table([{"part": row.pop("name"), **row} for row in result.rows()])
 
 
+STEP_HEADER = f"{'step':<32}  {'measured':>10}  {'calculated':>10}  {'error':>8}"
+"""What stands above the lines of `step_line`."""
+
+
+def step_line(step: ValidatedStep) -> str:
+    """Return a line for a step, of a table that grows while steps are calculated."""
+    times = (step.measured, step.seconds)
+    cells = ["-" if own is None else format_si(own, "s") for own in times]
+    error = (step.why or "") if step.error is None else f"{_signed(step.error):>8}"
+    return f"{step.name:<32}  {cells[0]:>10}  {cells[1]:>10}  {error}".rstrip()
+
+
 def validation_view(result: Validation) -> RenderableType:
     """Show the errors of each set, and its steps where they are few."""
+    if len(result) > _SHOWN:
+        return sets_view(result)
+    steps: list[Column] = [
+        ("step", str),
+        ("measured", SECONDS),
+        ("calculated", SECONDS),
+        ("error", _signed),
+    ]
+    if any(own.measured_bytes for own in result):
+        steps += [("memory", format_bytes), ("calculated", format_bytes)]
+    lines = (
+        (*(own.name, own.measured, own.seconds, own.error), own.measured_bytes, own.bytes)
+        for own in result
+    )
+    return Group(new_table(steps, lines), Text(), sets_view(result))
+
+
+def sets_view(result: Validation) -> RenderableType:
+    """Show the errors of each set, and why steps are not modelled."""
     weighed = any(own.memory is not None for own in result.sets)
     sets: list[Column | None] = [
         ("set", str),
@@ -48,24 +79,6 @@ def validation_view(result: Validation) -> RenderableType:
         for own in result.sets
     ]
     parts: list[RenderableType] = [new_table(sets, lines)]
-    if len(result) <= _SHOWN:
-        steps: list[Column] = [
-            ("step", str),
-            ("measured", SECONDS),
-            ("calculated", SECONDS),
-            ("error", _signed),
-        ]
-        if any(own.measured_bytes for own in result):
-            steps += [("memory", format_bytes), ("calculated", format_bytes)]
-        lines_of_steps = (
-            (*(own.name, own.measured, own.seconds, own.error), own.measured_bytes, own.bytes)
-            for own in result
-        )
-        parts = [
-            new_table(steps, lines_of_steps),
-            Text(),
-            *parts,
-        ]
     reasons: dict[str, int] = {}
     for step in result:
         if step.why is not None:
@@ -96,6 +109,10 @@ def calibration_view(result: Calibration) -> RenderableType:
         errors += "; too few steps to hold any out."
     else:
         errors += f"; {_percent(result.held_out)} of either half, fitted on the other."
+    if result.tested is not None:
+        compared = sum(own.error is not None for own in result.tested)
+        mean = "no mean error" if result.tested.mean is None else _percent(result.tested.mean)
+        errors += f"\n{mean} of {compared:,} other steps, on which nothing is fitted."
     return Group(
         new_table(steps, lines),
         Text(),

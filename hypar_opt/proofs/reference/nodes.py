@@ -163,6 +163,7 @@ def _layer(described: Operator, maps: LayerMaps, plan: Plan) -> PlanNode:
         statistics=(forward * positions, backward * positions),
         kernel_rows=sizes["k"] if "k" in weight else 1,
         output_rows=sizes["p"] if "k" in weight else 1,
+        is_convolution="k" in weight,
         inner=prod(sizes[axis] for axis in described.inner) if described.inner else 0,
         kernels=_kernels(described, plan),
         image=_image(described, operands, maps, plan),

@@ -282,10 +282,14 @@ class Time(ArrayCharges):
         count, (accessed, kept, macs, inner, _) = self.plan.accelerators, work
         part = {
             key: Fraction(str(getattr(accelerator, key) or 1))
-            for key in ("gemm", "elementwise", "flash")
+            for key in ("gemm", "elementwise", "flash", "conv")
         }
         fused = accelerator.attention != "unfused" and layer.inner > 0
-        achieved = part["flash"] if fused and accelerator.flash else part["gemm"]
+        achieved = part["gemm"]
+        if fused and accelerator.flash:
+            achieved = part["flash"]
+        elif layer.is_convolution and accelerator.conv:
+            achieved = part["conv"]
         peak = accelerator.units * accelerator.operations * achieved * count
         per_byte = 1 / (accelerator.dram_bandwidth * part["elementwise"] * count)
         per_word = self.plan.element_bytes * per_byte

@@ -85,6 +85,8 @@ class PlanNode:
         Elements that are all-reduced where its channels are split: forward and backward.
     kernel_rows, output_rows
         1 of a layer without a kernel.
+    is_convolution
+        Whether it slides a kernel over images, be it one of a single pixel.
     inner, kernels
         Elements of an inner tensor, and the kernels of each pass, on a machine that has them.
     image
@@ -107,6 +109,7 @@ class PlanNode:
     statistics: tuple[int, int] = (0, 0)
     kernel_rows: int = 1
     output_rows: int = 1
+    is_convolution: bool = False
     inner: int = 0
     kernels: tuple[PassKernels, ...] = ()
     image: ReadImage | None = None

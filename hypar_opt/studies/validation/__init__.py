@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from hypar_opt.checked import checked
+from hypar_opt.errors import printable
+from hypar_opt.hardware.array import Array
 from hypar_opt.results import Results
 from hypar_opt.search.result import Progress, silent
-from hypar_opt.studies.validation.calculated import NotModelledError, step_of
-from hypar_opt.studies.validation.machines import known_machines, read_machines
-from hypar_opt.studies.validation.rows import measured_bytes, read_steps
+from hypar_opt.studies.validation.calculated import Calculator, NotModelledError
+from hypar_opt.studies.validation.machines import Constants, known_machines, read_constants
+from hypar_opt.studies.validation.rows import measured_bytes, measured_seconds, read_steps
 
 
 @dataclass(frozen=True)
@@ -85,9 +88,18 @@ class Validation(Results[ValidatedStep]):
     ----------
     sets
         The errors of each set.
+    left_aside
+        The file's columns that are not read.
     """
 
     sets: tuple[SetErrors, ...]
+    left_aside: tuple[str, ...] = ()
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of the absolute errors of all steps; None where none is modelled."""
+        errors = [abs(step.error) for step in self if step.error is not None]
+        return fmean(errors) if errors else None
 
     def __repr__(self) -> str:
         modelled = sum(own.modelled for own in self.sets)
@@ -126,6 +138,7 @@ class Validation(Results[ValidatedStep]):
                 for step in self
             ],
             "sets": [dict(vars(own)) for own in self.sets],
+            "left_aside": list(self.left_aside),
         }
 
 
@@ -133,8 +146,9 @@ class Validation(Results[ValidatedStep]):
 def validate(
     file: str | Path | None = None,
     *,
-    constants: str | Path | None = None,
+    constants: str | Path | Array | None = None,
     progress: Progress = silent,
+    each: Callable[[ValidatedStep], None] | None = None,
 ) -> Validation:
     """Calculate measured training steps, and compare.
 
@@ -143,9 +157,12 @@ def validate(
     file
         Measured steps; None for those of the package, which are published.
     constants
-        A file with constants of machines, which add to those of the package.
+        A file with constants of machines, which add to those of the package; or an array, its file
+        or a preset, on which all steps ran: their column ``machine`` is then left aside.
     progress
         Called with the steps done and all steps.
+    each
+        Called with each step as soon as it is calculated.
 
     Raises
     ------
@@ -153,28 +170,28 @@ def validate(
         Naming the file, the row and the key, and what would be right.
     """
     steps = read_steps(file)
-    machines = known_machines() if constants is None else read_machines(constants)
+    machines, array = (
+        Constants(known_machines()) if constants is None else read_constants(constants)
+    )
     total = sum(len(own.rows) for own in steps.sets)
     found: list[ValidatedStep] = []
-    errors = []
+    errors, calculator = [], Calculator(Path() if file is None else Path(file).parent)
     for own in steps.sets:
         first = len(found)
         for row in steps.rows_of(own):
             seconds, held, why = None, None, None
             try:
-                step = step_of(row, machines)
-                seconds, held = step.seconds, step.memory
+                ran = row if array is None else {**row, "machine": array}
+                seconds, held = calculator.step(ran, machines)
             except NotModelledError as error:
-                why = error.message
-            measured = row["seconds"] if row["seconds"] != "" else None
-            found.append(
-                ValidatedStep(
-                    *(str(row["id"]), own.name, measured, seconds, why), measured_bytes(row), held
-                )
-            )
+                why = printable(error.message)
+            of_row = str(row["id"]), own.name, measured_seconds(row)
+            found.append(ValidatedStep(*of_row, seconds, why, measured_bytes(row), held))
+            if each is not None:
+                each(found[-1])
             progress(len(found), total)
         errors.append(_errors(own.name, own.source, found[first:]))
-    return Validation(tuple(found), tuple(errors))
+    return Validation(tuple(found), tuple(errors), steps.left_aside)
 
 
 def _errors(name: str, source: str, steps: list[ValidatedStep]) -> SetErrors:

@@ -1,26 +1,45 @@
-"""The calculated time of a measured step: a GPT, its machine, and Megatron-LM's degrees."""
+"""The calculated time of a measured step: a network, its machine, and its degrees."""
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hypar_opt.errors import HyparError, InputError
+from hypar_opt.models import find_network
 from hypar_opt.models.gpt import gpt
 from hypar_opt.pipeline import solve
-from hypar_opt.plan.strategies import strategy_pins
-from hypar_opt.studies.simulation import RunArguments, simulate, simulated_seconds
+from hypar_opt.plan.strategies import every_degree, pins_of_degrees, strategy_pins
+from hypar_opt.studies.memory import memory
+from hypar_opt.studies.simulation import RunArguments, simulated_times
 from hypar_opt.studies.validation.machines import array_of
-from hypar_opt.studies.validation.rows import SETTINGS, UNKNOWN, WORDS, setting
+from hypar_opt.studies.validation.rows import (
+    FURTHER_SHAPE,
+    NOT_MODELLED,
+    NUMBERS,
+    OF_GATED,
+    SETTINGS,
+    SHAPE,
+    TRUTHS,
+    UNKNOWN,
+    WORDS,
+    setting,
+)
+from hypar_opt.workload.operators.attention import HEADS
 from hypar_opt.workload.operators.axes import REPLICAS
-from hypar_opt.workload.parallelism import CHOICES, SHARDED
+from hypar_opt.workload.parallelism import ALL_CHOICES, CHOICES, SHARDED
+from hypar_opt.workload.sequence_length import with_tokens
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from hypar_opt.hardware.array import Array
     from hypar_opt.plan.plan import Plan
-    from hypar_opt.simulator.result import StepResult
+    from hypar_opt.simulator.simulation import StepTimes
     from hypar_opt.studies.validation.machines import Machines
     from hypar_opt.studies.validation.rows import Row
     from hypar_opt.workload.network import Network
@@ -28,70 +47,267 @@ if TYPE_CHECKING:
 HALF_PRECISION = ("fp16", "bf16", "amp_fp16", "amp_bf16")
 ELEMENT_BYTES = 2
 
+MAX_LAYERS = 20_000
+"""Layers of the largest network that is calculated, blocks repeated: some ten seconds."""
+
+_LAYERS_OF_A_BLOCK = 9
+"""Layers that a block of a GPT has at least."""
+
+_WITH_TOKENS = (*CHOICES, ALL_CHOICES[len(CHOICES)])
+
 
 class NotModelledError(HyparError):
     """A measured step is of a kind that is not calculated; the message says which."""
 
 
-def step_of(row: Row, machines: Machines) -> StepResult:
-    """Return the simulated step of a row's settings.
+class CalculatedStep(NamedTuple):
+    """What is calculated of a measured step: its seconds, and the bytes of an accelerator."""
+
+    seconds: float
+    bytes: int
+
+
+@contextmanager
+def _not_modelled() -> Iterator[None]:
+    """Raise what is refused inside as the reason why a step is not modelled."""
+    try:
+        yield
+    except NotModelledError:
+        raise
+    except InputError as error:
+        where = f"{error.where}: " if error.where else ""
+        raise NotModelledError(f"{where}{error.problem}") from None
+    except HyparError as error:
+        raise NotModelledError(str(error)) from None
+
+
+class Calculator:
+    """Calculates measured steps; what several of them have in common, once.
+
+    Parameters
+    ----------
+    folder
+        Where the files of networks are that rows name.
+    """
+
+    def __init__(self, folder: Path = Path()) -> None:
+        self._folder = folder
+        self._networks: dict[Hashable, Network] = {}
+        self._arrays: dict[Hashable, Array] = {}
+        self._plans: dict[Hashable, Plan] = {}
+        self._times: dict[Hashable, StepTimes] = {}
+        self._bytes: dict[Hashable, int] = {}
+
+    def step(self, row: Row, machines: Machines) -> CalculatedStep:
+        """Return the step of a row's settings.
+
+        Raises
+        ------
+        NotModelledError
+            Saying what is not modelled.
+        """
+        asked = self._asked(row, machines)
+        seconds = self._seconds(asked)
+        key = (*asked.key, asked.has_several)
+        if key not in self._bytes:
+            run: dict[str, Any] = {k: v for k, v in asked.run.items() if k != "early_stop"}
+            with _not_modelled():
+                self._bytes[key] = memory(asked.plan, asked.array, **run).total
+        return CalculatedStep(seconds, self._bytes[key])
+
+    def seconds(self, row: Row, machines: Machines) -> float:
+        """Return the seconds of `step`, without what else it says."""
+        return self._seconds(self._asked(row, machines))
+
+    def _seconds(self, asked: _Asked) -> float:
+        if asked.key not in self._times:
+            with _not_modelled():
+                self._times[asked.key] = simulated_times(asked.plan, asked.array, **asked.run)
+        return self._times[asked.key].of(asked.run["micro_batches"])
+
+    def _asked(self, row: Row, machines: Machines) -> _Asked:
+        """Return the plan of a row's settings, its array, and how its step trains."""
+        check_modelled(row, machines)
+        zero, early = row.get("zero", ""), row.get("early_stop", "")
+        shard = row.get("shard", "") or SHARDED[zero]  # ZeRO's stages in their order
+        # Sharded gradients and weights are of FSDP, which runs exchanges beside the computation;
+        # else all gradients are reduced after the last micro-batch, as one tensor.
+        of_fsdp = any(word in shard for word in SHARDED[2:])
+        keys: dict[str, Any] = {"overlap": "gradient"} if of_fsdp else {"bucket": "1 TB"}
+        flash = setting(row, "attention") != "megatron"
+        with _not_modelled():
+            name, count = row["machine"], row["gpus"]
+            of_array = count, flash, of_fsdp, repr(machines[name])
+            if of_array not in self._arrays:
+                self._arrays[of_array] = array_of(machines, name, count, fused=flash, **keys)
+            array = self._arrays[of_array]
+            of_plan, plan = self._plan(row, array.hierarchy().sizes)
+        run = RunArguments(
+            micro_batches=row["gbs"] // (row["mbs"] * row["dp"]),
+            recompute=setting(row, "recompute"),
+            shard=shard,
+            early_stop=of_fsdp if early == "" else early,
+            # Sequence parallelism splits tokens evenly; here images stand for them.
+            exact_shares=True,
+        )
+        key = of_plan, of_array, row["mbs"], shard, run["recompute"], run["early_stop"]
+        # The same choices for another batch; of the plan's cost nothing is read.
+        plan = plan.model_copy(update={"batch": row["gbs"]})
+        return _Asked(key, plan, array, run)
+
+    def _network(self, row: Row) -> tuple[Hashable, Network]:
+        """Return a row's network, and its key."""
+        name = row.get("network", "")
+        of_shape = *SHAPE, *FURTHER_SHAPE, *OF_GATED, "positions", "dropout", "attention"
+        key = name, *(row.get(column, "") for column in of_shape)
+        if key not in self._networks:
+            self._networks[key] = self._named(name, row) if name else _of_sizes(row)
+        return key, self._networks[key]
+
+    def _named(self, name: str, row: Row) -> Network:
+        """Return a network of the zoo, of a file beside that of the rows, or of ``gpt:``'s keys."""
+        beside = [self._folder / own / name for own in ("", "networks")]
+        files = [
+            path.with_name(path.name + end)
+            for path in beside
+            for end in ("", ".toml")
+            if path.with_name(path.name + end).is_file()
+        ]
+        try:
+            network = find_network(files[0] if files else name)
+            if len(network.layers) > MAX_LAYERS:
+                raise HyparError(_too_many(f"{len(network.layers):,} layers"))
+            tokens = row.get("seq", "")
+            return network if tokens == "" else with_tokens(network, tokens)
+        except HyparError as error:
+            raise NotModelledError(f"network: {error}") from None
+
+    def _plan(self, row: Row, sizes: tuple[int, ...]) -> tuple[Hashable, Plan]:
+        """Return the plan of tensor inside context inside data parallelism, and its key.
+
+        Parameters
+        ----------
+        sizes
+            The parts of each level.
+        """
+        of_network, network = self._network(row)
+        tp, cp, dp = row["tp"], row.get("cp", "") or 1, row["dp"]
+        optimizer = setting(row, "optimizer") or "adam"
+        key = of_network, sizes, tp, cp, row["sp"], optimizer
+        if key in self._plans:
+            return key, self._plans[key]
+        known = every_degree(sizes)
+        for name, degree in (("tp", tp), ("cp", tp * cp)):
+            if degree not in known:
+                got = f"got {tp}" if name == "tp" else f"got tp {tp} times cp {cp}"
+                parts = f"should be the parts of inner levels of {sizes}"
+                raise NotModelledError(f"{name}: {parts}, {got}")
+        if tp * cp > 1 and not any(HEADS in own.splits.values() for own in network.layers):
+            column = "tp" if tp > 1 else "cp"
+            raise NotModelledError(f"{column}: should be 1 for a network without attention")
+        choices = CHOICES if cp == 1 else _WITH_TOKENS
+        pins: list[str] = []
+        if cp > 1:
+            pins += pins_of_degrees(network, sizes, f"tp={tp},cp={cp},dp={dp}", choices)
+        elif tp > 1:
+            pins += strategy_pins(network, sizes, "megatron", tp)
+        if not row["sp"]:
+            # Norms and residuals are whole on each accelerator of a tensor-parallel group.
+            whole = {
+                re.sub(r"[.]\d+[.]", ".*.", layer.name)
+                for layer in network.layers
+                if REPLICAS in layer.choices.values()
+            }
+            levels = range(len(sizes) - known.index(tp) + 1, len(sizes) + 1)
+            pins += [f"{name}@H{n}={REPLICAS.word}" for name in sorted(whole) for n in levels]
+        self._plans[key] = solve(
+            network,
+            # Where nothing but the batch is split there is nothing to search.
+            solver=None if pins else "data",
+            hierarchy=sizes,
+            whole_levels=True,
+            batch=prod(sizes),
+            element_bytes=ELEMENT_BYTES,
+            choices=choices,
+            reading="executed",
+            constraints={"fix": pins, "optimizer": optimizer},
+        )
+        return key, self._plans[key]
+
+
+class _Asked(NamedTuple):
+    """A row's plan, its array, and how its step trains.
+
+    Parameters
+    ----------
+    key
+        Equal for steps that differ in their number of micro-batches alone.
+    """
+
+    key: tuple[Hashable, ...]
+    plan: Plan
+    array: Array
+    run: RunArguments
+
+    @property
+    def has_several(self) -> bool:
+        """Whether gradients of several micro-batches are added up."""
+        return self.run["micro_batches"] > 1
+
+
+def _of_sizes(row: Row) -> Network:
+    """Return the GPT of a row's sizes."""
+    further: dict[str, Any] = {own: row[own] for own in FURTHER_SHAPE if row.get(own, "") != ""}
+    further |= {own: row[own] for own in OF_GATED if row.get(own, "") != ""}
+    dropout = row.get("dropout", "")
+    return gpt(
+        **{name: row[name] for name in ("layers", "hidden", "heads")},
+        tokens=row["seq"],
+        vocabulary=row["vocab"],
+        dropout=setting(row, "attention") == "megatron" if dropout == "" else dropout > 0,
+        rotary=setting(row, "positions") == "rotary",
+        **further,
+    )
+
+
+def check_modelled(row: Row, machines: Machines) -> None:
+    """Check that a row's settings are stated, and are modelled.
 
     Raises
     ------
     NotModelledError
-        Saying what is not modelled.
+        Naming the column.
     """
-    plan, array, run = _asked(row, machines)
-    return simulate(plan, array, **run)
-
-
-def seconds_of(row: Row, machines: Machines) -> float:
-    """Return the seconds of `step_of`, without what else a step says."""
-    plan, array, run = _asked(row, machines)
-    return simulated_seconds(plan, array, **run)
-
-
-def _asked(row: Row, machines: Machines) -> tuple[Plan, Array, RunArguments]:
-    """Return the plan of a row's settings, its array, and how its step trains."""
-    _check(row, machines)
-    flash = setting(row, "attention") == "flash"
-    # Sharded gradients and weights are of FSDP, which runs exchanges beside the computation; else
-    # all gradients are reduced after the last micro-batch, as one tensor.
-    of_fsdp, early = row["zero"] > 1, row.get("early_stop", "")
-    keys = {"overlap": "gradient"} if of_fsdp else {"bucket": "1 TB"}
-    try:
-        array = array_of(machines, row["machine"], row["gpus"], fused=flash, **keys)
-    except InputError as error:
-        raise NotModelledError(f"{error.where}: {error.problem}") from None
-    plan = _plan(_network(row), array.hierarchy().sizes, row["tp"], sequence_parallel=row["sp"])
-    run = RunArguments(
-        micro_batches=row["gbs"] // (row["mbs"] * row["dp"]),
-        recompute=setting(row, "recompute"),
-        shard=SHARDED[row["zero"]],  # ZeRO's stages in their order
-        early_stop=of_fsdp if early in UNKNOWN else early,
-        # Sequence parallelism splits tokens evenly; here images stand for them.
-        exact_shares=True,
-    )
-    # The same choices for another batch; of the plan's cost nothing is read.
-    return plan.model_copy(update={"batch": row["gbs"]}), array, run
-
-
-def _check(row: Row, machines: Machines) -> None:
-    missing = [name for name in SETTINGS if row[name] in UNKNOWN]
-    if missing:
-        raise NotModelledError(f"{missing[0]}: is not stated")
+    for name in SETTINGS:
+        _check_stated(row, name)
+    _check_shape(row)
+    for name in (*NUMBERS, *TRUTHS, "zero", "dropout"):
+        value = row.get(name, "")
+        if value == "?":
+            raise NotModelledError(f"{name}: is not stated")
+        if isinstance(value, str) and value:
+            kind = "true or false" if name in TRUTHS else "a number"
+            raise NotModelledError(f"{name}: should be {kind}, got {value!r}")
     if row["machine"] not in machines:
         raise NotModelledError(f"machine: {row['machine']!r} is not described")
     for name, words in WORDS.items():
-        if setting(row, name) not in words:
+        value = setting(row, name)
+        if row.get(name, "") in UNKNOWN:
+            if row.get(name, "") == "?":
+                raise NotModelledError(f"{name}: is not stated")
+        elif value not in words:
             wanted = f"{', '.join(words[:-1])} or {words[-1]}"
             raise NotModelledError(f"{name}: should be {wanted}, got {row[name]!r}")
     if setting(row, "precision") not in HALF_PRECISION:
         raise NotModelledError(f"precision: {row['precision']!r} is not one of half precision")
-    if row["pp"] > 1:
-        raise NotModelledError(f"pp: pipeline stages are not modelled, here {row['pp']}")
-    if row["tp"] * row["dp"] != row["gpus"]:
-        degrees = f"tp {row['tp']} times dp {row['dp']}"
+    for name, why in NOT_MODELLED.items():
+        if row.get(name, "") not in ("", 1):
+            raise NotModelledError(f"{name}: {why}, here {row[name]}")
+    if not row.get("shard", ""):
+        _check_stated(row, "zero")
+    cp = row.get("cp", "") or 1
+    if row["tp"] * cp * row["dp"] != row["gpus"]:
+        degrees = f"tp {row['tp']} times {f'cp {cp} times ' if cp > 1 else ''}dp {row['dp']}"
         raise NotModelledError(f"gpus: should be {degrees}, got {row['gpus']}")
     if row["gbs"] % (row["mbs"] * row["dp"]):
         raise NotModelledError(
@@ -100,46 +316,29 @@ def _check(row: Row, machines: Machines) -> None:
         )
 
 
-def _network(row: Row) -> Network:
-    try:
-        return _gpt(
-            **{name: row[name] for name in ("layers", "hidden", "heads")},
-            tokens=row["seq"],
-            vocabulary=row["vocab"],
-            dropout=setting(row, "attention") == "megatron",
-        )
-    except HyparError as error:
-        raise NotModelledError(str(error)) from None
+def _check_stated(row: Row, name: str) -> None:
+    if row.get(name, "") in UNKNOWN:
+        raise NotModelledError(f"{name}: is not stated")
 
 
-_gpt = lru_cache(maxsize=64)(gpt)
+def _check_shape(row: Row) -> None:
+    """Check that a network is stated once: by ``network``, or by its sizes."""
+    name = row.get("network", "")
+    if name == "?":
+        raise NotModelledError("network: is not stated")
+    if not name:
+        for column in SHAPE:
+            _check_stated(row, column)
+        layers = row["layers"]
+        if isinstance(layers, int) and layers * _LAYERS_OF_A_BLOCK > MAX_LAYERS:
+            raise NotModelledError(f"layers: {_too_many(f'{layers:,} blocks')}")
+        return
+    sizes = (*(own for own in SHAPE if own != "seq"), *FURTHER_SHAPE, *OF_GATED, "positions")
+    for column in sizes:
+        if row.get(column, "") != "":
+            problem = f"should be empty where network names one, got {row[column]!r}"
+            raise NotModelledError(f"{column}: {problem}")
 
 
-@lru_cache(maxsize=64)
-def _plan(
-    network: Network, sizes: tuple[int, ...], degree: int, *, sequence_parallel: bool
-) -> Plan:
-    """Return the plan of tensor parallelism inside data parallelism, on levels of some parts."""
-    outer = next((n for n in range(len(sizes) + 1) if prod(sizes[n:]) == degree), None)
-    if outer is None:
-        raise NotModelledError(f"tp: should be the parts of inner levels of {sizes}, got {degree}")
-    pins = list(strategy_pins(network, sizes, "megatron", degree))
-    if not sequence_parallel:
-        # Norms and residuals are whole on each accelerator of a tensor-parallel group.
-        whole = {
-            re.sub(r"[.]\d+[.]", ".*.", layer.name)
-            for layer in network.layers
-            if REPLICAS in layer.choices.values()
-        }
-        levels = range(outer + 1, len(sizes) + 1)
-        pins += [f"{name}@H{n}={REPLICAS.word}" for name in sorted(whole) for n in levels]
-    return solve(
-        network,
-        hierarchy=sizes,
-        whole_levels=True,
-        batch=prod(sizes),
-        element_bytes=ELEMENT_BYTES,
-        choices=CHOICES,
-        reading="executed",
-        constraints={"fix": pins, "optimizer": "adam"},
-    )
+def _too_many(what: str) -> str:
+    return f"{what} are not calculated, but networks of at most {MAX_LAYERS:,} layers"

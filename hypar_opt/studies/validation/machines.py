@@ -6,11 +6,22 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from hypar_opt.documents.document import file_name, read_text, validate
-from hypar_opt.documents.parsing import parse_toml
-from hypar_opt.errors import InputError
+from hypar_opt.documents.document import (
+    Document,
+    Name,
+    Printable,
+    Size,
+    file_name,
+    kind_of,
+    read_text,
+    validate,
+)
+from hypar_opt.documents.parsing import parse_toml, shown
+from hypar_opt.errors import InputError, RefusedError
+from hypar_opt.frozen import FrozenDict
+from hypar_opt.hardware import arrays
 from hypar_opt.hardware.array import Array
 from hypar_opt.hardware.topologies.base import MAX_ACCELERATORS
 
@@ -20,7 +31,17 @@ Machines = Mapping[str, Mapping[str, Any]]
 PLACES = ("per_node", "link", "fabric", "adapters")
 """A machine's keys of its topology."""
 
-_KEYS = ("source", "like", *PLACES, "accelerator")
+
+class Machine(Document):
+    """A machine's table as a file states it; what it lacks is of the one that it is like."""
+
+    source: Printable = ""
+    like: Name | None = None
+    per_node: Size | None = None
+    link: dict[str, Any] | None = None
+    fabric: dict[str, Any] | None = None
+    adapters: Size | None = None
+    accelerator: dict[str, Any] | None = None
 
 
 @cache
@@ -30,52 +51,113 @@ def known_machines() -> Machines:
     return _resolved(parse_toml(text, file="machines.toml"), {}, "machines.toml")
 
 
-def read_machines(path: str | Path) -> Machines:
-    """Read constants of machines: tables that add to those of the package, or replace their keys.
+class Constants(NamedTuple):
+    """Machines by name; or one array on which all steps ran, by its name alone.
+
+    Parameters
+    ----------
+    array
+        Its name.
+    """
+
+    machines: Machines
+    array: str | None = None
+
+
+def read_constants(path: str | Path | Array) -> Constants:
+    """Read constants of machines, or an array: a file, as ``calibrate`` writes, or a preset.
+
+    Tables of machines add to those of the package, or replace their keys.
 
     Raises
     ------
     InputError
         Naming the file, the machine and the key, and what would be right.
+    RefusedError
+        If an array is no nodes of accelerators that say what kernels achieve.
     """
-    file = file_name(path)
+    if isinstance(path, Array):
+        return _of_array(path)
+    if str(path).lower() in arrays.names():
+        return _of_array(arrays.load(str(path)))
+    file, text = file_name(path), read_text(path)
+    data = parse_toml(text, file=file)
+    if kind_of(text) == "array":
+        return _of_array(validate(Array, data, file=file))
     known = known_machines()
-    own = _resolved(parse_toml(read_text(path), file=file), known, file)
-    for name in own:
-        try:
-            array_of(own, name, 8)
-        except InputError as error:
-            # A machine's table has the keys of its topology itself.
-            where = ".".join(filter(None, (name, (error.where or "").removeprefix("topology, "))))
-            raise InputError(error.problem, where=where, file=file) from None
-    return {**known, **own}
+    return Constants({**known, **_resolved(data, known, file)})
+
+
+def _of_array(array: Array) -> Constants:
+    return Constants({array.name: machine_of(array)}, array.name)
+
+
+def machine_of(array: Array, start: Mapping[str, Any] = FrozenDict()) -> dict[str, Any]:
+    """Return an array of nodes as a machine of any number of them, by kernels.
+
+    Parameters
+    ----------
+    start
+        Constants of kernels for an accelerator that states none.
+
+    Raises
+    ------
+    RefusedError
+        If it is no nodes of equal accelerators, or these say nothing of kernels.
+    """
+    described = array.description()
+    topology, accelerator = described["topology"], described["accelerator"]
+    if array.groups or topology["kind"] != "nodes":
+        kind = "groups" if array.groups else topology["kind"]
+        raise RefusedError(f"array {array.name}: should be nodes of equal accelerators, got {kind}")
+    if "gemm" not in accelerator and not start:
+        raise RefusedError(f"array {array.name}: should say what kernels achieve, by gemm")
+    rest = {k: v for k, v in accelerator.items() if k not in ("utilisation", "pe_array")}
+    # Measured steps train with Adam.
+    own: dict[str, Any] = {} if "update" in accelerator else {"updates": {"adam": "44 B"}}
+    if "gemm" not in accelerator:
+        own |= start
+    places = {key: topology[key] for key in PLACES if key in topology}
+    return {"source": array.source, **places, "accelerator": {**own, **rest}}
 
 
 def _resolved(tables: Mapping[str, Any], known: Machines, file: str) -> Machines:
     """Return machines with the keys of those that they are like."""
     found: dict[str, Mapping[str, Any]] = {}
     for name, table in tables.items():
-        if not isinstance(table, dict):
-            raise InputError(f"should be a table, got {table!r}", where=name, file=file)
-        others = {**known, **found}
-        wrong = [key for key in table if key not in _KEYS]
-        if wrong:
-            wanted = f"should be one of {', '.join(_KEYS)}"
-            raise InputError(wanted, where=f"{name}.{wrong[0]}", file=file)
-        like = table.get("like", name)
-        if like not in others and ("like" in table or "accelerator" not in table):
-            got = f"got {like!r}" if "like" in table else "which a new machine needs"
-            problem = f"should name a machine above it: {', '.join(others)}; {got}"
-            raise InputError(problem, where=f"{name}.like", file=file)
-        base = others.get(like, {})
-        accelerator = {"units": 1, **base.get("accelerator", {}), **table.get("accelerator", {})}
-        merged = {**base, **table, "accelerator": accelerator}
-        found[name] = {key: value for key, value in merged.items() if key != "like"}
+        try:
+            if not isinstance(table, dict):
+                raise InputError(f"should be a table, got {shown(table)}", where=name, file=file)
+            own = validate(Machine, table, file=file)
+            found[name] = _with_like(name, own, {**known, **found})
+            array_of(found, name, found[name]["per_node"])
+        except InputError as error:
+            # A machine's table has the keys of its topology itself.
+            inner = (error.where or "").removeprefix("topology, ")
+            where = ".".join(filter(None, (name, inner if inner != name else "")))
+            raise InputError(error.problem, where=where, file=file) from None
     return found
 
 
+def _with_like(name: str, own: Machine, others: Machines) -> Mapping[str, Any]:
+    """Return a machine's keys, with those of the one that it is like."""
+    table = own.model_dump(exclude_none=True, exclude_defaults=True)
+    like = own.like or name
+    if like not in others and (own.like is not None or own.accelerator is None):
+        got = "which a new machine needs" if own.like is None else f"got {shown(like)}"
+        problem = f"should name a machine above it: {', '.join(others)}; {got}"
+        raise InputError(problem, where="like")
+    base = others.get(like, {})
+    accelerator = {"units": 1, **base.get("accelerator", {}), **table.get("accelerator", {})}
+    merged = {**base, **table, "accelerator": accelerator}
+    for key in ("per_node", "link", "fabric"):
+        if key not in merged:
+            raise InputError(f"missing key {key!r}")
+    return {key: value for key, value in merged.items() if key != "like"}
+
+
 def array_of(
-    machines: Machines, name: str, count: int, *, fused: bool = True, **keys: str
+    machines: Machines, name: str, count: int, *, fused: bool = True, **keys: Any
 ) -> Array:
     """Return so many accelerators of a machine as an array.
 
@@ -112,4 +194,4 @@ def array_of(
         },
         **keys,
     }
-    return validate(Array, described)
+    return validate(Array, described, file=name)

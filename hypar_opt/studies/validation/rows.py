@@ -2,42 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from hypar_opt.documents.document import Document, Name, Printable, file_name, read_text, rule
+from hypar_opt.documents.document import (
+    LARGEST_SIZE,
+    Document,
+    Name,
+    Printable,
+    file_name,
+    read_text,
+    rule,
+)
 from hypar_opt.documents.document import validate as validated
 from hypar_opt.documents.parsing import parse_toml, shown
 
 SCHEMA: Literal["hypar-opt/measured/1"] = "hypar-opt/measured/1"
 
-NUMBERS = (
-    *("gpus", "layers", "hidden", "heads", "seq", "vocab"),
-    *("tp", "pp", "dp", "mbs", "gbs"),
-)
-"""Columns of whole numbers, in the order of a file."""
+SHAPE = ("layers", "hidden", "heads", "seq", "vocab")
+"""Columns of a GPT's sizes, in place of which ``network`` names one."""
+
+RUN = ("gpus", "tp", "pp", "dp", "mbs", "gbs")
+"""Columns of whole numbers that say how a step ran."""
+
+FURTHER_SHAPE = ("kv_heads", "ffn")
+NOT_MODELLED: Mapping[str, str] = {
+    "pp": "pipeline stages are not modelled",
+    "experts": "mixtures of experts are not modelled but by network",
+    "top_k": "mixtures of experts are not modelled but by network",
+    "expert_ffn": "mixtures of experts are not modelled but by network",
+    "ep": "expert parallelism is not modelled",
+    "etp": "tensor parallelism inside experts is not modelled",
+}
+"""Columns of whole numbers that leave a row out where they are above 1, with why."""
+
+NUMBERS = (*SHAPE, *RUN, *FURTHER_SHAPE, *NOT_MODELLED, "cp", "interleave")
+"""Columns of whole numbers."""
+
+OF_GATED = ("gated", "tied")
+TRUTHS = ("sp", "early_stop", *OF_GATED)
+"""Columns that are true or false."""
 
 WORDS: Mapping[str, tuple[str, ...]] = {
     "recompute": ("none", "selective", "full"),
     "attention": ("megatron", "flash"),
+    "positions": ("learned", "rotary"),
+    "optimizer": ("sgd", "momentum", "adam"),
 }
 """Columns of words, with those that are modelled; a question mark behind one says that the source
 does not say."""
 
-SETTINGS = (*NUMBERS, *WORDS, "sp", "zero", "precision")
-"""Columns without which a row is not modelled."""
+SETTINGS = (*RUN, "recompute", "attention", "sp", "precision")
+"""Columns without which a row is not modelled, beside those of its network and of its shards."""
 
 UNKNOWN = ("", "?")
-"""What a column of settings has where the source does not say them."""
+"""What a column has where the source does not say it."""
 
 COLUMNS = ("id", "machine", *SETTINGS, "seconds")
-"""The columns that a file has to have, in any order."""
+"""The columns that a set has to have, in any order; and ``zero`` or ``shard``, and ``network`` or
+`SHAPE`."""
+
+KNOWN = frozenset(
+    (*COLUMNS, *NUMBERS, *TRUTHS, *WORDS, "network", "zero", "shard", "dropout", "memory_gb")
+)
+"""All columns that are read."""
+
+LEAST_SECONDS, MOST_SECONDS = 1e-9, 1e9
+"""Between which a step's seconds are, so that their ratios and logarithms are finite."""
 
 Row = Mapping[str, Any]
+
+
+def _cell(value: object) -> object:
+    """Check that a value is of a kind that some column has."""
+    if isinstance(value, str):
+        if not value.isprintable():
+            raise rule(f"should be in printable characters, got {value!r}")
+    elif not isinstance(value, bool | int | float):
+        raise rule(f"should be text, a number, true or false, got {shown(value)}")
+    elif isinstance(value, float) and not isfinite(value):
+        raise rule(f"should be a finite number, got {value}")
+    return value
+
+
+Cell = Annotated[Any, BeforeValidator(_cell)]
+Columns = tuple[Name, ...]
 
 
 class MeasuredSet(Document):
@@ -47,7 +101,9 @@ class MeasuredSet(Document):
     source: Printable
     trust: Printable = ""
     note: Printable = ""
-    rows: Annotated[tuple[tuple[bool | int | float | str, ...], ...], Field(min_length=1)]
+    columns: Columns | None = None
+    """Those of the file where it is missing."""
+    rows: Annotated[tuple[tuple[Cell, ...], ...], Field(min_length=1)]
 
 
 class MeasuredSteps(Document):
@@ -56,57 +112,89 @@ class MeasuredSteps(Document):
     written_schema: ClassVar[str | None] = SCHEMA
 
     schema_: Literal["hypar-opt/measured/1"] = Field(default=SCHEMA, alias="schema")
-    columns: tuple[str, ...]
+    columns: Columns = ()
     sets: Annotated[tuple[MeasuredSet, ...], Field(min_length=1, alias="set")]
 
     @model_validator(mode="after")
     def _rows_have_the_columns(self) -> MeasuredSteps:
-        missing = [name for name in COLUMNS if name not in self.columns]
-        if missing:
-            raise rule(f"columns: should have {', '.join(missing)}")
         for own in self.sets:
+            columns, of_set = self._columns_of(own), f"set {shown(own.name)}, "
+            where = "columns" if own.columns is None else f"{of_set}columns"
+            if len(set(columns)) < len(columns):
+                twice = next(name for name in columns if columns.count(name) > 1)
+                raise rule(f"{where}: should differ, got {shown(twice)} twice")
+            if missing := list(_missing(columns)):
+                raise rule(f"{where}: should have {', '.join(missing)}")
             for row in own.rows:
-                where = f"set {own.name!r}, row {shown(row[0] if row else '')}"
-                if len(row) != len(self.columns):
-                    wanted = f"{len(self.columns)} values, one for each column"
-                    raise rule(f"{where}: should have {wanted}, got {len(row)}")
-                _check(dict(zip(self.columns, row, strict=True)), where)
+                here = f"{of_set}row {shown(row[0] if row else '')}"
+                if len(row) != len(columns):
+                    wanted = f"{len(columns)} values, one for each column"
+                    raise rule(f"{here}: should have {wanted}, got {len(row)}")
+                _check(dict(zip(columns, row, strict=True)), here)
         return self
+
+    def _columns_of(self, own: MeasuredSet) -> Columns:
+        return self.columns if own.columns is None else own.columns
+
+    @property
+    def left_aside(self) -> tuple[str, ...]:
+        """The columns that are not read."""
+        columns = dict.fromkeys(name for own in self.sets for name in self._columns_of(own))
+        return tuple(name for name in columns if name not in KNOWN)
 
     def rows_of(self, own: MeasuredSet) -> list[Row]:
         """Return a set's rows as dictionaries."""
-        return [dict(zip(self.columns, row, strict=True)) for row in own.rows]
+        columns = self._columns_of(own)
+        return [dict(zip(columns, row, strict=True)) for row in own.rows]
+
+
+def _missing(columns: Columns) -> Iterator[str]:
+    yield from (name for name in COLUMNS if name not in columns)
+    if "zero" not in columns and "shard" not in columns:
+        yield "zero"
+    if "network" not in columns:
+        yield from (name for name in SHAPE if name not in columns)
 
 
 def _check(row: Row, where: str) -> None:
-    for name in NUMBERS:
-        value = row[name]
-        if value != "" and (type(value) is not int or value < 1):
-            raise rule(f"{where}, {name}: should be a whole number, or empty, got {shown(value)}")
-    for name in (*WORDS, "precision"):
-        if not isinstance(row[name], str):
-            raise rule(f"{where}, {name}: should be a word, or empty, got {shown(row[name])}")
-    if type(row["sp"]) is not bool and row["sp"] not in UNKNOWN:
-        raise rule(f"{where}, sp: should be true or false, or empty, got {shown(row['sp'])}")
-    zero = row["zero"]
-    if zero not in UNKNOWN and (type(zero) is not int or not 0 <= zero <= 3):
-        raise rule(f"{where}, zero: should be 0 to 3, or empty, got {shown(zero)}")
-    early = row.get("early_stop", "")
-    if type(early) is not bool and early not in UNKNOWN:
-        raise rule(f"{where}, early_stop: should be true or false, or empty, got {shown(early)}")
-    held = row.get("memory_gb", "")
-    if not isinstance(held, str) and (type(held) not in (int, float) or not 0 < held < 1e9):
-        raise rule(f"{where}, memory_gb: should be above zero, a word or empty, got {shown(held)}")
-    seconds = row["seconds"]
-    if seconds != "" and (type(seconds) not in (int, float) or not seconds > 0):
-        raise rule(f"{where}, seconds: should be above zero, or empty, got {shown(seconds)}")
+    """Check the kinds of a row's values; any text may stand where the source says nothing else."""
+
+    def refuse(name: str, wanted: str) -> None:
+        raise rule(f"{where}, {name}: should be {wanted}, got {shown(row[name])}")
+
+    given = {name: value for name, value in row.items() if not isinstance(value, str)}
+    for name, value in given.items():
+        whole = type(value) is int and 1 <= value <= LARGEST_SIZE
+        if name in NUMBERS and not whole:
+            refuse(name, f"a whole number of at most {LARGEST_SIZE:,}, or empty")
+        if name in TRUTHS and type(value) is not bool:
+            refuse(name, "true or false, or empty")
+        if name in (*WORDS, "precision", "network", "machine", "shard"):
+            refuse(name, "a word, or empty")
+        if name == "zero" and (type(value) is not int or not 0 <= value <= 3):
+            refuse(name, "0 to 3, or empty")
+        if name == "id" and isinstance(value, bool):
+            refuse(name, "a name or a number")
+        if name == "dropout" and (isinstance(value, bool) or not 0 <= value < 1):
+            refuse(name, "from 0 to below 1, or empty")
+        if name == "memory_gb" and (isinstance(value, bool) or not 0 < value < MOST_SECONDS):
+            refuse(name, "above zero, a word or empty")
+        in_bounds = not isinstance(value, bool) and LEAST_SECONDS <= value <= MOST_SECONDS
+        if name == "seconds" and not in_bounds:
+            refuse(name, f"above zero, from {LEAST_SECONDS:g} to {MOST_SECONDS:g}, or empty")
+
+
+def measured_seconds(row: Row) -> float | None:
+    """Return a row's seconds; None where the source has none, or a word for it."""
+    value = row["seconds"]
+    return None if isinstance(value, str) else float(value)
 
 
 def measured_bytes(row: Row) -> int | str | None:
     """Return the bytes of a row's ``memory_gb``, or its word, such as OOM; None without either."""
     value = row.get("memory_gb", "")
     if isinstance(value, str):
-        return value or None
+        return None if value in UNKNOWN else value
     return round(float(value) * 10**9)
 
 
@@ -131,4 +219,4 @@ def read_steps(path: str | Path | None = None) -> MeasuredSteps:
 
 def setting(row: Row, column: str) -> str:
     """Return the word of a column, without the mark of what the source does not say."""
-    return str(row[column]).rstrip("?")
+    return str(row.get(column, "")).rstrip("?")
