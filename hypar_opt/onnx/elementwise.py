@@ -19,7 +19,7 @@ from hypar_opt.onnx.exact import MAP, MIXED, of_itself, with_constant
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.joins import fit, join, layer_of
-from hypar_opt.onnx.masks import read_mask, read_mask_of_tokens, shown_by
+from hypar_opt.onnx.masks import shown_by
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.table import EXACT, activation
@@ -129,16 +129,11 @@ def _turned(node: OnnxNode, groups: list[Features]) -> list[Features]:
 
 def _without_masks(state: ImportState, node: OnnxNode, groups: list[Features]) -> list[Features]:
     """Return maps without those made of token ids, which have no gradient: padding masks."""
-    masks: list[Features] = []
     if state.input.is_tokens:
-        real = [features for features in groups if features.source != INPUT]
-        masks = [features for features in groups if features.source == INPUT]
-        groups = real or groups[:1]
+        groups = [features for features in groups if features.source != INPUT] or groups[:1]
     scores = [group for group in groups if state.layer(group.source).is_scores]
-    for mask in masks if scores else ():
-        read_mask_of_tokens(state, node, state.layer(scores[0].source), mask)
     if scores and len(groups) > 1:
-        raise node.refuse("adds a feature map to the scores of attention")
+        raise node.refuse("joins the scores of attention with another feature map")
     return groups
 
 
@@ -198,10 +193,7 @@ def _with_constant(state: ImportState, node: OnnxNode, features: Features, name:
     layer = state.layer(features.source)
     dims = broadcast(features, constant.shape, state.input.batch)
     if layer.is_scores:
-        read_mask(state, node, features, name)
-        number = constant.elements == 1 and node.op in ("Mul", "Div")
-        done = with_constant(node, constant, absorbed=not number)
-        return features._replace(dims=dims).after(*done)
+        return features._replace(dims=dims)  # attention accounts for it
     places = len(dims) - len(constant.shape)
     held = tuple(dims[places + place] for place, size in enumerate(constant.shape) if size > 1)
     axes = axes_of(held) - {"b"}

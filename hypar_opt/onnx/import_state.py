@@ -338,7 +338,12 @@ class ImportState:
         source = self._slice(features, node)
         (part,) = features.taken
         dims = tuple(
-            merged(digit._replace(axis="c") if digit.axis == part else digit for digit in dim)
+            merged(
+                Digit("c", digit.size, digit.stride * part.of.stride)
+                if digit.axis == part
+                else digit
+                for digit in dim
+            )
             for dim in features.dims
         )
         return Features(source, dims, features.operators, only=features.only)

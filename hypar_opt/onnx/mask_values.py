@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from onnx import TensorProto
 
     from hypar_opt.onnx.constants import Constants
+    from hypar_opt.onnx.masks import Mask
 
 MAX_MASK_ELEMENTS = 2**24
 """A mask has at most this many elements: 4,096 by 4,096 tokens."""
@@ -71,7 +72,7 @@ class MaskValues:
     def __init__(self, graph: OnnxGraph, constants: Constants, folder: Path | None) -> None:
         self._graph, self._constants, self._folder = graph, constants, folder
         self._left, self._work = MAX_READ_BYTES, MAX_COMPUTED_BYTES
-        self.shown: dict[Hashable, str] = {}
+        self.shown: dict[Hashable, Mask] = {}
         """What each mask shows, by its use, once that is known."""
 
     def get(self, name: str) -> Known:
