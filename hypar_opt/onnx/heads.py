@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 from operator import mul
 from typing import NamedTuple
 
-from hypar_opt.onnx.axes import Digit, DigitRange, Dim, UnalignedError, axes_of, extent, merged
+from hypar_opt.onnx.axes import Digit, Dim, UnalignedError, axes_of, extent, merged, unit
 from hypar_opt.onnx.features import Features
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import Region
@@ -172,16 +172,9 @@ def _step(dim: Dim, inside: int) -> tuple[str, int]:
     for digit in reversed(dim):
         if below <= inside < below * digit.size:
             (axis,) = axes_of([(digit,)])
-            return axis, inside // below * digit.stride * _unit(digit.axis)
+            return axis, inside // below * digit.stride * unit(digit.axis)
         below *= digit.size
     raise UnalignedError
-
-
-def _unit(axis: str | DigitRange) -> int:
-    """Return how many channels lie between neighbours of an axis, which may be a range of one."""
-    if not isinstance(axis, DigitRange):
-        return 1
-    return axis.step * axis.of.stride * _unit(axis.of.axis)
 
 
 def _resolved(part: _Part, numbered: Sequence[tuple[_Part, int]]) -> Iterator[_Part]:
@@ -204,8 +197,8 @@ def _resolved(part: _Part, numbered: Sequence[tuple[_Part, int]]) -> Iterator[_P
 
 def _order(one: Features, heads: Sequence[tuple[int, int]]) -> Region:
     """Return the channels of an operand, head after head."""
-    first = sum(part.start * part.of.stride * _unit(part.of.axis) for part in one.taken)
-    features = [(digit.size, digit.stride * _unit(digit.axis)) for digit in one.dims[-1]]
+    first = sum(part.start * part.of.stride * unit(part.of.axis) for part in one.taken)
+    features = [(digit.size, digit.stride * unit(digit.axis)) for digit in one.dims[-1]]
     digits = (Digit(_CHANNEL, size, stride) for size, stride in (*heads, *features))
     return Region("", (merged(digits),), first)
 

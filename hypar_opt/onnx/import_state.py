@@ -183,8 +183,7 @@ class ImportState:
         bare = features._replace(norm=None, operators=kept)
         kind = _norm_kind(norm)
         if "part of c" in norm.over:
-            if norm.scale:
-                self.note(node, "a norm of each head is taken as elementwise")
+            self.note(norm.node or node, "a norm of each head's features")
             return bare
         if kind == "affine" and not (norm.scale or norm.shift):
             return bare

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.onnx.axes import axes_of
+from hypar_opt.onnx.axes import axes_of, unit
 from hypar_opt.onnx.mask_values import Unknown
 from hypar_opt.onnx.model import FLOATS
 from hypar_opt.workload.operators.attention import ROTARY_BASE, pairs_of
@@ -161,14 +161,17 @@ def _places(features: Features, size: int) -> _Places | None:
     """Return where a map has its tokens and the features of a head, the latter in order."""
     axes = [axes_of([dim]) for dim in features.dims]
     tokens = [place for place, own in enumerate(axes) if own == {"t"}]
+    held = [
+        [(digit.size, digit.stride * unit(digit.axis)) for digit in dim] for dim in features.dims
+    ]
     inside = [
         place
         for place, own in enumerate(axes)
-        if own == {"c"} and all(digit.stride * digit.size <= size for digit in features.dims[place])
+        if own == {"c"} and all(count * stride <= size for count, stride in held[place])
     ]
-    digits = [digit for place in inside for digit in features.dims[place]]
-    extents = math.prod(digit.size for digit in digits)
-    in_order = all(a.stride == b.size * b.stride for a, b in pairwise(digits))
+    digits = [digit for place in inside for digit in held[place]]
+    extents = math.prod(count for count, _ in digits)
+    in_order = all(outer == count * inner for (_, outer), (count, inner) in pairwise(digits))
     if len(tokens) != 1 or extents != size or not in_order:
         return None
     return _Places(tokens[0], tuple(inside))

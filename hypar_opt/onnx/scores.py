@@ -112,7 +112,9 @@ def operand(state: ImportState, reader: OnnxNode, name: str, features: Features)
         if turned is None:
             break
         name, rotary, factor = turned.of, turned.key, factor * turned.factor
-    before = state.tensors.get(name, features).operators
+    before = features.operators
+    if name in state.tensors:
+        before = state.settled(name, reader).operators
     turns = "RotaryEmbedding" in before or (MAP in before and before & _ROTATES)
     if turns:
         state.note(reader, "rotary positions")
