@@ -22,6 +22,7 @@ from hypar_opt.onnx.joins import fit, join, layer_of
 from hypar_opt.onnx.masks import shown_by
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
+from hypar_opt.onnx.scores import is_same
 from hypar_opt.onnx.table import EXACT, activation
 from hypar_opt.onnx.views import broadcast
 from hypar_opt.workload.operators import OPERATORS
@@ -312,9 +313,18 @@ def softmax(state: ImportState, node: OnnxNode) -> Features:
         if digits_of("s", [features.dims[axis]]) != whole_dim("s", keys):
             raise node.refuse("should be over the keys of attention")
         return features.after(node.op)
-    output = node.outputs[0]
-    if output not in state.graph.outputs or state.uses[output] > 1:
+    if not _is_end(state, node.outputs[0]):
         return features.after(node.op)
     features = state.ordered(state.settled(node.inputs[0], node), node)
     source, sizes = state.read(features, node), state.layer(features.source).sizes
     return state.emit(Layer("output", {}, [source], sizes, node, dims=features.dims))
+
+
+def _is_end(state: ImportState, name: str) -> bool:
+    """Whether a tensor is an output of the graph, or nodes that return what they read make it one."""
+    while name not in state.graph.outputs:
+        readers = [node for node in state.graph.nodes if name in node.inputs]
+        if len(readers) != 1 or readers[0].inputs[0] != name or not is_same(readers[0]):
+            return False
+        name = readers[0].outputs[0]
+    return state.uses[name] == 1

@@ -270,7 +270,7 @@ class ImportState:
     def as_tokens(self, features: Features, node: OnnxNode) -> Features:
         """Return an image as tokens if its rows and columns are one dimension; else unchanged."""
         layer = self.layer(features.source)
-        if not layer.is_image or features.taken:
+        if not layer.is_image:
             return features
         positions = [axis for axis, dim in enumerate(features.dims) if axes_of([dim]) & POSITIONS]
         channels = [axis for axis, dim in enumerate(features.dims) if "c" in axes_of([dim])]
@@ -282,10 +282,17 @@ class ImportState:
         if is_row and (not channels or channels[-1] < positions[0]):
             return features
         sizes = {"t": height * width, "c": layer.channels}
-        source = self.read(features, node)
-        tokens = Layer("flatten", {"to": "tokens"}, [source], sizes, node)
         dims = tuple(merged(_token(digit, width) for digit in dim) for dim in features.dims)
-        return Features(self.emit_once(tokens).source, dims, only=features.only)
+        if not features.taken:
+            source = self.read(features, node)
+            tokens = Layer("flatten", {"to": "tokens"}, [source], sizes, node)
+            return Features(self.emit_once(tokens).source, dims, only=features.only)
+        # Parts of the channels are parts of those of the tokens.
+        if any(axes_of([(part.of,)]) != {"c"} for part in features.taken):
+            return features
+        layer.read_as.add(None)
+        tokens = Layer("flatten", {"to": "tokens"}, [features.source], sizes, node)
+        return features._replace(source=self.emit_once(tokens).source, dims=dims)
 
     def read(self, features: Features, node: OnnxNode) -> int:
         """Return the layer whose whole map a node reads, and record the activation.

@@ -137,15 +137,18 @@ def _check_division(layer: Layer, readers: list[Layer]) -> None:
 def _order(state: ImportState, layers: list[Layer]) -> None:
     """Give layers of weights the order of outputs in which attention reads them."""
     wanted: list[set[Regions]] = [set() for _ in layers]
-    for layer in layers:
+    for layer, orders in zip(reversed(layers), reversed(wanted), strict=True):
+        order = next(iter(orders)) if len(orders) == 1 else ()
+        passes_on = layer.kind == "flatten" and layer.keys.get("to") == "tokens"
+        writes = layer.kind == "fc" or (layer.kind == "conv" and "groups" not in layer.keys)
+        if writes:
+            layer.order = order
+        if any(orders) and not (order and (writes or passes_on)):
+            state.note(layer.node, "the order of heads among the channels that attention reads")
         for place, source in enumerate(layer.inputs):
             if source != INPUT:
-                wanted[source].add(layer.orders[place] if layer.orders else ())
-    for layer, orders in zip(layers, wanted, strict=True):
-        if len(orders) == 1 and layer.kind == "fc":
-            (layer.order,) = orders
-        elif any(orders):
-            state.note(layer.node, "the order of heads among the channels that attention reads")
+                mine = layer.orders[place] if layer.orders else ()
+                wanted[source].add(order if passes_on else mine)
 
 
 def _activate(state: ImportState, layer: Layer) -> None:

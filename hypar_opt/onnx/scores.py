@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from hypar_opt.onnx.import_state import ImportState
     from hypar_opt.onnx.model import OnnxNode
 
-VIEWS = frozenset(
+_SAME = frozenset({"Identity", "CastLike", "Dropout", "SimplifiedDropout"})
+"""Operators that return what they read; dropout in training is named where the node is read."""
+
+_VIEWS = frozenset(
     (
         *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Split", "Slice", "Gather"),
-        *("Expand", "Tile", "Identity", "CastLike", "Dropout", "SimplifiedDropout"),
+        *("Expand", "Tile"),
     )
 )
-"""Operators that change no value; dropout in training is named where the node is read."""
 
 _ROTATES = frozenset({"Neg", "Sub"})
 
@@ -76,8 +78,13 @@ def number_of(state: ImportState, node: OnnxNode) -> float | None:
     return value
 
 
+def is_same(node: OnnxNode) -> bool:
+    """Whether a node returns what it reads, but for rounding."""
+    return node.op in _SAME or (node.op == "Cast" and node.attributes().get("to") in FLOATS)
+
+
 def _is_view(node: OnnxNode) -> bool:
-    return node.op in VIEWS or (node.op == "Cast" and node.attributes().get("to") in FLOATS)
+    return node.op in _VIEWS or is_same(node)
 
 
 def _writer(state: ImportState, name: str, source: int) -> OnnxNode | None:

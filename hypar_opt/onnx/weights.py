@@ -161,7 +161,9 @@ def _weights(values: _Values, layer: Layer, operator: Operator, maps: LayerMaps)
         # (inputs, rows, columns, groups, outputs of a group)
         shape = sizes["i"], sizes["k"], sizes["l"], groups, outputs
         ordered = _shaped(layer, matrix, *shape).transpose(1, 2, 3, 0, 4)
-        return ordered if groups > 1 else ordered[:, :, 0]
+        if groups > 1:
+            return ordered
+        return ordered[:, :, 0][..., _output_order(layer, outputs)]
     if operator.kind != "fc":
         raise _unknown(layer)
     matrix = _shaped(layer, matrix, sizes["i"], sizes["o"])

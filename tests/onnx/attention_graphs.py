@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,7 +67,7 @@ def _projections(g: WeightedGraph, way: Way, x: str) -> list[str]:
     if way.projected == "heads":
         heads = _reshaped(g, joint, sum(counts), SIZE)
         ends = np.cumsum([0, *counts])
-        return [_slice(g, heads, a, b, 2) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        return [_slice(g, heads, a, b, 2) for a, b in pairwise(ends)]
     each = HEADS // kv
     heads = _reshaped(g, joint, kv, each + 2, SIZE)
     bounds = ((0, each, HEADS), (each, each + 1, kv), (each + 1, each + 2, kv))
