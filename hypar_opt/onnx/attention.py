@@ -25,6 +25,7 @@ from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.rotary import rotary_of
+from hypar_opt.onnx.samples import IDENTITY
 
 _ROTATES = frozenset({"Neg", "Sub"})
 
@@ -114,7 +115,7 @@ def _weighted_values(
     heads, kv_heads = _heads(scores.dims[:-2]), max(_heads(values.dims[:-2]), 1)
     width, size = extent(values.dims[-1]), extent(queries.dims[-1])
     # Operators on queries and keys have been checked, so both are read as they are.
-    plain = (one._replace(operators=frozenset()) for one in (queries, keys))
+    plain = (one._replace(operators=frozenset(), function=IDENTITY) for one in (queries, keys))
     inputs = _inputs(state, node, (*plain, values))
     heads_apart = [_scaled(dim, size, width) for dim in leading]
     dims = (*heads_apart, scores.dims[-2], whole_dim("c", width))
