@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from hypar_opt.onnx.axes import DigitRange, Dim, extent, without
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights, Regions
+from hypar_opt.onnx.samples import IDENTITY, Function
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.operators.weightless import Weightless
@@ -39,6 +40,8 @@ class PendingNorm:
         The number that is added to a statistic, as text; ``?`` where it is unknown.
     node
         The last node that scales or shifts.
+    of
+        What it is a norm of.
     """
 
     over: frozenset[str] = frozenset()
@@ -47,6 +50,20 @@ class PendingNorm:
     shift: str = ""
     epsilon: str = ""
     node: OnnxNode | None = field(default=None, compare=False)
+    of: Function = field(default=IDENTITY, compare=False)
+
+
+class Border(NamedTuple):
+    """What ``Pad`` put round an image: the numbers of rows and columns, and their value.
+
+    The value is None where it is unknown, or varies.
+    """
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+    value: float | None
 
 
 class Features(NamedTuple):
@@ -60,35 +77,46 @@ class Features(NamedTuple):
         Where the digits of that map's axes lie.
     operators
         The elementwise operators that were applied to it.
+    function
+        What they make of it.
     taken
         The ranges of axes that slices took, where it is not the whole map.
     pooled
         The axes that a reduction has replaced by one number: ``pool`` says which.
+    unpooled
+        What was made of it before that reduction.
     norm
         A norm that is not a layer yet.
     only
         Whether it is the only reader of each tensor between its layer and itself.
     border
-        The zeros that ``Pad`` put round the image: top, left, bottom, right.
+        What ``Pad`` put round the image.
     """
 
     source: int
     dims: tuple[Dim, ...]
     operators: frozenset[str] = frozenset()
+    function: Function = IDENTITY
     taken: frozenset[DigitRange] = frozenset()
     pooled: frozenset[str] = frozenset()
     pool: str = "average"
+    unpooled: Function = IDENTITY
     norm: PendingNorm | None = None
     only: bool = False
-    border: tuple[int, int, int, int] | None = None
+    border: Border | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(extent(dim) for dim in self.dims)
 
     def after(self, *operators: str) -> Features:
-        """Return the tensor after elementwise operators."""
-        return self._replace(operators=self.operators.union(operators))
+        """Return the tensor after operators whose values are not computed."""
+        function = self.function.unknown(*operators)
+        return self._replace(operators=self.operators.union(operators), function=function)
+
+    def made(self, function: Function, *operators: str) -> Features:
+        """Return the tensor after elementwise operators that make this of its layer's map."""
+        return self._replace(operators=self.operators.union(operators), function=function)
 
     def without_copies(self) -> Features:
         return self._replace(dims=tuple(without(dim, "r") for dim in self.dims))

@@ -24,13 +24,13 @@ from hypar_opt.onnx.axes import (
 )
 from hypar_opt.onnx.constant import Constant, placeholder
 from hypar_opt.onnx.constants import Constants
-from hypar_opt.onnx.exact import left_out, without_norm
+from hypar_opt.onnx.exact import phrases
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.inputs import InputAxes
 from hypar_opt.onnx.mask_values import Known, MaskValues
 from hypar_opt.onnx.model import FLOATS, MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
-from hypar_opt.onnx.table import activation
+from hypar_opt.onnx.samples import dims_over, normed, reduced, stand_in
 from hypar_opt.workload.operators.norm import EPSILON
 
 MAX_LETTERS = 400
@@ -167,10 +167,10 @@ class ImportState:
     def settle(self, features: Features, node: OnnxNode, *, border: bool = False) -> Features:
         """Return features after making layers of pending norms, pools and single tokens."""
         if features.border and not border:
-            raise node.refuse("reads zeros that Pad adds; only convolutions and pools may")
+            raise node.refuse("reads a border that Pad adds; only convolutions and pools may")
         if features.source == INPUT:
             features = self.input.settled(features)
-        if features.norm:
+        if features.norm and not (features.pooled and not features.norm.over):
             features = self._settle_norm(features, node, features.norm)
         if features.pooled:
             features = self._settle_pool(features, node)
@@ -179,12 +179,17 @@ class ImportState:
         return features
 
     def _settle_norm(self, features: Features, node: OnnxNode, norm: PendingNorm) -> Features:
-        kept = without_norm(features.operators)
-        bare = features._replace(norm=None, operators=kept)
+        if features.pooled:
+            raise node.refuse("a reduction of what is normed is read, but is not part of the norm")
+        bare = features._replace(norm=None, function=norm.of, operators=norm.of.rest)
         kind = _norm_kind(norm)
         if "part of c" in norm.over:
             self.note(norm.node or node, "a norm of each head's features")
             return bare
+        epsilon = EPSILON if norm.epsilon == "?" else float(norm.epsilon or 0.0)
+        if not self._is_norm(features, norm, kind, epsilon):
+            for phrase in phrases(features.function.rest):
+                self.note(node, f"{phrase} of what it reads")
         if kind == "affine" and not (norm.scale or norm.shift):
             return bare
         keys: dict[str, Any] = {"norm": kind}
@@ -193,7 +198,7 @@ class ImportState:
         if kind != "affine":
             if norm.epsilon == "?":
                 self.note(node, f"a norm's epsilon, which is not known; {EPSILON:g} is taken")
-            keys |= epsilon_key(EPSILON if norm.epsilon == "?" else float(norm.epsilon or 0.0))
+            keys |= epsilon_key(epsilon)
         if bool(norm.shift) != (kind != "rms"):
             keys["bias"] = bool(norm.shift)
         ordered = self.ordered(bare, node)
@@ -210,15 +215,31 @@ class ImportState:
         layer = Layer("norm", keys, [source], sizes, own, weights, is_nameless=True)
         return Features(self.emit_once(layer).source, ordered.dims, only=features.only)
 
+    def _is_norm(self, features: Features, norm: PendingNorm, kind: str, epsilon: float) -> bool:
+        """Whether what has been made of a map is a network's norm of it."""
+        if norm.of.values is None:
+            return False
+        scale, shift = (
+            stand_in(self.constant(name)) if name else None for name in (norm.scale, norm.shift)
+        )
+        expected = normed(norm.of.values, kind, epsilon, scale, shift)
+        return features.function.agrees(expected)
+
     def _settle_pool(self, features: Features, node: OnnxNode) -> Features:
         layer = self.layer(features.source)
         wanted = {axis for axis in POSITIONS if layer.sizes.get(axis, 1) > 1}
         if not wanted <= features.pooled <= POSITIONS or features.taken:
             axes = "channels" if "c" in features.pooled else "some of the positions"
             raise node.refuse(f"a reduction over {axes} is read, but is not part of a norm")
-        source = features.source
-        if wanted:
-            source = self._pooled(features, node, features.pool)
+        bare = features._replace(pooled=frozenset(), norm=None, function=features.unpooled)
+        over = dims_over(features.pooled, layer.sizes)
+        expected = reduced(features.pool, {}, bare.function.values, over, 1)
+        if expected is None or not features.function.agrees(expected):
+            for phrase in phrases(features.function.rest):
+                self.note(node, f"{phrase} of what it reads")
+        if not wanted:
+            return bare
+        source = self._pooled(bare, node, features.pool)
         return Features(source, features.dims, only=features.only)
 
     def _settle_token(self, features: Features, node: OnnxNode) -> Features:
@@ -320,10 +341,14 @@ class ImportState:
 
     def activation_of(self, features: Features, node: OnnxNode) -> str | None:
         """Return the activation through which a node reads a map; note other operators on it."""
-        if not (features.source == INPUT and self.input.is_tokens):
-            for phrase in left_out(features.operators):
-                self.note(node, f"{phrase} of what it reads")
-        return activation(features.operators)
+        if features.source == INPUT and self.input.is_tokens:
+            return None
+        for phrase in phrases(features.function.rest):
+            self.note(node, f"{phrase} of what it reads")
+        word = features.function.activation
+        if word and features.source == INPUT:
+            self.note(node, f"the activation {word!r} of the network's input")
+        return word
 
     def _slice(self, features: Features, node: OnnxNode) -> int:
         """Return a layer for a range of channels, where an fc or conv is divided later."""
@@ -352,7 +377,7 @@ class ImportState:
             )
             for dim in features.dims
         )
-        return Features(source, dims, features.operators, only=features.only)
+        return Features(source, dims, features.operators, features.function, only=features.only)
 
 
 def _stand_in(shape: tuple[int, ...], batch: int, open_batch: bool) -> Constant:

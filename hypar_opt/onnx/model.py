@@ -64,6 +64,12 @@ class OnnxNode(NamedTuple):
         """Return the attributes: numbers, strings, lists, and tensors as in the file."""
         return {a.name: _attribute(a) for a in self.proto.attribute}
 
+    @property
+    def stated(self) -> str:
+        """Its operator with the attributes that the file states, as ``Elu (alpha = 0.5)``."""
+        given = [stated(name, value) for name, value in sorted(self.attributes().items())]
+        return f"{self.op} ({', '.join(given)})" if given else self.op
+
     def refuse(self, problem: str) -> InputError:
         """Return an error that names this node, for a rule to raise."""
         return InputError(problem, where=f"node {self.label!r} ({self.op})")
@@ -86,9 +92,21 @@ class OnnxNode(NamedTuple):
         return _QUOTED.findall(found[0]) if found and isinstance(found[0], str) else []
 
     @property
+    def changes_nothing(self) -> bool:
+        """Whether it hands on its first input: a cast among floating-point types is one, too."""
+        if self.op == "Cast":
+            return self.attributes().get("to") in FLOATS
+        return self.op == "Identity" or (self.op == "Dropout" and not self.input(2))
+
+    @property
     def word(self) -> str:
         """Its operator's word in the table."""
         return OPERATORS[self.op].word
+
+
+def stated(name: str, value: Any) -> str:
+    """Return an attribute as messages show it."""
+    return f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}"[:60]
 
 
 def _attribute(a: Any) -> Any:
@@ -131,6 +149,30 @@ class OnnxGraph:
     notes: tuple[str, ...] = ()
     open_batch: bool = False
     """Whether the model leaves the size of its batch open."""
+
+    @cached_property
+    def version(self) -> int:
+        """The version of ONNX's own operators."""
+        imports = self.proto.opset_import
+        return max((one.version for one in imports if one.domain in ("", "ai.onnx")), default=1)
+
+    @cached_property
+    def readers(self) -> Mapping[str, list[OnnxNode]]:
+        """The nodes that read each tensor."""
+        readers: dict[str, list[OnnxNode]] = {}
+        for node in self.nodes:
+            for name in node.inputs:
+                readers.setdefault(name, []).append(node)
+        return readers
+
+    def ends(self, name: str) -> bool:
+        """Whether a tensor is an output that nothing reads, but for nodes that change nothing."""
+        while name not in self.outputs:
+            read = self.readers.get(name, [])
+            if len(read) != 1 or not read[0].changes_nothing:
+                return False
+            name = read[0].outputs[0]
+        return name not in self.readers
 
     @cached_property
     def writers(self) -> Mapping[str, int]:

@@ -11,6 +11,7 @@ from hypar_opt.onnx.import_state import ImportState, epsilon_key
 from hypar_opt.onnx.joins import join, layer_of
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
+from hypar_opt.onnx.samples import Function, normed
 from hypar_opt.workload.operators.norm import EPSILON
 
 _GROUPS = "a norm's groups of channels: its statistics are of all of them"
@@ -62,9 +63,11 @@ def channel_norm(state: ImportState, node: OnnxNode) -> Features:
         state.fixed.update(name for name in node.inputs[1:] if _is_constant(state, name))
         state.note(node, _GROUPS)
         epsilon = float(node.attributes().get("epsilon", EPSILON))
-        return features._replace(
-            norm=PendingNorm(frozenset("c"), centred=True, epsilon=repr(epsilon))
-        )
+        norm = PendingNorm(frozenset("c"), True, epsilon=repr(epsilon), of=features.function)
+        function = features.function.unknown(node.op)
+        if features.function.values is not None:
+            function = Function(normed(features.function.values, "layer", epsilon), None)
+        return features._replace(norm=norm, function=function)
     if node.op == "InstanceNormalization":
         state.note(node, "a norm's statistics of each channel of an image")
     elif node.attributes().get("num_groups", 1) != 1:

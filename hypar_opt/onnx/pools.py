@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from hypar_opt.onnx.axes import POSITIONS, axes_of, is_whole
+from hypar_opt.onnx.axes import POSITIONS, axes_of, extent, is_whole
 from hypar_opt.onnx.features import INPUT, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.samples import Function, dims_over, reduced
 from hypar_opt.onnx.views import integers
 from hypar_opt.onnx.windows import image_of, numbers, window_counts, window_padding
 
@@ -124,11 +126,12 @@ def _reduced(
     """Return features without some dimensions, which are of size 1 if ``keep``."""
     if features.source == INPUT:
         features = state.input.settled(features)
-    if features.norm and (features.norm.scale or features.norm.shift):
+    over = set(axes_of([features.dims[axis] for axis in axes])) - {"r"}
+    norm = features.norm
+    if norm and (norm.scale or norm.shift or norm.over - {"part of c"} not in (set(), over)):
         features = state.settle(features, node)
     layer = state.layer(features.source)
     held = [features.dims[axis] for axis in axes]
-    over = set(axes_of(held)) - {"r"}
     if "c" in over and (features.taken or not is_whole("c", layer.channels, held)):
         over = (over - {"c"}) | {"part of c"}
     dims = tuple(
@@ -139,10 +142,17 @@ def _reduced(
     if layer.is_scores:
         raise node.refuse("reduces the scores of attention")
     exact = node.op.removeprefix("Global") in ("ReduceMean", "ReduceMax", "AveragePool", "MaxPool")
-    reduced = features._replace(dims=dims, pool=node.word).after(*([] if exact else [node.op]))
-    if over & (POSITIONS | {"c", "b", "part of c"}):
-        reduced = reduced._replace(pooled=features.pooled | over)
-    return reduced
+    done = frozenset() if exact else frozenset({node.op})
+    dims_of = dims_over(over, layer.sizes)
+    count = math.prod(extent(dim) for dim in held)
+    values = reduced(node.op, node.attributes(), features.function.values, dims_of, count)
+    function = Function(values, None, frozenset({node.op}), features.function.tolerance)
+    made = features._replace(dims=dims, pool=node.word, operators=features.operators | done)
+    if not over & (POSITIONS | {"c", "b", "part of c"}):
+        return made if exact else made._replace(function=function)
+    unpooled = features.unpooled if features.pooled else features.function
+    made = made._replace(function=function, unpooled=unpooled)
+    return made._replace(pooled=features.pooled | over)
 
 
 def pad(state: ImportState, node: OnnxNode) -> Features:

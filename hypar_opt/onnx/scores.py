@@ -16,22 +16,20 @@ from hypar_opt.onnx.exact import MAP
 from hypar_opt.onnx.features import INPUT, Features
 from hypar_opt.onnx.mask_values import Unknown
 from hypar_opt.onnx.masks import ALL, HIDDEN, PAST, no_mask, read_mask, read_mask_of_tokens
-from hypar_opt.onnx.model import FLOATS
 from hypar_opt.onnx.rotary import rotation_of
+from hypar_opt.onnx.samples import IDENTITY
 
 if TYPE_CHECKING:
     from hypar_opt.onnx.import_state import ImportState
     from hypar_opt.onnx.model import OnnxNode
 
-_SAME = frozenset({"Identity", "CastLike", "Dropout", "SimplifiedDropout"})
-"""Operators that return what they read; dropout in training is named where the node is read."""
-
 _VIEWS = frozenset(
     (
         *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Split", "Slice", "Gather"),
-        *("Expand", "Tile"),
+        *("Expand", "Tile", "Dropout", "SimplifiedDropout"),
     )
 )
+"""Operators that change no value; dropout in training is named where the node is read."""
 
 _ROTATES = frozenset({"Neg", "Sub"})
 
@@ -78,13 +76,8 @@ def number_of(state: ImportState, node: OnnxNode) -> float | None:
     return value
 
 
-def is_same(node: OnnxNode) -> bool:
-    """Whether a node returns what it reads, but for rounding."""
-    return node.op in _SAME or (node.op == "Cast" and node.attributes().get("to") in FLOATS)
-
-
 def _is_view(node: OnnxNode) -> bool:
-    return node.op in _VIEWS or is_same(node)
+    return node.op in _VIEWS or node.changes_nothing
 
 
 def _writer(state: ImportState, name: str, source: int) -> OnnxNode | None:
@@ -119,15 +112,13 @@ def operand(state: ImportState, reader: OnnxNode, name: str, features: Features)
         if turned is None:
             break
         name, rotary, factor = turned.of, turned.key, factor * turned.factor
-    before = features.operators
-    if name in state.tensors:
-        before = state.settled(name, reader).operators
-    turns = "RotaryEmbedding" in before or (MAP in before and before & _ROTATES)
-    if turns:
+    before = state.settled(name, reader) if name in state.tensors else features
+    operators, function = before.operators, before.function
+    if "RotaryEmbedding" in operators or (MAP in operators and operators & _ROTATES):
         state.note(reader, "rotary positions")
-        before = frozenset()
+        operators, function = frozenset(), IDENTITY
     known = None if math.isnan(factor) else factor
-    return Operand(features._replace(operators=before), known, rotary)
+    return Operand(features._replace(operators=operators, function=function), known, rotary)
 
 
 class Between(NamedTuple):

@@ -108,23 +108,3 @@ HOPELESS = {
     **dict.fromkeys(("GRU", "LSTM", "RNN"), UNSUPPORTED),
     "TopK": "chooses by values; of experts a network file says it, with the kind 'router'",
 }
-
-# Activations written out in several operators: some of these, and the activation.
-WRITTEN_OUT: tuple[tuple[frozenset[str], str], ...] = (
-    (frozenset({"Erf", "Mul"}), "gelu_erf"),
-    (frozenset({"Tanh", "Pow"}), "gelu"),
-    (frozenset({"Tanh", "Mul", "Add"}), "gelu"),
-    (frozenset({"Tanh", "Softplus", "Mul"}), "mish"),
-    (frozenset({"Sigmoid", "Mul"}), "silu"),
-    (frozenset({"HardSigmoid", "Mul"}), "hardswish"),
-    (frozenset({"Clip", "Add", "Mul"}), "hardswish"),
-)
-
-
-def activation(operators: frozenset[str]) -> str | None:
-    """Return the activation that elementwise operators on one feature map make, if any."""
-    for written, word in WRITTEN_OUT:
-        if written <= operators:
-            return word
-    words = sorted({row.word for op in operators if (row := ELEMENTWISE.get(op))})
-    return "_".join(words) or None

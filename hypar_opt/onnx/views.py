@@ -26,12 +26,13 @@ from hypar_opt.onnx.axes import (
 )
 from hypar_opt.onnx.computing import reshape_target, slice_bounds, squeezed_shape
 from hypar_opt.onnx.constant import Array, Constant
-from hypar_opt.onnx.exact import REORDERED
+from hypar_opt.onnx.exact import REJOINED, REORDERED
 from hypar_opt.onnx.features import INPUT, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.joins import fit, widest
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
+from hypar_opt.onnx.samples import Function
 
 
 def integers(state: ImportState, node: OnnxNode, index: int, name: str) -> list[int] | None:
@@ -264,6 +265,8 @@ def _embedding(state: ImportState, node: OnnxNode, axis: int) -> Features:
 def concat(state: ImportState, node: OnnxNode) -> Features:
     """Feature maps side by side, or the parts of one map rejoined."""
     maps = [state.features(n) for n in node.inputs if not state.is_constant(n)]
+    if len(node.inputs) == 1:
+        return maps[0]
     axis = _axis(node, node.attributes()["axis"], maps[0])
     if len(maps) == len(node.inputs):
         rejoined = _rejoined(maps, axis)
@@ -291,9 +294,15 @@ def _rejoined(parts: list[Features], axis: int) -> Features | None:
         return None
     dims = (*first.dims[:axis], dim, *first.dims[axis + 1 :])
     operators = frozenset().union(*(part.operators for part in parts))
+    function = first.function
     if any(a.start > b.start for a, b in pairwise(ranges)):
         operators |= {REORDERED}
-    return first._replace(dims=dims, taken=common, operators=operators, only=False)
+        function = function.unknown(REORDERED)
+    if any(not part.function.is_like(first.function) for part in parts):
+        function = Function(rest=operators | {REJOINED})
+    return first._replace(
+        dims=dims, taken=common, operators=operators, function=function, only=False
+    )
 
 
 def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:

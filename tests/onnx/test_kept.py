@@ -257,7 +257,7 @@ BETWEEN: dict[str, tuple[Callable[[GraphWriter, str], str], str | None, str | No
         "hardswish",
         None,
     ),
-    "relu of six": (lambda g, x: by(g, "Clip", x, 0.0, 6.0), "clip", None),
+    "relu of six": (lambda g, x: by(g, "Clip", x, 0.0, 6.0), "relu6", None),
     "a factor of 1": (lambda g, x: by(g, "Mul", x, 1.0), None, None),
     "Gelu": (lambda g, x: g("Gelu", x), "gelu_erf", None),
     "gelu by erf": (
@@ -267,14 +267,53 @@ BETWEEN: dict[str, tuple[Callable[[GraphWriter, str], str], str | None, str | No
     ),
     "quick gelu": (
         lambda g, x: g("Mul", x, g("Sigmoid", by(g, "Mul", x, 1.702))),
-        "silu",
-        "multiplication by 1.702",
+        "quick_gelu",
+        None,
+    ),
+    "a swish by 2": (
+        lambda g, x: g("Mul", x, g("Sigmoid", by(g, "Mul", x, 2.0))),
+        None,
+        "multiplication by 2",
     ),
     "a factor": (lambda g, x: by(g, "Mul", x, 0.5), None, "multiplication by 0.5"),
     "a sum": (lambda g, x: by(g, "Add", x, 0.5), None, "addition of 0.5"),
-    "a square": (lambda g, x: g("Mul", x, x), None, "itself"),
-    "leaky": (lambda g, x: g("LeakyRelu", x, alpha=0.3), "leaky_relu", "alpha 0.3 of LeakyRelu"),
-    "clip": (lambda g, x: by(g, "Clip", x, -1.0, 1.0), "clip", "bounds of a clip"),
+    "a square": (lambda g, x: g("Mul", x, x), "square", None),
+    "a square of relu": (lambda g, x: by(g, "Pow", g("Relu", x), 2.0), "squared_relu", None),
+    "leaky": (lambda g, x: g("LeakyRelu", x, alpha=0.3), None, "LeakyRelu (alpha = 0.3)"),
+    "hard tanh": (lambda g, x: by(g, "Clip", x, -1.0, 1.0), "hard_tanh", None),
+    "clip": (lambda g, x: by(g, "Clip", x, -2.0, 1.0), None, "bound -2"),
+    "celu": (lambda g, x: g("Celu", x, alpha=1.0), "elu", None),
+    "a logarithm of a sigmoid": (lambda g, x: g("Log", g("Sigmoid", x)), "log_sigmoid", None),
+    # Next to an activation, and in its place.
+    **{
+        f"{op} scaled": (lambda g, x, op=op: by(g, "Mul", g(op, x), 0.8), word, "by 0.8")  # type: ignore[misc]
+        for op, word in (("HardSwish", "hardswish"), ("Gelu", "gelu_erf"), ("Mish", "mish"))
+    },
+    "HardSigmoid scaled": (
+        lambda g, x: by(g, "Mul", g("HardSigmoid", x, alpha=1 / 6), 0.8),
+        "hardsigmoid",
+        "multiplication by 0.8",
+    ),
+    "HardSigmoid as ONNX has it": (
+        lambda g, x: g("HardSigmoid", x, alpha=0.2),
+        None,
+        "HardSigmoid (alpha = 0.2)",
+    ),
+    "HardSwish of what is scaled": (
+        lambda g, x: g("HardSwish", by(g, "Mul", x, 2.0)),
+        None,
+        "multiplication by 2",
+    ),
+    "Selu of another scale": (lambda g, x: g("Selu", x, gamma=2.0), None, "Selu (gamma = 2)"),
+    "a map times its tanh": (lambda g, x: g("Mul", x, g("Tanh", x)), None, "Tanh"),
+    "half a gelu": (lambda g, x: gated(g, x, g("Tanh", cubed(g, x)), 0.25), None, "by 0.25"),
+    "a tanh's absolute value": (lambda g, x: g("Abs", g("Tanh", x)), "tanh", "Abs"),
+    "what is left of the tokens' mean": (
+        lambda g, x: g("Sub", x, g("ReduceMean", x, g.value([1]))),
+        None,
+        "ReduceMean",
+    ),
+    "a sum of powers": (lambda g, x: g("Add", x, g("Mul", x, x)), None, "itself"),
     "a constant map": (
         lambda g, x: g("Mul", x, g.value(np.ones((1, TOKENS, 1)))),
         None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
+from hypar_opt.workload.activations import ACTIVATIONS
 from hypar_opt.execution.virtual.arithmetic.base import along_channels, position_axes
 from hypar_opt.execution.virtual.arithmetic.windows import Pooling
 
