@@ -174,8 +174,8 @@ def _inputs(
             == layer.channels
         ):
             layer.read_as.update(state.activation_of(one, node) for one in operands)
-            order = () if in_order(heads.orders, 0, layer.channels) else heads.orders
-            return [source], (order,)
+            is_ordered = in_order(heads.orders, 0, layer.channels)
+            return [source], (() if is_ordered else heads.orders,)
     inputs, orders = [], []
     for features, order in zip(operands, heads.orders, strict=True):
         # A group's query heads read copies of keys and values.

@@ -125,8 +125,8 @@ def heads_of(
         _order(one, [(part.size, part.strides[n]) for part in own])
         for n, (one, own) in enumerate(zip(operands, (ordered, groups, groups), strict=True))
     )
-    counts = (math.prod(part.size for part in own) for own in (ordered, groups))
-    return Heads(*counts, orders, leading)
+    count, shared = (math.prod(part.size for part in own) for own in (ordered, groups))
+    return Heads(count, shared, orders, leading)
 
 
 def _row_major(parts: Sequence[_Part]) -> list[int]:

@@ -17,6 +17,7 @@ from hypar_opt.errors import InputError
 from hypar_opt.onnx import imported_model
 from hypar_opt.onnx.weights import complete_model, weights_of
 from hypar_opt.studies.model_weights import with_weights
+from hypar_opt.workload.operators.attention import Attention
 from tests.onnx.attention_graphs import PLACES, Between, Way, attention, ways
 from tests.onnx.random_elementwise import elementwise
 from tests.onnx.with_weights import (
@@ -36,7 +37,7 @@ def test_heads_in_any_order_are_those_of_the_model(way: Way, tmp_path: Path) -> 
     onnx.save(attention(way), path)
     network = imported_model(path).network
     assert network.not_kept is None
-    (layer,) = (layer for layer in network.layers if layer.kind == "attention")
+    (layer,) = (layer for layer in network.layers if isinstance(layer, Attention))
     assert (layer.heads, layer.kv_heads or layer.heads) == (4, way.kv_heads)
     assert_computes_its_model(network, path)
 
@@ -178,7 +179,7 @@ def test_a_factor_of_rotary_positions_is_in_the_scale(tmp_path: Path) -> None:
         table.CopyFrom(onnx.numpy_helper.from_array(values, table.name))
     assert said_of(model, tmp_path / "model.onnx") == ()
     network = imported_model(tmp_path / "model.onnx").network
-    (layer,) = (layer for layer in network.layers if layer.kind == "attention")
+    (layer,) = (layer for layer in network.layers if isinstance(layer, Attention))
     assert layer.scale == pytest.approx(1.5 * 0.4, rel=1e-6)
 
 
@@ -198,8 +199,9 @@ def test_scores_without_a_softmax_are_named(tmp_path: Path) -> None:
     (node,) = (node for node in model.graph.node if node.op_type == "Softmax")
     node.op_type = "Identity"
     del node.attribute[:]
-    (said,) = said_of(model, tmp_path / "model.onnx")
-    assert said.startswith("attention's scores without a softmax")
+    phrases = said_of(model, tmp_path / "model.onnx")
+    assert len(phrases) == 1
+    assert phrases[0].startswith("attention's scores without a softmax")
 
 
 def test_attention_over_pixels_is_read_with_tokens_last(tmp_path: Path) -> None:
