@@ -20,7 +20,7 @@ from hypar_opt.onnx.axes import (
 from hypar_opt.onnx.constant import Array, Constant
 from hypar_opt.onnx.exact import MAP, MIXED, of_itself, with_constant
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
-from hypar_opt.onnx.import_state import ImportState, shape_error
+from hypar_opt.onnx.import_state import ImportState, maps_error
 from hypar_opt.onnx.joins import fit, join, layer_of
 from hypar_opt.onnx.masks import shown_by
 from hypar_opt.onnx.model import OnnxNode
@@ -175,7 +175,7 @@ def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -
     if node.op not in EXACT:
         means = "product" if word == "mul" else "sum"
         state.note(node, f"{node.op} of two feature maps, which is taken as their {means}")
-    return join(state, node, word or "add", groups)
+    return join(state, node, word if word in ("add", "mul") else "add", groups)
 
 
 def _turned(node: OnnxNode, groups: list[Features]) -> list[Features]:
@@ -220,7 +220,7 @@ def _merged(node: OnnxNode, a: Features, b: Features) -> Features:
     """Return an elementwise function of two tensors that hold the same map."""
     dims = fit([a.dims, b.dims])
     if dims is None:
-        raise shape_error(node, a.shape, b.shape)
+        raise maps_error(node, [a, b])
     if len(a.dims) == len(b.dims):
         # Copies stay where either of the two has them.
         dims = tuple(dim or x or y for dim, x, y in zip(dims, a.dims, b.dims, strict=True))

@@ -12,10 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from hypar_opt.onnx.axes import DigitRange, Dim, extent, without
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights, Regions
 from hypar_opt.onnx.samples import IDENTITY, Function
+from hypar_opt.workload.activations import ACTIVATIONS
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.operators.weightless import Weightless
@@ -53,17 +56,26 @@ class PendingNorm:
     of: Function = field(default=IDENTITY, compare=False)
 
 
-class Border(NamedTuple):
-    """What ``Pad`` put round an image: the numbers of rows and columns, and their value.
+@dataclass(frozen=True)
+class Border:
+    """What ``Pad`` put round an image.
 
-    The value is None where it is unknown, or varies.
+    Parameters
+    ----------
+    widths
+        The numbers of rows and columns: top, left, bottom and right.
+    value
+        What they are filled with; None where it is unknown, or varies.
+    of
+        What had been made of the map before.
+    node
+        The node.
     """
 
-    top: int
-    left: int
-    bottom: int
-    right: int
+    widths: tuple[int, int, int, int]
     value: float | None
+    of: Function = field(compare=False)
+    node: OnnxNode = field(compare=False)
 
 
 class Features(NamedTuple):
@@ -118,6 +130,15 @@ class Features(NamedTuple):
         """Return the tensor after elementwise operators that make this of its layer's map."""
         return self._replace(operators=self.operators.union(operators), function=function)
 
+    @property
+    def border_value(self) -> float | None:
+        """What its border is filled with, after what has been made of it; None if unknown."""
+        if self.border is None or self.border.of is self.function:
+            return None if self.border is None else self.border.value
+        word = self.function.activation
+        of_zero = self.border.value == 0 and self.border.of.is_identity and not self.function.rest
+        return float(ACTIVATIONS[word or "identity"][0](np.zeros(1))[0]) if of_zero else None
+
     def without_copies(self) -> Features:
         return self._replace(dims=tuple(without(dim, "r") for dim in self.dims))
 
@@ -140,6 +161,8 @@ class Layer:
     """The elements of the file's initializers that it learns."""
     read_as: set[str | None] = field(default_factory=set)
     """The activations through which its readers see it."""
+    pooled_as: str | None = None
+    """The activation before its pool, where it has one."""
     dims: tuple[Dim, ...] = ()
     """The dimensions in which it writes its map."""
     operands: tuple[Features, ...] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -418,3 +418,20 @@ def shape_error(node: OnnxNode, *shapes: tuple[int, ...]) -> InputError:
     """Return the error for a node whose inputs do not fit one another."""
     shown = " and ".join("x".join(map(str, shape)) or "a number" for shape in shapes)
     return node.refuse(f"its inputs do not fit one another: {shown}")
+
+
+def maps_error(node: OnnxNode, maps: Sequence[Features]) -> InputError:
+    """Return the error for a node that combines maps whose axes do not fit one another."""
+    if len({features.shape for features in maps}) > 1:
+        return shape_error(node, *(features.shape for features in maps))
+    shown = " and ".join(f"[{', '.join(map(_named, x.dims))}]" for x in maps)
+    return node.refuse(f"its inputs are of one size, but not of the same axes: {shown}")
+
+
+_NAMES = {"b": "images", "c": "channels", "h": "rows", "w": "columns", "t": "tokens"}
+_NAMES |= {"s": "keys", "r": "copies"}
+
+
+def _named(dim: Dim) -> str:
+    axes = [_NAMES.get(name, name) for digit in dim for name in axes_of([(digit,)])]
+    return " by ".join(axes) or "1"

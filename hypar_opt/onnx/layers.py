@@ -11,6 +11,7 @@ from hypar_opt.onnx.losses import end_in_a_loss
 from hypar_opt.onnx.regions import Regions
 from hypar_opt.onnx.rules import refusals
 from hypar_opt.onnx.sharing import share
+from hypar_opt.workload.activations import NEVER_FALLING
 
 
 def layers_of(state: ImportState, *, loss: str | None = None, untie: bool = False) -> list[Layer]:
@@ -154,6 +155,8 @@ def _order(state: ImportState, layers: list[Layer]) -> None:
 def _activate(state: ImportState, layer: Layer) -> None:
     """Give a layer the activation through which all its readers see it."""
     words, takes_one = layer.read_as, "activation" in layer.operator.model_fields
+    if "pool" in layer.keys and layer.kind != "pool":
+        words = _before_pool(state, layer)
     if takes_one and len(words) == 1 and None not in words:
         layer.keys["activation"] = next(iter(words))
         return
@@ -161,3 +164,18 @@ def _activate(state: ImportState, layer: Layer) -> None:
         why = f", which not all that read a layer of kind {layer.kind!r} see"
         why = why if takes_one else f" after a layer of kind {layer.kind!r}"
         state.note(layer.node, f"the activation {word!r}{why}")
+
+
+def _before_pool(state: ImportState, layer: Layer) -> set[str | None]:
+    """Return the activations of a layer with a pool, which it pools; note those behind the pool.
+
+    The largest of some numbers is still the largest behind an activation that never falls.
+    """
+    behind = set(layer.read_as)
+    if layer.pooled_as is None and layer.keys["pool"]["kind"] == "max" and len(behind) == 1:
+        (word,) = behind
+        if word is None or word in NEVER_FALLING:
+            return behind
+    for word in sorted(filter(None, behind)):
+        state.note(layer.node, f"the activation {word!r} behind a pool, which comes before it")
+    return {layer.pooled_as}

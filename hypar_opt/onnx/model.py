@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hypar_opt.documents.files import record_read
 from hypar_opt.errors import HyparError, InputError, worded
 from hypar_opt.onnx.functions import inlined, line_of
-from hypar_opt.onnx.table import HOPELESS, OPERATORS
+from hypar_opt.onnx.table import CONTROL_FLOW, HOPELESS, OPERATORS, UNSUPPORTED
 from hypar_opt.onnx.weightless import (
     MAX_STRUCTURE,
     SCOPES,
@@ -257,8 +257,10 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
     inputs = [value for value in graph.input if value.name not in initialisers]
     known = {"", *initialisers, *(value.name for value in inputs)}
     producer = model.producer_name, model.producer_version
+    in_order = _sorted(nodes, known)
+    _check_control_flow(in_order, [value.name for value in graph.output])
     return OnnxGraph(
-        nodes=_sorted(nodes, known),
+        nodes=in_order,
         inputs=_inputs(inputs, dims),
         outputs=tuple(value.name for value in graph.output),
         initialisers=initialisers,
@@ -267,6 +269,17 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
         notes=_batch_notes(inputs, dims),
         open_batch=_batch_of(inputs) == 0,
     )
+
+
+def _check_control_flow(nodes: Sequence[OnnxNode], outputs: Iterable[str]) -> None:
+    """Refuse control flow that an output needs, whatever it depends on."""
+    needed = set(outputs)
+    for node in reversed(nodes):
+        if needed.isdisjoint(node.outputs):
+            continue
+        if node.op in CONTROL_FLOW:
+            raise node.refuse(UNSUPPORTED)
+        needed.update(node.inputs)
 
 
 def _batch_notes(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[str, ...]:
@@ -352,10 +365,11 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Inpu
             raise InputError(problem, where=where)
         shape = []
         for axis, dim in enumerate(tensor.shape.dim):
-            size = dim.dim_value if dim.HasField("dim_value") else 0
+            # Exporters write -1 for a size that they leave open.
+            size = max(0, dim.dim_value) if dim.HasField("dim_value") else 0
             name = dim.dim_param or f"{value.name}:{axis}"
-            if not 0 <= size <= MAX_DIMENSION:
-                problem = f"dimension {axis} should be from 1 to {MAX_DIMENSION}, got {size}"
+            if size > MAX_DIMENSION:
+                problem = f"dimension {axis} should be at most {MAX_DIMENSION}, got {size}"
                 raise InputError(problem, where=where)
             if axis == 0:
                 # The batch is not a dimension of a network, and sizes for it are ignored.

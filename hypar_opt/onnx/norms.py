@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypar_opt.onnx.axes import axes_of, is_whole
+from hypar_opt.onnx.axes import POSITIONS, axes_of, is_whole
 from hypar_opt.onnx.constant import MAX_ELEMENTS
 from hypar_opt.onnx.features import Features, PendingNorm
 from hypar_opt.onnx.import_state import ImportState, epsilon_key
@@ -72,7 +72,14 @@ def channel_norm(state: ImportState, node: OnnxNode) -> Features:
         state.note(node, "a norm's statistics of each channel of an image")
     elif node.attributes().get("num_groups", 1) != 1:
         state.note(node, _GROUPS)
+    elif _has_positions(state, features):
+        state.note(node, "a norm's statistics of all positions: they are of each alone")
     return _normed(state, node, features, 1, 2)
+
+
+def _has_positions(state: ImportState, features: Features) -> bool:
+    sizes = state.layer(features.source).sizes
+    return any(sizes.get(axis, 1) > 1 for axis in POSITIONS)
 
 
 def _is_constant(state: ImportState, name: str) -> bool:

@@ -155,3 +155,8 @@ Source: D. Hendrycks and K. Gimpel, "Gaussian Error Linear Units (GELUs)", arXiv
 section 2; G. Klambauer et al., "Self-Normalizing Neural Networks", NIPS 2017, for ``selu``; D.
 Misra, "Mish", arXiv:1908.08681; D. So et al., "Primer", NeurIPS 2021, for ``squared_relu``.
 """
+
+NEVER_FALLING = frozenset(ACTIVATIONS) - {
+    *("gelu", "gelu_erf", "quick_gelu", "silu", "mish", "hardswish", "abs", "square"),
+}
+"""The activations of which a larger number has no smaller value."""
