@@ -143,7 +143,7 @@ def _weighted_values(
 
 def _alpha(node: OnnxNode) -> float:
     """Return the factor of a product that is fused with it."""
-    return float(node.attributes().get("alpha", 1.0)) if node.op == "FusedMatMul" else 1.0
+    return float(node.attributes().get("alpha", 1.0))
 
 
 def attention_keys(heads: int, kv_heads: int, *, causal: bool) -> dict[str, Any]:

@@ -24,7 +24,7 @@ _CHANNEL = "e"
 """The axis of a region's elements: here the channels of a layer."""
 
 
-class _Part(NamedTuple):
+class _HeadPart(NamedTuple):
     """A part of a dimension of images or heads that no operand divides further.
 
     Parameters
@@ -129,14 +129,14 @@ def heads_of(
     return Heads(count, shared, orders, leading)
 
 
-def _row_major(parts: Sequence[_Part]) -> list[int]:
+def _row_major(parts: Sequence[_HeadPart]) -> list[int]:
     """Return the stride of each part among the heads in their order; 0 for images."""
     sizes = [1 if part.images else part.size for part in parts]
     strides = [*accumulate(reversed(sizes), mul, initial=1)][-2::-1]
     return [0 if part.images else stride for part, stride in zip(parts, strides, strict=True)]
 
 
-def _parts(rows: Sequence[Sequence[Dim]]) -> list[_Part]:
+def _parts(rows: Sequence[Sequence[Dim]]) -> list[_HeadPart]:
     """Return the dimensions of all operands in parts that none divides further."""
     rank = max(len(dims) for dims in rows)
     padded = [((),) * (rank - len(dims)) + tuple(dims) for dims in rows]
@@ -144,13 +144,13 @@ def _parts(rows: Sequence[Sequence[Dim]]) -> list[_Part]:
     return [part for place, dims in aligned for part in _divided(place, dims)]
 
 
-def _divided(place: int, dims: Sequence[Dim]) -> Iterator[_Part]:
+def _divided(place: int, dims: Sequence[Dim]) -> Iterator[_HeadPart]:
     size = max(extent(dim) for dim in dims)
     wide = [dim if extent(dim) == size else None for dim in dims]
     if any(dim is None and extent(narrow) > 1 for dim, narrow in zip(wide, dims, strict=True)):
         raise UnalignedError
     if any(digit == Digit("b", 1) for dim in dims for digit in dim):
-        yield _Part(place, 1, 1, (0,) * len(dims))  # a batch of one image is a digit, too
+        yield _HeadPart(place, 1, 1, (0,) * len(dims))  # a batch of one image is a digit, too
     cuts = {1, size}
     for dim in filter(None, wide):
         cuts.update(accumulate((digit.size for digit in reversed(dim)), mul))
@@ -163,7 +163,7 @@ def _divided(place: int, dims: Sequence[Dim]) -> Iterator[_Part]:
             raise UnalignedError
         images = max(by if axis == "b" else 0 for axis, by in held)
         strides = tuple(by if axis in ("c", "g") else 0 for axis, by in held)
-        yield _Part(place, upper // lower, images, strides)
+        yield _HeadPart(place, upper // lower, images, strides)
 
 
 def _step(dim: Dim, inside: int) -> tuple[str, int]:
@@ -177,7 +177,7 @@ def _step(dim: Dim, inside: int) -> tuple[str, int]:
     raise UnalignedError
 
 
-def _resolved(part: _Part, numbered: Sequence[tuple[_Part, int]]) -> Iterator[_Part]:
+def _resolved(part: _HeadPart, numbered: Sequence[tuple[_HeadPart, int]]) -> Iterator[_HeadPart]:
     """Yield a part of scores and values as those of queries, keys and values."""
     number, value = part.strides
     if part.images or not number:
@@ -192,7 +192,7 @@ def _resolved(part: _Part, numbered: Sequence[tuple[_Part, int]]) -> Iterator[_P
         if upper % lower or lower % stride or upper > stride * own.size:
             raise UnalignedError
         query, key = (each * (lower // stride) for each in own.strides)
-        yield _Part(part.place, upper // lower, 0, (query, key, value * (lower // number)))
+        yield _HeadPart(part.place, upper // lower, 0, (query, key, value * (lower // number)))
 
 
 def _order(one: Features, heads: Sequence[tuple[int, int]]) -> Region:

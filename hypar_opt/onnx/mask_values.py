@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from onnx import TensorProto
 
     from hypar_opt.onnx.constants import Constants
-    from hypar_opt.onnx.masks import Mask
 
 MAX_MASK_ELEMENTS = 2**24
 """A mask has at most this many elements: 4,096 by 4,096 tokens."""
@@ -53,6 +52,21 @@ class Unknown(NamedTuple):
 
     why: str
     shape: tuple[int, ...] | None = None
+
+
+class Mask(NamedTuple):
+    """What a constant shows of the scores that it is applied to.
+
+    Parameters
+    ----------
+    shown
+        A word of `masks`, or why it is none of them; None where it zeroes later scores.
+    is_bias
+        Whether it also adds to the scores that it shows.
+    """
+
+    shown: str | None
+    is_bias: bool = False
 
 
 SPENT = Unknown("takes too long, after the masks before it")

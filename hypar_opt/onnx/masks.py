@@ -6,12 +6,12 @@ Only values decide. A mask that they do not decide is reported, and no mask is a
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.onnx.axes import axes_of
-from hypar_opt.onnx.mask_values import Unknown
+from hypar_opt.onnx.mask_values import Mask, Unknown
 from hypar_opt.onnx.model import FLOATS
 
 if TYPE_CHECKING:
@@ -22,21 +22,6 @@ if TYPE_CHECKING:
 
 HIDDEN = -1e3
 """Adding this or less hides a score: exporters write -1e4 to -inf."""
-
-
-class Mask(NamedTuple):
-    """What a constant shows of the scores that it is applied to.
-
-    Parameters
-    ----------
-    shown
-        A word below, or why it is none of them; None where it zeroes later scores.
-    is_bias
-        Whether it also adds to the scores that it shows.
-    """
-
-    shown: str | None
-    is_bias: bool = False
 
 
 PAST, ALL, OTHER = "mask: past", "mask: all", "mask: other"

@@ -37,7 +37,7 @@ MAX_SHIFT = 100.0
 """Adding a number up to this to all scores changes no share, beside masks that hide by -1e3."""
 
 
-class Operand(NamedTuple):
+class AttentionOperand(NamedTuple):
     """Queries or keys as attention reads them.
 
     Parameters
@@ -90,7 +90,9 @@ def _writer(state: ImportState, name: str, source: int) -> OnnxNode | None:
     return node if all(state.tensors[each].source == source for each in maps) else None
 
 
-def operand(state: ImportState, reader: OnnxNode, name: str, features: Features) -> Operand:
+def operand(
+    state: ImportState, reader: OnnxNode, name: str, features: Features
+) -> AttentionOperand:
     """Return queries or keys before the numbers and rotations that attention does itself.
 
     Parameters
@@ -118,7 +120,9 @@ def operand(state: ImportState, reader: OnnxNode, name: str, features: Features)
         state.note(reader, "rotary positions")
         operators, function = frozenset(), IDENTITY
     known = None if math.isnan(factor) else factor
-    return Operand(features._replace(operators=operators, function=function), known, rotary)
+    return AttentionOperand(
+        features._replace(operators=operators, function=function), known, rotary
+    )
 
 
 class Between(NamedTuple):
