@@ -37,11 +37,23 @@ class Way(NamedTuple):
     copied: str = "repeated"
     causal: bool = False
     rotary: bool = False
+    written: str = "products"
+    """``products``, ``einsum``, ``merged`` (images and heads are one dimension), ``turned`` (the
+    transposed values times the transposed shares) or ``inner`` (heads are the inner dimension of
+    the channels)."""
 
 
 def ways() -> list[Way]:
-    """Return every way in which heads lie."""
-    return [
+    """Return every way in which heads lie, and ways in which their products are written."""
+    written = [
+        Way(kv_heads, projected, "repeated", causal, rotary, form)
+        for form in ("einsum", "merged", "turned", "inner")
+        for kv_heads in (4, 2, 1)
+        for projected in ("separate", "parts", "heads", "groups")
+        for causal, rotary in ((False, False), (True, True))
+        if form != "inner" or (projected in ("separate", "parts") and not rotary)
+    ]
+    return written + [
         Way(kv_heads, projected, copied, causal, rotary)
         for kv_heads in (4, 2, 1)
         for projected in ("separate", "parts", "heads", "groups")
@@ -58,12 +70,12 @@ def _projections(g: WeightedGraph, way: Way, x: str) -> list[str]:
     if way.projected == "separate":
         names = zip("qkv", counts, strict=True)
         parts = [g.linear(x, name, WIDTH, n * SIZE, bias=name != "k") for name, n in names]
-        return [_reshaped(g, part, n, SIZE) for part, n in zip(parts, counts, strict=True)]
+        return [_heads(g, way, part, n) for part, n in zip(parts, counts, strict=True)]
     joint = g.linear(x, "qkv", WIDTH, sum(counts) * SIZE, bias=True)
     if way.projected == "parts":
         sizes = g.value([n * SIZE for n in counts])
         parts = g("Split", joint, sizes, outputs=3, axis=2)
-        return [_reshaped(g, part, n, SIZE) for part, n in zip(parts, counts, strict=True)]
+        return [_heads(g, way, part, n) for part, n in zip(parts, counts, strict=True)]
     if way.projected == "heads":
         heads = _reshaped(g, joint, sum(counts), SIZE)
         ends = np.cumsum([0, *counts])
@@ -72,6 +84,12 @@ def _projections(g: WeightedGraph, way: Way, x: str) -> list[str]:
     heads = _reshaped(g, joint, kv, each + 2, SIZE)
     bounds = ((0, each, HEADS), (each, each + 1, kv), (each + 1, each + 2, kv))
     return [_reshaped(g, _slice(g, heads, a, b, 3), n, SIZE) for a, b, n in bounds]
+
+
+def _heads(g: WeightedGraph, way: Way, x: str, count: int) -> str:
+    if way.written != "inner":
+        return _reshaped(g, x, count, SIZE)
+    return str(g("Transpose", _reshaped(g, x, SIZE, count), perm=[0, 1, 3, 2]))
 
 
 def _reshaped(g: WeightedGraph, x: str, *sizes: int) -> str:
@@ -118,14 +136,33 @@ def attention(way: Way, between: Mapping[str, Between] | None = None) -> Any:
         heads = [kv, each]
         q = str(g("Reshape", q, g.value([0, kv, each, TOKENS, SIZE])))
     k, v = _copied(g, way, k), _copied(g, way, v)
-    last = len(heads) + 2
-    order = [*range(last - 1), last, last - 1]
-    scores = g("Mul", g("MatMul", q, g("Transpose", k, perm=order)), g.value(np.float32(0.4)))
+    if way.written == "merged":
+        heads = []
+        q, k, v = (str(g("Reshape", x, g.value([-1, TOKENS, SIZE]))) for x in (q, k, v))
+    letters = "bhg"[: len(heads) + 1]
+    if way.written == "einsum":
+        scores = g("Einsum", q, k, equation=f"{letters}qd,{letters}kd->{letters}qk")
+    else:
+        scores = g("MatMul", q, _swapped(g, k, len(heads)))
+    scores = g("Mul", scores, g.value(np.float32(0.4)))
     scores = put("scores", scores, *heads, TOKENS, TOKENS)
     if way.causal:
         past = np.triu(np.full((TOKENS, TOKENS), -np.inf, np.float32), 1)
         scores = g("Add", scores, g.value(past))
     shares = put("probabilities", g("Softmax", scores, axis=-1), *heads, TOKENS, TOKENS)
-    out = put("output", g("MatMul", shares, v), *heads, TOKENS, SIZE)
-    out = g("Reshape", out, g.value([0, HEADS, TOKENS, SIZE])) if len(heads) > 1 else out
+    if way.written == "einsum":
+        out = g("Einsum", shares, v, equation=f"{letters}qk,{letters}kd->{letters}qd")
+    elif way.written == "turned":
+        turned = (_swapped(g, x, len(heads)) for x in (v, shares))
+        out = _swapped(g, g("MatMul", *turned), len(heads))
+    else:
+        out = g("MatMul", shares, v)
+    out = put("output", out, *heads, TOKENS, SIZE)
+    if len(heads) != 1:
+        out = g("Reshape", out, g.value([-1, HEADS, TOKENS, SIZE]))
     return g.model(g.linear(g.together(out, 0, TOKENS, WIDTH), "o", WIDTH, 12))
+
+
+def _swapped(g: WeightedGraph, x: str, heads: int) -> str:
+    """Exchange the last two dimensions."""
+    return str(g("Transpose", x, perm=[*range(heads + 1), heads + 2, heads + 1]))
