@@ -188,8 +188,7 @@ class ImportState:
             return bare
         epsilon = EPSILON if norm.epsilon == "?" else float(norm.epsilon or 0.0)
         if not self._is_norm(features, norm, kind, epsilon):
-            for phrase in phrases(features.function.rest):
-                self.note(node, f"{phrase} of what it reads")
+            self._note_rest(features, node, norm.node or node)
         if kind == "affine" and not (norm.scale or norm.shift):
             return bare
         keys: dict[str, Any] = {"norm": kind}
@@ -215,6 +214,11 @@ class ImportState:
         layer = Layer("norm", keys, [source], sizes, own, weights, is_nameless=True)
         return Features(self.emit_once(layer).source, ordered.dims, only=features.only)
 
+    def _note_rest(self, features: Features, node: OnnxNode, last: OnnxNode) -> None:
+        """Note what has been done to a map, at least its last operator."""
+        for phrase in phrases(features.function.rest) or [last.op]:
+            self.note(node, f"{phrase} of what it reads")
+
     def _is_norm(self, features: Features, norm: PendingNorm, kind: str, epsilon: float) -> bool:
         """Whether what has been made of a map is a network's norm of it."""
         if norm.of.values is None:
@@ -235,8 +239,7 @@ class ImportState:
         over = dims_over(features.pooled, layer.sizes)
         expected = reduced(features.pool, {}, bare.function.values, over, 1)
         if expected is None or not features.function.agrees(expected):
-            for phrase in phrases(features.function.rest):
-                self.note(node, f"{phrase} of what it reads")
+            self._note_rest(features, node, node)
         if not wanted:
             return bare
         source = self._pooled(bare, node, features.pool)

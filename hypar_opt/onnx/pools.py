@@ -181,6 +181,13 @@ def reduction(state: ImportState, node: OnnxNode) -> Features:
     if any(not -len(features.dims) <= axis < len(features.dims) for axis in axes):
         raise node.refuse(f"has no dimensions {axes} of {len(features.dims)}")
     axes = [axis % len(features.dims) for axis in axes]
+    over = axes_of([features.dims[axis] for axis in axes])
+    norm, pooled = features.norm, features.pooled
+    # What is reduced is no statistic of a norm that has been scaled, or is of other axes, nor of
+    # a map whose positions are pooled: of these, it may begin another norm.
+    ended = norm and (norm.scale or norm.shift or (norm.over and norm.over != over))
+    if ended or (pooled and "c" in over and pooled <= POSITIONS):
+        features = state.settled(node.inputs[0], node)
     return _reduced(state, node, features, axes, keep=bool(attributes.get("keepdims", 1)))
 
 
@@ -196,9 +203,6 @@ def _reduced(
     if features.source == INPUT:
         features = state.input.settled(features)
     over = set(axes_of([features.dims[axis] for axis in axes])) - {"r"}
-    norm = features.norm
-    if norm and (norm.scale or norm.shift or norm.over - {"part of c"} not in (set(), over)):
-        features = state.settle(features, node)
     layer = state.layer(features.source)
     held = [features.dims[axis] for axis in axes]
     if "c" in over and (features.taken or not is_whole("c", layer.channels, held)):
@@ -218,7 +222,7 @@ def _reduced(
     function = Function(values, None, frozenset({node.op}), features.function.tolerance)
     made = features._replace(dims=dims, pool=node.word, operators=features.operators | done)
     if not over & (POSITIONS | {"c", "b", "part of c"}):
-        return made if exact else made._replace(function=function)
+        return made if features.function.is_like(function) else made._replace(function=function)
     unpooled = features.unpooled if features.pooled else features.function
     made = made._replace(function=function, unpooled=unpooled)
     return made._replace(pooled=features.pooled | over)
