@@ -130,7 +130,7 @@ SLOPES = (
         ("probabilities", by("Mul", 2.0), "Mul 2 of attention's probabilities"),
         ("probabilities", by("Add", 0.1), "Add 0.1 of attention's probabilities"),
         ("probabilities", by("Softmax", axis=-1), "Softmax of attention's probabilities"),
-        ("q", rms_norm, "a norm of each head's features"),
+        ("q", rms_norm, "a norm of each head's features (node 'Div_"),
         ("q", unit, "a norm of each head's features"),
         ("q", rms_norm_scaled, "'q_norm.weight' (4)"),
     ],
@@ -241,3 +241,22 @@ def test_weights_in_no_order_are_refused_by_name(tmp_path: Path) -> None:
         layer.weights = replace(layer.weights, rows=(first._replace(stride=stride), *rest))
         with pytest.raises(InputError, match=r"layer 'o'.*not elements of the file"):
             weights_of(imported, complete_model(tmp_path / "model.onnx"))
+
+
+def test_a_fused_product_is_that_of_its_nodes(tmp_path: Path) -> None:
+    """As onnxruntime writes it: scores of transposed keys, with their scale."""
+    read = []
+    for fused in (True, False):
+        g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+        q, k, v = (g.apart(g.linear("x", name, WIDTH, WIDTH), 4) for name in "qkv")
+        if fused:
+            attributes = {"transB": 1, "alpha": 0.3, "domain": "com.microsoft"}
+            scores = g("FusedMatMul", q, k, **attributes)
+        else:
+            scores = by("Mul", 0.3)(g, g("MatMul", q, g("Transpose", k, perm=[0, 1, 3, 2])), [])
+        mixed = g("MatMul", g("Softmax", scores, axis=-1), v)
+        model = g.model(g.linear(g.together(mixed, 0, TOKENS, WIDTH), "o", WIDTH, 12))
+        onnx.save(model, tmp_path / "model.onnx")
+        read.append(imported_model(tmp_path / "model.onnx").content["layer"])
+    assert read[0] == read[1]
+    assert read[0][3]["scale"] == 0.3
