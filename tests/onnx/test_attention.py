@@ -90,6 +90,12 @@ def unit(g: WeightedGraph, x: str, _: list[Any]) -> str:
     return str(g("Div", x, g("ReduceL2", x, g.value([-1]), keepdims=1)))
 
 
+def weakly_masked(g: WeightedGraph, x: str, shape: list[Any]) -> str:
+    """A mask that is scaled with the scores, until it hides nothing."""
+    past = np.triu(np.full((TOKENS, TOKENS), -1e3), 1)
+    return by("Mul", 1e-3)(g, biased(past)(g, x, shape), shape)
+
+
 def rms_norm(g: WeightedGraph, x: str, shape: list[Any], scale: str = "") -> str:
     mean = g("ReduceMean", g("Mul", x, x), g.value([-1]), keepdims=1)
     root = g("Sqrt", by("Add", 1e-6)(g, mean, shape))
@@ -127,6 +133,7 @@ SLOPES = (
         ("scores", biased(np.zeros((4, 6, 6))), "scores, 4x6x6"),  # before it is trained
         ("scores", biased(SLOPES), "a bias of attention's scores, 4x6x6"),
         ("scores", biased(SLOPES + np.triu(np.full((6, 6), -1e9), 1)), "scores, 4x6x6"),
+        ("scores", weakly_masked, "attention's mask: it lowers later scores by 1 alone"),
         ("probabilities", by("Mul", 2.0), "Mul 2 of attention's probabilities"),
         ("probabilities", by("Add", 0.1), "Add 0.1 of attention's probabilities"),
         ("probabilities", by("Softmax", axis=-1), "Softmax of attention's probabilities"),
@@ -229,6 +236,11 @@ def test_a_refusal_says_what_is_not_supported(tmp_path: Path) -> None:
     out = g.model(g("MatMul", g("Transpose", q, perm=[0, 2, 1]), k))
     said = said_of(out, tmp_path / "model.onnx")
     assert "node 'MatMul_3' (MatMul): multiplies two feature maps over tokens" in said
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    q, k = (g.apart(g.linear("x", name, WIDTH, WIDTH), 4) for name in "qk")
+    out = g.model(g.together(g.core(q, k, k, size=SIZE), 0, TOKENS, WIDTH))
+    said = said_of(out, tmp_path / "model.onnx")
+    assert "(MatMul): reads two of queries, keys and values from one map" in said
 
 
 def test_weights_in_no_order_are_refused_by_name(tmp_path: Path) -> None:
@@ -260,3 +272,18 @@ def test_a_fused_product_is_that_of_its_nodes(tmp_path: Path) -> None:
         read.append(imported_model(tmp_path / "model.onnx").content["layer"])
     assert read[0] == read[1]
     assert read[0][3]["scale"] == 0.3
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_order_of_heads_that_no_weights_can_have_is_named(shared: bool, tmp_path: Path) -> None:
+    """Of the input itself, and of weights that a layer with another order has, too."""
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    x = g("MatMul", "x", g.weight("w", WIDTH, WIDTH)) if shared else "x"
+    other = g("MatMul", "x", "w" if shared else g.weight("v", WIDTH, WIDTH))
+    inner = g("Reshape", x, g.value([0, TOKENS, SIZE, 4]))
+    q = g("Transpose", inner, perm=[0, 3, 1, 2])
+    k, v = g.apart(g.linear("x", "k", WIDTH, WIDTH), 4), g.apart(other, 4)
+    mixed = g.core(q, k, v, size=SIZE)
+    model = g.model(g.linear(g.together(mixed, 0, TOKENS, WIDTH), "o", WIDTH, 12))
+    phrases = said_of(model, tmp_path / "model.onnx")
+    assert any("the order of heads among the channels" in phrase for phrase in phrases)
