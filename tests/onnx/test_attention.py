@@ -165,6 +165,8 @@ def test_what_attention_does_not_do_is_named(
         ("probabilities", by("Mul", 1.0)),
         ("probabilities", by("Add", 0.0)),
         ("scores", biased(np.full((6, 6), 2.0))),
+        # A table of positions, in the dimensions of the heads.
+        ("output", biased(np.random.default_rng(2).normal(size=(1, 4, 6, 4)))),
     ],
 )
 @pytest.mark.parametrize("rotary", [False, True])
@@ -173,7 +175,7 @@ def test_what_attention_does_itself_is_kept(
 ) -> None:
     if rotary and place == "q":
         place = "k"
-    way = Way(causal=True, rotary=rotary, kv_heads=2)
+    way = Way(causal=True, rotary=rotary, kv_heads=2, copied="repeated")
     assert said_of(on(place, write, way), tmp_path / "model.onnx") == ()
 
 
@@ -287,3 +289,10 @@ def test_an_order_of_heads_that_no_weights_can_have_is_named(shared: bool, tmp_p
     model = g.model(g.linear(g.together(mixed, 0, TOKENS, WIDTH), "o", WIDTH, 12))
     phrases = said_of(model, tmp_path / "model.onnx")
     assert any("the order of heads among the channels" in phrase for phrase in phrases)
+
+
+def test_a_model_that_the_evaluator_cannot_run_is_refused_in_a_line(tmp_path: Path) -> None:
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    out = g("QuickGelu", g.linear("x", "up", WIDTH, WIDTH), domain="com.microsoft", alpha=1.0)
+    said = said_of(g.model(g.linear(out, "down", WIDTH, 12)), tmp_path / "model.onnx")
+    assert "onnx's reference evaluator cannot run it" in said
