@@ -123,7 +123,7 @@ PLACES: dict[str, Write] = {
     )
 }
 
-QUICK, ALL = 4, 1000
+QUICK, ALL = 12, 1000
 
 
 CASES = [(place, 0, QUICK) for place in PLACES] + [(place, QUICK, ALL) for place in PLACES]
