@@ -22,7 +22,7 @@ from hypar_opt.onnx.exact import MAP, MIXED, of_itself, with_constant
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.import_state import ImportState, maps_error
 from hypar_opt.onnx.joins import fit, join, layer_of
-from hypar_opt.onnx.masks import read_mask, read_mask_of_tokens, shown_by
+from hypar_opt.onnx.masks import shown_by
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.samples import (
@@ -195,16 +195,11 @@ def _turned(node: OnnxNode, groups: list[Features]) -> list[Features]:
 
 def _without_masks(state: ImportState, node: OnnxNode, groups: list[Features]) -> list[Features]:
     """Return maps without those made of token ids, which have no gradient: padding masks."""
-    masks: list[Features] = []
     if state.input.is_tokens:
-        real = [features for features in groups if features.source != INPUT]
-        masks = [features for features in groups if features.source == INPUT]
-        groups = real or groups[:1]
+        groups = [features for features in groups if features.source != INPUT] or groups[:1]
     scores = [group for group in groups if state.layer(group.source).is_scores]
-    for mask in masks if scores else ():
-        read_mask_of_tokens(state, node, state.layer(scores[0].source), mask)
     if scores and len(groups) > 1:
-        raise node.refuse("adds a feature map to the scores of attention")
+        raise node.refuse("joins the scores of attention with another feature map")
     return groups
 
 
@@ -275,9 +270,7 @@ def _with_constant(
     layer = state.layer(features.source)
     bare = features._replace(dims=broadcast(features, constant.shape, state.input.batch))
     if layer.is_scores:
-        read_mask(state, node, features, name)
-        number = constant.elements == 1 and node.op in ("Mul", "Div")
-        return bare, with_constant(node.op, constant, absorbed=not number), False
+        return bare, frozenset(), False  # attention accounts for it
     held = _held(bare.dims, constant)
     axes = axes_of(held) - {"b"}
     of_ids = features.source == INPUT and state.input.is_tokens

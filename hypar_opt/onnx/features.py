@@ -167,6 +167,10 @@ class Layer:
     """The dimensions in which it writes its map."""
     operands: tuple[Features, ...] = ()
     """The queries and keys of scores."""
+    orders: tuple[Regions, ...] = ()
+    """The channels of each input in the order that it reads them in, where that is another one."""
+    order: Regions = ()
+    """The channels of its node's output in the order of the network's, where that is another."""
     name: str = ""
     """Its name in the network, set last."""
     is_nameless: bool = False

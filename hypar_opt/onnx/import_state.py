@@ -184,7 +184,7 @@ class ImportState:
         bare = features._replace(norm=None, function=norm.of, operators=norm.of.rest)
         kind = _norm_kind(norm)
         if "part of c" in norm.over:
-            self.note(node, "a norm of each head is taken as elementwise")
+            self.note(norm.node or node, "a norm of each head's features")
             return bare
         epsilon = EPSILON if norm.epsilon == "?" else float(norm.epsilon or 0.0)
         if not self._is_norm(features, norm, kind, epsilon):
@@ -294,7 +294,7 @@ class ImportState:
     def as_tokens(self, features: Features, node: OnnxNode) -> Features:
         """Return an image as tokens if its rows and columns are one dimension; else unchanged."""
         layer = self.layer(features.source)
-        if not layer.is_image or features.taken:
+        if not layer.is_image:
             return features
         positions = [axis for axis, dim in enumerate(features.dims) if axes_of([dim]) & POSITIONS]
         channels = [axis for axis, dim in enumerate(features.dims) if "c" in axes_of([dim])]
@@ -306,10 +306,17 @@ class ImportState:
         if is_row and (not channels or channels[-1] < positions[0]):
             return features
         sizes = {"t": height * width, "c": layer.channels}
-        source = self.read(features, node)
-        tokens = Layer("flatten", {"to": "tokens"}, [source], sizes, node)
         dims = tuple(merged(_token(digit, width) for digit in dim) for dim in features.dims)
-        return Features(self.emit_once(tokens).source, dims, only=features.only)
+        if not features.taken:
+            source = self.read(features, node)
+            tokens = Layer("flatten", {"to": "tokens"}, [source], sizes, node)
+            return Features(self.emit_once(tokens).source, dims, only=features.only)
+        # Parts of the channels are parts of those of the tokens.
+        if any(axes_of([(part.of,)]) != {"c"} for part in features.taken):
+            return features
+        layer.read_as.add(None)
+        tokens = Layer("flatten", {"to": "tokens"}, [features.source], sizes, node)
+        return features._replace(source=self.emit_once(tokens).source, dims=dims)
 
     def read(self, features: Features, node: OnnxNode) -> int:
         """Return the layer whose whole map a node reads, and record the activation.
@@ -365,7 +372,12 @@ class ImportState:
         source = self._slice(features, node)
         (part,) = features.taken
         dims = tuple(
-            merged(digit._replace(axis="c") if digit.axis == part else digit for digit in dim)
+            merged(
+                Digit("c", digit.size, digit.stride * part.of.stride)
+                if digit.axis == part
+                else digit
+                for digit in dim
+            )
             for dim in features.dims
         )
         return Features(source, dims, features.operators, features.function, only=features.only)

@@ -8,6 +8,7 @@ from hypar_opt.errors import InputError
 from hypar_opt.onnx.features import INPUT, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.losses import end_in_a_loss
+from hypar_opt.onnx.regions import Regions
 from hypar_opt.onnx.rules import refusals
 from hypar_opt.onnx.sharing import share
 from hypar_opt.workload.activations import NEVER_FALLING
@@ -29,6 +30,7 @@ def layers_of(state: ImportState, *, loss: str | None = None, untie: bool = Fals
     ends = _ends(state)
     layers = _needed(state.layers, ends)
     layers = _divided(layers)
+    _order(state, layers)
     end_in_a_loss(state, layers, loss)
     for layer in layers:
         _activate(state, layer)
@@ -131,6 +133,23 @@ def _check_division(layer: Layer, readers: list[Layer]) -> None:
             f"reads a part of what a layer of kind {layer.kind!r} writes; only fc and conv can"
             " be divided, where each channel is read in one part"
         )
+
+
+def _order(state: ImportState, layers: list[Layer]) -> None:
+    """Give layers of weights the order of outputs in which attention reads them."""
+    wanted: list[set[Regions]] = [set() for _ in layers]
+    for layer, orders in zip(reversed(layers), reversed(wanted), strict=True):
+        order = next(iter(orders)) if len(orders) == 1 else ()
+        passes_on = layer.kind == "flatten" and layer.keys.get("to") == "tokens"
+        writes = layer.kind == "fc" or (layer.kind == "conv" and "groups" not in layer.keys)
+        if writes:
+            layer.order = order
+        if any(orders) and not (order and (writes or passes_on)):
+            state.note(layer.node, "the order of heads among the channels that attention reads")
+        for place, source in enumerate(layer.inputs):
+            if source != INPUT:
+                mine = layer.orders[place] if layer.orders else ()
+                wanted[source].add(order if passes_on else mine)
 
 
 def _activate(state: ImportState, layer: Layer) -> None:

@@ -99,7 +99,7 @@ def last_norm(state: ImportState, node: OnnxNode) -> Features:
         raise node.refuse("should be over the channels alone")
     if not is_whole("c", channels, over) or features.taken:
         # Of each head: heads are never divided, so that it exchanges nothing.
-        state.note(node, "a norm of each head is taken as elementwise")
+        state.note(node, "a norm of each head's features")
         return features
     return _normed(state, node, features, 1, 2, bias=bool(node.input(2)))
 

@@ -122,7 +122,22 @@ def product(state: ImportState, node: OnnxNode) -> Features:
         held = weight.matrix(node.inputs[0], axes[-1:], axes[:-1])
         units = tuple(weight.shape[axis] for axis in axes[:-1])
         return linear(state, node, features, (place,), units, held, place=place)
-    return product_of_maps(state, node, state.features(a), state.features(b))
+    left, right = (
+        _as_multiplied(node, state.settled(name, node), side)
+        for name, side in zip((a, b), "AB", strict=True)
+    )
+    return product_of_maps(state, node, left, right)
+
+
+def _as_multiplied(node: OnnxNode, features: Features, side: str) -> Features:
+    """Return an operand of a fused product as it is multiplied."""
+    attributes = node.attributes()
+    if attributes.get(f"transBatch{side}"):
+        raise node.refuse("transposes its batch, which is not supported")
+    if attributes.get(f"trans{side}"):
+        *rest, rows, columns = features.dims
+        return features._replace(dims=(*rest, columns, rows))
+    return features
 
 
 def _matrix(node: OnnxNode, weight: Constant) -> tuple[int, ...]:
@@ -289,7 +304,7 @@ def _einsum_of_maps(state: ImportState, node: OnnxNode, labels: list[str], out: 
     columns = [label for label in b if label not in a]
     if not len(summed) == len(rows) == len(columns) == 1:
         raise node.refuse(f"is not a product of attention: {labels[0]},{labels[1]}->{out}")
-    left, right = (state.features(name) for name in node.inputs)
+    left, right = (state.settled(name, node) for name in node.inputs)
     if len(left.dims) != len(a) or len(right.dims) != len(b):
         raise shape_error(node, left.shape, right.shape)
     first = [left.dims[a.index(label)] for label in (*both, *rows, *summed)]

@@ -106,7 +106,7 @@ def _sizes(node: OnnxNode, shape: Sequence[int]) -> Array:
 
 def split(state: ImportState, node: OnnxNode) -> None:
     """Ranges of one dimension, one per output."""
-    features = state.features(node.inputs[0])
+    features = _whole(state, node)
     axis = _axis(node, node.attributes().get("axis", 0), features)
     size = features.shape[axis]
     sizes = integers(state, node, 1, "split")
@@ -124,7 +124,7 @@ def split(state: ImportState, node: OnnxNode) -> None:
 
 def slice_(state: ImportState, node: OnnxNode) -> Features:
     """A range of some dimensions."""
-    features = state.features(node.inputs[0])
+    features = _whole(state, node)
     starts = integers(state, node, 1, "starts") or []
     ends = integers(state, node, 2, "ends") or []
     axes = integers(state, node, 3, "axes") or list(range(len(starts)))
@@ -135,6 +135,14 @@ def slice_(state: ImportState, node: OnnxNode) -> Features:
             raise node.refuse("reads a dimension backwards, which is not supported")
         first, count = slice_bounds(features.shape[index], start, end, step)
         features = _take(node, features, index, first, count, step)
+    return features
+
+
+def _whole(state: ImportState, node: OnnxNode) -> Features:
+    """Return the map that a node takes parts of; a norm is of all of it, and so comes before."""
+    features = state.features(node.inputs[0])
+    if features.norm and not features.pooled:
+        features = state.settled(node.inputs[0], node)
     return features
 
 
@@ -201,7 +209,7 @@ def gather(state: ImportState, node: OnnxNode) -> Features:
         return _embedding(state, node, axis)
     if not state.is_constant(indices):
         raise node.refuse("reads indices that depend on the network's input")
-    features = state.features(data)
+    features = _whole(state, node)
     axis = _axis(node, axis, features)
     chosen = state.constant(indices)
     values = state.constants.integers(indices)

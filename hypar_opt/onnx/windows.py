@@ -64,6 +64,10 @@ def image_of(state: ImportState, node: OnnxNode, rank: int) -> Image:
         if dim != whole_dim(axis, size):
             if layer.is_tokens and rank == 1:
                 break  # a window of one token is a product with each token
+            if layer.is_tokens:
+                raise node.refuse(
+                    "reads tokens as an image; none of a network's layers makes an image of tokens"
+                )
             raise node.refuse("should read channels, rows and columns of an image, in this order")
     extents = (layer.sizes.get("h", 1), layer.sizes.get("w", 1))
     return Image(features, layer.channels, extents, rank == 1)
