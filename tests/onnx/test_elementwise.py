@@ -115,11 +115,43 @@ def behind_a_global_pool(rng: np.random.Generator) -> Any:
     return g.model(g.linear(x, "b", 4, 3))
 
 
+def of_a_view(rng: np.random.Generator) -> Any:
+    """Channels as two dimensions, in their order and in another."""
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    x = g("Reshape", g.linear("x", "a", WIDTH, WIDTH), g.value([0, TOKENS, 2, WIDTH // 2]))
+    orders = {
+        (0, 1, 2, 3): (TOKENS, 2, 4),
+        (0, 1, 3, 2): (TOKENS, 4, 2),
+        (0, 2, 1, 3): (2, TOKENS, 4),
+    }
+    order = [*orders][rng.integers(len(orders))]
+    x = elementwise(rng, g, g("Transpose", x, perm=order), (0, *orders[order]))
+    if rng.random() < 0.7:
+        x = g("Transpose", x, perm=order)
+    return g.model(g.linear(g("Reshape", x, g.value([0, TOKENS, WIDTH])), "b", WIDTH, 4))
+
+
+def of_parts(rng: np.random.Generator) -> Any:
+    """Halves of a map, each of which has a way of its own, as in a gate."""
+    g, half = WeightedGraph(("x", ["batch", TOKENS, WIDTH])), WIDTH // 2
+    x = g.linear("x", "a", WIDTH, WIDTH)
+    if rng.random() < 0.3:
+        x = elementwise(rng, g, x, (0, TOKENS, WIDTH))
+    a, b = g("Split", x, g.value([half, half]), outputs=2, axis=-1)
+    a = elementwise(rng, g, a, (0, TOKENS, half))
+    if rng.random() < 0.3:
+        b = elementwise(rng, g, b, (0, TOKENS, half))
+    if rng.random() < 0.3:
+        return g.model(g.linear(g("Concat", a, b, axis=-1), "b", WIDTH, 4))
+    return g.model(g.linear(g(str(rng.choice(["Add", "Mul"])), a, b), "b", half, 4))
+
+
 PLACES: dict[str, Write] = {
     one.__name__: one
     for one in (
         *(between_products, before_a_bias, of_the_input, before_the_output, in_a_residual_branch),
         *(behind_a_norm, before_a_norm, between_convolutions, around_a_pool, behind_a_global_pool),
+        *(of_a_view, of_parts),
     )
 }
 
