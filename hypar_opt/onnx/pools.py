@@ -37,6 +37,9 @@ def pool(state: ImportState, node: OnnxNode) -> Features:
                 f"its indices {indices!r} are read, which pools of a network do not have"
             )
     padding = window_padding(node, image, attributes, window, stride, dilation)
+    if any(width >= size for width, size in zip(padding, (*window, *window), strict=True)):
+        shown = f"{numbers(padding)}, with its window of {numbers(window)}"
+        raise node.refuse(f"should have windows larger than their border, got a border of {shown}")
     up = bool(attributes.get("ceil_mode"))
     _note_borders(state, node, image.features, padding, up=up)
     features = image.features._replace(border=None)
