@@ -18,7 +18,7 @@ from hypar_opt.onnx.axes import (
     whole_dim,
     without,
 )
-from hypar_opt.onnx.constant import Array, Constant
+from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.exact import MAP, MIXED, of_itself, with_constant
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.import_state import ImportState, maps_error
@@ -28,7 +28,7 @@ from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.samples import (
     IDENTITY,
-    Function,
+    Operand,
     applied,
     operand_of,
     precision,
@@ -110,24 +110,22 @@ def elementwise(state: ImportState, node: OnnxNode) -> Features:
     return result if joins else result._replace(operators=result.operators | {node.op})
 
 
-def _operands(state: ImportState, node: OnnxNode, whole: Features) -> list[Function | Array | None]:
+def _operands(state: ImportState, node: OnnxNode, whole: Features) -> list[Operand]:
     """Return what each input of a node is, on sample numbers."""
     if node.op in ("Dropout", "SimplifiedDropout"):
         return [state.features(node.inputs[0]).function]
     if node.op != "Clip":
         return [_operand(state, node, whole, name) for name in node.inputs]
     attributes = node.attributes()
-    bounds: list[Function | Array | None] = []
+    bounds: list[Operand] = []
     for place, (name, most) in enumerate(zip(("min", "max"), _BOUNDS, strict=True), start=1):
         given = node.input(place)
-        number = np.float64(attributes.get(name, most))
+        number = np.asarray(attributes.get(name, most), np.float64)
         bounds.append(_operand(state, node, whole, given) if given else number)
     return [state.features(node.inputs[0]).function, *bounds]
 
 
-def _operand(
-    state: ImportState, node: OnnxNode, whole: Features, name: str
-) -> Function | Array | None:
+def _operand(state: ImportState, node: OnnxNode, whole: Features, name: str) -> Operand:
     """Return what an input of a node is, on sample numbers; None if it is unknown."""
     if not name:
         return None
@@ -135,7 +133,7 @@ def _operand(
         return state.features(name).function
     constant = state.constant(name)
     if whole.pooled and not constant.known and constant.elements == 1 and node.op in _SHIFTS:
-        return np.float64(EPSILON)  # as is said where the norm is settled
+        return np.asarray(EPSILON)  # as is said where the norm is settled
     return operand_of(constant, by_channel=_is_of_channels(state, whole, constant))
 
 
@@ -309,7 +307,7 @@ def _scaled(state: ImportState, node: OnnxNode, features: Features, name: str) -
     if norm.scale or norm.shift:
         features = state.settle(features, node)
         norm = PendingNorm(of=features.function)
-    operands = [features.function, stand_in(state.constant(name))]
+    operands: list[Operand] = [features.function, stand_in(state.constant(name))]
     function = applied(node.op, {}, operands, {node.op}, features.operators | {node.op})
     return features._replace(norm=replace(norm, scale=name, node=node), function=function)
 
@@ -337,7 +335,7 @@ def _shifted(
         features = state.settle(features, node)
         norm = PendingNorm(of=features.function)
         state.note(node, "a shift of each channel is counted with a scale")
-    operands = [features.function, stand_in(state.constant(name))]
+    operands: list[Operand] = [features.function, stand_in(state.constant(name))]
     function = applied("Add", {}, operands, {node.op}, features.operators | {node.op})
     return features._replace(norm=replace(norm, shift=name, node=node), function=function)
 

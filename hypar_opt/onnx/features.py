@@ -57,7 +57,7 @@ class PendingNorm:
 
 
 @dataclass(frozen=True)
-class Border:
+class AddedBorder:
     """What ``Pad`` put round an image.
 
     Parameters
@@ -115,7 +115,7 @@ class Features(NamedTuple):
     unpooled: Function = IDENTITY
     norm: PendingNorm | None = None
     only: bool = False
-    border: Border | None = None
+    border: AddedBorder | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hypar_opt.onnx.axes import POSITIONS, axes_of, extent, is_whole
-from hypar_opt.onnx.features import INPUT, Border, Features, Layer
+from hypar_opt.onnx.features import INPUT, AddedBorder, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.model import OnnxNode, stated
 from hypar_opt.onnx.samples import IDENTITY, Function, dims_over, reduced
@@ -261,7 +261,7 @@ def pad(state: ImportState, node: OnnxNode) -> Features:
             (top, left, bottom, right),
             value if value == features.border_value else None,
         )
-    return features._replace(border=Border(widths, value, features.function, node))
+    return features._replace(border=AddedBorder(widths, value, features.function, node))
 
 
 def _border_value(state: ImportState, node: OnnxNode) -> float | None:

@@ -24,7 +24,7 @@ for _schema in defs.get_all_schemas_with_history():
     if not _schema.domain and _schema.name in OPERATORS:
         SCHEMAS.setdefault(_schema.name, []).append(_schema)
 
-OTHERS = {
+OTHERS: dict[int, Any] = {
     AttributeProto.FLOAT: 0.625,
     AttributeProto.INT: 3,
     AttributeProto.STRING: "other",
@@ -40,7 +40,7 @@ def attributes() -> Iterator[tuple[str, str, Any]]:
     for op, schemas in SCHEMAS.items():
         every = {name: own.type for one in schemas for name, own in one.attributes.items()}
         for name, kind in every.items():
-            yield op, name, OTHERS[kind.value if hasattr(kind, "value") else int(kind)]
+            yield op, name, OTHERS[int(kind.value)]
 
 
 def test_an_attribute_is_read_or_named_or_without_effect() -> None:
