@@ -412,11 +412,11 @@ def softmax(state: ImportState, node: OnnxNode) -> Features:
             raise node.refuse("should be over the keys of attention")
         return features.after(node.op)
     if not state.graph.ends(node.outputs[0]):
-        return features.after(node.op)
+        return features.after(node.stated)
     features = state.ordered(state.settled(node.inputs[0], node), node)
     # Before version 13 a softmax is over this dimension and all that follow.
     over = features.dims[axis:] if state.graph.version < 13 else features.dims[axis : axis + 1]
     if not is_whole("c", state.layer(features.source).channels, over) or axes_of(over) - {"c"}:
-        return features.after(node.op)
+        return features.after(node.stated)
     source, sizes = state.read(features, node), state.layer(features.source).sizes
     return state.emit(Layer("output", {}, [source], sizes, node, dims=features.dims))
