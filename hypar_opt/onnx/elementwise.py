@@ -14,10 +14,11 @@ from hypar_opt.onnx.axes import (
     axes_of,
     digits_of,
     is_whole,
+    merged,
     whole_dim,
     without,
 )
-from hypar_opt.onnx.constant import Array, Constant
+from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.exact import MAP, MIXED, of_itself, with_constant
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.import_state import ImportState, maps_error
@@ -27,7 +28,7 @@ from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
 from hypar_opt.onnx.samples import (
     IDENTITY,
-    Function,
+    Operand,
     applied,
     operand_of,
     precision,
@@ -109,24 +110,22 @@ def elementwise(state: ImportState, node: OnnxNode) -> Features:
     return result if joins else result._replace(operators=result.operators | {node.op})
 
 
-def _operands(state: ImportState, node: OnnxNode, whole: Features) -> list[Function | Array | None]:
+def _operands(state: ImportState, node: OnnxNode, whole: Features) -> list[Operand]:
     """Return what each input of a node is, on sample numbers."""
     if node.op in ("Dropout", "SimplifiedDropout"):
         return [state.features(node.inputs[0]).function]
     if node.op != "Clip":
         return [_operand(state, node, whole, name) for name in node.inputs]
     attributes = node.attributes()
-    bounds: list[Function | Array | None] = []
+    bounds: list[Operand] = []
     for place, (name, most) in enumerate(zip(("min", "max"), _BOUNDS, strict=True), start=1):
         given = node.input(place)
-        number = np.float64(attributes.get(name, most))
+        number = np.asarray(attributes.get(name, most), np.float64)
         bounds.append(_operand(state, node, whole, given) if given else number)
     return [state.features(node.inputs[0]).function, *bounds]
 
 
-def _operand(
-    state: ImportState, node: OnnxNode, whole: Features, name: str
-) -> Function | Array | None:
+def _operand(state: ImportState, node: OnnxNode, whole: Features, name: str) -> Operand:
     """Return what an input of a node is, on sample numbers; None if it is unknown."""
     if not name:
         return None
@@ -134,7 +133,7 @@ def _operand(
         return state.features(name).function
     constant = state.constant(name)
     if whole.pooled and not constant.known and constant.elements == 1 and node.op in _SHIFTS:
-        return np.float64(EPSILON)  # as is said where the norm is settled
+        return np.asarray(EPSILON)  # as is said where the norm is settled
     return operand_of(constant, by_channel=_is_of_channels(state, whole, constant))
 
 
@@ -291,10 +290,14 @@ def _with_constant(
     # On the network's input alone, constants are the scaling of its pixels.
     is_learned = _is_of_channels(state, bare, constant) and constant.is_stored
     is_learned = is_learned and (features.source != INPUT or features.norm is not None)
-    if node.op in _SCALES and is_learned:
-        return _scaled(state, node, bare, name), frozenset(), True
-    if node.op in _SHIFTS and is_learned:
-        return _shifted(state, node, bare, name), frozenset(), True
+    if is_learned and node.op in _SCALES | _SHIFTS:
+        in_order = merged(digit for dim in held for digit in dim) == whole_dim("c", layer.channels)
+        if node.op in _SCALES:
+            made = _scaled(state, node, bare, name)
+        else:
+            made = _shifted(state, node, bare, name, in_order=in_order)
+        # What is in another order than the layer's is in that of this view of it.
+        return made if in_order else state.settle(made, node), frozenset(), True
     if node.op in _SHIFTS and _is_table(state, features, constant, held):
         return _with_tables(state, node, bare, constant), frozenset(), True
     return bare, done, False
@@ -306,16 +309,25 @@ def _scaled(state: ImportState, node: OnnxNode, features: Features, name: str) -
     if norm.scale or norm.shift:
         features = state.settle(features, node)
         norm = PendingNorm(of=features.function)
-    operands = [features.function, stand_in(state.constant(name))]
+    operands: list[Operand] = [features.function, stand_in(state.constant(name))]
     function = applied(node.op, {}, operands, {node.op}, features.operators | {node.op})
     return features._replace(norm=replace(norm, scale=name, node=node), function=function)
 
 
-def _shifted(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
-    """Return a map with a shift of each channel: a bias if the layer before can take one."""
+def _shifted(
+    state: ImportState, node: OnnxNode, features: Features, name: str, *, in_order: bool
+) -> Features:
+    """Return a map with a shift of each channel: a bias if the layer before can take one.
+
+    Parameters
+    ----------
+    in_order
+        Whether the shifts are in the order of the layer's channels.
+    """
     layer = state.layer(features.source)
     norm = features.norm
     takes_bias = layer.operator.adds_bias and not layer.keys.get("bias") and features.only
+    takes_bias = takes_bias and in_order
     if norm is None and takes_bias and features.function.activation is None:
         layer.add_bias(state.constant(name).stored)
         # Of what has been done before the bias is added, the layer does nothing.
@@ -325,7 +337,7 @@ def _shifted(state: ImportState, node: OnnxNode, features: Features, name: str) 
         features = state.settle(features, node)
         norm = PendingNorm(of=features.function)
         state.note(node, "a shift of each channel is counted with a scale")
-    operands = [features.function, stand_in(state.constant(name))]
+    operands: list[Operand] = [features.function, stand_in(state.constant(name))]
     function = applied("Add", {}, operands, {node.op}, features.operators | {node.op})
     return features._replace(norm=replace(norm, shift=name, node=node), function=function)
 
@@ -402,11 +414,11 @@ def softmax(state: ImportState, node: OnnxNode) -> Features:
             raise node.refuse("should be over the keys of attention")
         return features.after(node.op)
     if not state.graph.ends(node.outputs[0]):
-        return features.after(node.op)
+        return features.after(node.stated)
     features = state.ordered(state.settled(node.inputs[0], node), node)
     # Before version 13 a softmax is over this dimension and all that follow.
     over = features.dims[axis:] if state.graph.version < 13 else features.dims[axis : axis + 1]
     if not is_whole("c", state.layer(features.source).channels, over) or axes_of(over) - {"c"}:
-        return features.after(node.op)
+        return features.after(node.stated)
     source, sizes = state.read(features, node), state.layer(features.source).sizes
     return state.emit(Layer("output", {}, [source], sizes, node, dims=features.dims))

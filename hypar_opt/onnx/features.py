@@ -60,7 +60,7 @@ class PendingNorm:
 
 
 @dataclass(frozen=True)
-class Border:
+class AddedBorder:
     """What ``Pad`` put round an image.
 
     Parameters
@@ -118,7 +118,7 @@ class Features(NamedTuple):
     unpooled: Function = IDENTITY
     norm: PendingNorm | None = None
     only: bool = False
-    border: Border | None = None
+    border: AddedBorder | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

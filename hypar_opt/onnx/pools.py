@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hypar_opt.onnx.axes import POSITIONS, axes_of, extent, is_whole
-from hypar_opt.onnx.features import INPUT, Border, Features, Layer
+from hypar_opt.onnx.features import INPUT, AddedBorder, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.model import OnnxNode, stated
 from hypar_opt.onnx.samples import IDENTITY, Function, dims_over, reduced
@@ -37,6 +37,9 @@ def pool(state: ImportState, node: OnnxNode) -> Features:
                 f"its indices {indices!r} are read, which pools of a network do not have"
             )
     padding = window_padding(node, image, attributes, window, stride, dilation)
+    if any(width >= size for width, size in zip(padding, (*window, *window), strict=True)):
+        shown = f"{numbers(padding)}, with its window of {numbers(window)}"
+        raise node.refuse(f"should have windows larger than their border, got a border of {shown}")
     up = bool(attributes.get("ceil_mode"))
     _note_borders(state, node, image.features, padding, up=up)
     features = image.features._replace(border=None)
@@ -258,7 +261,7 @@ def pad(state: ImportState, node: OnnxNode) -> Features:
             (top, left, bottom, right),
             value if value == features.border_value else None,
         )
-    return features._replace(border=Border(widths, value, features.function, node))
+    return features._replace(border=AddedBorder(widths, value, features.function, node))
 
 
 def _border_value(state: ImportState, node: OnnxNode) -> float | None:

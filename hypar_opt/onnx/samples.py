@@ -94,6 +94,9 @@ class Function:
 
 IDENTITY = Function(SAMPLE)
 
+Operand = Function | Array | None
+"""What an operator reads: a function of a map, or numbers that fit `SAMPLE`; None if unknown."""
+
 _WORDS = tuple(ACTIVATIONS)
 """The first is none: the map as it is."""
 
@@ -121,7 +124,7 @@ def _apart(values: Array, others: Array) -> Array:
 def applied(
     op: str,
     attributes: Attributes,
-    operands: Sequence[Function | Array | None],
+    operands: Sequence[Operand],
     done: Iterable[str],
     every: frozenset[str],
 ) -> Function:
@@ -148,7 +151,7 @@ def applied(
     return Function(values, activation, rest.union(done), tolerance)
 
 
-def _values(operand: Function | Array | None) -> Array | None:
+def _values(operand: Operand) -> Array | None:
     return operand.values if isinstance(operand, Function) else operand
 
 
@@ -218,7 +221,7 @@ def dims_over(axes: Collection[str], sizes: Mapping[str, int]) -> tuple[int, ...
     over: set[int] = set()
     if "t" in axes or ("b" in axes and sizes.get("t", 1) == 1 and not long):
         over |= {ROWS, COLUMNS}  # of a map of one position, both belong to the batch
-    elif long and axes.issuperset(long):
+    elif long and all(axis in axes for axis in long):
         over |= {ROWS, COLUMNS}
     else:
         over |= {places[axis] for axis in long if axis in axes}
@@ -316,12 +319,13 @@ def _cast(attributes: Attributes, x: Array) -> Array:
 
 def _celu(a: Attributes, x: Array) -> Array:
     alpha = a.get("alpha", 1.0)
-    return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(np.minimum(x, 0) / alpha))
+    below = alpha * np.expm1(np.minimum(x, 0) / alpha)
+    return np.asarray(np.maximum(x, 0) + np.minimum(0, below))
 
 
 def _selu(a: Attributes, x: Array) -> Array:
     alpha, gamma = a.get("alpha", 1.67326319217681884765625), a.get("gamma", 1.05070102214813232)
-    return gamma * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+    return np.asarray(gamma * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))))
 
 
 def _shrink(a: Attributes, x: Array) -> Array:

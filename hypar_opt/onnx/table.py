@@ -79,7 +79,8 @@ OPERATORS: dict[str, Row] = {
     **_rows("convolution", "FusedConv", f"{_WINDOW} group activation activation_params", 3),
     **_rows("product", "MatMul", "", 2),
     **_rows("product", "MatMulInteger", "", 4),  # zero points are of how weights are stored
-    **_rows("product", "FusedMatMul TransposeMatMul", "alpha transA transB", 2),
+    **_rows("product", "FusedMatMul", "alpha transA transB transBatchA transBatchB", 2),
+    **_rows("product", "TransposeMatMul", "alpha transA transB", 2),
     **_rows("general_product", "Gemm", "alpha beta transA transB", 3),
     **_rows("gather", "Gather", "axis", 2),
     **_rows("quantised_product", "MatMulNBits", "K N", 5),
@@ -186,7 +187,7 @@ def unread(
     row = OPERATORS[op]
     if row.attributes is not None:
         for name, value in attributes.items():
-            if name not in row.attributes | WITHOUT_EFFECT and value != default(op, name):
+            if name not in row.attributes | WITHOUT_EFFECT and value not in defaults(op, name):
                 yield name, value
     for place, given in enumerate(inputs):
         if given and (place in row.unread or (row.inputs is not None and place >= row.inputs)):
@@ -194,17 +195,19 @@ def unread(
 
 
 @cache
-def default(op: str, name: str) -> object:
-    """Return an attribute's default in the newest version of an operator; None if it has none."""
+def defaults(op: str, name: str) -> tuple[object, ...]:
+    """Return an attribute's default in the newest version of an operator.
+
+    Of other domains, whose operators ``onnx`` does not describe, what switches mostly are at.
+    """
     from onnx import defs, helper
 
     try:
-        attribute = defs.get_schema(op).attributes[name]
-    except (defs.SchemaError, KeyError):  # of another domain, or of an older version
-        return None
-    value = attribute.default_value
+        value = defs.get_schema(op).attributes[name].default_value
+    except (defs.SchemaError, KeyError):
+        return (0, -1, "")
     given = helper.get_attribute_value(value) if value.type else None
-    return given.decode() if isinstance(given, bytes) else given
+    return (given.decode() if isinstance(given, bytes) else given,)
 
 
 # Refused by name.

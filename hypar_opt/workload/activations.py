@@ -64,10 +64,6 @@ def _gelu_by_erf_slope(x: Array) -> Array:
     return y
 
 
-def _between(low: float, high: float, slope: float) -> Function:
-    return lambda x: ((x > low) & (x < high)) * slope
-
-
 def _mish(x: Array) -> Array:
     y: Array = x * np.tanh(np.logaddexp(x, 0.0))
     return y
@@ -107,7 +103,8 @@ def _hard_sigmoid(x: Array) -> Array:
 
 
 def _hard_swish_slope(x: Array) -> Array:
-    return _hard_sigmoid(x) + x * _between(-3.0, 3.0, 1 / 6)(x)
+    y: Array = _hard_sigmoid(x) + x * _between(-3.0, 3.0, 1 / 6)(x)
+    return y
 
 
 def _between(low: float, high: float, slope: float = 1.0) -> Function:

@@ -24,7 +24,7 @@ def constant(rng: Draw, g: GraphWriter, shape: Sequence[int]) -> str:
     if kind == "number":
         return g.value(_number(rng))
     if kind == "one":
-        return g.value(_number(rng)[None])
+        return g.value(np.array([_number(rng)]))
     axis = int(rng.integers(1, len(shape)))
     sizes = [size if kind == "map" or n == axis else 1 for n, size in enumerate(shape)]
     values = rng.normal(1.0, 0.5, [1, *sizes[1:]]).astype(np.float32)
@@ -121,7 +121,7 @@ def _single(rng: Draw, g: GraphWriter, x: str) -> str:
     given = {}
     for name, values in _SINGLE[op].items():
         if rng.random() < 0.7:
-            given[name] = values[rng.integers(len(values))]
+            given[name] = values[int(rng.integers(len(values)))]
     return str(g(op, x, g.value(1)) if op == "CumSum" else g(op, x, **given))
 
 

@@ -115,15 +115,91 @@ def behind_a_global_pool(rng: np.random.Generator) -> Any:
     return g.model(g.linear(x, "b", 4, 3))
 
 
+def of_a_view(rng: np.random.Generator) -> Any:
+    """Channels as two dimensions, in their order and in another."""
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    x = g("Reshape", g.linear("x", "a", WIDTH, WIDTH), g.value([0, TOKENS, 2, WIDTH // 2]))
+    orders = {
+        (0, 1, 2, 3): (TOKENS, 2, 4),
+        (0, 1, 3, 2): (TOKENS, 4, 2),
+        (0, 2, 1, 3): (2, TOKENS, 4),
+    }
+    order = [*orders][rng.integers(len(orders))]
+    x = elementwise(rng, g, g("Transpose", x, perm=order), (0, *orders[order]))
+    if rng.random() < 0.7:
+        x = g("Transpose", x, perm=order)
+    return g.model(g.linear(g("Reshape", x, g.value([0, TOKENS, WIDTH])), "b", WIDTH, 4))
+
+
+def of_parts(rng: np.random.Generator) -> Any:
+    """Halves of a map, each of which has a way of its own, as in a gate."""
+    g, half = WeightedGraph(("x", ["batch", TOKENS, WIDTH])), WIDTH // 2
+    x = g.linear("x", "a", WIDTH, WIDTH)
+    if rng.random() < 0.3:
+        x = elementwise(rng, g, x, (0, TOKENS, WIDTH))
+    a, b = g("Split", x, g.value([half, half]), outputs=2, axis=-1)
+    a = elementwise(rng, g, a, (0, TOKENS, half))
+    if rng.random() < 0.3:
+        b = elementwise(rng, g, b, (0, TOKENS, half))
+    if rng.random() < 0.3:
+        return g.model(g.linear(g("Concat", a, b, axis=-1), "b", WIDTH, 4))
+    return g.model(g.linear(g(str(rng.choice(["Add", "Mul"])), a, b), "b", half, 4))
+
+
+def _window(rng: np.random.Generator, g: WeightedGraph, x: str, channels: int) -> str:
+    """A convolution or a pool, with a border of its own, and one that Pad adds."""
+    if rng.random() < 0.5:
+        top, left, bottom, right = (int(size) for size in rng.integers(0, 3, 4))
+        value = g.value(np.float32(rng.choice([0.0, 0.0, 1.0, -np.inf])))
+        mode = str(rng.choice(["constant", "constant", "edge", "reflect"]))
+        pads = g.value([0, 0, top, left, 0, 0, bottom, right])
+        x = (
+            g("Pad", x, pads, value, mode=mode)
+            if mode == "constant"
+            else g("Pad", x, pads, mode=mode)
+        )
+        if rng.random() < 0.3:
+            x = g(str(rng.choice(["Relu", "Sigmoid", "Neg"])), x)
+    how: dict[str, Any] = {"strides": [int(one) for one in rng.integers(1, 3, 2)]}
+    kernel = [int(one) for one in rng.integers(2, 4, 2)]
+    op = str(rng.choice(["Conv", "MaxPool", "AveragePool"]))
+    if rng.random() < 0.5:
+        # Of a largest pool with several widths onnx's reference evaluator has other values.
+        sizes = rng.integers(0, 2, 4)
+        how["pads"] = [1] * 4 if op == "MaxPool" else [int(one) for one in sizes]
+    if op == "Conv":
+        if rng.random() < 0.3:
+            how["dilations"] = [2, 1]
+        groups = int(rng.choice([1, channels]))
+        weight = g.weight(f"w{len(g.nodes)}", channels, channels // groups, *kernel)
+        return str(g(op, x, weight, group=groups, **how))
+    if rng.random() < 0.3 and "pads" not in how:
+        how["ceil_mode"] = 1  # with padding, onnx's reference evaluator has another shape
+    if op == "AveragePool" and rng.random() < 0.5:
+        how["count_include_pad"] = 1
+    return str(g(op, x, kernel_shape=kernel, **how))
+
+
+def of_windows(rng: np.random.Generator) -> Any:
+    g = WeightedGraph(("image", ["batch", 2, 12, 12]))
+    x = g("Conv", "image", g.weight("a", 4, 2, 3, 3), g.weight("b", 4))
+    for _ in range(2):
+        if rng.random() < 0.4:
+            x = g(str(rng.choice(["Relu", "Tanh", "Abs", "Gelu"])), x)
+        x = _window(rng, g, x, 4)
+    return g.model(g("ReduceMax", x, g.value([2, 3]), keepdims=0))
+
+
 PLACES: dict[str, Write] = {
     one.__name__: one
     for one in (
         *(between_products, before_a_bias, of_the_input, before_the_output, in_a_residual_branch),
         *(behind_a_norm, before_a_norm, between_convolutions, around_a_pool, behind_a_global_pool),
+        *(of_a_view, of_parts, of_windows),
     )
 }
 
-QUICK, ALL = 4, 1000
+QUICK, ALL = 12, 1000
 
 
 CASES = [(place, 0, QUICK) for place in PLACES] + [(place, QUICK, ALL) for place in PLACES]

@@ -339,6 +339,166 @@ def test_what_is_done_to_a_map_is_an_activation_or_named(tmp_path: Path, change:
     assert (said or "") in "".join(not_kept(content))
 
 
+def pooled(g: GraphWriter, x: str, op: str = "AveragePool", **how: Any) -> str:
+    given = {"kernel_shape": [2, 2], "strides": [2, 2]} | how
+    return str(g(op, x, **given))
+
+
+def bordered(g: GraphWriter, x: str, value: float | None = None, **how: Any) -> str:
+    filling = [] if value is None else [g.value(np.float32(value))]
+    return str(g("Pad", x, g.value([0, 0, 1, 1, 0, 0, 1, 1]), *filling, **how))
+
+
+def enlarged(g: GraphWriter, x: str, **how: Any) -> str:
+    return str(g("Resize", x, "", g.value(np.array([1, 1, 3, 3], np.float32)), **how))
+
+
+IMAGES: dict[str, tuple[Callable[[GraphWriter, str], str], str | None]] = {
+    "zeros": (bordered, None),
+    "zeros, and relu": (lambda g, x: g("Relu", bordered(g, x)), None),
+    "zeros, and a sigmoid": (lambda g, x: g("Sigmoid", bordered(g, x)), "a border of 0.5"),
+    "ones": (lambda g, x: bordered(g, x, 1.0), "a border of 1, which is taken as zeros"),
+    "edges": (lambda g, x: bordered(g, x, mode="edge"), "(mode = edge), which is taken as zeros"),
+    "reflected": (lambda g, x: bordered(g, x, mode="reflect"), "(mode = reflect)"),
+    "a mean without its border": (lambda g, x: pooled(g, x, pads=[1] * 4), None),
+    "a mean with its border": (
+        lambda g, x: pooled(g, x, pads=[1] * 4, count_include_pad=1),
+        "count_include_pad = 1",
+    ),
+    "a mean with no border": (lambda g, x: pooled(g, x, count_include_pad=1), None),
+    "a mean with a border of its own": (
+        lambda g, x: pooled(g, bordered(g, x)),
+        "a border of 0, which is left out of its windows",
+    ),
+    "a maximum with zeros": (
+        lambda g, x: pooled(g, bordered(g, x), "MaxPool"),
+        "a border of 0, which is left out of its windows",
+    ),
+    "a maximum with zeros of what is not below": (
+        lambda g, x: pooled(g, bordered(g, g("Relu", x)), "MaxPool"),
+        None,
+    ),
+    "a maximum with what is below all": (
+        lambda g, x: pooled(g, bordered(g, x, -np.inf), "MaxPool"),
+        None,
+    ),
+    "a root mean square": (lambda g, x: pooled(g, x, "LpPool", p=2), "LpPool (kernel_shape"),
+    "relu behind a maximum": (lambda g, x: g("Relu", pooled(g, x, "MaxPool")), None),
+    "relu behind a mean": (
+        lambda g, x: g("Relu", pooled(g, x)),
+        "the activation 'relu' behind a pool",
+    ),
+    "gelu behind a maximum": (
+        lambda g, x: g("Gelu", pooled(g, x, "MaxPool")),
+        "the activation 'gelu_erf' behind a pool",
+    ),
+    "each pixel three times": (enlarged, None),
+    "pixels from the left": (
+        lambda g, x: enlarged(
+            g, x, coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+        ),
+        None,
+    ),
+    "pixels rounded from the left": (
+        lambda g, x: enlarged(g, x, coordinate_transformation_mode="asymmetric"),
+        "which pixels are repeated: Resize (coordinate_transformation_mode = asymmetric)",
+    ),
+}
+"""What is done to an image between two convolutions, and what is said of it."""
+
+
+@pytest.mark.parametrize("change", IMAGES)
+def test_borders_pools_and_pixels_are_those_of_a_network_or_named(
+    tmp_path: Path, change: str
+) -> None:
+    g = GraphWriter(("x", [1, 2, 12, 12]))
+    write, said = IMAGES[change]
+    x = write(g, g("Conv", "x", g.weight("a", 3, 2, 3, 3)))
+    content = g.content(tmp_path, g("Conv", x, g.weight("b", 4, 3, 3, 3)))
+    assert bool(not_kept(content)) == (said is not None), not_kept(content)
+    assert (said or "") in "".join(not_kept(content))
+
+
+@pytest.mark.parametrize("end", ["Identity", "Dropout", "Cast", "all of them"])
+def test_what_changes_nothing_behind_the_softmax_is_skipped(tmp_path: Path, end: str) -> None:
+    ends = ["Identity", "Dropout", "Cast"] if end == "all of them" else [end]
+    contents = []
+    for behind in ([], ends):
+        g = GraphWriter(SEQUENCE)
+        x = g("LayerNormalization", "x", g.weight("s", WIDTH), g.weight("t", WIDTH), axis=-1)
+        x = g("Softmax", g.linear(x, "a", WIDTH, 5), axis=-1)
+        for op in behind:
+            x = g(op, x, to=1) if op == "Cast" else g(op, x)
+        contents.append(g.content(tmp_path, x))
+    assert contents[0] == contents[1]
+    assert "not_kept" not in contents[0]
+
+
+def test_a_softmax_over_tokens_at_the_end_is_none_of_the_words(tmp_path: Path) -> None:
+    g = GraphWriter(SEQUENCE)
+    content = g.content(tmp_path, g("Softmax", g.linear("x", "a", WIDTH, 5), axis=1))
+    assert [layer["kind"] for layer in content["layer"]] == ["fc"]
+    assert "Softmax (axis = 1)" in "".join(not_kept(content))
+
+
+def test_one_tensor_concatenated_is_itself(tmp_path: Path) -> None:
+    contents = []
+    for joined in (False, True):
+        g = GraphWriter(SEQUENCE)
+        x = g.linear("x", "a", WIDTH, WIDTH)
+        x = g("Concat", x, axis=-1) if joined else x
+        contents.append(g.content(tmp_path, g.linear(x, "b", WIDTH, 5)))
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize(
+    ("activation", "params", "word", "said"),
+    [
+        ("Relu", [], "relu", None),
+        ("Clip", [0.0, 6.0], "relu6", None),
+        ("Clip", [0.0, 5.0], None, "activation = Clip"),
+        ("LeakyRelu", [0.01], "leaky_relu", None),
+        ("LeakyRelu", [0.2], None, "activation = LeakyRelu"),
+        ("HardSigmoid", [1 / 6, 0.5], "hardsigmoid", None),
+    ],
+)
+def test_a_fused_activation_is_computed_with_its_numbers(
+    tmp_path: Path, activation: str, params: list[float], word: str | None, said: str | None
+) -> None:
+    g = GraphWriter(("x", [1, 2, 8, 8]))
+    given = {"activation_params": params} if params else {}
+    x = g(
+        "FusedConv",
+        "x",
+        g.weight("a", 3, 2, 3, 3),
+        activation=activation,
+        domain="com.microsoft",
+        **given,
+    )
+    content = g.content(tmp_path, g("Conv", x, g.weight("b", 4, 3, 3, 3)))
+    assert [layer.get("activation") for layer in content["layer"]] == [word, None]
+    assert bool(not_kept(content)) == (said is not None)
+    assert (said or "") in "".join(not_kept(content))
+
+
+@pytest.mark.parametrize("half", [np.float16, ml_dtypes.bfloat16])
+def test_constants_of_half_precision_make_the_activation_that_they_round(
+    tmp_path: Path, half: Any
+) -> None:
+    g = GraphWriter(SEQUENCE)
+
+    def number(value: float) -> str:
+        name = f"half_{len(g.initialisers)}"
+        g.initialisers.append(numpy_helper.from_array(np.array(value, half), name))
+        return name
+
+    x = g.linear("x", "a", WIDTH, WIDTH)
+    gate = g("Add", g("Erf", g("Div", x, number(2**0.5))), number(1.0))
+    x = g("Mul", g("Mul", x, gate), number(0.5))
+    content = g.content(tmp_path, g.linear(x, "b", WIDTH, 5))
+    assert [layer.get("activation") for layer in content["layer"]] == ["gelu_erf", None]
+
+
 @pytest.mark.parametrize(
     ("op", "said"),
     [("Add", None), ("Mul", None), ("Sub", "sum"), ("Div", "product"), ("Max", "sum")],

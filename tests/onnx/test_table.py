@@ -24,7 +24,7 @@ for _schema in defs.get_all_schemas_with_history():
     if not _schema.domain and _schema.name in OPERATORS:
         SCHEMAS.setdefault(_schema.name, []).append(_schema)
 
-OTHERS = {
+OTHERS: dict[int, Any] = {
     AttributeProto.FLOAT: 0.625,
     AttributeProto.INT: 3,
     AttributeProto.STRING: "other",
@@ -40,7 +40,7 @@ def attributes() -> Iterator[tuple[str, str, Any]]:
     for op, schemas in SCHEMAS.items():
         every = {name: own.type for one in schemas for name, own in one.attributes.items()}
         for name, kind in every.items():
-            yield op, name, OTHERS[kind.value if hasattr(kind, "value") else int(kind)]
+            yield op, name, OTHERS[int(kind.value)]
 
 
 def test_an_attribute_is_read_or_named_or_without_effect() -> None:
@@ -89,8 +89,9 @@ def test_what_is_declared_read_is_read() -> None:
             }
     for op, row in OPERATORS.items():
         assert row.rule in RULES
-        # The kernel of a convolution is its weights'; rotations are run with all they state.
-        missing = set(row.attributes or ()) - words - {"interleaved", "rotary_embedding_dim"}
+        # Rotations are run with all that they state, and sides of a product are A and B.
+        in_other_words = {"interleaved", "rotary_embedding_dim", "transBatchA", "transBatchB"}
+        missing = set(row.attributes or ()) - words - in_other_words
         assert not missing, op
 
 
@@ -152,3 +153,25 @@ def test_elementwise_operators_are_computed_as_onnx_does(op: str) -> None:
         finite = np.isfinite(found) & np.isfinite(expected)
         assert finite.mean() > 0.3
         assert np.allclose(found[finite], expected[finite], rtol=1e-6, atol=1e-6), attributes
+
+
+def documented() -> str:
+    """Return the table of docs/onnx.md: operators with equal entries are in one row."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for op, row in OPERATORS.items():
+        read = ", ".join(f"`{name}`" for name in sorted(row.attributes or ())) or "none"
+        if row.attributes is None:
+            read = "named whole"
+        inputs = "all" if row.inputs is None else str(row.inputs)
+        if row.unread:
+            inputs += f" but {' and '.join(str(place + 1) for place in sorted(row.unread))}"
+        rows.setdefault((read, inputs), []).append(f"`{op}`")
+    lines = ["| operators | attributes that are read | inputs |", "|---|---|---|"]
+    lines += [f"| {', '.join(ops)} | {read} | {inputs} |" for (read, inputs), ops in rows.items()]
+    return "\n".join(lines)
+
+
+def test_the_table_is_in_the_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs/onnx.md").read_text()
+    assert documented() in page
+    assert all(f"`{name}`" in page for name in WITHOUT_EFFECT)
