@@ -25,8 +25,8 @@ TO = typer.Option(
 )
 APPROXIMATE = typer.Option(
     "--approximate",
-    help="Export a network that leaves out parts of its model, such as a mask; the module lists"
-    " them.",
+    help="Export a network that leaves out parts of its model, such as a mask. Every format takes"
+    " it; all but json, which says nothing of what is computed, need it for such a network.",
 )
 OUTPUT = options.result_option(help="The file to write (default: print it).")
 
@@ -50,7 +50,7 @@ def export(
         described = read_plan(plan)
     text = written.text(described, approximate=approximate)
     if not approximate:
-        # Of what computes nothing; programs are refused then.
+        # Of a format that says nothing of what is computed; the others are refused then.
         for sentence in sentences(left_out(described.network.description), ()):
             output.note(sentence)
     if output_file is None:

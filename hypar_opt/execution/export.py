@@ -36,13 +36,19 @@ def sharded_plan(plan: Plan, *, pads: bool = False) -> ShardedNetwork:
     return ShardedNetwork.of(plan.network.description, _program(plan), pads=pads)
 
 
-def torch_file(plan: Plan) -> str:
+def torch_file(plan: Plan, *, approximate: bool = False) -> str:
     """Return a Python file that splits one's own PyTorch model as a plan says.
+
+    Parameters
+    ----------
+    approximate
+        Export a network that does not keep all of its model.
 
     Raises
     ------
     HyparError
-        If the plan is for inference or on one accelerator, or splits a size unevenly.
+        If the plan is for inference or on one accelerator, or splits a size unevenly; or if the
+        network does not keep all of its model, unless that is wanted.
 
     Examples
     --------
@@ -55,6 +61,7 @@ def torch_file(plan: Plan) -> str:
     from hypar_opt.execution.torch.mesh import mesh_of
     from hypar_opt.execution.torch.program import program_text
 
+    _check_kept(plan, approximate)
     _check_exports(plan)
     _check_splits(plan)
     program = _program(plan)
@@ -78,6 +85,16 @@ def _title(plan: Plan, framework: str) -> str:
             f"Not kept of the model, so that the plan does not count it: {'; '.join(not_kept)}."
         )
     return "\n\n".join(said)
+
+
+def _check_kept(plan: Plan, approximate: bool) -> None:
+    """Refuse a network that does not keep all of its model, unless that is wanted."""
+    not_kept = left_out(plan.network.description)
+    if not_kept and not approximate:
+        raise HyparError(
+            f"{plan.network.name}: not all of the model is kept: {'; '.join(not_kept)};"
+            f" {argument('approximate', True)} exports it anyway"
+        )
 
 
 def _check_splits(plan: Plan) -> None:
@@ -140,13 +157,19 @@ def divided_plan(plan: Plan) -> Division:
     return Division(network, _program(plan))
 
 
-def jax_shardings(plan: Plan) -> str:
+def jax_shardings(plan: Plan, *, approximate: bool = False) -> str:
     """Return a Python file with PartitionSpecs for one's own JAX program, by layers' names.
+
+    Parameters
+    ----------
+    approximate
+        Export a network that does not keep all of its model.
 
     Raises
     ------
     HyparError
-        As `sharded_plan`, and on one accelerator.
+        As `sharded_plan`, and on one accelerator; and if the network does not keep all of its
+        model, unless that is wanted.
 
     Examples
     --------
@@ -157,6 +180,7 @@ def jax_shardings(plan: Plan) -> str:
     """
     from hypar_opt.execution.jax.shardings import shardings_text
 
+    _check_kept(plan, approximate)
     _check_splits(plan)
     return shardings_text(sharded_plan(plan), title=_title(plan, "JAX"))
 
@@ -185,18 +209,13 @@ def jax_module(plan: Plan, *, approximate: bool = False) -> str:
     """
     from hypar_opt.execution.jax.module import module_text
 
-    not_kept = left_out(plan.network.description)
-    if not_kept and not approximate:
-        raise HyparError(
-            f"{plan.network.name}: not all of the model is kept: {'; '.join(not_kept)};"
-            f" {argument('approximate', True)} exports it anyway"
-        )
+    _check_kept(plan, approximate)
     title = f"A training step of {plan.network.name}, batch {plan.batch}, on {plan.accelerators}"
     devices = "devices" if plan.levels else "device"
     return module_text(
         sharded_plan(plan, pads=True),
         title=f"{title} {devices}.",
-        not_kept=not_kept,
+        not_kept=left_out(plan.network.description),
         remarks=plan.network.description.remarks or (),
         element_bytes=plan.element_bytes,
     )

@@ -6,7 +6,6 @@ import json
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
-from hypar_opt.errors import HyparError, argument
 from hypar_opt.execution.export import jax_module, jax_shardings, torch_file
 from hypar_opt.execution.shardings import shardings
 from hypar_opt.registry import Registry
@@ -33,7 +32,8 @@ class ExportFormat(ABC):
         Parameters
         ----------
         approximate
-            Whether a network that does not keep all of its model is wanted all the same.
+            Whether a network that does not keep all of its model is wanted all the same; a format
+            of programs refuses it otherwise.
 
         Raises
         ------
@@ -51,20 +51,13 @@ class JaxModule(ExportFormat):
         return jax_module(plan, approximate=approximate)
 
 
-def _refuse(approximate: bool, what: str) -> None:
-    """Refuse an approximate network of what computes nothing."""
-    if approximate:
-        raise HyparError(f"{argument('approximate', True)} goes with programs: {what}")
-
-
 class JaxShardings(ExportFormat):
     """A Python file for one's own JAX program."""
 
     summary: ClassVar[str] = "a Python file of PartitionSpecs for one's own JAX program, by name"
 
     def text(self, plan: Plan, *, approximate: bool) -> str:
-        _refuse(approximate, "shardings compute nothing")
-        return jax_shardings(plan)
+        return jax_shardings(plan, approximate=approximate)
 
 
 class Shardings(ExportFormat):
@@ -72,8 +65,8 @@ class Shardings(ExportFormat):
 
     summary: ClassVar[str] = "the dimension of each weight and tensor that each level shards"
 
-    def text(self, plan: Plan, *, approximate: bool) -> str:
-        _refuse(approximate, "shardings compute nothing")
+    def text(self, plan: Plan, *, approximate: bool) -> str:  # noqa: ARG002
+        # Says nothing of what is computed, and so is of any network.
         return json.dumps(shardings(plan), indent=2, allow_nan=False) + "\n"
 
 
@@ -83,8 +76,7 @@ class TorchFile(ExportFormat):
     summary: ClassVar[str] = "a Python file that splits one's own PyTorch model, by its names"
 
     def text(self, plan: Plan, *, approximate: bool) -> str:
-        _refuse(approximate, "a file for PyTorch computes nothing")
-        return torch_file(plan)
+        return torch_file(plan, approximate=approximate)
 
 
 FORMATS: Registry[type[ExportFormat]] = Registry(

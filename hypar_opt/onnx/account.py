@@ -53,8 +53,20 @@ def check(network: Network, layers: Sequence[Layer]) -> None:
 
 
 def repeated(layers: Sequence[Layer]) -> list[str]:
-    """Return one sentence on shared weights and one on shared vectors, if there are any."""
-    return [sentence for sentence in (_tied_weights(layers), _shared_vectors(layers)) if sentence]
+    """Return sentences on shared weights and vectors and on the order of heads, if any."""
+    sentences = _tied_weights(layers), _shared_vectors(layers), _other_orders(layers)
+    return [sentence for sentence in sentences if sentence]
+
+
+def _other_orders(layers: Sequence[Layer]) -> str:
+    """Return which layers' outputs the file has in another order than the network."""
+    names = [repr(layer.name) for layer in layers if layer.order]
+    if not names:
+        return ""
+    return (
+        "heads of queries, keys and values follow one another in the network, and lie in another"
+        f" order in the file: outputs of {_listed(names[:_SHOWN], len(names))}"
+    )
 
 
 def _tied_weights(layers: Sequence[Layer]) -> str:

@@ -7,26 +7,16 @@ layer. Heads are those digits of the channels that lie in a product's batch dime
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from hypar_opt.onnx.axes import (
-    POSITIONS,
-    Digit,
-    Dim,
-    axes_of,
-    digits_of,
-    extent,
-    is_whole,
-    whole_dim,
-)
-from hypar_opt.onnx.exact import MAP, MIXED, REORDERED, SELF, left_out
+from hypar_opt.onnx.axes import POSITIONS, axes_of, extent, whole_dim
 from hypar_opt.onnx.features import Features, Layer
+from hypar_opt.onnx.heads import Heads, heads_of, in_order, score_dims
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.model import OnnxNode
-from hypar_opt.onnx.rotary import rotary_of
-
-_ROTATES = frozenset({"Neg", "Sub"})
+from hypar_opt.onnx.regions import Regions, distinct
+from hypar_opt.onnx.scores import between, operand
 
 
 def product_of_maps(state: ImportState, node: OnnxNode, a: Features, b: Features) -> Features:
@@ -37,14 +27,14 @@ def product_of_maps(state: ImportState, node: OnnxNode, a: Features, b: Features
     InputError
         Where it is not part of attention.
     """
-    a, b = (state.settle(features, node) for features in (a, b))
     if len(a.dims) < 3 or len(b.dims) < 3 or a.shape[-1] != b.shape[-2]:
         raise shape_error(node, a.shape, b.shape)
     if state.layer(b.source).is_scores:
         # Transposed values times transposed scores are the transposed product.
-        return _transposed(product_of_maps(state, node, _transposed(b), _transposed(a)))
+        values, scores = _transposed(a), _transposed(b)
+        return _transposed(_weighted_values(state, node, scores, values, node.inputs[1]))
     if state.layer(a.source).is_scores:
-        return _weighted_values(state, node, a, b)
+        return _weighted_values(state, node, a, b, node.inputs[0])
     return _scores(state, node, a, _transposed(b))
 
 
@@ -65,13 +55,33 @@ def _sequence(state: ImportState, node: OnnxNode, features: Features) -> tuple[F
     layer = state.layer(features.source)
     *leading, rows, columns = features.dims
     tokens = layer.sizes.get("t", 1)
-    if axes_of(leading) & POSITIONS or not is_whole("t", tokens, [rows]):
+    if axes_of(leading) & POSITIONS:
         raise node.refuse(
             "is attention over a part of the tokens, which a network has no layer for"
         )
-    if (axes_of([rows]) - {"t"}) or axes_of([columns]) - {"c"}:
-        raise node.refuse("multiplies two feature maps, but is not attention")
+    held = axes_of([rows]), axes_of([columns])
+    if (held[0] | held[1]) & {"h", "w"}:
+        raise node.refuse(
+            "multiplies two feature maps over the rows or columns of an image; attention is read"
+            " over tokens, or over all pixels as one dimension"
+        )
+    if held[0] - {"t"} or held[1] - {"c"}:
+        raise node.refuse(
+            f"multiplies two feature maps over {_named(held[1])} for each of {_named(held[0])};"
+            " attention sums queries times keys over the channels of a head, for each token"
+        )
+    if rows != whole_dim("t", tokens):
+        raise node.refuse(
+            "is attention over a part of the tokens, which a network has no layer for"
+        )
     return features, tokens
+
+
+def _named(axes: frozenset[str]) -> str:
+    """Return the words for the axes of a dimension, for messages."""
+    words = {"b": "images", "c": "channels", "h": "rows", "w": "columns", "t": "tokens"}
+    words |= {"r": "copies", "s": "keys"}
+    return " and ".join(words.get(axis, "the input's dimensions") for axis in sorted(axes)) or "one"
 
 
 def _scores(state: ImportState, node: OnnxNode, queries: Features, keys: Features) -> Features:
@@ -79,64 +89,61 @@ def _scores(state: ImportState, node: OnnxNode, queries: Features, keys: Feature
     keys, length = _sequence(state, node, keys)
     sizes = {"c": state.layer(queries.source).channels, "t": count, "s": length}
     inputs = [queries.source, keys.source]
-    dims = (*_leading(node, queries, keys), whole_dim("t", count), whole_dim("s", length))
+    dims = (*score_dims(queries, keys), whole_dim("t", count), whole_dim("s", length))
     scores = Layer("scores", {}, inputs, sizes, node, dims=dims, operands=(queries, keys))
     return state.emit(scores)
 
 
-def _leading(node: OnnxNode, a: Features, b: Features) -> list[Dim]:
-    """Return the batch dimensions of a product: batch and heads."""
-    rank = max(len(a.dims), len(b.dims)) - 2
-    rows = ([()] * (rank + 2 - len(x.dims)) + list(x.dims[:-2]) for x in (a, b))
-    out = []
-    for first, second in zip(*rows, strict=True):
-        if extent(first) > 1 and extent(second) > 1 and extent(first) != extent(second):
-            raise shape_error(node, a.shape, b.shape)
-        out.append(first if extent(first) >= extent(second) and first else second)
-    return out
-
-
 def _weighted_values(
-    state: ImportState, node: OnnxNode, scores: Features, values: Features
+    state: ImportState, node: OnnxNode, scores: Features, values: Features, name: str
 ) -> Features:
+    """Return the output of attention.
+
+    Parameters
+    ----------
+    name
+        The tensor of the scores, as the product reads it.
+    """
     layer = state.layer(scores.source)
     layer.keys["read"] = True
-    if digits_of("s", [scores.dims[-1]]) != whole_dim("s", layer.sizes["s"]):
+    *leading, rows, columns = scores.dims
+    count, length = (layer.sizes[axis] for axis in "ts")
+    if columns != whole_dim("s", length):
         raise node.refuse("should sum over the keys of attention")
-    values, length = _sequence(state, node, values)
-    if length != layer.sizes["s"]:
+    if rows != whole_dim("t", count) or scores.taken or axes_of(leading) - {"b", "g"}:
+        raise node.refuse("reads a part of the scores of attention, or in another order")
+    values, tokens = _sequence(state, node, values)
+    if tokens != length:
         raise shape_error(node, scores.shape, values.shape)
-    queries, keys = layer.operands
-    learned = _check_scores(state, node, layer.operands, scores)
-    if "zeroed" in layer.keys and not layer.keys.get("causal"):
-        state.note(node, "a multiplication of attention's scores")
-    leading = _leading(node, scores, values)
-    heads, kv_heads = _heads(scores.dims[:-2]), max(_heads(values.dims[:-2]), 1)
-    width, size = extent(values.dims[-1]), extent(queries.dims[-1])
-    # Operators on queries and keys have been checked, so both are read as they are.
-    plain = (one._replace(operators=frozenset()) for one in (queries, keys))
-    inputs = _inputs(state, node, (*plain, values))
-    heads_apart = [_scaled(dim, size, width) for dim in leading]
-    dims = (*heads_apart, scores.dims[-2], whole_dim("c", width))
-    sizes = {"t": state.layer(queries.source).sizes.get("t", 1), "c": heads * width}
-    words = attention_keys(heads, kv_heads, causal="causal" in layer.keys) | learned
-    return state.emit(Layer("attention", words, inputs, sizes, node, dims=dims))
-
-
-def _heads(dims: tuple[Dim, ...]) -> int:
-    return extent(tuple(digit for dim in dims for digit in dim if _is_channel(digit)))
-
-
-def _is_channel(digit: Digit) -> bool:
-    return axes_of([(digit,)]) == {"c"}
-
-
-def _scaled(dim: Dim, before: int, after: int) -> Dim:
-    """Return a dimension of heads with the strides of the output, whose heads may be wider."""
-    return tuple(
-        Digit("c", digit.size, digit.stride // before * after) if _is_channel(digit) else digit
-        for digit in dim
+    product = layer.node
+    assert product is not None
+    queries, keys = (
+        operand(state, product, of, features)
+        for of, features in zip(product.inputs[:2], layer.operands, strict=True)
     )
+    inner = between(state, product, node, name, scores.source)
+    words: dict[str, Any] = {}
+    size, width = queries.features.shape[-1], extent(values.dims[-1])
+    factors = (queries.factor, keys.factor, inner.factor, _alpha(product), _alpha(node))
+    scale = None if None in factors else math.prod(filter(None, factors))
+    words |= scale_key(state, product, 0.0 if 0.0 in factors else scale, size)
+    if queries.rotary != keys.rotary:
+        state.note(product, "rotary positions")
+    elif queries.rotary:
+        words["rotary"] = queries.rotary
+    operands = (queries.features, keys.features, values)
+    heads = heads_of(node, operands, scores, width)
+    inputs, orders = _inputs(state, node, operands, heads)
+    dims = (*heads.leading, rows, whole_dim("c", width))
+    sizes = {"t": count, "c": heads.queries * width}
+    words = attention_keys(heads.queries, heads.keys, causal=inner.causal) | words
+    made = Layer("attention", words, inputs, sizes, node, dims=dims, orders=orders)
+    return state.emit(made)
+
+
+def _alpha(node: OnnxNode) -> float:
+    """Return the factor of a product that is fused with it."""
+    return float(node.attributes().get("alpha", 1.0))
 
 
 def attention_keys(heads: int, kv_heads: int, *, causal: bool) -> dict[str, Any]:
@@ -149,57 +156,48 @@ def attention_keys(heads: int, kv_heads: int, *, causal: bool) -> dict[str, Any]
     return keys
 
 
-def _inputs(state: ImportState, node: OnnxNode, operands: Sequence[Features]) -> list[int]:
-    """Return the layers that hold queries, keys and values: three, or one that holds all."""
-    sources = {operand.source for operand in operands}
-    taken = {operand.taken for operand in operands}
-    if len(sources) == 1 and len(taken) == 3 and all(taken):
+def _inputs(
+    state: ImportState, node: OnnxNode, operands: Sequence[Features], heads: Heads
+) -> tuple[list[int], tuple[Regions, ...]]:
+    """Return the layers that hold queries, keys and values: three, or one that holds all.
+
+    And, for each, the channels of it in the order of a network where that is another one.
+    """
+    sources = {one.source for one in operands}
+    if len(sources) == 1 and all(one.taken for one in operands):
         (source,) = sources
+        layer = state.layer(source)
         # Together they are the whole map, each element once.
-        if sum(_heads(operand.dims) for operand in operands) == state.layer(source).channels:
-            state.layer(source).read_as.add(None)
-            return [source]
-    # A group's query heads read copies of keys and values.
-    return [state.read(state.sliced(f.without_copies(), node), node) for f in operands]
-
-
-def _check_scores(
-    state: ImportState, node: OnnxNode, operands: Iterable[Features], scores: Features
-) -> dict[str, Any]:
-    """Return the keys of rotary positions and of the scale; note all other operators."""
-    queries, keys = operands
-    size = queries.shape[-1]
-    scale: float | None = 1.0
-    is_rotated = False
-    for features in (queries, keys, scores):
-        operators = features.operators
-        if "RotaryEmbedding" in operators or (MAP in operators and operators & _ROTATES):
-            is_rotated = True
-            operators -= {MAP, MIXED, SELF, REORDERED, "RotaryEmbedding", "Neg"}
-        operators -= {"Softmax", "IsNaN", "Where"} if features is scores else frozenset()
-        numbers = [operator for operator in operators if operator[0] in "*/"]
-        for phrase in left_out(frozenset(operators).difference(numbers)):
-            state.note(node, f"{phrase} of attention's queries, keys or scores")
-        for operator in numbers:
-            number = None if operator[1:] == "?" else float(operator[1:])
-            if scale is None or not number:
-                scale = None
-            else:
-                scale = scale * number if operator[0] == "*" else scale / number
-    learned = scale_key(state, node, scale, size)
-    if is_rotated:
-        product = state.layer(scores.source).node
-        rotary = None if product is None else rotary_of(state, product.inputs[:2], size)
-        if rotary is None:
-            state.note(node, "rotary positions")
-        else:
-            learned["rotary"] = rotary
-    return learned
+        if (
+            sum(order.elements for order in heads.orders)
+            == distinct(heads.orders)
+            == layer.channels
+        ):
+            layer.read_as.update(state.activation_of(one, node) for one in operands)
+            is_ordered = in_order(heads.orders, 0, layer.channels)
+            return [source], (() if is_ordered else heads.orders,)
+    inputs, orders = [], []
+    for features, order in zip(operands, heads.orders, strict=True):
+        # A group's query heads read copies of keys and values.
+        read = state.read(state.sliced(features.without_copies(), node), node)
+        first = state.layer(read).keys["start"] if state.layer(read).is_slice else 0
+        channels = state.layer(read).channels
+        if order.elements != channels:
+            raise node.refuse(f"reads {order.elements} of {channels} channels")
+        inputs.append(read)
+        ordered = in_order([order], first, channels)
+        orders.append(() if ordered else (order._replace(first=order.first - first),))
+    if len(set(inputs)) < len(inputs):
+        raise node.refuse(
+            "reads two of queries, keys and values from one map; a network's attention reads three"
+            " layers, or one that has all side by side"
+        )
+    return inputs, tuple(orders)
 
 
 def scale_key(state: ImportState, node: OnnxNode, scale: float | None, size: int) -> dict[str, Any]:
     """Return the key of a scale of attention that differs from 1/sqrt(head size)."""
-    if scale is None:
+    if scale is None or not math.isfinite(scale):
         state.note(node, f"attention's scale, which is not known; 1/sqrt({size}) is taken")
     elif scale <= 0:
         state.note(node, f"attention's scale of {scale:.4g}; 1/sqrt({size}) is taken")

@@ -188,6 +188,13 @@ def _nested(axis: str | DigitRange) -> Iterator[DigitRange]:
         axis = axis.of.axis
 
 
+def unit(axis: str | DigitRange) -> int:
+    """Return how many indices of a map's axis lie between neighbours of an axis or range of it."""
+    if not isinstance(axis, DigitRange):
+        return 1
+    return axis.step * axis.of.stride * unit(axis.of.axis)
+
+
 def digits_of(axis: str, dims: Iterable[Dim]) -> Dim:
     """Return the digits of an axis in some dimensions, in order, merged."""
     return merged(digit for dim in dims for digit in dim if digit.axis == axis)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from hypar_opt.onnx.axes import (
     POSITIONS,
@@ -11,35 +14,46 @@ from hypar_opt.onnx.axes import (
     axes_of,
     digits_of,
     is_whole,
+    merged,
     whole_dim,
     without,
 )
 from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.exact import MAP, MIXED, of_itself, with_constant
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
-from hypar_opt.onnx.import_state import ImportState, shape_error
+from hypar_opt.onnx.import_state import ImportState, maps_error
 from hypar_opt.onnx.joins import fit, join, layer_of
-from hypar_opt.onnx.masks import read_mask, read_mask_of_tokens, shown_by
+from hypar_opt.onnx.masks import shown_by
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
-from hypar_opt.onnx.table import EXACT, activation
+from hypar_opt.onnx.samples import (
+    IDENTITY,
+    Operand,
+    applied,
+    operand_of,
+    precision,
+    stand_in,
+)
+from hypar_opt.onnx.table import EXACT
 from hypar_opt.onnx.views import broadcast
 from hypar_opt.workload.operators import OPERATORS
+from hypar_opt.workload.operators.norm import EPSILON
 
 # Operators whose constants are learned: shifts and scales. Exporters do not subtract weights or
 # divide by them.
-_SHIFTS = frozenset({"Add", "Sum", "BiasAdd", "BiasGelu", "BiasDropout"})
+_SHIFTS = frozenset({"Add", "Sum", "BiasAdd", "BiasGelu", "BiasDropout", "FastGelu"})
 _SCALES = frozenset({"Mul", "PRelu"})
 
-
-# Alpha of activations: its default in ONNX, and its value in a step.
-_ALPHAS = {
-    "Celu": (1.0, 1.0),
-    "Elu": (1.0, 1.0),
-    "HardSigmoid": (0.2, 1 / 6),
-    "LeakyRelu": (0.01, 0.01),
-    "Swish": (1.0, 1.0),
+# Operators on a map and a bias, and what they are of their sum.
+_OF_SUMS = {
+    "BiasGelu": "Gelu",
+    "FastGelu": "FastGelu",
+    "BiasAdd": "Identity",
+    "BiasDropout": "Identity",
 }
+
+_BOUNDS = (-np.inf, np.inf)
+"""What a Clip has that states none."""
 
 
 def elementwise(state: ImportState, node: OnnxNode) -> Features:
@@ -52,49 +66,100 @@ def elementwise(state: ImportState, node: OnnxNode) -> Features:
         keys = OPERATORS[word].model_fields.keys() & node.attributes().keys()
         given = {key: node.attributes()[key] for key in sorted(keys)}
         return layer_of(state, node, word, given, state.settled(node.inputs[0], node))
-    _check_attributes(state, node)
-    if len(node.inputs) == 1:
-        features = state.features(node.inputs[0])
-        if features.norm and word:
-            features = state.settled(node.inputs[0], node)
-        by_tanh = node.op == "Gelu" and node.attributes().get("approximate", "none") == "tanh"
-        return features.after("FastGelu" if by_tanh else node.op)
+    _check_dropout(state, node)
     names = [name for name in node.inputs if name]
     maps = [name for name in names if not state.is_constant(name)]
     constants = [name for name in names if state.is_constant(name)]
     if word not in ("", "add", "mul"):
         # No scale or shift after an activation can join a norm.
         for name in maps:
-            features = state.features(name)
-            if features.norm:
+            if state.features(name).norm:
                 state.settled(name, node)
     sources = {state.features(name).source for name in maps}
-    result = _together(state, node, word, maps)
+    whole = _together(state, node, word, maps)
     # A node that joins maps is a layer, not an operator on one.
-    joins = result.source not in sources
+    joins = whole.source not in sources
+    op = "Add" if node.op in _OF_SUMS else node.op
+    one_by_one = joins or op in ("Add", "Sum", "Mul")
+    result, marks = whole, {node.stated}
     for name in constants:
-        result = _with_constant(state, node, result, name)
-    return result if joins else result.after(node.op)
+        result, done, held = _with_constant(state, node, result, name)
+        marks |= done
+        operators = result.operators | done
+        if held:
+            one_by_one = True
+        elif one_by_one:
+            operand = _operand(state, node, result, name)
+            made = applied(op, {}, [result.function, operand], {op, *done}, operators | {op})
+            result = result._replace(function=made.rounded(precision(state.constant(name))))
+        result = result._replace(operators=operators)
+    if not one_by_one and MIXED not in whole.function.rest:
+        function = applied(
+            node.op,
+            node.attributes(),
+            _operands(state, node, whole),
+            marks | of_itself(node, [state.features(name) for name in maps]),
+            result.operators | {node.stated},
+        )
+        rounded = max((precision(state.constant(name)) for name in constants), default=0.0)
+        result = result._replace(function=function.rounded(rounded))
+    if node.op in _OF_SUMS:
+        op = _OF_SUMS[node.op]
+        made = applied(op, {}, [result.function], {op}, result.operators | {op})
+        result = result._replace(function=made)
+    return result if joins else result._replace(operators=result.operators | {node.op})
 
 
-def _check_attributes(state: ImportState, node: OnnxNode) -> None:
-    """Note activations of a form that a step does not compute."""
+def _operands(state: ImportState, node: OnnxNode, whole: Features) -> list[Operand]:
+    """Return what each input of a node is, on sample numbers."""
+    if node.op in ("Dropout", "SimplifiedDropout"):
+        return [state.features(node.inputs[0]).function]
+    if node.op != "Clip":
+        return [_operand(state, node, whole, name) for name in node.inputs]
     attributes = node.attributes()
-    default, kept = _ALPHAS.get(node.op, (0.0, 0.0))
-    alpha = attributes.get("alpha", default) if kept else kept
-    is_number = isinstance(alpha, int | float)
-    if not is_number or not math.isclose(alpha, kept, rel_tol=1e-3):
-        shown = f"{alpha:.4g}" if isinstance(alpha, float) else str(alpha)
-        state.note(node, f"alpha {shown} of {node.op}, which is taken with {kept:.4g}")
-    if node.op == "QuickGelu":
-        state.note(node, "gelu by a sigmoid, which is computed by its approximation by tanh")
-    if node.op == "Clip" and (attributes.get("min", 0.0), attributes.get("max", 6.0)) != (0.0, 6.0):
-        state.note(node, "bounds of a clip, which are taken as 0 and 6")
-    if node.op == "Dropout" and (training := node.input(2)):
-        switch = state.constant(training)
-        is_off = switch.known and switch.elements == 1 and not switch.value.any()
-        if not is_off:
-            state.note(node, "dropout")
+    bounds: list[Operand] = []
+    for place, (name, most) in enumerate(zip(("min", "max"), _BOUNDS, strict=True), start=1):
+        given = node.input(place)
+        number = np.asarray(attributes.get(name, most), np.float64)
+        bounds.append(_operand(state, node, whole, given) if given else number)
+    return [state.features(node.inputs[0]).function, *bounds]
+
+
+def _operand(state: ImportState, node: OnnxNode, whole: Features, name: str) -> Operand:
+    """Return what an input of a node is, on sample numbers; None if it is unknown."""
+    if not name:
+        return None
+    if not state.is_constant(name):
+        return state.features(name).function
+    constant = state.constant(name)
+    if whole.pooled and not constant.known and constant.elements == 1 and node.op in _SHIFTS:
+        return np.asarray(EPSILON)  # as is said where the norm is settled
+    return operand_of(constant, by_channel=_is_of_channels(state, whole, constant))
+
+
+def _is_of_channels(state: ImportState, features: Features, constant: Constant) -> bool:
+    """Whether a constant has a number for each channel of a map, and no other axis."""
+    if len(constant.shape) > len(features.dims) or features.taken:
+        return False
+    held = _held(features.dims, constant)
+    axes = axes_of(held) - {"b"}
+    return axes == {"c"} and is_whole("c", state.layer(features.source).channels, held)
+
+
+def _held(dims: Sequence[Dim], constant: Constant) -> tuple[Dim, ...]:
+    """Return those dimensions of a map in which a constant has more than one index."""
+    places = len(dims) - len(constant.shape)
+    return tuple(dims[places + place] for place, size in enumerate(constant.shape) if size > 1)
+
+
+def _check_dropout(state: ImportState, node: OnnxNode) -> None:
+    """Note dropout where a model has switched it on."""
+    if node.op != "Dropout" or not (training := node.input(2)):
+        return
+    switch = state.constant(training)
+    is_off = switch.known and switch.elements == 1 and not switch.value.any()
+    if not is_off:
+        state.note(node, "dropout")
 
 
 def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -> Features:
@@ -109,7 +174,7 @@ def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -
     if node.op not in EXACT:
         means = "product" if word == "mul" else "sum"
         state.note(node, f"{node.op} of two feature maps, which is taken as their {means}")
-    return join(state, node, word or "add", groups)
+    return join(state, node, word if word in ("add", "mul") else "add", groups)
 
 
 def _turned(node: OnnxNode, groups: list[Features]) -> list[Features]:
@@ -129,16 +194,11 @@ def _turned(node: OnnxNode, groups: list[Features]) -> list[Features]:
 
 def _without_masks(state: ImportState, node: OnnxNode, groups: list[Features]) -> list[Features]:
     """Return maps without those made of token ids, which have no gradient: padding masks."""
-    masks: list[Features] = []
     if state.input.is_tokens:
-        real = [features for features in groups if features.source != INPUT]
-        masks = [features for features in groups if features.source == INPUT]
-        groups = real or groups[:1]
+        groups = [features for features in groups if features.source != INPUT] or groups[:1]
     scores = [group for group in groups if state.layer(group.source).is_scores]
-    for mask in masks if scores else ():
-        read_mask_of_tokens(state, node, state.layer(scores[0].source), mask)
     if scores and len(groups) > 1:
-        raise node.refuse("adds a feature map to the scores of attention")
+        raise node.refuse("joins the scores of attention with another feature map")
     return groups
 
 
@@ -159,24 +219,30 @@ def _merged(node: OnnxNode, a: Features, b: Features) -> Features:
     """Return an elementwise function of two tensors that hold the same map."""
     dims = fit([a.dims, b.dims])
     if dims is None:
-        raise shape_error(node, a.shape, b.shape)
+        raise maps_error(node, [a, b])
     if len(a.dims) == len(b.dims):
         # Copies stay where either of the two has them.
         dims = tuple(dim or x or y for dim, x, y in zip(dims, a.dims, b.dims, strict=True))
-    operators = a.operators | b.operators | of_itself(node, a, b)
-    common = a._replace(dims=dims, operators=operators, only=False)
+    done = of_itself(node, [a, b])
+    operators = a.operators | b.operators | done
+    op = "Add" if node.op in _OF_SUMS else node.op
+    function = applied(
+        op, node.attributes(), [a.function, b.function], done | {op}, operators | {op}
+    )
+    common = a._replace(dims=dims, operators=operators, function=function, only=False)
     if a.pooled == b.pooled:
         return common._replace(norm=_one_norm(a.norm, b.norm))
     # A map and statistics of it: a norm, written out.
     whole, number = (b, a) if a.pooled else (a, b)
     if whole.pooled:
         raise node.refuse("combines two reductions of one feature map")
-    norm = whole.norm or PendingNorm()
+    norm = whole.norm or PendingNorm(of=whole.function)
     if number.norm and number.norm.epsilon:
         norm = replace(norm, epsilon=number.norm.epsilon)
     centred = norm.centred or node.op == "Sub" or (node.op == "Add" and "Neg" in number.operators)
     over = norm.over | number.pooled
-    return common._replace(pooled=frozenset(), norm=replace(norm, over=over, centred=centred))
+    norm = replace(norm, over=over, centred=centred, divides=node)
+    return common._replace(pooled=frozenset(), norm=norm)
 
 
 def _one_norm(a: PendingNorm | None, b: PendingNorm | None) -> PendingNorm | None:
@@ -189,65 +255,91 @@ def _one_norm(a: PendingNorm | None, b: PendingNorm | None) -> PendingNorm | Non
         a.shift or b.shift,
         a.epsilon or b.epsilon,
         a.node or b.node,
+        (a if a.over else b).of,
+        a.divides or b.divides,
     )
 
 
-def _with_constant(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
-    """Return a map after a constant has been added to it or multiplied by it."""
+def _with_constant(
+    state: ImportState, node: OnnxNode, features: Features, name: str
+) -> tuple[Features, frozenset[str], bool]:
+    """Return a map with a constant that is added to it or multiplied by it.
+
+    With marks of what is done with the constant, and whether a layer, or a norm, holds it.
+    """
     constant = state.constant(name)
     layer = state.layer(features.source)
-    dims = broadcast(features, constant.shape, state.input.batch)
+    bare = features._replace(dims=broadcast(features, constant.shape, state.input.batch))
     if layer.is_scores:
-        read_mask(state, node, features, name)
-        number = constant.elements == 1 and node.op in ("Mul", "Div")
-        done = with_constant(node, constant, absorbed=not number)
-        return features._replace(dims=dims).after(*done)
-    places = len(dims) - len(constant.shape)
-    held = tuple(dims[places + place] for place, size in enumerate(constant.shape) if size > 1)
+        return bare, frozenset(), False  # attention accounts for it
+    held = _held(bare.dims, constant)
     axes = axes_of(held) - {"b"}
-    is_channels = axes == {"c"} and is_whole("c", layer.channels, held) and not features.taken
-    done = with_constant(
-        node, constant, absorbed=features.source == INPUT and state.input.is_tokens
-    )
-    bare = features._replace(dims=dims)
-    widened = bare.after(*done)
+    of_ids = features.source == INPUT and state.input.is_tokens
+    done = with_constant(node.op, constant, absorbed=of_ids)
     if constant.is_input and "c" in axes:
         raise node.refuse(f"reads a further input of the model, through {name!r}")
     if features.pooled and node.op in _SHIFTS and constant.elements == 1:
         epsilon = repr(float(constant.value.ravel()[0])) if constant.known else "?"
-        return widened._replace(norm=replace(widened.norm or PendingNorm(), epsilon=epsilon))
+        norm = replace(bare.norm or PendingNorm(of=bare.unpooled), epsilon=epsilon)
+        return bare._replace(norm=norm), done, False
     if constant.is_input or not axes or features.pooled:
-        return widened
-    if features.source == INPUT and state.input.is_tokens:
+        return bare, done, False
+    if of_ids:
         shown = shown_by(state, node, name, layer.sizes.get("t", 1))
-        return widened.after(shown) if shown else widened
+        return bare, done | ({shown} if shown else set()), False
     # On the network's input alone, constants are the scaling of its pixels.
-    is_learned = is_channels and (features.source != INPUT or features.norm is not None)
-    is_learned = is_learned and constant.is_stored
-    if node.op in _SCALES and is_learned:
-        norm = bare.norm or PendingNorm()
-        if norm.scale or norm.shift:
-            bare, norm = state.settle(bare, node), PendingNorm()
-        return bare._replace(norm=replace(norm, scale=name, node=node))
-    if node.op in _SHIFTS and is_learned:
-        return _shifted(state, node, bare, name)
+    is_learned = _is_of_channels(state, bare, constant) and constant.is_stored
+    is_learned = is_learned and (features.source != INPUT or features.norm is not None)
+    if is_learned and node.op in _SCALES | _SHIFTS:
+        in_order = merged(digit for dim in held for digit in dim) == whole_dim("c", layer.channels)
+        if node.op in _SCALES:
+            made = _scaled(state, node, bare, name)
+        else:
+            made = _shifted(state, node, bare, name, in_order=in_order)
+        # What is in another order than the layer's is in that of this view of it.
+        return made if in_order else state.settle(made, node), frozenset(), True
     if node.op in _SHIFTS and _is_table(state, features, constant, held):
-        return _with_tables(state, node, bare, constant)
-    return widened
+        return _with_tables(state, node, bare, constant), frozenset(), True
+    return bare, done, False
 
 
-def _shifted(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
-    """Return a map with a shift of each channel: a bias if the layer before can take one."""
+def _scaled(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
+    """Return a map with a scale of each channel, which a norm has."""
+    norm = features.norm or PendingNorm(of=features.function)
+    if norm.scale or norm.shift:
+        features = state.settle(features, node)
+        norm = PendingNorm(of=features.function)
+    operands: list[Operand] = [features.function, stand_in(state.constant(name))]
+    function = applied(node.op, {}, operands, {node.op}, features.operators | {node.op})
+    return features._replace(norm=replace(norm, scale=name, node=node), function=function)
+
+
+def _shifted(
+    state: ImportState, node: OnnxNode, features: Features, name: str, *, in_order: bool
+) -> Features:
+    """Return a map with a shift of each channel: a bias if the layer before can take one.
+
+    Parameters
+    ----------
+    in_order
+        Whether the shifts are in the order of the layer's channels.
+    """
     layer = state.layer(features.source)
     norm = features.norm
-    takes_bias = layer.operator.adds_bias and not layer.keys.get("bias")
-    if norm is None and takes_bias and activation(features.operators) is None:
+    takes_bias = layer.operator.adds_bias and not layer.keys.get("bias") and features.only
+    takes_bias = takes_bias and in_order
+    if norm is None and takes_bias and features.function.activation is None:
         layer.add_bias(state.constant(name).stored)
-        return features
+        # Of what has been done before the bias is added, the layer does nothing.
+        done = IDENTITY if features.function.is_identity else features.function.unknown()
+        return features._replace(function=done)
     if norm is None or norm.shift:
-        features, norm = state.settle(features, node), PendingNorm()
+        features = state.settle(features, node)
+        norm = PendingNorm(of=features.function)
         state.note(node, "a shift of each channel is counted with a scale")
-    return features._replace(norm=replace(norm, shift=name, node=node))
+    operands: list[Operand] = [features.function, stand_in(state.constant(name))]
+    function = applied("Add", {}, operands, {node.op}, features.operators | {node.op})
+    return features._replace(norm=replace(norm, shift=name, node=node), function=function)
 
 
 def _is_table(
@@ -314,15 +406,19 @@ def rotary(state: ImportState, node: OnnxNode) -> Features:
 def softmax(state: ImportState, node: OnnxNode) -> Features:
     """A softmax: part of attention, the network's end, or elementwise in between."""
     features = state.features(node.inputs[0])
+    axis = node.attributes().get("axis", -1 if state.graph.version >= 13 else 1)
+    axis %= len(features.dims)
     if state.layer(features.source).is_scores:
-        axis = node.attributes().get("axis", -1) % len(features.dims)
         keys = state.layer(features.source).sizes["s"]
         if digits_of("s", [features.dims[axis]]) != whole_dim("s", keys):
             raise node.refuse("should be over the keys of attention")
         return features.after(node.op)
-    output = node.outputs[0]
-    if output not in state.graph.outputs or state.uses[output] > 1:
-        return features.after(node.op)
+    if not state.graph.ends(node.outputs[0]):
+        return features.after(node.stated)
     features = state.ordered(state.settled(node.inputs[0], node), node)
+    # Before version 13 a softmax is over this dimension and all that follow.
+    over = features.dims[axis:] if state.graph.version < 13 else features.dims[axis : axis + 1]
+    if not is_whole("c", state.layer(features.source).channels, over) or axes_of(over) - {"c"}:
+        return features.after(node.stated)
     source, sizes = state.read(features, node), state.layer(features.source).sizes
     return state.emit(Layer("output", {}, [source], sizes, node, dims=features.dims))

@@ -1,29 +1,36 @@
-"""Elementwise operators that no layer of the network computes.
+"""The names of elementwise operators that no layer of the network computes.
 
 A feature map remembers the names of the operators that were applied to it, and what these did with
-constants, as ``*0.5`` for a multiplication by a number. Where a layer reads the map, operators
-that are not part of an activation are reported as left out.
+constants, as ``*0.5`` for a multiplication by a number. Where a layer reads the map, those that are
+not an activation, as `samples` computes it, are reported as left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
-
-from hypar_opt.onnx.table import ELEMENTWISE, activation
 
 if TYPE_CHECKING:
     from hypar_opt.onnx.constant import Constant
     from hypar_opt.onnx.features import Features
     from hypar_opt.onnx.model import OnnxNode
 
-_NUMBER = ("*", "/", "+", "^", "|")
-_OF_A_NUMBER = {"Clip": "|", "Mul": "*", "Div": "/", "Add": "+", "Sub": "+", "Sum": "+", "Pow": "^"}
+_OF_A_NUMBER = {"Clip": "|", "Mul": "*", "Div": "/", "Add": "+", "Sub": "-", "Sum": "+", "Pow": "^"}
+_WORDS = {
+    "*": "multiplication by",
+    "/": "division by",
+    "+": "addition of",
+    "-": "a difference with",
+    "^": "power",
+    "|": "bound",
+}
+_NEUTRAL = frozenset(("*1", "/1", "^1", "+0", "-0"))
 
 MAP = "a constant of each place"
 SELF = "itself"
 MIXED = "a sum of its parts"
 REORDERED = "its channels in another order"
+REJOINED = "parts of it, each in another way"
 
 # These change no value, or what they do with constants and other maps is remembered separately.
 _PLAIN = frozenset(
@@ -33,67 +40,39 @@ _PLAIN = frozenset(
     )
 )
 
-# Activations written out, and which other operators they may contain.
-_PARTS = {
-    "gelu": frozenset({"Tanh", "Pow", "FastGelu", *_NUMBER, SELF}),
-    "gelu_erf": frozenset({"Erf", "Gelu", *_NUMBER, SELF}),
-    "mish": frozenset({"Mish", "Tanh", "Softplus"}),
-    "silu": frozenset({"Swish", "Sigmoid"}),
-    "hardswish": frozenset({"HardSwish", "HardSigmoid", "Clip", *_NUMBER}),
-}
 
-# The mean, variance, root and epsilon of norms.
-_NORM = frozenset(
-    (
-        *("Pow", "Sqrt", "Reciprocal", "Neg", "Clip", "Abs", "ReduceSum", "ReduceSumSquare"),
-        *("ReduceL2", "Max", MAP, SELF, *_NUMBER),
-    )
-)
-
-
-def with_constant(node: OnnxNode, constant: Constant, *, absorbed: bool) -> frozenset[str]:
+def with_constant(op: str, constant: Constant, *, absorbed: bool) -> frozenset[str]:
     """Return what a node does with a constant; nothing where a layer learns the constant."""
     if absorbed or constant.is_input:
         return frozenset()
     if constant.elements != 1:
         return frozenset({MAP})
-    if node.op == "Clip" and len([name for name in node.inputs if name]) < 3:
-        return frozenset({"|none"})
-    sign = _OF_A_NUMBER.get(node.op)
+    sign = _OF_A_NUMBER.get(op)
     if sign is None or not constant.known:
         return frozenset({f"{sign}?"} if sign else ())
     return frozenset({f"{sign}{float(constant.value.ravel()[0]):.9g}"})
 
 
-def of_itself(node: OnnxNode, a: Features, b: Features) -> frozenset[str]:
+def of_itself(node: OnnxNode, maps: Sequence[Features]) -> frozenset[str]:
     """Return a mark for a map that is combined with itself, as in a square."""
-    return frozenset({SELF} if node.op in ("Mul", "Add") and a.operators == b.operators else ())
+    same = len(maps) > 1 and len({features.operators for features in maps}) == 1
+    return frozenset({SELF} if node.op in ("Mul", "Add") and same else ())
 
 
-def left_out(operators: frozenset[str]) -> list[str]:
-    """Return phrases for the operators that are not part of an activation."""
-    word = activation(operators)
-    kept = _PARTS.get(word or "", frozenset(ELEMENTWISE))
-    return _phrases(operators - _PLAIN - kept, kept)
-
-
-def without_norm(operators: frozenset[str]) -> frozenset[str]:
-    """Return operators without those that make up norms."""
-    return frozenset(name for name in operators if not {name, name[0]} & _NORM)
-
-
-def _phrases(operators: Iterable[str], kept: frozenset[str]) -> list[str]:
-    words = dict(zip(_NUMBER, ("multiplication by", "division by", "addition of"), strict=False))
-    words |= {"^": "power", "|": "bounds of a clip from 0 to 6:"}
+def left_out(operators: Iterable[str]) -> list[str]:
+    """Return a phrase for each operator, and each operation with a constant, but for no-ops."""
     out = []
-    for name in sorted(operators):
+    for name in sorted(frozenset(operators) - _PLAIN):
         sign = name[0]
-        if sign not in words:
+        if sign not in _WORDS:
             out.append(name if name != MAP else f"an operation with {MAP}")
-        elif sign not in kept and name not in _NEUTRAL:
+        elif name not in _NEUTRAL:
             number = f"{float(name[1:]):.6g}" if name[1:] not in ("?", "none") else "a number"
-            out.append(f"{words[sign]} {number}")
+            out.append(f"{_WORDS[sign]} {number}")
     return out
 
 
-_NEUTRAL = frozenset(("*1", "/1", "^1", "+0", "+-0", "|0", "|6"))
+def phrases(rest: frozenset[str]) -> list[str]:
+    """Return phrases for what has been done to a map that no layer does, at least one if any."""
+    plain = sorted(name for name in rest if name[0] not in _WORDS) or ["an elementwise operator"]
+    return left_out(rest) or (plain if rest else [])

@@ -12,9 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from hypar_opt.onnx.axes import DigitRange, Dim, extent, without
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights, Regions
+from hypar_opt.onnx.samples import IDENTITY, Function
+from hypar_opt.workload.activations import ACTIVATIONS
 from hypar_opt.workload.operators import OPERATORS
 from hypar_opt.workload.operators.base import Operator
 from hypar_opt.workload.operators.weightless import Weightless
@@ -39,6 +43,10 @@ class PendingNorm:
         The number that is added to a statistic, as text; ``?`` where it is unknown.
     node
         The last node that scales or shifts.
+    of
+        What it is a norm of.
+    divides
+        The last node that joins a map with its statistics.
     """
 
     over: frozenset[str] = frozenset()
@@ -47,6 +55,30 @@ class PendingNorm:
     shift: str = ""
     epsilon: str = ""
     node: OnnxNode | None = field(default=None, compare=False)
+    of: Function = field(default=IDENTITY, compare=False)
+    divides: OnnxNode | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class AddedBorder:
+    """What ``Pad`` put round an image.
+
+    Parameters
+    ----------
+    widths
+        The numbers of rows and columns: top, left, bottom and right.
+    value
+        What they are filled with; None where it is unknown, or varies.
+    of
+        What had been made of the map before.
+    node
+        The node.
+    """
+
+    widths: tuple[int, int, int, int]
+    value: float | None
+    of: Function = field(compare=False)
+    node: OnnxNode = field(compare=False)
 
 
 class Features(NamedTuple):
@@ -60,35 +92,55 @@ class Features(NamedTuple):
         Where the digits of that map's axes lie.
     operators
         The elementwise operators that were applied to it.
+    function
+        What they make of it.
     taken
         The ranges of axes that slices took, where it is not the whole map.
     pooled
         The axes that a reduction has replaced by one number: ``pool`` says which.
+    unpooled
+        What was made of it before that reduction.
     norm
         A norm that is not a layer yet.
     only
         Whether it is the only reader of each tensor between its layer and itself.
     border
-        The zeros that ``Pad`` put round the image: top, left, bottom, right.
+        What ``Pad`` put round the image.
     """
 
     source: int
     dims: tuple[Dim, ...]
     operators: frozenset[str] = frozenset()
+    function: Function = IDENTITY
     taken: frozenset[DigitRange] = frozenset()
     pooled: frozenset[str] = frozenset()
     pool: str = "average"
+    unpooled: Function = IDENTITY
     norm: PendingNorm | None = None
     only: bool = False
-    border: tuple[int, int, int, int] | None = None
+    border: AddedBorder | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(extent(dim) for dim in self.dims)
 
     def after(self, *operators: str) -> Features:
-        """Return the tensor after elementwise operators."""
-        return self._replace(operators=self.operators.union(operators))
+        """Return the tensor after operators whose values are not computed."""
+        function = self.function.unknown(*operators)
+        return self._replace(operators=self.operators.union(operators), function=function)
+
+    def made(self, function: Function, *operators: str) -> Features:
+        """Return the tensor after elementwise operators that make this of its layer's map."""
+        return self._replace(operators=self.operators.union(operators), function=function)
+
+    @property
+    def border_value(self) -> float | None:
+        """What its border is filled with, after what has been made of it; None if unknown."""
+        if self.border is None or self.border.of is self.function:
+            return None if self.border is None else self.border.value
+        word = self.function.activation
+        of_zero = self.border.value == 0 and self.border.of.is_identity and not self.function.rest
+        return float(ACTIVATIONS[word or "identity"][0](np.zeros(1))[0]) if of_zero else None
 
     def without_copies(self) -> Features:
         return self._replace(dims=tuple(without(dim, "r") for dim in self.dims))
@@ -112,10 +164,16 @@ class Layer:
     """The elements of the file's initializers that it learns."""
     read_as: set[str | None] = field(default_factory=set)
     """The activations through which its readers see it."""
+    pooled_as: str | None = None
+    """The activation before its pool, where it has one."""
     dims: tuple[Dim, ...] = ()
     """The dimensions in which it writes its map."""
     operands: tuple[Features, ...] = ()
     """The queries and keys of scores."""
+    orders: tuple[Regions, ...] = ()
+    """The channels of each input in the order that it reads them in, where that is another one."""
+    order: Regions = ()
+    """The channels of its node's output in the order of the network's, where that is another."""
     name: str = ""
     """Its name in the network, set last."""
     is_nameless: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,13 @@ from hypar_opt.onnx.axes import (
 )
 from hypar_opt.onnx.constant import Constant, placeholder
 from hypar_opt.onnx.constants import Constants
-from hypar_opt.onnx.exact import left_out, without_norm
+from hypar_opt.onnx.exact import phrases
 from hypar_opt.onnx.features import INPUT, Features, Layer, PendingNorm
 from hypar_opt.onnx.inputs import InputAxes
 from hypar_opt.onnx.mask_values import Known, MaskValues
 from hypar_opt.onnx.model import FLOATS, MAX_RANK, OnnxGraph, OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
-from hypar_opt.onnx.table import activation
+from hypar_opt.onnx.samples import dims_over, normed, reduced, stand_in
 from hypar_opt.workload.operators.norm import EPSILON
 
 MAX_LETTERS = 400
@@ -167,10 +167,10 @@ class ImportState:
     def settle(self, features: Features, node: OnnxNode, *, border: bool = False) -> Features:
         """Return features after making layers of pending norms, pools and single tokens."""
         if features.border and not border:
-            raise node.refuse("reads zeros that Pad adds; only convolutions and pools may")
+            raise node.refuse("reads a border that Pad adds; only convolutions and pools may")
         if features.source == INPUT:
             features = self.input.settled(features)
-        if features.norm:
+        if features.norm and not (features.pooled and not features.norm.over):
             features = self._settle_norm(features, node, features.norm)
         if features.pooled:
             features = self._settle_pool(features, node)
@@ -179,13 +179,16 @@ class ImportState:
         return features
 
     def _settle_norm(self, features: Features, node: OnnxNode, norm: PendingNorm) -> Features:
-        kept = without_norm(features.operators)
-        bare = features._replace(norm=None, operators=kept)
+        if features.pooled:
+            raise node.refuse("a reduction of what is normed is read, but is not part of the norm")
+        bare = features._replace(norm=None, function=norm.of, operators=norm.of.rest)
         kind = _norm_kind(norm)
         if "part of c" in norm.over:
-            if norm.scale:
-                self.note(node, "a norm of each head is taken as elementwise")
+            self.note(norm.divides or node, "a norm of each head's features")
             return bare
+        epsilon = EPSILON if norm.epsilon == "?" else float(norm.epsilon or 0.0)
+        if not self._is_norm(features, norm, kind, epsilon):
+            self._note_rest(features, node, norm.node or node)
         if kind == "affine" and not (norm.scale or norm.shift):
             return bare
         keys: dict[str, Any] = {"norm": kind}
@@ -194,7 +197,7 @@ class ImportState:
         if kind != "affine":
             if norm.epsilon == "?":
                 self.note(node, f"a norm's epsilon, which is not known; {EPSILON:g} is taken")
-            keys |= epsilon_key(EPSILON if norm.epsilon == "?" else float(norm.epsilon or 0.0))
+            keys |= epsilon_key(epsilon)
         if bool(norm.shift) != (kind != "rms"):
             keys["bias"] = bool(norm.shift)
         ordered = self.ordered(bare, node)
@@ -211,15 +214,35 @@ class ImportState:
         layer = Layer("norm", keys, [source], sizes, own, weights, is_nameless=True)
         return Features(self.emit_once(layer).source, ordered.dims, only=features.only)
 
+    def _note_rest(self, features: Features, node: OnnxNode, last: OnnxNode) -> None:
+        """Note what has been done to a map, at least its last operator."""
+        for phrase in phrases(features.function.rest) or [last.op]:
+            self.note(node, f"{phrase} of what it reads")
+
+    def _is_norm(self, features: Features, norm: PendingNorm, kind: str, epsilon: float) -> bool:
+        """Whether what has been made of a map is a network's norm of it."""
+        if norm.of.values is None:
+            return False
+        scale, shift = (
+            stand_in(self.constant(name)) if name else None for name in (norm.scale, norm.shift)
+        )
+        expected = normed(norm.of.values, kind, epsilon, scale, shift)
+        return features.function.agrees(expected)
+
     def _settle_pool(self, features: Features, node: OnnxNode) -> Features:
         layer = self.layer(features.source)
         wanted = {axis for axis in POSITIONS if layer.sizes.get(axis, 1) > 1}
         if not wanted <= features.pooled <= POSITIONS or features.taken:
             axes = "channels" if "c" in features.pooled else "some of the positions"
             raise node.refuse(f"a reduction over {axes} is read, but is not part of a norm")
-        source = features.source
-        if wanted:
-            source = self._pooled(features, node, features.pool)
+        bare = features._replace(pooled=frozenset(), norm=None, function=features.unpooled)
+        over = dims_over(features.pooled, layer.sizes)
+        expected = reduced(features.pool, {}, bare.function.values, over, 1)
+        if expected is None or not features.function.agrees(expected):
+            self._note_rest(features, node, node)
+        if not wanted:
+            return bare
+        source = self._pooled(bare, node, features.pool)
         return Features(source, features.dims, only=features.only)
 
     def _settle_token(self, features: Features, node: OnnxNode) -> Features:
@@ -271,7 +294,7 @@ class ImportState:
     def as_tokens(self, features: Features, node: OnnxNode) -> Features:
         """Return an image as tokens if its rows and columns are one dimension; else unchanged."""
         layer = self.layer(features.source)
-        if not layer.is_image or features.taken:
+        if not layer.is_image:
             return features
         positions = [axis for axis, dim in enumerate(features.dims) if axes_of([dim]) & POSITIONS]
         channels = [axis for axis, dim in enumerate(features.dims) if "c" in axes_of([dim])]
@@ -283,10 +306,17 @@ class ImportState:
         if is_row and (not channels or channels[-1] < positions[0]):
             return features
         sizes = {"t": height * width, "c": layer.channels}
-        source = self.read(features, node)
-        tokens = Layer("flatten", {"to": "tokens"}, [source], sizes, node)
         dims = tuple(merged(_token(digit, width) for digit in dim) for dim in features.dims)
-        return Features(self.emit_once(tokens).source, dims, only=features.only)
+        if not features.taken:
+            source = self.read(features, node)
+            tokens = Layer("flatten", {"to": "tokens"}, [source], sizes, node)
+            return Features(self.emit_once(tokens).source, dims, only=features.only)
+        # Parts of the channels are parts of those of the tokens.
+        if any(axes_of([(part.of,)]) != {"c"} for part in features.taken):
+            return features
+        layer.read_as.add(None)
+        tokens = Layer("flatten", {"to": "tokens"}, [features.source], sizes, node)
+        return features._replace(source=self.emit_once(tokens).source, dims=dims)
 
     def read(self, features: Features, node: OnnxNode) -> int:
         """Return the layer whose whole map a node reads, and record the activation.
@@ -314,10 +344,14 @@ class ImportState:
 
     def activation_of(self, features: Features, node: OnnxNode) -> str | None:
         """Return the activation through which a node reads a map; note other operators on it."""
-        if not (features.source == INPUT and self.input.is_tokens):
-            for phrase in left_out(features.operators):
-                self.note(node, f"{phrase} of what it reads")
-        return activation(features.operators)
+        if features.source == INPUT and self.input.is_tokens:
+            return None
+        for phrase in phrases(features.function.rest):
+            self.note(node, f"{phrase} of what it reads")
+        word = features.function.activation
+        if word and features.source == INPUT:
+            self.note(node, f"the activation {word!r} of the network's input")
+        return word
 
     def _slice(self, features: Features, node: OnnxNode) -> int:
         """Return a layer for a range of channels, where an fc or conv is divided later."""
@@ -338,10 +372,15 @@ class ImportState:
         source = self._slice(features, node)
         (part,) = features.taken
         dims = tuple(
-            merged(digit._replace(axis="c") if digit.axis == part else digit for digit in dim)
+            merged(
+                Digit("c", digit.size, digit.stride * part.of.stride)
+                if digit.axis == part
+                else digit
+                for digit in dim
+            )
             for dim in features.dims
         )
-        return Features(source, dims, features.operators, only=features.only)
+        return Features(source, dims, features.operators, features.function, only=features.only)
 
 
 def _stand_in(shape: tuple[int, ...], batch: int, open_batch: bool) -> Constant:
@@ -382,3 +421,20 @@ def shape_error(node: OnnxNode, *shapes: tuple[int, ...]) -> InputError:
     """Return the error for a node whose inputs do not fit one another."""
     shown = " and ".join("x".join(map(str, shape)) or "a number" for shape in shapes)
     return node.refuse(f"its inputs do not fit one another: {shown}")
+
+
+def maps_error(node: OnnxNode, maps: Sequence[Features]) -> InputError:
+    """Return the error for a node that combines maps whose axes do not fit one another."""
+    if len({features.shape for features in maps}) > 1:
+        return shape_error(node, *(features.shape for features in maps))
+    shown = " and ".join(f"[{', '.join(map(_named, x.dims))}]" for x in maps)
+    return node.refuse(f"its inputs are of one size, but not of the same axes: {shown}")
+
+
+_NAMES = {"b": "images", "c": "channels", "h": "rows", "w": "columns", "t": "tokens"}
+_NAMES |= {"s": "keys", "r": "copies"}
+
+
+def _named(dim: Dim) -> str:
+    axes = [_NAMES.get(name, name) for digit in dim for name in axes_of([(digit,)])]
+    return " by ".join(axes) or "1"

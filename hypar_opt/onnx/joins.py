@@ -7,7 +7,7 @@ from typing import Any
 
 from hypar_opt.onnx.axes import Dim, extent, without
 from hypar_opt.onnx.features import Features, Layer
-from hypar_opt.onnx.import_state import ImportState, shape_error
+from hypar_opt.onnx.import_state import ImportState, maps_error
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
 
@@ -66,7 +66,7 @@ def join(state: ImportState, node: OnnxNode, kind: str, maps: Sequence[Features]
         maps = [state.ordered(state.as_tokens(features, node), node) for features in maps]
         dims = fit([features.dims for features in maps])
     if dims is None:
-        raise shape_error(node, *(features.shape for features in maps))
+        raise maps_error(node, maps)
     channels = {state.layer(features.source).channels for features in maps}
     if len(channels) > 1:
         sizes = " and ".join(map(str, sorted(channels)))

@@ -8,8 +8,12 @@ from hypar_opt.errors import InputError
 from hypar_opt.onnx.features import INPUT, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.losses import end_in_a_loss
+from hypar_opt.onnx.regions import Regions
 from hypar_opt.onnx.rules import refusals
 from hypar_opt.onnx.sharing import share
+from hypar_opt.workload.activations import NEVER_FALLING
+
+_ORDER = "the order of heads among the channels that attention reads"
 
 
 def layers_of(state: ImportState, *, loss: str | None = None, untie: bool = False) -> list[Layer]:
@@ -28,10 +32,14 @@ def layers_of(state: ImportState, *, loss: str | None = None, untie: bool = Fals
     ends = _ends(state)
     layers = _needed(state.layers, ends)
     layers = _divided(layers)
+    _order(state, layers)
     end_in_a_loss(state, layers, loss)
     for layer in layers:
         _activate(state, layer)
     share(state, layers, untie=untie)
+    for layer in layers:
+        if "tied" in layer.keys and layers[layer.keys["tied"]].order != layer.order:
+            state.note(layer.node, _ORDER)
     return layers
 
 
@@ -132,9 +140,30 @@ def _check_division(layer: Layer, readers: list[Layer]) -> None:
         )
 
 
+def _order(state: ImportState, layers: list[Layer]) -> None:
+    """Give layers of weights the order of outputs in which attention reads them."""
+    wanted: list[set[Regions]] = [set() for _ in layers]
+    for layer, orders in zip(reversed(layers), reversed(wanted), strict=True):
+        order = next(iter(orders)) if len(orders) == 1 else ()
+        passes_on = layer.kind == "flatten" and layer.keys.get("to") == "tokens"
+        writes = layer.kind == "fc" or (layer.kind == "conv" and "groups" not in layer.keys)
+        if writes:
+            layer.order = order
+        if any(orders) and not (order and (writes or passes_on)):
+            state.note(layer.node, _ORDER)
+        for place, source in enumerate(layer.inputs):
+            mine = order if passes_on else layer.orders[place] if layer.orders else ()
+            if source != INPUT:
+                wanted[source].add(mine)
+            elif mine:
+                state.note(layer.node, _ORDER)
+
+
 def _activate(state: ImportState, layer: Layer) -> None:
     """Give a layer the activation through which all its readers see it."""
     words, takes_one = layer.read_as, "activation" in layer.operator.model_fields
+    if "pool" in layer.keys and layer.kind != "pool":
+        words = _before_pool(state, layer)
     if takes_one and len(words) == 1 and None not in words:
         layer.keys["activation"] = next(iter(words))
         return
@@ -142,3 +171,18 @@ def _activate(state: ImportState, layer: Layer) -> None:
         why = f", which not all that read a layer of kind {layer.kind!r} see"
         why = why if takes_one else f" after a layer of kind {layer.kind!r}"
         state.note(layer.node, f"the activation {word!r}{why}")
+
+
+def _before_pool(state: ImportState, layer: Layer) -> set[str | None]:
+    """Return the activations of a layer with a pool, which it pools; note those behind the pool.
+
+    The largest of some numbers is still the largest behind an activation that never falls.
+    """
+    behind = set(layer.read_as)
+    if layer.pooled_as is None and layer.keys["pool"]["kind"] == "max" and len(behind) == 1:
+        (word,) = behind
+        if word is None or word in NEVER_FALLING:
+            return behind
+    for word in sorted(filter(None, behind)):
+        state.note(layer.node, f"the activation {word!r} behind a pool, which comes before it")
+    return {layer.pooled_as}

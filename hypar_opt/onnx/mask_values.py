@@ -54,6 +54,24 @@ class Unknown(NamedTuple):
     shape: tuple[int, ...] | None = None
 
 
+class Mask(NamedTuple):
+    """What a constant shows of the scores that it is applied to.
+
+    Parameters
+    ----------
+    shown
+        A word of `masks`, or why it is none of them; None where it zeroes later scores.
+    is_bias
+        Whether it also adds to the scores that it shows.
+    lowers
+        By how much hidden scores are lower than others, at least; negative.
+    """
+
+    shown: str | None
+    is_bias: bool = False
+    lowers: float = -math.inf
+
+
 SPENT = Unknown("takes too long, after the masks before it")
 
 Known = Array | Unknown
@@ -71,7 +89,7 @@ class MaskValues:
     def __init__(self, graph: OnnxGraph, constants: Constants, folder: Path | None) -> None:
         self._graph, self._constants, self._folder = graph, constants, folder
         self._left, self._work = MAX_READ_BYTES, MAX_COMPUTED_BYTES
-        self.shown: dict[Hashable, str] = {}
+        self.shown: dict[Hashable, Mask] = {}
         """What each mask shows, by its use, once that is known."""
 
     def get(self, name: str) -> Known:

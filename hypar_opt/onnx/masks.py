@@ -5,12 +5,14 @@ Only values decide. A mask that they do not decide is reported, and no mask is a
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hypar_opt.onnx.axes import axes_of
-from hypar_opt.onnx.mask_values import Unknown
+from hypar_opt.onnx.mask_values import Mask, Unknown
+from hypar_opt.onnx.model import FLOATS
 
 if TYPE_CHECKING:
     from hypar_opt.onnx.constant import Array
@@ -21,36 +23,82 @@ if TYPE_CHECKING:
 HIDDEN = -1e3
 """Adding this or less hides a score: exporters write -1e4 to -inf."""
 
+
 PAST, ALL, OTHER = "mask: past", "mask: all", "mask: other"
 """The tokens that a mask shows; kept among the operators of a mask made of token ids."""
 
 
-def read_mask(state: ImportState, node: OnnxNode, scores: Features, name: str) -> None:
-    """Determine what a constant hides that an operator applies to the scores of attention."""
+def read_mask(state: ImportState, node: OnnxNode, scores: Features, name: str) -> Mask:
+    """Return what a constant shows that an operator applies to the scores of attention.
+
+    A bias of the scores is named.
+    """
     layer = state.layer(scores.source)
-    if state.constant(name).elements == 1 and not (node.op == "Where" and name == node.inputs[0]):
-        return  # a scale, or what a Where replaces scores by
     # Many blocks share one mask.
     constants = tuple(n if state.is_constant(n) else "" for n in node.inputs)
     places = (tuple(scores.dims[-2:]), layer.sizes["t"], layer.sizes["s"])
-    key = (node.op, constants, name, places, "Softmax" in scores.operators)
-    shown = state.mask_values.shown.get(key)
-    if shown is None:
-        visible = _visible(state, node, name)
-        if visible is None:
-            return
-        shown = visible if isinstance(visible, str) else _shown(scores, layer, visible)
-        state.mask_values.shown[key] = shown
-    if shown in (PAST, ALL):
+    key = (node.op, constants, name, places)
+    if key not in state.mask_values.shown:
+        state.mask_values.shown[key] = _read(state, node, scores, name)
+    mask = state.mask_values.shown[key]
+    if mask.is_bias:
+        shape = "x".join(str(size) for size in state.constant(name).shape)
+        state.note(node, f"a bias of attention's scores, {shape}")
+    elif mask.shown in (PAST, ALL, None):
         state.fixed.add(name)
-    _apply(state, node, layer, shown)
+    return mask
 
 
-def read_mask_of_tokens(state: ImportState, node: OnnxNode, layer: Layer, mask: Features) -> None:
-    """Determine what a mask made of token ids hides; no id is padding."""
+def _read(state: ImportState, node: OnnxNode, scores: Features, name: str) -> Mask:
+    value = state.mask_values.get(name)
+    if isinstance(value, Unknown):
+        return Mask(_unknown(state, f"it {value.why}"))
+    adds = node.op in ("Add", "Sum") or (node.op == "Sub" and node.inputs[1] == name)
+    if node.op == "Where":
+        return _by_where(state, node, scores, value)
+    if adds:
+        value = value if value.dtype.kind in "fi" else value.astype(np.float64)
+        value = -value if node.op == "Sub" else value
+        visible = value > HIDDEN
+        is_bias = _is_bias(state, scores, name, value[visible])
+        lowers = value[~visible].max(initial=-np.inf) - value[visible].min(initial=np.inf)
+        return Mask(_shown(state, scores, visible), is_bias, float(lowers))
+    if node.op in ("Mul", "Div") and not (node.op == "Div" and node.inputs[0] == name):
+        if (value == 1).all():
+            return Mask(ALL)
+        zeroed = node.op == "Mul" and np.isin(value, (0, 1)).all()
+        # As GPT-2 does it: scores times the mask, minus 10,000 where it is 0.
+        if zeroed and _shown(state, scores, value.astype(bool)) == PAST:
+            return Mask(None)
+    return Mask(f"it is read by {node.op}")
+
+
+def _is_bias(state: ImportState, scores: Features, name: str, rest: Array) -> bool:
+    """Whether what a constant adds to visible scores is not one number, or is learned.
+
+    What has values of each head is learned, though they are equal: masks are of all heads.
+    """
+    if rest.size and not (rest == rest.flat[0]).all():
+        return True
+    constant = state.constant(name)
+    heads = [
+        size
+        for size, dim in zip(constant.shape[-3::-1], scores.dims[-3::-1], strict=False)
+        if size > 1 and "g" in axes_of([dim])
+    ]
+    tensors = [state.graph.initialisers.get(region.name) for region in constant.regions]
+    held = sum(
+        region.elements
+        for region, tensor in zip(constant.regions, tensors, strict=True)
+        if tensor is not None and tensor.data_type in FLOATS
+    )
+    return rest.size == constant.elements and held >= math.prod(heads) > 1
+
+
+def read_mask_of_tokens(mask: Features) -> Mask:
+    """Return what a mask made of token ids shows; no id is padding."""
     shown = next((word for word in (OTHER, PAST) if word in mask.operators), ALL)
-    why = "it depends on the token ids"
-    _apply(state, node, layer, why if shown == OTHER else shown)
+    return Mask("it depends on the token ids" if shown == OTHER else shown)
 
 
 def shown_by(state: ImportState, node: OnnxNode, name: str, tokens: int) -> str | None:
@@ -72,18 +120,23 @@ def shown_by(state: ImportState, node: OnnxNode, name: str, tokens: int) -> str 
 def read_attention_mask(state: ImportState, node: OnnxNode, layer: Layer, name: str) -> None:
     """Determine what the mask of an attention operator hides."""
     if not state.is_constant(name):
-        _apply(state, node, layer, _unknown(state, "it depends on the network's input"))
-        return
-    value = state.mask_values.get(name)
-    if isinstance(value, Unknown):
-        _apply(state, node, layer, _unknown(state, f"it {value.why}"))
-        return
-    queries, keys = layer.sizes.get("t", 1), value.shape[-1] if value.ndim else 1
-    visible = value if value.dtype == bool else _by_sum(value)
-    shown = visible if isinstance(visible, str) else _of_square(visible, queries, keys)
-    if shown in (PAST, ALL):
-        state.fixed.add(name)
-    _apply(state, node, layer, shown)
+        shown = _unknown(state, "it depends on the network's input")
+    elif isinstance(value := state.mask_values.get(name), Unknown):
+        shown = _unknown(state, f"it {value.why}")
+    else:
+        visible = value if value.dtype == bool else value > HIDDEN
+        rest = value[visible]
+        queries, keys = layer.sizes.get("t", 1), value.shape[-1] if value.ndim else 1
+        shown = _of_square(visible, queries, keys)
+        if value.dtype != bool and rest.size and not (rest == rest.flat[0]).all():
+            shape = "x".join(str(size) for size in value.shape)
+            state.note(node, f"a bias of attention's scores, {shape}")
+        elif shown in (PAST, ALL):
+            state.fixed.add(name)
+    if shown == PAST:
+        layer.keys["causal"] = True
+    elif shown != ALL:
+        no_mask(state, node, shown)
 
 
 def _unknown(state: ImportState, why: str) -> str:
@@ -97,74 +150,40 @@ def _unknown(state: ImportState, why: str) -> str:
     return PAST
 
 
-def _apply(state: ImportState, node: OnnxNode, layer: Layer, shown: str) -> None:
-    if shown == PAST:
-        layer.keys["causal"] = True
-    elif shown != ALL:
-        why = "it hides other tokens than the later ones" if shown == OTHER else shown
-        state.note(node, f"attention's mask: {why}; no mask is applied instead")
+def no_mask(state: ImportState, node: OnnxNode, shown: str) -> None:
+    """Name a mask that a network does not have."""
+    why = "it hides other tokens than the later ones" if shown == OTHER else shown
+    state.note(node, f"attention's mask: {why}; no mask is applied instead")
 
 
-def _visible(state: ImportState, node: OnnxNode, name: str) -> Array | str | None:
-    """Return where a mask leaves scores unchanged, or why that is unknown.
-
-    None where the constant is not a mask.
-    """
-    if node.op == "Where" and name != node.inputs[0]:
-        # The condition is the mask; this is what hidden scores are replaced by.
-        return None
-    value = state.mask_values.get(name)
-    if isinstance(value, Unknown):
-        return _unknown(state, f"it {value.why}")
-    if node.op == "Where":
-        return _by_where(state, node, value)
-    if node.op in ("Add", "Sum"):
-        return _by_sum(value)
-    if node.op == "Sub" and node.inputs[1] == name:
-        return _by_sum(-value)
-    if node.op in ("Mul", "Div") and (value == 1).all():
-        return None
-    if node.op == "Mul" and np.isin(value, (0, 1)).all():
-        # As GPT-2 does it: scores times the mask, minus 10,000 where it is 0.
-        scores = next(each for each in node.inputs if each and not state.is_constant(each))
-        state.layer(state.features(scores).source).keys["zeroed"] = node
-        state.fixed.add(name)
-        return None
-    return f"it is read by {node.op}"
-
-
-def _by_where(state: ImportState, node: OnnxNode, condition: Array) -> Array | str:
+def _by_where(state: ImportState, node: OnnxNode, scores: Features, condition: Array) -> Mask:
     """Return where a Where takes the scores; its other values have to hide them."""
-    scores = [index for index in (1, 2) if not state.is_constant(node.inputs[index])]
-    if len(scores) != 1:
-        return "it chooses among scores"
-    (index,) = scores
+    places = [index for index in (1, 2) if not state.is_constant(node.inputs[index])]
+    if len(places) != 1:
+        return Mask("it chooses among scores")
+    (index,) = places
     visible = condition.astype(bool) if index == 1 else ~condition.astype(bool)
     other = state.mask_values.get(node.inputs[3 - index])
-    after = "Softmax" in state.features(node.inputs[index]).operators
     if visible.all():
-        return visible
+        return Mask(ALL)
     if isinstance(other, Unknown):
-        return f"it {other.why}"
-    if after or not (other <= HIDDEN).all():
-        return "it replaces scores by other numbers than those that hide them"
-    return visible
+        return Mask(f"it {other.why}")
+    if not (other <= HIDDEN).all():
+        return Mask("it replaces scores by other numbers than those that hide them")
+    return Mask(_shown(state, scores, visible), lowers=float(other.max()))
 
 
-def _by_sum(value: Array) -> Array | str:
-    """Return where a sum leaves scores unchanged: one constant for all of them has no effect."""
-    value = value.astype(np.float64) if value.dtype.kind not in "fiub" else value
-    hidden = value <= HIDDEN
-    rest = value[~hidden]
-    if rest.size and not (rest == rest.flat[0]).all():
-        return "it is a bias of the scores"
-    return ~hidden
-
-
-def _shown(scores: Features, layer: Layer, visible: Array) -> str:
+def _shown(state: ImportState, scores: Features, visible: Array) -> str:
+    layer = state.layer(scores.source)
     queries, keys = layer.sizes["t"], layer.sizes["s"]
-    if axes_of([scores.dims[-1]]) == {"t"} and queries > 1 and visible.ndim > 1:
-        visible = np.swapaxes(visible, -1, -2)  # keys by queries
+    rows, columns = (axes_of([dim]) for dim in scores.dims[-2:])
+    if visible.all():
+        return ALL
+    if rows & {"s"} or columns & {"t"}:
+        rows, columns = columns, rows
+        visible = np.swapaxes(visible, -1, -2) if visible.ndim > 1 else visible
+    if rows - {"t"} or columns - {"s"}:
+        return OTHER
     return _of_square(visible, queries, keys)
 
 

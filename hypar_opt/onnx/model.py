@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hypar_opt.documents.files import record_read
 from hypar_opt.errors import HyparError, InputError, worded
 from hypar_opt.onnx.functions import inlined, line_of
-from hypar_opt.onnx.table import HOPELESS, OPERATORS
+from hypar_opt.onnx.table import CONTROL_FLOW, HOPELESS, OPERATORS, UNSUPPORTED
 from hypar_opt.onnx.weightless import (
     MAX_STRUCTURE,
     SCOPES,
@@ -64,6 +64,12 @@ class OnnxNode(NamedTuple):
         """Return the attributes: numbers, strings, lists, and tensors as in the file."""
         return {a.name: _attribute(a) for a in self.proto.attribute}
 
+    @property
+    def stated(self) -> str:
+        """Its operator with the attributes that the file states, as ``Elu (alpha = 0.5)``."""
+        given = [stated(name, value) for name, value in sorted(self.attributes().items())]
+        return f"{self.op} ({', '.join(given)})" if given else self.op
+
     def refuse(self, problem: str) -> InputError:
         """Return an error that names this node, for a rule to raise."""
         return InputError(problem, where=f"node {self.label!r} ({self.op})")
@@ -86,9 +92,21 @@ class OnnxNode(NamedTuple):
         return _QUOTED.findall(found[0]) if found and isinstance(found[0], str) else []
 
     @property
+    def changes_nothing(self) -> bool:
+        """Whether it hands on its first input: a cast among floating-point types is one, too."""
+        if self.op == "Cast":
+            return self.attributes().get("to") in FLOATS
+        return self.op == "Identity" or (self.op == "Dropout" and not self.input(2))
+
+    @property
     def word(self) -> str:
         """Its operator's word in the table."""
         return OPERATORS[self.op].word
+
+
+def stated(name: str, value: Any) -> str:
+    """Return an attribute as messages show it."""
+    return f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}"[:60]
 
 
 def _attribute(a: Any) -> Any:
@@ -131,6 +149,30 @@ class OnnxGraph:
     notes: tuple[str, ...] = ()
     open_batch: bool = False
     """Whether the model leaves the size of its batch open."""
+
+    @cached_property
+    def version(self) -> int:
+        """The version of ONNX's own operators."""
+        imports = self.proto.opset_import
+        return max((one.version for one in imports if one.domain in ("", "ai.onnx")), default=1)
+
+    @cached_property
+    def readers(self) -> Mapping[str, list[OnnxNode]]:
+        """The nodes that read each tensor."""
+        readers: dict[str, list[OnnxNode]] = {}
+        for node in self.nodes:
+            for name in node.inputs:
+                readers.setdefault(name, []).append(node)
+        return readers
+
+    def ends(self, name: str) -> bool:
+        """Whether a tensor is an output that nothing reads, but for nodes that change nothing."""
+        while name not in self.outputs:
+            read = self.readers.get(name, [])
+            if len(read) != 1 or not read[0].changes_nothing:
+                return False
+            name = read[0].outputs[0]
+        return name not in self.readers
 
     @cached_property
     def writers(self) -> Mapping[str, int]:
@@ -215,8 +257,10 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
     inputs = [value for value in graph.input if value.name not in initialisers]
     known = {"", *initialisers, *(value.name for value in inputs)}
     producer = model.producer_name, model.producer_version
+    in_order = _sorted(nodes, known)
+    _check_control_flow(in_order, [value.name for value in graph.output])
     return OnnxGraph(
-        nodes=_sorted(nodes, known),
+        nodes=in_order,
         inputs=_inputs(inputs, dims),
         outputs=tuple(value.name for value in graph.output),
         initialisers=initialisers,
@@ -225,6 +269,17 @@ def graph_of(model: ModelProto, dims: Mapping[str, int]) -> OnnxGraph:
         notes=_batch_notes(inputs, dims),
         open_batch=_batch_of(inputs) == 0,
     )
+
+
+def _check_control_flow(nodes: Sequence[OnnxNode], outputs: Iterable[str]) -> None:
+    """Refuse control flow that an output needs, whatever it depends on."""
+    needed = set(outputs)
+    for node in reversed(nodes):
+        if needed.isdisjoint(node.outputs):
+            continue
+        if node.op in CONTROL_FLOW:
+            raise node.refuse(UNSUPPORTED)
+        needed.update(node.inputs)
 
 
 def _batch_notes(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[str, ...]:
@@ -310,10 +365,11 @@ def _inputs(values: list[ValueInfoProto], dims: Mapping[str, int]) -> tuple[Inpu
             raise InputError(problem, where=where)
         shape = []
         for axis, dim in enumerate(tensor.shape.dim):
-            size = dim.dim_value if dim.HasField("dim_value") else 0
+            # Exporters write -1 for a size that they leave open.
+            size = max(0, dim.dim_value) if dim.HasField("dim_value") else 0
             name = dim.dim_param or f"{value.name}:{axis}"
-            if not 0 <= size <= MAX_DIMENSION:
-                problem = f"dimension {axis} should be from 1 to {MAX_DIMENSION}, got {size}"
+            if size > MAX_DIMENSION:
+                problem = f"dimension {axis} should be at most {MAX_DIMENSION}, got {size}"
                 raise InputError(problem, where=where)
             if axis == 0:
                 # The batch is not a dimension of a network, and sizes for it are ignored.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypar_opt.onnx.axes import axes_of, is_whole
+from hypar_opt.onnx.axes import POSITIONS, axes_of, is_whole
 from hypar_opt.onnx.constant import MAX_ELEMENTS
 from hypar_opt.onnx.features import Features, PendingNorm
 from hypar_opt.onnx.import_state import ImportState, epsilon_key
 from hypar_opt.onnx.joins import join, layer_of
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
+from hypar_opt.onnx.samples import Function, normed
 from hypar_opt.workload.operators.norm import EPSILON
 
 _GROUPS = "a norm's groups of channels: its statistics are of all of them"
@@ -62,14 +63,23 @@ def channel_norm(state: ImportState, node: OnnxNode) -> Features:
         state.fixed.update(name for name in node.inputs[1:] if _is_constant(state, name))
         state.note(node, _GROUPS)
         epsilon = float(node.attributes().get("epsilon", EPSILON))
-        return features._replace(
-            norm=PendingNorm(frozenset("c"), centred=True, epsilon=repr(epsilon))
-        )
+        norm = PendingNorm(frozenset("c"), True, epsilon=repr(epsilon), of=features.function)
+        function = features.function.unknown(node.op)
+        if features.function.values is not None:
+            function = Function(normed(features.function.values, "layer", epsilon), None)
+        return features._replace(norm=norm, function=function)
     if node.op == "InstanceNormalization":
         state.note(node, "a norm's statistics of each channel of an image")
     elif node.attributes().get("num_groups", 1) != 1:
         state.note(node, _GROUPS)
+    elif _has_positions(state, features):
+        state.note(node, "a norm's statistics of all positions: they are of each alone")
     return _normed(state, node, features, 1, 2)
+
+
+def _has_positions(state: ImportState, features: Features) -> bool:
+    sizes = state.layer(features.source).sizes
+    return any(sizes.get(axis, 1) > 1 for axis in POSITIONS)
 
 
 def _is_constant(state: ImportState, name: str) -> bool:
@@ -89,7 +99,7 @@ def last_norm(state: ImportState, node: OnnxNode) -> Features:
         raise node.refuse("should be over the channels alone")
     if not is_whole("c", channels, over) or features.taken:
         # Of each head: heads are never divided, so that it exchanges nothing.
-        state.note(node, "a norm of each head is taken as elementwise")
+        state.note(node, "a norm of each head's features")
         return features
     return _normed(state, node, features, 1, 2, bias=bool(node.input(2)))
 

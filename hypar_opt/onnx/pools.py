@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from hypar_opt.onnx.axes import POSITIONS, axes_of, is_whole
-from hypar_opt.onnx.features import INPUT, Features, Layer
+import numpy as np
+
+from hypar_opt.onnx.axes import POSITIONS, axes_of, extent, is_whole
+from hypar_opt.onnx.features import INPUT, AddedBorder, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
-from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.model import OnnxNode, stated
+from hypar_opt.onnx.samples import IDENTITY, Function, dims_over, reduced
 from hypar_opt.onnx.views import integers
-from hypar_opt.onnx.windows import image_of, numbers, window_counts, window_padding
+from hypar_opt.onnx.windows import filling, image_of, numbers, window_counts, window_padding
+
+MAX_FLOAT = 1e30
+"""A border of this, below zero, is under all numbers of a map."""
 
 
 def pool(state: ImportState, node: OnnxNode) -> Features:
@@ -30,13 +37,17 @@ def pool(state: ImportState, node: OnnxNode) -> Features:
                 f"its indices {indices!r} are read, which pools of a network do not have"
             )
     padding = window_padding(node, image, attributes, window, stride, dilation)
+    if any(width >= size for width, size in zip(padding, (*window, *window), strict=True)):
+        shown = f"{numbers(padding)}, with its window of {numbers(window)}"
+        raise node.refuse(f"should have windows larger than their border, got a border of {shown}")
+    up = bool(attributes.get("ceil_mode"))
+    _note_borders(state, node, image.features, padding, up=up)
     features = image.features._replace(border=None)
     layer = state.layer(features.source)
     joins = features.only and "pool" in layer.operator.model_fields and "pool" not in layer.keys
     is_global = all(size >= extent for size, extent in zip(window, image.extents, strict=True))
     if not joins and not any(padding[:2]) and is_global:
         return _reduced(state, node, features, range(2, len(features.dims)))
-    up = bool(attributes.get("ceil_mode"))
     height, width = window_counts(node, image, window, stride, dilation, padding, up=up)
     keys: dict[str, Any] = {"kind": node.word, "size": numbers(window)}
     if stride != window:
@@ -48,13 +59,35 @@ def pool(state: ImportState, node: OnnxNode) -> Features:
     dims = image.dims(image.channels, height, width)
     new = {"c": image.channels, "h": height, "w": width}
     if joins:
+        # What has been done to the map comes before the pool, and what follows behind it.
         layer.keys["pool"] = keys
         layer.sizes = new
-        return features._replace(dims=dims)
+        layer.pooled_as = state.activation_of(features, node)
+        return features._replace(dims=dims, operators=frozenset(), function=IDENTITY)
     if not layer.is_image:
         raise node.refuse("is a pool, but its input is not an image")
     source = state.read(features, node)
     return state.emit(Layer("pool", {"pool": keys}, [source], new, node, dims=dims))
+
+
+def _note_borders(
+    state: ImportState, node: OnnxNode, features: Features, padding: Sequence[int], *, up: bool
+) -> None:
+    """Note what a pool does that a network's does not, whose windows end at the map's border."""
+    border, values = features.border, features.function.values
+    if node.op == "LpPool":
+        state.note(node, node.stated)
+    if node.word == "max" and border:
+        # Numbers that no window takes: those below all of the map's, or zeros below none.
+        least = 0.0 if values is not None and (values >= 0).all() else -MAX_FLOAT
+        value = features.border_value
+        if value is None or value > least:
+            state.note(node, f"a border of {filling(features)}, which is left out of its windows")
+    if node.word == "average" and border:
+        state.note(node, f"a border of {filling(features)}, which is left out of its windows")
+    counts = node.attributes().get("count_include_pad")
+    if counts and (any(padding) or up):
+        state.note(node, stated("count_include_pad", counts))
 
 
 def upsample(state: ImportState, node: OnnxNode) -> Features:
@@ -66,8 +99,13 @@ def upsample(state: ImportState, node: OnnxNode) -> Features:
         raise node.refuse(f"should enlarge rows and columns by whole factors, got {shown}")
     image = image_of(state, node, len(shape) - 2)
     rows, columns = image.pair([int(factor) for factor in factors[2:]], 1)
-    if node.attributes().get("mode", b"nearest") not in (b"nearest", "nearest"):
+    attributes = node.attributes()
+    if attributes.get("mode", "nearest") != "nearest":
         state.note(node, "interpolation between pixels")
+    elif not all(
+        _repeats(node, size, by) for size, by in zip(image.extents, (rows, columns), strict=True)
+    ):
+        state.note(node, f"which pixels are repeated: {node.stated}")
     height, width = (size * by for size, by in zip(image.extents, (rows, columns), strict=True))
     dims = image.dims(image.channels, height, width)
     new = {"c": image.channels, "h": height, "w": width}
@@ -76,17 +114,53 @@ def upsample(state: ImportState, node: OnnxNode) -> Features:
     return state.emit(Layer("upsample", keys, [source], new, node, dims=dims))
 
 
+def _repeats(node: OnnxNode, size: int, factor: int) -> bool:
+    """Whether an image is enlarged by each of its pixels a number of times, in their order."""
+    attributes = node.attributes()
+    if node.op == "Upsample":
+        return True
+    new = size * factor
+    places = np.arange(new, dtype=np.float64)
+    half = (places + 0.5) / factor - 0.5
+    found = {
+        "half_pixel": half,
+        "half_pixel_symmetric": half,
+        "pytorch_half_pixel": half if new > 1 else np.zeros(1),
+        "asymmetric": places / factor,
+        "align_corners": places * (size - 1) / max(1, new - 1),
+        "tf_half_pixel_for_nn": (places + 0.5) / factor,
+    }.get(attributes.get("coordinate_transformation_mode", "half_pixel"))
+    if found is None:
+        return False
+    nearest = {
+        "round_prefer_floor": np.ceil(found - 0.5),
+        "round_prefer_ceil": np.floor(found + 0.5),
+        "floor": np.floor(found),
+        "ceil": np.ceil(found),
+    }[attributes.get("nearest_mode", "round_prefer_floor")]
+    return bool((nearest.clip(0, size - 1) == places // factor).all())
+
+
 def _factors(state: ImportState, node: OnnxNode, shape: Sequence[int]) -> list[Fraction]:
     """Return what each dimension is multiplied by: of new sizes, or as scales."""
+    axes = node.attributes().get("axes") or range(len(shape))
+    factors = [Fraction(1)] * len(shape)
     sizes = integers(state, node, 3, "sizes")
     if sizes is not None:
-        return [Fraction(new, old) for new, old in zip(sizes, shape, strict=True)]
-    # After a region of interest, but in the oldest versions.
-    name = node.inputs[min(2, len(node.inputs) - 1)]
-    if not state.is_constant(name) or not state.constant(name).known:
-        raise node.refuse(f"its scales {name!r} should be in the file")
-    state.fixed.add(name)
-    return [Fraction(float(scale)) for scale in state.constant(name).value]
+        for axis, new in zip(axes, sizes, strict=True):
+            factors[axis] = Fraction(new, shape[axis])
+        return factors
+    scales = node.attributes().get("scales")
+    if scales is None:
+        # After a region of interest, but in the oldest versions.
+        name = node.inputs[min(2, len(node.inputs) - 1)]
+        if not state.is_constant(name) or not state.constant(name).known:
+            raise node.refuse(f"its scales {name!r} should be in the file")
+        state.fixed.add(name)
+        scales = state.constant(name).value
+    for axis, scale in zip(axes, scales, strict=True):
+        factors[axis] = Fraction(float(scale))
+    return factors
 
 
 def global_pool(state: ImportState, node: OnnxNode) -> Features:
@@ -110,6 +184,13 @@ def reduction(state: ImportState, node: OnnxNode) -> Features:
     if any(not -len(features.dims) <= axis < len(features.dims) for axis in axes):
         raise node.refuse(f"has no dimensions {axes} of {len(features.dims)}")
     axes = [axis % len(features.dims) for axis in axes]
+    over = axes_of([features.dims[axis] for axis in axes])
+    norm, pooled = features.norm, features.pooled
+    # What is reduced is no statistic of a norm that has been scaled, or is of other axes, nor of
+    # a map whose positions are pooled: of these, it may begin another norm.
+    ended = norm and (norm.scale or norm.shift or (norm.over and norm.over != over))
+    if ended or (pooled and "c" in over and pooled <= POSITIONS):
+        features = state.settled(node.inputs[0], node)
     return _reduced(state, node, features, axes, keep=bool(attributes.get("keepdims", 1)))
 
 
@@ -124,11 +205,9 @@ def _reduced(
     """Return features without some dimensions, which are of size 1 if ``keep``."""
     if features.source == INPUT:
         features = state.input.settled(features)
-    if features.norm and (features.norm.scale or features.norm.shift):
-        features = state.settle(features, node)
+    over = set(axes_of([features.dims[axis] for axis in axes])) - {"r"}
     layer = state.layer(features.source)
     held = [features.dims[axis] for axis in axes]
-    over = set(axes_of(held)) - {"r"}
     if "c" in over and (features.taken or not is_whole("c", layer.channels, held)):
         over = (over - {"c"}) | {"part of c"}
     dims = tuple(
@@ -139,14 +218,21 @@ def _reduced(
     if layer.is_scores:
         raise node.refuse("reduces the scores of attention")
     exact = node.op.removeprefix("Global") in ("ReduceMean", "ReduceMax", "AveragePool", "MaxPool")
-    reduced = features._replace(dims=dims, pool=node.word).after(*([] if exact else [node.op]))
-    if over & (POSITIONS | {"c", "b", "part of c"}):
-        reduced = reduced._replace(pooled=features.pooled | over)
-    return reduced
+    done = frozenset() if exact else frozenset({node.op})
+    dims_of = dims_over(over, layer.sizes)
+    count = math.prod(extent(dim) for dim in held)
+    values = reduced(node.op, node.attributes(), features.function.values, dims_of, count)
+    function = Function(values, None, frozenset({node.op}), features.function.tolerance)
+    made = features._replace(dims=dims, pool=node.word, operators=features.operators | done)
+    if not over & (POSITIONS | {"c", "b", "part of c"}):
+        return made if features.function.is_like(function) else made._replace(function=function)
+    unpooled = features.unpooled if features.pooled else features.function
+    made = made._replace(function=function, unpooled=unpooled)
+    return made._replace(pooled=features.pooled | over)
 
 
 def pad(state: ImportState, node: OnnxNode) -> Features:
-    """Zeros round an image, which become padding of the next window."""
+    """A border round an image, which becomes padding of the next window."""
     features = state.features(node.inputs[0])
     pads = integers(state, node, 1, "pads") or []
     rank = len(features.dims)
@@ -157,11 +243,34 @@ def pad(state: ImportState, node: OnnxNode) -> Features:
     if not any(before + after):
         return features
     if min(before + after) < 0 or any(before[:2] + after[:2]) or rank not in (3, 4):
-        raise node.refuse(f"should add zeros round rows and columns, got {pads}")
+        raise node.refuse(f"should add a border round rows and columns, got {pads}")
     if features.norm or features.pooled:
         features = state.settle(features, node)
+    mode, value = node.attributes().get("mode", "constant"), _border_value(state, node)
+    if mode != "constant":
+        state.note(node, f"a border of the map's numbers (mode = {mode}), which is taken as zeros")
+        value = 0.0
+    elif value is None:
+        state.note(node, "a border of unknown numbers, which are taken as zeros")
+        value = 0.0
     rows = (before[2], after[2]) if rank == 4 else (0, 0)
-    border = (rows[0], before[-1], rows[1], after[-1])
-    if features.border:
-        border = tuple(a + b for a, b in zip(border, features.border, strict=True))  # type: ignore[assignment]
-    return features._replace(border=border)
+    widths = (rows[0], before[-1], rows[1], after[-1])
+    if old := features.border:
+        top, left, bottom, right = (a + b for a, b in zip(widths, old.widths, strict=True))
+        widths, value = (
+            (top, left, bottom, right),
+            value if value == features.border_value else None,
+        )
+    return features._replace(border=AddedBorder(widths, value, features.function, node))
+
+
+def _border_value(state: ImportState, node: OnnxNode) -> float | None:
+    """Return the number that Pad adds; None if it is unknown."""
+    name = node.input(2)
+    if not name:
+        return float(node.attributes().get("value", 0.0))
+    if not state.is_constant(name):
+        return None
+    constant = state.constant(name)
+    known = constant.known and not constant.is_input and constant.elements == 1
+    return float(constant.value.ravel()[0]) if known else None

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from hypar_opt.onnx.attention import product_of_maps
 from hypar_opt.onnx.axes import POSITIONS, Digit, axes_of, is_whole, reshaped, whole_dim
 from hypar_opt.onnx.constant import Constant
 from hypar_opt.onnx.features import Features, Layer
 from hypar_opt.onnx.import_state import ImportState, shape_error
-from hypar_opt.onnx.model import OnnxNode
+from hypar_opt.onnx.model import OnnxNode, stated
 from hypar_opt.onnx.regions import LayerWeights, whole
-from hypar_opt.onnx.windows import image_of, numbers, window_counts, window_padding
+from hypar_opt.onnx.samples import applied
+from hypar_opt.onnx.windows import filling, image_of, numbers, window_counts, window_padding
+
+# The numbers of a fused activation, in their order.
+_PARAMETERS = {"Clip": ("min", "max"), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
+_BOUNDS = {"min": -math.inf, "max": math.inf}
 
 
 def _weight(state: ImportState, node: OnnxNode, index: int) -> Constant:
@@ -57,13 +65,32 @@ def convolution(state: ImportState, node: OnnxNode) -> Features:
     keys = {"filters": filters, "kernel": numbers(window)}
     keys |= {key: n for key, n in zip(defaults, given, strict=True) if n != defaults[key]}
     sizes = {"c": filters, "h": height, "w": width}
+    if features.border and features.border_value != 0:
+        state.note(
+            features.border.node, f"a border of {filling(features)}, which is taken as zeros"
+        )
     inputs = [state.read(features._replace(border=None), node)]
     held = weight.matrix(node.inputs[1], range(1, len(weight.shape)), (0,))
     dims = image.dims(filters, height, width)
     made = state.emit(Layer("conv", keys, inputs, sizes, node, held, dims=dims))
     made = _biased(state, made, node.input(2))
-    # com.microsoft.FusedConv
-    return made.after(attributes["activation"]) if "activation" in attributes else made
+    return _activated(made, attributes)
+
+
+def _activated(made: Features, attributes: Mapping[str, Any]) -> Features:
+    """Return the output of com.microsoft.FusedConv after its activation."""
+    op = str(attributes.get("activation") or "Identity")
+    given = attributes.get("activation_params") or []
+    names = _PARAMETERS.get(op, ())
+    own = dict(zip(names, given, strict=False)) if len(given) <= len(names) else None
+    done = stated("activation", op)
+    if own is None:
+        return made._replace(function=made.function.unknown(done))
+    operands: list[Any] = [made.function]
+    if op == "Clip":
+        operands += [np.float64(own.get(name, most)) for name, most in _BOUNDS.items()]
+    function = applied(op, own, operands, {done}, frozenset({done}))
+    return made._replace(function=function)
 
 
 def _biased(state: ImportState, made: Features, name: str) -> Features:
@@ -72,6 +99,8 @@ def _biased(state: ImportState, made: Features, name: str) -> Features:
         bias, layer = state.constant(name), state.layer(made.source)
         if bias.elements == layer.channels and bias.is_stored:
             layer.add_bias(bias.stored)
+        elif not (bias.known and not bias.value.any()):
+            state.note(layer.node, "a bias that is not one number of the file for each channel")
     return made
 
 
@@ -93,7 +122,22 @@ def product(state: ImportState, node: OnnxNode) -> Features:
         held = weight.matrix(node.inputs[0], axes[-1:], axes[:-1])
         units = tuple(weight.shape[axis] for axis in axes[:-1])
         return linear(state, node, features, (place,), units, held, place=place)
-    return product_of_maps(state, node, state.features(a), state.features(b))
+    left, right = (
+        _as_multiplied(node, state.settled(name, node), side)
+        for name, side in zip((a, b), "AB", strict=True)
+    )
+    return product_of_maps(state, node, left, right)
+
+
+def _as_multiplied(node: OnnxNode, features: Features, side: str) -> Features:
+    """Return an operand of a fused product as it is multiplied."""
+    attributes = node.attributes()
+    if attributes.get(f"transBatch{side}"):
+        raise node.refuse("transposes its batch, which is not supported")
+    if attributes.get(f"trans{side}"):
+        *rest, rows, columns = features.dims
+        return features._replace(dims=(*rest, columns, rows))
+    return features
 
 
 def _matrix(node: OnnxNode, weight: Constant) -> tuple[int, ...]:
@@ -117,8 +161,13 @@ def _last_product(
 ) -> Features:
     """Return a product of a map's last dimension with a matrix of weights."""
     rank = len(features.dims) - 1
-    if node.attributes().get("transB"):
+    attributes = node.attributes()
+    if attributes.get("transB"):
         axes = axes[::-1]
+    if node.op != "Gemm" and attributes.get("transA"):
+        raise node.refuse("reads its input transposed, which a network has no layer for")
+    if node.op != "Gemm" and (factor := attributes.get("alpha", 1.0)) != 1:
+        state.note(node, stated("alpha", factor))
     _fits(node, features, -1, weight.shape[axes[0]], weight)
     held = weight.matrix(node.inputs[1], axes[:1], axes[1:])
     units = tuple(weight.shape[axis] for axis in axes[1:])
@@ -141,6 +190,9 @@ def general_product(state: ImportState, node: OnnxNode) -> Features:
     bias = node.input(2)
     if bias and not state.is_constant(bias):
         raise node.refuse("adds a feature map to its product; its third input should be a bias")
+    for name in ("alpha", "beta") if bias else ("alpha",):
+        if (factor := attributes.get(name, 1.0)) != 1:
+            state.note(node, stated(name, factor))
     return _biased(state, made, bias)
 
 
@@ -252,7 +304,7 @@ def _einsum_of_maps(state: ImportState, node: OnnxNode, labels: list[str], out: 
     columns = [label for label in b if label not in a]
     if not len(summed) == len(rows) == len(columns) == 1:
         raise node.refuse(f"is not a product of attention: {labels[0]},{labels[1]}->{out}")
-    left, right = (state.features(name) for name in node.inputs)
+    left, right = (state.settled(name, node) for name in node.inputs)
     if len(left.dims) != len(a) or len(right.dims) != len(b):
         raise shape_error(node, left.shape, right.shape)
     first = [left.dims[a.index(label)] for label in (*both, *rows, *summed)]

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hypar_opt.onnx.axes import axes_of
+from hypar_opt.onnx.axes import axes_of, unit
 from hypar_opt.onnx.mask_values import Unknown
+from hypar_opt.onnx.model import FLOATS
 from hypar_opt.workload.operators.attention import ROTARY_BASE, pairs_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,15 @@ MAX_ELEMENTS = 2**22
 
 MAX_NODES = 64
 """The nodes that turn a map are at most this many."""
+
+
+_LINEAR = frozenset(
+    (
+        *("Concat", "Expand", "Flatten", "Gather", "Identity", "Neg", "Reshape", "RotaryEmbedding"),
+        *("Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+    )
+)
+"""Operators of one map or joins of several that add nothing of their own."""
 
 
 class _Nodes(NamedTuple):
@@ -52,27 +62,57 @@ class _Places(NamedTuple):
     features: tuple[int, ...]
 
 
-def rotary_of(state: ImportState, names: Sequence[str], size: int) -> dict[str, Any] | None:
-    """Return the key ``rotary`` of an attention, from its queries and keys; None if unknown.
+class Rotation(NamedTuple):
+    """What the nodes behind a tensor do to the features of each head.
 
     Parameters
     ----------
-    names
-        The tensors whose product are the scores.
+    of
+        The tensor that they turn.
+    key
+        The key ``rotary`` of an attention.
+    factor
+        The number by which they multiply it, beside.
+    """
+
+    of: str
+    key: dict[str, Any]
+    factor: float
+
+
+def rotation_of(state: ImportState, name: str, size: int) -> Rotation | None:
+    """Return the rotary positions that the last nodes before a tensor are; None if they are none.
+
+    Parameters
+    ----------
     size
         Features of a head.
     """
-    found = []
-    for name in names:
-        between = _joined_nodes(state, name)
-        turned = None if between is None else _turned(state, between, size)
-        key = None if turned is None else _key(turned)
-        if between is None or key is None:
-            return None
-        read = {name for node in between.nodes for name in node.inputs if name}
-        state.fixed.update(name for name in read if state.is_constant(name))
-        found.append(key)
-    return found[0] if all(key == found[0] for key in found) else None
+    between = _joined_nodes(state, name)
+    if between is None or not all(_is_linear(state, node) for node in between.nodes):
+        return None
+    turned = _turned(state, between, size)
+    found = None if turned is None else _key(turned)
+    if found is None:
+        return None
+    read = {name for node in between.nodes for name in node.inputs if name}
+    state.fixed.update(name for name in read if state.is_constant(name))
+    return Rotation(between.first, *found)
+
+
+def _is_linear(state: ImportState, node: OnnxNode) -> bool:
+    """Whether a node's output is linear in its maps, whatever their values are.
+
+    So that its result of one map tells that of all.
+    """
+    maps = [name for name in node.inputs if name and not state.is_constant(name)]
+    if node.op in ("Add", "Sub", "Sum"):
+        return len(maps) == len(node.inputs)
+    if node.op in ("Mul", "Div"):
+        return len(maps) == 1 and (node.op == "Mul" or maps[0] == node.inputs[0])
+    if node.op == "Cast":
+        return node.attributes().get("to") in FLOATS
+    return node.op in _LINEAR and (len(maps) == 1 or len(maps) == len(node.inputs))
 
 
 def _joined_nodes(state: ImportState, name: str) -> _Nodes | None:
@@ -111,8 +151,9 @@ def _turned(state: ImportState, between: _Nodes, size: int) -> Array | None:
         if result is not None and result.ndim == len(after.dims):
             last = (into.tokens, *into.features)
             moved = np.moveaxis(result, last, range(-len(last), 0))
-            head: Array = moved.reshape(-1, moved.shape[-len(last)], size)[0]
-            return head
+            heads: Array = moved.reshape(-1, moved.shape[-len(last)], size)
+            # One rotation of all heads, or none that a network has.
+            return heads[0] if np.allclose(heads, heads[0], rtol=1e-5, atol=1e-7) else None
     return None
 
 
@@ -120,14 +161,17 @@ def _places(features: Features, size: int) -> _Places | None:
     """Return where a map has its tokens and the features of a head, the latter in order."""
     axes = [axes_of([dim]) for dim in features.dims]
     tokens = [place for place, own in enumerate(axes) if own == {"t"}]
+    held = [
+        [(digit.size, digit.stride * unit(digit.axis)) for digit in dim] for dim in features.dims
+    ]
     inside = [
         place
         for place, own in enumerate(axes)
-        if own == {"c"} and all(digit.stride * digit.size <= size for digit in features.dims[place])
+        if own == {"c"} and all(count * stride <= size for count, stride in held[place])
     ]
-    digits = [digit for place in inside for digit in features.dims[place]]
-    extents = math.prod(digit.size for digit in digits)
-    in_order = all(a.stride == b.size * b.stride for a, b in pairwise(digits))
+    digits = [digit for place in inside for digit in held[place]]
+    extents = math.prod(count for count, _ in digits)
+    in_order = all(outer == count * inner for (_, outer), (count, inner) in pairwise(digits))
     if len(tokens) != 1 or extents != size or not in_order:
         return None
     return _Places(tokens[0], tuple(inside))
@@ -193,12 +237,12 @@ def _proto(node: OnnxNode) -> Any:
     return node.proto
 
 
-def _key(turned: Array) -> dict[str, Any] | None:
-    """Return the base, the features and the pairs of a rotation; None where it is none."""
+def _key(turned: Array) -> tuple[dict[str, Any], float] | None:
+    """Return the base, the features and the pairs of a rotation, and its factor; None if none."""
     tokens, width = turned.shape
     # The first token's are as given, but for a factor.
-    factor = turned[0, 0] / _drawn(width)[0]
-    as_given = factor > 0 and np.allclose(turned[0], factor * _drawn(width), rtol=1e-4)
+    factor = float(turned[0, 0] / _drawn(width)[0])
+    as_given = factor > 0 and np.allclose(turned[0], factor * _drawn(width), rtol=1e-5)
     if tokens < 2 or not np.isfinite(turned).all() or not as_given:
         return None
     turned = turned / factor
@@ -212,7 +256,8 @@ def _key(turned: Array) -> dict[str, Any] | None:
             if base is not None:
                 key: dict[str, Any] = {"base": base}
                 key |= {"features": count} if count != width else {}
-                return key | ({"interleaved": True} if interleaved else {})
+                key |= {"interleaved": True} if interleaved else {}
+                return key, 1.0 if math.isclose(factor, 1.0, rel_tol=1e-6) else factor
     return None
 
 

@@ -11,8 +11,8 @@ from hypar_opt.onnx import elementwise, fused_attention, norms, pools, products,
 from hypar_opt.onnx.axes import UnalignedError
 from hypar_opt.onnx.features import Features
 from hypar_opt.onnx.import_state import ImportState
-from hypar_opt.onnx.model import OnnxGraph, OnnxNode
-from hypar_opt.onnx.table import CONTROL_FLOW, OPERATORS, UNSUPPORTED
+from hypar_opt.onnx.model import OnnxGraph, OnnxNode, stated
+from hypar_opt.onnx.table import CONTROL_FLOW, OPERATORS, UNSUPPORTED, unread
 
 Rule = Callable[[ImportState, OnnxNode], Features | None]
 """Reads a node; returns its first output, or None where it has set what the node writes."""
@@ -57,10 +57,28 @@ def read_graph(
         if node.op not in OPERATORS:
             raise _unknown(node)
         with refusals(node):
+            _check_borders(state, node)
             features = RULES[OPERATORS[node.op].rule](state, node)
             if features is not None:
                 state.put(node, features)
+            for name, value in unread(node.op, node.attributes(), node.inputs):
+                state.note(node, stated(name, value))
     return state
+
+
+def _check_borders(state: ImportState, node: OnnxNode) -> None:
+    """Refuse a Pad whose border anything but a window reads, or an operator on each element."""
+    if OPERATORS[node.op].rule in ("convolution", "pool", "pad"):
+        return
+    for name in node.inputs:
+        border = state.tensors[name].border if name in state.tensors else None
+        others = [other for other in node.inputs if other and other != name]
+        numbers = all(state.is_constant(o) and state.constant(o).elements == 1 for o in others)
+        if border and not (OPERATORS[node.op].rule == "elementwise" and numbers):
+            reader = f"node {node.label!r} ({node.op})"
+            raise border.node.refuse(
+                f"its border is read by {reader}; only convolutions and pools may"
+            )
 
 
 @contextmanager

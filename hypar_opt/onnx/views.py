@@ -26,12 +26,13 @@ from hypar_opt.onnx.axes import (
 )
 from hypar_opt.onnx.computing import reshape_target, slice_bounds, squeezed_shape
 from hypar_opt.onnx.constant import Array, Constant
-from hypar_opt.onnx.exact import REORDERED
+from hypar_opt.onnx.exact import REJOINED, REORDERED
 from hypar_opt.onnx.features import INPUT, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.joins import fit, widest
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import LayerWeights
+from hypar_opt.onnx.samples import Function
 
 
 def integers(state: ImportState, node: OnnxNode, index: int, name: str) -> list[int] | None:
@@ -105,7 +106,7 @@ def _sizes(node: OnnxNode, shape: Sequence[int]) -> Array:
 
 def split(state: ImportState, node: OnnxNode) -> None:
     """Ranges of one dimension, one per output."""
-    features = state.features(node.inputs[0])
+    features = _whole(state, node)
     axis = _axis(node, node.attributes().get("axis", 0), features)
     size = features.shape[axis]
     sizes = integers(state, node, 1, "split")
@@ -123,7 +124,7 @@ def split(state: ImportState, node: OnnxNode) -> None:
 
 def slice_(state: ImportState, node: OnnxNode) -> Features:
     """A range of some dimensions."""
-    features = state.features(node.inputs[0])
+    features = _whole(state, node)
     starts = integers(state, node, 1, "starts") or []
     ends = integers(state, node, 2, "ends") or []
     axes = integers(state, node, 3, "axes") or list(range(len(starts)))
@@ -134,6 +135,14 @@ def slice_(state: ImportState, node: OnnxNode) -> Features:
             raise node.refuse("reads a dimension backwards, which is not supported")
         first, count = slice_bounds(features.shape[index], start, end, step)
         features = _take(node, features, index, first, count, step)
+    return features
+
+
+def _whole(state: ImportState, node: OnnxNode) -> Features:
+    """Return the map that a node takes parts of; a norm is of all of it, and so comes before."""
+    features = state.features(node.inputs[0])
+    if features.norm and not features.pooled:
+        features = state.settled(node.inputs[0], node)
     return features
 
 
@@ -200,7 +209,7 @@ def gather(state: ImportState, node: OnnxNode) -> Features:
         return _embedding(state, node, axis)
     if not state.is_constant(indices):
         raise node.refuse("reads indices that depend on the network's input")
-    features = state.features(data)
+    features = _whole(state, node)
     axis = _axis(node, axis, features)
     chosen = state.constant(indices)
     values = state.constants.integers(indices)
@@ -256,6 +265,8 @@ def _embedding(state: ImportState, node: OnnxNode, axis: int) -> Features:
 def concat(state: ImportState, node: OnnxNode) -> Features:
     """Feature maps side by side, or the parts of one map rejoined."""
     maps = [state.features(n) for n in node.inputs if not state.is_constant(n)]
+    if len(node.inputs) == 1:
+        return maps[0]
     axis = _axis(node, node.attributes()["axis"], maps[0])
     if len(maps) == len(node.inputs):
         rejoined = _rejoined(maps, axis)
@@ -283,9 +294,15 @@ def _rejoined(parts: list[Features], axis: int) -> Features | None:
         return None
     dims = (*first.dims[:axis], dim, *first.dims[axis + 1 :])
     operators = frozenset().union(*(part.operators for part in parts))
+    function = first.function
     if any(a.start > b.start for a, b in pairwise(ranges)):
         operators |= {REORDERED}
-    return first._replace(dims=dims, taken=common, operators=operators, only=False)
+        function = function.unknown(REORDERED)
+    if any(not part.function.is_like(first.function) for part in parts):
+        function = Function(rest=operators | {REJOINED})
+    return first._replace(
+        dims=dims, taken=common, operators=operators, function=function, only=False
+    )
 
 
 def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import InputError
+from hypar_opt.onnx.axes import extent
 from hypar_opt.onnx.functions import inlined, line_of
 from hypar_opt.onnx.regions import Region
 
@@ -90,7 +91,8 @@ def weights_of(imported: ImportedModel, model: ModelProto) -> ModelWeights:
     for layer in imported.layers:
         operator = operators[layer.name]
         if operator.has_bias:
-            biases[layer.name] = values.vector(layer, maps[layer.name].output.channels)
+            bias = values.vector(layer, maps[layer.name].output.channels)
+            biases[layer.name] = bias[_output_order(layer, bias.size)]
         if operator.shares_weights_with is None and operator.weights(maps[layer.name]):
             weights[layer.name] = _weights(values, layer, operator, maps[layer.name])
     return ModelWeights(weights, biases)
@@ -154,22 +156,52 @@ def _weights(values: _Values, layer: Layer, operator: Operator, maps: LayerMaps)
         return _scale_and_shift(values, layer, sizes["s"], maps.output.channels)
     matrix = values.of(layer, layer.weights.matrix)
     if operator.kind == "embedding":
-        return _shaped(layer, matrix, *(sizes[axis] for axis in operator.axes.weight))
+        rows, features = (sizes[axis] for axis in operator.axes.weight)
+        return _shaped(layer, _table(layer, matrix, maps), rows, features)
     if operator.kind == "conv":
         groups, outputs = sizes.get("g", 1), sizes["o"]
         # (inputs, rows, columns, groups, outputs of a group)
         shape = sizes["i"], sizes["k"], sizes["l"], groups, outputs
         ordered = _shaped(layer, matrix, *shape).transpose(1, 2, 3, 0, 4)
-        return ordered if groups > 1 else ordered[:, :, 0]
+        if groups > 1:
+            return ordered
+        return ordered[:, :, 0][..., _output_order(layer, outputs)]
     if operator.kind != "fc":
         raise _unknown(layer)
     matrix = _shaped(layer, matrix, sizes["i"], sizes["o"])
     order = _row_order(layer.weights.rows, maps)
-    if len(order) != len(matrix):
+    if not _is_permutation(order, len(matrix)):
         raise _unknown(layer)
-    ordered = np.empty_like(matrix)
+    ordered = np.full_like(matrix, np.nan)
     ordered[order] = matrix
-    return ordered
+    return ordered[:, _output_order(layer, sizes["o"])]
+
+
+def _table(layer: Layer, matrix: Array, maps: LayerMaps) -> Array:
+    """Return a table with its rows in order, where it is added to a map in the map's dimensions."""
+    dims = layer.dims[len(layer.dims) - matrix.ndim :]
+    if layer.looks_up or tuple(extent(dim) for dim in dims) != matrix.shape:
+        return matrix
+    order = _row_order(tuple(digit for dim in dims for digit in dim), maps)
+    if not _is_permutation(order, matrix.size):
+        raise _unknown(layer)
+    table = np.full(matrix.size, np.nan)
+    table[order] = matrix.reshape(-1)
+    return table
+
+
+def _output_order(layer: Layer, outputs: int) -> NDArray[np.intp]:
+    """Return the place in the file's order of each output of a layer."""
+    if not layer.order:
+        return np.arange(outputs)
+    order = np.concatenate([_indices(region).reshape(-1) for region in layer.order])
+    if not _is_permutation(order, outputs):
+        raise _unknown(layer)
+    return order
+
+
+def _is_permutation(order: NDArray[np.intp], count: int) -> bool:
+    return len(order) == count and np.array_equal(np.sort(order), np.arange(count))
 
 
 def _shaped(layer: Layer, array: Array, *shape: int) -> Array:

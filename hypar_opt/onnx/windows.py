@@ -64,6 +64,10 @@ def image_of(state: ImportState, node: OnnxNode, rank: int) -> Image:
         if dim != whole_dim(axis, size):
             if layer.is_tokens and rank == 1:
                 break  # a window of one token is a product with each token
+            if layer.is_tokens:
+                raise node.refuse(
+                    "reads tokens as an image; none of a network's layers makes an image of tokens"
+                )
             raise node.refuse("should read channels, rows and columns of an image, in this order")
     extents = (layer.sizes.get("h", 1), layer.sizes.get("w", 1))
     return Image(features, layer.channels, extents, rank == 1)
@@ -110,7 +114,7 @@ def window_padding(
     """Return top, left, bottom and right padding, including the zeros of an earlier Pad."""
     mode = attributes.get("auto_pad", "NOTSET")
     before, after = [0, 0], [0, 0]
-    border = image.features.border or (0, 0, 0, 0)
+    border = image.features.border.widths if image.features.border else (0, 0, 0, 0)
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         for axis in range(2):
             extent = image.extents[axis] + border[axis] + border[axis + 2]
@@ -134,6 +138,12 @@ def window_padding(
         after[0] + border[2],
         after[1] + border[3],
     )
+
+
+def filling(features: Features) -> str:
+    """Return what a map's border is filled with, for messages."""
+    value = features.border_value
+    return "unknown numbers" if value is None else f"{value:.4g}"
 
 
 def numbers(values: Sequence[int]) -> int | list[int]:

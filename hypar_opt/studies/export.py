@@ -36,7 +36,8 @@ def export(
     output
         Also write this file.
     approximate
-        Export a network that leaves out parts of its model, such as a mask.
+        Export a network that leaves out parts of its model, such as a mask; without it all
+        formats but ``json``, which says nothing of what is computed, refuse such a network.
     **arguments
         The arguments of `hypar_opt.solve`, for a network.
 

@@ -53,12 +53,16 @@ def test_an_uneven_split_and_an_unknown_format_are_refused_by_name(tmp_path: Pat
         assert message in command(["export", "plan.json", "--to", name], tmp_path).errors
 
 
-def test_shardings_are_never_approximate(tmp_path: Path) -> None:
+def test_every_format_takes_approximate_of_any_network(tmp_path: Path) -> None:
+    """So that one script is for all formats, and for networks that keep all of their models."""
     ho.write_plan(ho.solve("lenet-c", levels=1), tmp_path / "plan.json")
-    done = command(["export", "plan.json", "--to", "json", "--approximate"], tmp_path)
-    assert done.errors == (
-        "hypar-opt: --approximate goes with programs: shardings compute nothing\n"
-    )
+    for name in FORMATS:
+        texts = [
+            command(["export", "plan.json", "--to", name, *flag], tmp_path).output
+            for flag in ((), ("--approximate",))
+        ]
+        assert texts[0] == texts[1]
+        assert texts[0]
 
 
 def test_a_vocabulary_that_parts_do_not_divide_is_refused_with_the_padding_that_helps(

@@ -230,12 +230,6 @@ def test_what_has_no_file_is_refused_in_a_line(
     assert message in done.errors
 
 
-def test_a_file_for_pytorch_is_never_approximate(tmp_path: Path) -> None:
-    write_plan(solved("lenet-c"), tmp_path / "plan.json")
-    done = command(["export", "plan.json", "--to", "torch", "--approximate"], tmp_path)
-    assert "--approximate goes with programs: a file for PyTorch computes nothing" in done.errors
-
-
 def test_layers_of_other_kinds_are_named_and_replicated() -> None:
     text = torch_file(solved("mixtral-8x7b", levels=2, cost="bytes"))
     words = " ".join(notes(text).split())

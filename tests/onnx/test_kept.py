@@ -257,7 +257,7 @@ BETWEEN: dict[str, tuple[Callable[[GraphWriter, str], str], str | None, str | No
         "hardswish",
         None,
     ),
-    "relu of six": (lambda g, x: by(g, "Clip", x, 0.0, 6.0), "clip", None),
+    "relu of six": (lambda g, x: by(g, "Clip", x, 0.0, 6.0), "relu6", None),
     "a factor of 1": (lambda g, x: by(g, "Mul", x, 1.0), None, None),
     "Gelu": (lambda g, x: g("Gelu", x), "gelu_erf", None),
     "gelu by erf": (
@@ -267,14 +267,53 @@ BETWEEN: dict[str, tuple[Callable[[GraphWriter, str], str], str | None, str | No
     ),
     "quick gelu": (
         lambda g, x: g("Mul", x, g("Sigmoid", by(g, "Mul", x, 1.702))),
-        "silu",
-        "multiplication by 1.702",
+        "quick_gelu",
+        None,
+    ),
+    "a swish by 2": (
+        lambda g, x: g("Mul", x, g("Sigmoid", by(g, "Mul", x, 2.0))),
+        None,
+        "multiplication by 2",
     ),
     "a factor": (lambda g, x: by(g, "Mul", x, 0.5), None, "multiplication by 0.5"),
     "a sum": (lambda g, x: by(g, "Add", x, 0.5), None, "addition of 0.5"),
-    "a square": (lambda g, x: g("Mul", x, x), None, "itself"),
-    "leaky": (lambda g, x: g("LeakyRelu", x, alpha=0.3), "leaky_relu", "alpha 0.3 of LeakyRelu"),
-    "clip": (lambda g, x: by(g, "Clip", x, -1.0, 1.0), "clip", "bounds of a clip"),
+    "a square": (lambda g, x: g("Mul", x, x), "square", None),
+    "a square of relu": (lambda g, x: by(g, "Pow", g("Relu", x), 2.0), "squared_relu", None),
+    "leaky": (lambda g, x: g("LeakyRelu", x, alpha=0.3), None, "LeakyRelu (alpha = 0.3)"),
+    "hard tanh": (lambda g, x: by(g, "Clip", x, -1.0, 1.0), "hard_tanh", None),
+    "clip": (lambda g, x: by(g, "Clip", x, -2.0, 1.0), None, "bound -2"),
+    "celu": (lambda g, x: g("Celu", x, alpha=1.0), "elu", None),
+    "a logarithm of a sigmoid": (lambda g, x: g("Log", g("Sigmoid", x)), "log_sigmoid", None),
+    # Next to an activation, and in its place.
+    **{
+        f"{op} scaled": (lambda g, x, op=op: by(g, "Mul", g(op, x), 0.8), word, "by 0.8")  # type: ignore[misc]
+        for op, word in (("HardSwish", "hardswish"), ("Gelu", "gelu_erf"), ("Mish", "mish"))
+    },
+    "HardSigmoid scaled": (
+        lambda g, x: by(g, "Mul", g("HardSigmoid", x, alpha=1 / 6), 0.8),
+        "hardsigmoid",
+        "multiplication by 0.8",
+    ),
+    "HardSigmoid as ONNX has it": (
+        lambda g, x: g("HardSigmoid", x, alpha=0.2),
+        None,
+        "HardSigmoid (alpha = 0.2)",
+    ),
+    "HardSwish of what is scaled": (
+        lambda g, x: g("HardSwish", by(g, "Mul", x, 2.0)),
+        None,
+        "multiplication by 2",
+    ),
+    "Selu of another scale": (lambda g, x: g("Selu", x, gamma=2.0), None, "Selu (gamma = 2)"),
+    "a map times its tanh": (lambda g, x: g("Mul", x, g("Tanh", x)), None, "Tanh"),
+    "half a gelu": (lambda g, x: gated(g, x, g("Tanh", cubed(g, x)), 0.25), None, "by 0.25"),
+    "a tanh's absolute value": (lambda g, x: g("Abs", g("Tanh", x)), "tanh", "Abs"),
+    "what is left of the tokens' mean": (
+        lambda g, x: g("Sub", x, g("ReduceMean", x, g.value([1]))),
+        None,
+        "ReduceMean",
+    ),
+    "a sum of powers": (lambda g, x: g("Add", x, g("Mul", x, x)), None, "itself"),
     "a constant map": (
         lambda g, x: g("Mul", x, g.value(np.ones((1, TOKENS, 1)))),
         None,
@@ -298,6 +337,166 @@ def test_what_is_done_to_a_map_is_an_activation_or_named(tmp_path: Path, change:
     assert [layer.get("activation") for layer in content["layer"]] == [activation, None]
     assert bool(not_kept(content)) == (said is not None)
     assert (said or "") in "".join(not_kept(content))
+
+
+def pooled(g: GraphWriter, x: str, op: str = "AveragePool", **how: Any) -> str:
+    given = {"kernel_shape": [2, 2], "strides": [2, 2]} | how
+    return str(g(op, x, **given))
+
+
+def bordered(g: GraphWriter, x: str, value: float | None = None, **how: Any) -> str:
+    filling = [] if value is None else [g.value(np.float32(value))]
+    return str(g("Pad", x, g.value([0, 0, 1, 1, 0, 0, 1, 1]), *filling, **how))
+
+
+def enlarged(g: GraphWriter, x: str, **how: Any) -> str:
+    return str(g("Resize", x, "", g.value(np.array([1, 1, 3, 3], np.float32)), **how))
+
+
+IMAGES: dict[str, tuple[Callable[[GraphWriter, str], str], str | None]] = {
+    "zeros": (bordered, None),
+    "zeros, and relu": (lambda g, x: g("Relu", bordered(g, x)), None),
+    "zeros, and a sigmoid": (lambda g, x: g("Sigmoid", bordered(g, x)), "a border of 0.5"),
+    "ones": (lambda g, x: bordered(g, x, 1.0), "a border of 1, which is taken as zeros"),
+    "edges": (lambda g, x: bordered(g, x, mode="edge"), "(mode = edge), which is taken as zeros"),
+    "reflected": (lambda g, x: bordered(g, x, mode="reflect"), "(mode = reflect)"),
+    "a mean without its border": (lambda g, x: pooled(g, x, pads=[1] * 4), None),
+    "a mean with its border": (
+        lambda g, x: pooled(g, x, pads=[1] * 4, count_include_pad=1),
+        "count_include_pad = 1",
+    ),
+    "a mean with no border": (lambda g, x: pooled(g, x, count_include_pad=1), None),
+    "a mean with a border of its own": (
+        lambda g, x: pooled(g, bordered(g, x)),
+        "a border of 0, which is left out of its windows",
+    ),
+    "a maximum with zeros": (
+        lambda g, x: pooled(g, bordered(g, x), "MaxPool"),
+        "a border of 0, which is left out of its windows",
+    ),
+    "a maximum with zeros of what is not below": (
+        lambda g, x: pooled(g, bordered(g, g("Relu", x)), "MaxPool"),
+        None,
+    ),
+    "a maximum with what is below all": (
+        lambda g, x: pooled(g, bordered(g, x, -np.inf), "MaxPool"),
+        None,
+    ),
+    "a root mean square": (lambda g, x: pooled(g, x, "LpPool", p=2), "LpPool (kernel_shape"),
+    "relu behind a maximum": (lambda g, x: g("Relu", pooled(g, x, "MaxPool")), None),
+    "relu behind a mean": (
+        lambda g, x: g("Relu", pooled(g, x)),
+        "the activation 'relu' behind a pool",
+    ),
+    "gelu behind a maximum": (
+        lambda g, x: g("Gelu", pooled(g, x, "MaxPool")),
+        "the activation 'gelu_erf' behind a pool",
+    ),
+    "each pixel three times": (enlarged, None),
+    "pixels from the left": (
+        lambda g, x: enlarged(
+            g, x, coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+        ),
+        None,
+    ),
+    "pixels rounded from the left": (
+        lambda g, x: enlarged(g, x, coordinate_transformation_mode="asymmetric"),
+        "which pixels are repeated: Resize (coordinate_transformation_mode = asymmetric)",
+    ),
+}
+"""What is done to an image between two convolutions, and what is said of it."""
+
+
+@pytest.mark.parametrize("change", IMAGES)
+def test_borders_pools_and_pixels_are_those_of_a_network_or_named(
+    tmp_path: Path, change: str
+) -> None:
+    g = GraphWriter(("x", [1, 2, 12, 12]))
+    write, said = IMAGES[change]
+    x = write(g, g("Conv", "x", g.weight("a", 3, 2, 3, 3)))
+    content = g.content(tmp_path, g("Conv", x, g.weight("b", 4, 3, 3, 3)))
+    assert bool(not_kept(content)) == (said is not None), not_kept(content)
+    assert (said or "") in "".join(not_kept(content))
+
+
+@pytest.mark.parametrize("end", ["Identity", "Dropout", "Cast", "all of them"])
+def test_what_changes_nothing_behind_the_softmax_is_skipped(tmp_path: Path, end: str) -> None:
+    ends = ["Identity", "Dropout", "Cast"] if end == "all of them" else [end]
+    contents = []
+    for behind in ([], ends):
+        g = GraphWriter(SEQUENCE)
+        x = g("LayerNormalization", "x", g.weight("s", WIDTH), g.weight("t", WIDTH), axis=-1)
+        x = g("Softmax", g.linear(x, "a", WIDTH, 5), axis=-1)
+        for op in behind:
+            x = g(op, x, to=1) if op == "Cast" else g(op, x)
+        contents.append(g.content(tmp_path, x))
+    assert contents[0] == contents[1]
+    assert "not_kept" not in contents[0]
+
+
+def test_a_softmax_over_tokens_at_the_end_is_none_of_the_words(tmp_path: Path) -> None:
+    g = GraphWriter(SEQUENCE)
+    content = g.content(tmp_path, g("Softmax", g.linear("x", "a", WIDTH, 5), axis=1))
+    assert [layer["kind"] for layer in content["layer"]] == ["fc"]
+    assert "Softmax (axis = 1)" in "".join(not_kept(content))
+
+
+def test_one_tensor_concatenated_is_itself(tmp_path: Path) -> None:
+    contents = []
+    for joined in (False, True):
+        g = GraphWriter(SEQUENCE)
+        x = g.linear("x", "a", WIDTH, WIDTH)
+        x = g("Concat", x, axis=-1) if joined else x
+        contents.append(g.content(tmp_path, g.linear(x, "b", WIDTH, 5)))
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize(
+    ("activation", "params", "word", "said"),
+    [
+        ("Relu", [], "relu", None),
+        ("Clip", [0.0, 6.0], "relu6", None),
+        ("Clip", [0.0, 5.0], None, "activation = Clip"),
+        ("LeakyRelu", [0.01], "leaky_relu", None),
+        ("LeakyRelu", [0.2], None, "activation = LeakyRelu"),
+        ("HardSigmoid", [1 / 6, 0.5], "hardsigmoid", None),
+    ],
+)
+def test_a_fused_activation_is_computed_with_its_numbers(
+    tmp_path: Path, activation: str, params: list[float], word: str | None, said: str | None
+) -> None:
+    g = GraphWriter(("x", [1, 2, 8, 8]))
+    given = {"activation_params": params} if params else {}
+    x = g(
+        "FusedConv",
+        "x",
+        g.weight("a", 3, 2, 3, 3),
+        activation=activation,
+        domain="com.microsoft",
+        **given,
+    )
+    content = g.content(tmp_path, g("Conv", x, g.weight("b", 4, 3, 3, 3)))
+    assert [layer.get("activation") for layer in content["layer"]] == [word, None]
+    assert bool(not_kept(content)) == (said is not None)
+    assert (said or "") in "".join(not_kept(content))
+
+
+@pytest.mark.parametrize("half", [np.float16, ml_dtypes.bfloat16])
+def test_constants_of_half_precision_make_the_activation_that_they_round(
+    tmp_path: Path, half: Any
+) -> None:
+    g = GraphWriter(SEQUENCE)
+
+    def number(value: float) -> str:
+        name = f"half_{len(g.initialisers)}"
+        g.initialisers.append(numpy_helper.from_array(np.array(value, half), name))
+        return name
+
+    x = g.linear("x", "a", WIDTH, WIDTH)
+    gate = g("Add", g("Erf", g("Div", x, number(2**0.5))), number(1.0))
+    x = g("Mul", g("Mul", x, gate), number(0.5))
+    content = g.content(tmp_path, g.linear(x, "b", WIDTH, 5))
+    assert [layer.get("activation") for layer in content["layer"]] == ["gelu_erf", None]
 
 
 @pytest.mark.parametrize(

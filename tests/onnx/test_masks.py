@@ -31,7 +31,10 @@ def read(
     )
     scores = g("MatMul", q, g("Transpose", k, perm=[0, 1, 3, 2]))
     scaled = g("Mul", scores, g.value(np.float32((WIDTH // HEADS) ** -0.5)))
-    out = g("MatMul", g("Softmax", masked(g, scaled), axis=-1), v)
+    shares = masked(g, scaled)
+    if masked not in (_guarded, _chosen_shares):  # they have a softmax
+        shares = g("Softmax", shares, axis=-1)
+    out = g("MatMul", shares, v)
     content = g.content(folder, g.together(out, batch, tokens, WIDTH))
     (causal,) = causal_in(content)
     # A mask that is named is also among the tensors that no layer has, which test_counts asks.
@@ -164,12 +167,16 @@ def _window(g: GraphWriter, scores: str) -> str:
     return added(g, scores, g.value(near))
 
 
+def _chosen_shares(g: GraphWriter, scores: str) -> str:
+    return str(g("Where", compared(g), g("Softmax", scores), g.value(np.float32(0))))
+
+
 OTHERS: dict[str, tuple[Writer, str]] = {
     "a window": (_window, "other tokens"),
     "the past alone": (lambda g, s: added(g, s, compared(g, "Less")), "other tokens"),
     "a bias": (
         lambda g, s: str(g("Add", s, g.value(np.arange(25.0).reshape(5, 5)))),
-        "bias of the scores",
+        "a bias of attention's scores, 5x5",
     ),
     "weights": (lambda g, s: str(g("Add", s, g.weight("bias", TOKENS, TOKENS))), "weights.bin"),
     "an input": (lambda g, s: str(g("Add", s, "square")), "an input of the model"),
@@ -177,10 +184,7 @@ OTHERS: dict[str, tuple[Writer, str]] = {
         lambda g, s: str(g("Where", compared(g), s, g.value(np.float32(0)))),
         "other numbers",
     ),
-    "shares": (
-        lambda g, s: str(g("Where", compared(g), g("Softmax", s), g.value(np.float32(0)))),
-        "other numbers",
-    ),
+    "shares": (_chosen_shares, "Where 0 of attention's probabilities"),
     "a product": (
         lambda g, s: str(g("Mul", s, g.value(np.tri(TOKENS, dtype=np.float32)))),
         "multiplication",
@@ -252,7 +256,9 @@ def test_a_mask_in_a_file_beside_the_model_is_read(tmp_path: Path) -> None:
     (tmp_path / "masks/mask.bin").write_bytes(b"1234" + triangle() + b"5")
     assert read_file(tmp_path, "masks/mask.bin", 4) == (True, [])
     # The same file one number on is another mask.
-    assert named(read_file(tmp_path, "masks/mask.bin", 0))
+    causal, phrases = read_file(tmp_path, "masks/mask.bin", 0)
+    assert not causal
+    assert any("it hides other tokens" in phrase for phrase in phrases)
 
 
 @pytest.mark.parametrize(

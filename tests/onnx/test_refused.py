@@ -35,6 +35,20 @@ def test_missing_dimensions_are_listed(tmp_path: Path) -> None:
     assert notes[0] == "the batch is not a dimension of a network: --batch 8 sets 'n'"
 
 
+def test_a_size_of_minus_one_is_open(tmp_path: Path) -> None:
+    """Of the batch none is asked for; of other dimensions as of those that have a name."""
+    for batch in (-1, 0, "n"):
+        g = GraphWriter(("x", [batch, 3]))
+        onnx.save(g.model(g.linear("x", "a", 3, 4)), tmp_path / "model.onnx")
+        content, _ = read_model(tmp_path / "model.onnx")
+        assert content["input"] == {"features": 3}
+    g = GraphWriter(("x", [-1, -1, 3]))
+    model = g.model(g.linear("x", "a", 3, 4))
+    assert refusal(tmp_path, model).startswith("has dynamic dimensions: 'x:1'; import it with")
+    content, _ = read_model(tmp_path / "model.onnx", {"x:1": 5})
+    assert content["input"] == {"tokens": 5, "features": 3}
+
+
 def test_a_cycle(tmp_path: Path) -> None:
     g = GraphWriter(SEQUENCE)
     g("Relu", "t1", name="odd")

@@ -207,6 +207,21 @@ def gelu_by_erf(x: jax.Array) -> jax.Array:
     return jax.nn.gelu(x, approximate=False)
 
 
+def quick_gelu(x: jax.Array) -> jax.Array:
+    """Return x times the sigmoid of 1.702 x."""
+    return x * jax.nn.sigmoid(1.702 * x)
+
+
+def thresholded_relu(x: jax.Array) -> jax.Array:
+    """Return x where it is above 1, else 0."""
+    return jnp.where(x > 1, x, 0)
+
+
+def squared_relu(x: jax.Array) -> jax.Array:
+    """Return the square of x where it is positive, else 0."""
+    return jnp.square(jax.nn.relu(x))
+
+
 def layer_norm(
     x: jax.Array, features: int, split: Levels, *, centred: bool, epsilon: float = 1e-5
 ) -> jax.Array:

@@ -26,13 +26,19 @@ if TYPE_CHECKING:
     from hypar_opt.workload.network import Network
 
 ACTIVATIONS = {
+    "abs": "jnp.abs",
     "elu": "jax.nn.elu",
+    "exp": "jnp.exp",
     "gelu": "jax.nn.gelu",
     "gelu_erf": "gelu_by_erf",
+    "hard_tanh": "jax.nn.hard_tanh",
     "hardsigmoid": "jax.nn.hard_sigmoid",
     "hardswish": "jax.nn.hard_swish",
+    "identity": "jnp.asarray",
     "leaky_relu": "jax.nn.leaky_relu",
+    "log_sigmoid": "jax.nn.log_sigmoid",
     "mish": "jax.nn.mish",
+    "quick_gelu": "quick_gelu",
     "relu": "jax.nn.relu",
     "relu6": "jax.nn.relu6",
     "selu": "jax.nn.selu",
@@ -40,7 +46,10 @@ ACTIVATIONS = {
     "silu": "jax.nn.silu",
     "softplus": "jax.nn.softplus",
     "softsign": "jax.nn.soft_sign",
+    "square": "jnp.square",
+    "squared_relu": "squared_relu",
     "tanh": "jnp.tanh",
+    "thresholded_relu": "thresholded_relu",
 }
 """The activations of network files, by name, in jax."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
 from hypar_opt.execution.virtual.arithmetic.base import along_channels, position_axes
 from hypar_opt.execution.virtual.arithmetic.windows import Pooling
+from hypar_opt.workload.activations import ACTIVATIONS
 
 if TYPE_CHECKING:
     from hypar_opt.execution.virtual.shards import Array

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypar_opt.workload.operators.axes import Axes
 
 SLOPES_OF_OUTPUTS = frozenset(
-    ("relu", "relu6", "leaky_relu", "leakyrelu", "sigmoid", "hardsigmoid", "tanh")
+    ("relu", "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "hard_tanh", "exp")
 )
 """The activations whose derivative follows from their output."""
 

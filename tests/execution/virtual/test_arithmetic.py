@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import hypar_opt as ho
-from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
 from hypar_opt.execution.virtual.data import StepData, random_data
 from hypar_opt.execution.virtual.division import Division
 from hypar_opt.execution.virtual.step import StepRecord, TrainingStep
 from hypar_opt.hierarchy import Hierarchy
 from hypar_opt.sharding.program import Program
+from hypar_opt.workload.activations import ACTIVATIONS
 from hypar_opt.workload.parallelism import CHOICES
 from hypar_opt.workload.tensors import Workload, workload_of
 from tests.execution import small_networks

@@ -11,8 +11,8 @@ import pytest
 
 import hypar_opt as ho
 from hypar_opt.errors import RefusedError
-from hypar_opt.execution.virtual.arithmetic.activations import ACTIVATIONS
 from hypar_opt.execution.virtual.data import StepData
+from hypar_opt.workload.activations import ACTIVATIONS
 from hypar_opt.workload.operators.experts import Router
 from hypar_opt.workload.operators.maps import LogitMap
 from tests.choices import WITH_EXPERTS

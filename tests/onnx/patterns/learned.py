@@ -136,7 +136,7 @@ def a_mean_subtracted_from_the_input(g: GraphWriter) -> str:
     return str(g("Conv", x, g.weight("w", 8, 8, 3, 3)))
 
 
-@pattern(("x", [B, E]), left_out=1)
+@pattern(("x", [B, E]), left_out=1, said=("a bias that is not one number of the file for each",))
 def a_bias_of_one_number(g: GraphWriter) -> str:
     return str(g("Gemm", "x", g.weight("w", E, 8), g.weight("c", 1)))
 
@@ -155,7 +155,7 @@ def a_projection_within_the_operator_of_attention(g: GraphWriter) -> str:
     return str(g("Attention", "x", *weights, num_heads=H, domain="com.microsoft"))
 
 
-@pattern(SEQUENCE, left_out=E, said=("tensors that no layer has: 'bias' (24)",))
+@pattern(SEQUENCE, left_out=E, said=("tensors that no layer has: 'bias' (24)", "input 5 = 'bias'"))
 def a_sum_and_its_norm_with_a_bias(g: GraphWriter) -> str:
     y = g.linear("x", "a", E, E)
     learned = (g.weight(name, E) for name in ("scale", "shift", "bias"))

@@ -129,3 +129,40 @@ def a_further_input_that_joins(g: GraphWriter) -> str:
 @pattern(SEQUENCE, refused="node 'odd' (Relu): reads 'nowhere', which nothing writes")
 def what_nothing_writes(g: GraphWriter) -> str:
     return str(g("Relu", "nowhere", name="odd"))
+
+
+@pattern(
+    ("x", ["batch", 1, 16]),
+    refused="node 'odd' (Pad): its border is read by node 'Reshape_1' (Reshape); only convolutions",
+)
+def a_border_that_is_reshaped(g: GraphWriter) -> str:
+    x = g("Pad", "x", g.value([0, 0, 2, 0, 0, 2]), mode="reflect", name="odd")
+    return str(g("Conv", g("Reshape", x, g.value([0, 1, 20])), g.weight("a", 3, 1, 4)))
+
+
+@pattern(
+    ("x", ["batch", "sequence", E]), refused="node 'odd' (If): control flow and recurrences are"
+)
+def a_branch_that_is_all_of_a_model(g: GraphWriter) -> str:
+    """Named before the size of a dimension is asked for."""
+    return str(g("If", g("Constant", value_int=1), name="odd"))
+
+
+@pattern(
+    IMAGE,
+    refused="'odd' (Add): its inputs are of one size, but not of the same axes:"
+    " [images, channels, rows, columns] and [images, channels, columns, rows]",
+)
+def an_image_and_itself_turned(g: GraphWriter) -> str:
+    x = g("Conv", "x", g.weight("a", 4, 8, 1, 1))
+    y = g("Conv", "x", g.weight("b", 4, 8, 1, 1))
+    return str(g("Add", x, g("Transpose", y, perm=[0, 1, 3, 2]), name="odd"))
+
+
+@pattern(
+    IMAGE,
+    refused="'odd' (MaxPool): should have windows larger than their border, got a border of 2",
+)
+def a_border_as_wide_as_its_window(g: GraphWriter) -> str:
+    x = g("Conv", "x", g.weight("a", 4, 8, 1, 1))
+    return str(g("MaxPool", x, name="odd", kernel_shape=[2, 2], pads=[2] * 4))

@@ -216,13 +216,15 @@ def _rotary(pairs: str) -> Callable[[GraphWriter], str]:
 
 
 for _by in ("halves", "neighbours", "part"):
-    _said = "operation with a constant of each place" if _by == "part" else "rotary positions"
+    _said = ("rotary positions",)
+    if _by == "part":
+        _said = ("operation with a constant of each place", "parts of it, each in another way")
     PATTERNS[f"rotary positions of {_by}"] = Pattern(
         _rotary(_by),
         (SEQUENCE,),
         kinds="fc fc fc attention",
         keys=HEADS,
-        said=(_said, "no layer has"),
+        said=(*_said, "no layer has"),
     )
 
 

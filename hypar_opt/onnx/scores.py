@@ -1,0 +1,318 @@
+"""What lies between the projections of an attention that is written out and its output.
+
+The kind ``attention`` computes ``softmax(scale Q K^T + mask) V`` with rotary positions of queries
+and keys. So the nodes between are read one after the other: each is a view, a number that the scale
+takes, a rotation that is recognised, a mask, or the softmax. Any other node is named.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from hypar_opt.onnx.exact import MAP
+from hypar_opt.onnx.features import INPUT, Features
+from hypar_opt.onnx.mask_values import Mask, Unknown
+from hypar_opt.onnx.masks import ALL, HIDDEN, PAST, no_mask, read_mask, read_mask_of_tokens
+from hypar_opt.onnx.rotary import rotation_of
+from hypar_opt.onnx.samples import IDENTITY
+
+if TYPE_CHECKING:
+    from hypar_opt.onnx.import_state import ImportState
+    from hypar_opt.onnx.model import OnnxNode
+
+_VIEWS = frozenset(
+    (
+        *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Split", "Slice", "Gather"),
+        *("Expand", "Tile", "Dropout", "SimplifiedDropout"),
+    )
+)
+"""Operators that change no value; dropout in training is named where the node is read."""
+
+_ROTATES = frozenset({"Neg", "Sub"})
+
+MAX_SHIFT = 100.0
+"""Adding a number up to this to all scores changes no share, beside masks that hide by -1e3."""
+
+
+ENOUGH = -50.0
+"""A score that is lower by this has no share, whatever the others are."""
+
+
+class AttentionOperand(NamedTuple):
+    """Queries or keys as attention reads them.
+
+    Parameters
+    ----------
+    features
+        As they are before the operators that attention itself does.
+    factor
+        The number by which these operators multiply them; None where it is not known.
+    rotary
+        The key of their rotary positions.
+    """
+
+    features: Features
+    factor: float | None
+    rotary: dict[str, Any] | None
+
+
+def number_of(state: ImportState, node: OnnxNode) -> float | None:
+    """Return the number by which a node multiplies its map; None if it does anything else.
+
+    NaN where the number is not known.
+    """
+    if node.op not in ("Mul", "Div") or len(node.inputs) != 2:
+        return None
+    constants = [state.is_constant(name) for name in node.inputs]
+    if sum(constants) != 1 or (node.op == "Div" and constants[0]):
+        return None
+    constant = state.constant(node.inputs[constants.index(True)])
+    if constant.elements != 1:
+        return None
+    if not constant.known or constant.is_input:
+        return math.nan
+    value = float(constant.value.ravel()[0])
+    if node.op == "Div":
+        return 1 / value if value else math.nan
+    return value
+
+
+def _is_view(node: OnnxNode) -> bool:
+    return node.op in _VIEWS or node.changes_nothing
+
+
+def _writer(state: ImportState, name: str, source: int) -> OnnxNode | None:
+    """Return the node that made a tensor of others of the same map; None at the map's layer."""
+    place = state.graph.writers.get(name)
+    if place is None:
+        return None
+    node = state.graph.nodes[place]
+    maps = [each for each in node.inputs if each in state.tensors]
+    return node if all(state.tensors[each].source == source for each in maps) else None
+
+
+def operand(
+    state: ImportState, reader: OnnxNode, name: str, features: Features
+) -> AttentionOperand:
+    """Return queries or keys before the numbers and rotations that attention does itself.
+
+    Parameters
+    ----------
+    reader
+        The product of queries and keys.
+    name, features
+        The tensor that it reads, and its content, settled.
+    """
+    size, factor = features.shape[-1], 1.0
+    rotary: dict[str, Any] | None = None
+    while (node := _writer(state, name, features.source)) is not None:
+        maps = [each for each in node.inputs if each in state.tensors]
+        number = number_of(state, node)
+        if len(maps) == 1 and (number is not None or _is_view(node)):
+            name, factor = maps[0], factor * (1.0 if number is None else number)
+            continue
+        turned = None if rotary else rotation_of(state, name, size)
+        if turned is None:
+            break
+        name, rotary, factor = turned.of, turned.key, factor * turned.factor
+    before = state.settled(name, reader) if name in state.tensors else features
+    operators, function = before.operators, before.function
+    if "RotaryEmbedding" in operators or (MAP in operators and operators & _ROTATES):
+        state.note(reader, "rotary positions")
+        operators, function = frozenset(), IDENTITY
+    known = None if math.isnan(factor) else factor
+    return AttentionOperand(
+        features._replace(operators=operators, function=function), known, rotary
+    )
+
+
+class Between(NamedTuple):
+    """What lies between the scores' product and that of their softmax with the values."""
+
+    factor: float | None
+    causal: bool
+
+
+def between(
+    state: ImportState, product: OnnxNode, reader: OnnxNode, name: str, source: int
+) -> Between:
+    """Return what the nodes between do to the scores; name those that attention does not do.
+
+    Parameters
+    ----------
+    product, reader
+        The two products.
+    name
+        The tensor that the second one reads.
+    source
+        The layer of the scores.
+    """
+    walk = _Scores(state, source)
+    for node in _nodes_between(state, product, name, source):
+        walk.take(node)
+    if name not in walk.shares:
+        state.note(reader, "attention's scores without a softmax, which are taken with one")
+    if walk.zeroed and not walk.causal:
+        state.note(walk.zeroed, "a multiplication of attention's scores")
+    if walk.causal and not walk.lowered <= ENOUGH:
+        state.note(reader, f"attention's mask: it lowers later scores by {-walk.lowered:.4g} alone")
+    return Between(None if math.isnan(walk.factor) else walk.factor, walk.causal)
+
+
+def _nodes_between(state: ImportState, product: OnnxNode, name: str, source: int) -> list[OnnxNode]:
+    """Return the nodes between the product of the scores and a tensor, in topological order."""
+    waiting, places = [name], set()
+    while waiting:
+        place = state.graph.writers[waiting.pop()]
+        node = state.graph.nodes[place]
+        if node is product or place in places:
+            continue
+        places.add(place)
+        waiting += [
+            each
+            for each in node.inputs
+            if each in state.tensors and state.tensors[each].source == source
+        ]
+    return [state.graph.nodes[place] for place in sorted(places)]
+
+
+class _Scores:
+    """The walk over the nodes between: the scale, the masks, and what has had its softmax."""
+
+    def __init__(self, state: ImportState, source: int) -> None:
+        self._state, self._source = state, source
+        self.factor = 1.0
+        self.causal = False
+        self.lowered = 0.0
+        """By how much a mask lowers what it hides, at least."""
+        self.zeroed: OnnxNode | None = None
+        """A node that multiplies scores by zero where a mask has to hide them."""
+        self.shares: set[str] = set()
+        """The tensors behind a softmax."""
+
+    def take(self, node: OnnxNode) -> None:
+        """Account for one node."""
+        state = self._state
+        maps = [each for each in node.inputs if each in state.tensors]
+        scores = [each for each in maps if state.tensors[each].source == self._source]
+        shared = any(each in self.shares for each in scores)
+        if shared or node.op == "Softmax":
+            self.shares.update(node.outputs)
+        if len(maps) == 1 and _is_view(node):
+            return
+        if node.op == "Softmax" and not shared:
+            return
+        if shared:
+            self._of_shares(node)
+        elif len(scores) == 1:
+            self._of_scores(node, scores[0], [each for each in maps if each not in scores])
+        else:
+            self._name(node, "scores")
+
+    def _name(self, node: OnnxNode, what: str) -> None:
+        number = ""
+        for each in node.inputs:
+            if each and self._state.is_constant(each):
+                constant = self._state.constant(each)
+                if constant.elements == 1 and constant.known and constant.value.dtype.kind == "f":
+                    number += f" {float(constant.value.ravel()[0]):.6g}"
+        self._state.note(node, f"{node.op}{number} of attention's {what}")
+
+    def _of_scores(self, node: OnnxNode, scores: str, others: list[str]) -> None:
+        """Account for a node that reads the scores once: with constants, or masks of token ids."""
+        state = self._state
+        constants = [each for each in node.inputs if each and state.is_constant(each)]
+        if others:
+            self._of_token_ids(node, others, constants)
+            return
+        number = number_of(state, node)
+        if number is not None:
+            self.factor *= number
+            self.lowered *= number
+        elif node.op == "Where" and state.is_constant(node.inputs[0]):
+            self._see(node, read_mask(state, node, state.tensors[scores], node.inputs[0]))
+        elif node.op in ("Add", "Sum", "Sub", "Mul", "Div") and constants:
+            tables = [each for each in constants if state.constant(each).elements != 1]
+            if len(tables) < len(constants) and not self._shifts(node, constants):
+                self._name(node, "scores")
+            for each in tables:
+                self._see(node, read_mask(state, node, state.tensors[scores], each))
+        else:
+            self._name(node, "scores")
+
+    def _shifts(self, node: OnnxNode, constants: list[str]) -> bool:
+        """Whether a node adds one number to all scores, which changes no share."""
+        if node.op not in ("Add", "Sum", "Sub") or (
+            node.op == "Sub" and self._state.is_constant(node.inputs[0])
+        ):
+            return False
+        numbers = [each for each in constants if self._state.constant(each).elements == 1]
+        values = [self._value(each) for each in numbers]
+        return all(value is not None and abs(value) <= MAX_SHIFT for value in values)
+
+    def _value(self, name: str) -> float | None:
+        """Return the value of a constant of one number; None where it is not known."""
+        value = self._state.mask_values.get(name)
+        if isinstance(value, Unknown) or value.size != 1 or value.dtype.kind not in "fiub":
+            return None
+        return float(value.ravel()[0])
+
+    def _of_token_ids(self, node: OnnxNode, others: list[str], constants: list[str]) -> None:
+        """Account for a mask that is made of token ids, of which none is padding."""
+        state = self._state
+        masks = [state.tensors[each] for each in others]
+        hides = node.op in ("Add", "Sum") or (node.op == "Sub" and node.inputs[1] in others)
+        if node.op == "Where" and node.inputs[0] in others and len(others) == 1:
+            values = [self._value(each) for each in constants]
+            hides = all(value is not None and value <= HIDDEN for value in values)
+        elif constants:
+            hides = False
+        if not hides or any(mask.source != INPUT for mask in masks):
+            self._name(node, "scores")
+            return
+        for mask in masks:
+            self._see(node, read_mask_of_tokens(mask))
+
+    def _see(self, node: OnnxNode, mask: Mask) -> None:
+        """Take what a mask shows."""
+        if mask.shown is None:
+            self.zeroed = self.zeroed or node
+        elif mask.shown == PAST:
+            self.causal = True
+            self.lowered = min(self.lowered, mask.lowers)
+        elif mask.shown != ALL:
+            no_mask(self._state, node, mask.shown)
+
+    def _of_shares(self, node: OnnxNode) -> None:
+        """Account for a node behind the softmax: what changes nothing, and the guard of no keys."""
+        state = self._state
+        if node.op == "IsNaN" or self._guards(node):
+            return
+        if node.op == "Where" and state.is_constant(node.inputs[0]):
+            value = state.mask_values.get(node.inputs[0])
+            kept = [state.is_constant(each) for each in node.inputs[1:]]
+            if sum(kept) == 1 and isinstance(value, np.ndarray):
+                chosen = value.astype(bool)
+                if (chosen if kept[1] else ~chosen).all():
+                    return
+        constants = [each for each in node.inputs if each and state.is_constant(each)]
+        neutral = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0, "Sum": 0.0}.get(node.op)
+        inverted = node.op in ("Div", "Sub") and state.is_constant(node.inputs[0])
+        if neutral is not None and not inverted and len(constants) == len(node.inputs) - 1:
+            values = [state.mask_values.get(each) for each in constants]
+            if all(isinstance(v, np.ndarray) and (v == neutral).all() for v in values):
+                return
+        self._name(node, "probabilities")
+
+    def _guards(self, node: OnnxNode) -> bool:
+        """Whether a node makes zeros of rows that see no key, which the network's do not have."""
+        state = self._state
+        if node.op != "Where" or len(node.inputs) != 3 or node.inputs[0] not in state.tensors:
+            return False
+        asks = _writer(state, node.inputs[0], self._source)
+        if asks is None or asks.op != "IsNaN" or asks.inputs[0] != node.inputs[2]:
+            return False
+        return state.is_constant(node.inputs[1]) and self._value(node.inputs[1]) == 0.0

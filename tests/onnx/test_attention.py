@@ -1,0 +1,304 @@
+"""Attention written out is what the model computes, or what it is beside is named, or refused.
+
+The oracle is onnx's reference evaluator on the whole model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from hypar_opt.errors import InputError
+from hypar_opt.onnx import imported_model
+from hypar_opt.onnx.weights import complete_model, weights_of
+from hypar_opt.studies.model_weights import with_weights
+from hypar_opt.workload.operators.attention import Attention
+from tests.onnx.attention_graphs import PLACES, Between, Way, attention, ways
+from tests.onnx.random_elementwise import elementwise
+from tests.onnx.with_weights import (
+    SIZE,
+    TOKENS,
+    WIDTH,
+    WeightedGraph,
+    assert_computes_its_model,
+    one_device,
+)
+from tests.slow import slow_after
+
+WAYS = sorted(ways(), key=lambda way: not way.causal)
+
+
+@pytest.mark.parametrize(
+    ["way"],  # noqa: PT006 - a way is a tuple itself
+    slow_after(sum(way.causal for way in WAYS), [(way,) for way in WAYS]),
+    ids=lambda way: "-".join(map(str, way)),
+)
+def test_heads_in_any_order_are_those_of_the_model(way: Way, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(attention(way), path)
+    network = imported_model(path).network
+    assert network.not_kept is None
+    (layer,) = (layer for layer in network.layers if isinstance(layer, Attention))
+    assert (layer.heads, layer.kv_heads or layer.heads) == (4, way.kv_heads)
+    assert_computes_its_model(network, path)
+
+
+def said_of(model: Any, path: Path) -> str | tuple[str, ...]:
+    """Return why a model is refused, or what is not kept; fail where it differs and is neither."""
+    onnx.save(model, path)
+    try:
+        network = imported_model(path).network
+        step = with_weights(path, None, network, one_device(network), seed=0)
+    except InputError as error:
+        return str(error)
+    assert network.not_kept or step.difference <= 1e-5, step.difference
+    return network.not_kept or ()
+
+
+@pytest.mark.parametrize("seed", slow_after(40, range(1000)))
+def test_what_lies_between_is_kept_or_named(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    place = PLACES[seed % len(PLACES)]
+    way = ways()[rng.integers(len(ways()))]
+
+    def between(g: WeightedGraph, x: str, shape: list[Any]) -> str:
+        return elementwise(rng, g, x, shape)
+
+    said = said_of(attention(way, {place: between}), tmp_path / "model.onnx")
+    assert not isinstance(said, str) or ("node '" in said and "\n" not in said)
+
+
+def on(place: str, write: Between, way: Way = Way()) -> Any:  # noqa: B008 - immutable
+    """Return a model with something at one place."""
+    return attention(way, {place: write})
+
+
+def by(op: str, *numbers: float, **attributes: Any) -> Between:
+    """Write an operator with constants of one number each."""
+
+    def write(g: WeightedGraph, x: str, _: list[Any]) -> str:
+        return str(g(op, x, *(g.value(np.float32(number)) for number in numbers), **attributes))
+
+    return write
+
+
+def softcap(g: WeightedGraph, x: str, shape: list[Any]) -> str:
+    return by("Mul", 2.0)(g, g("Tanh", by("Div", 2.0)(g, x, shape)), shape)
+
+
+def unit(g: WeightedGraph, x: str, _: list[Any]) -> str:
+    """Queries or keys of length 1, as of cosine attention."""
+    return str(g("Div", x, g("ReduceL2", x, g.value([-1]), keepdims=1)))
+
+
+def weakly_masked(g: WeightedGraph, x: str, shape: list[Any]) -> str:
+    """A mask that is scaled with the scores, until it hides nothing."""
+    past = np.triu(np.full((TOKENS, TOKENS), -1e3), 1)
+    return by("Mul", 1e-3)(g, biased(past)(g, x, shape), shape)
+
+
+def rms_norm(g: WeightedGraph, x: str, shape: list[Any], scale: str = "") -> str:
+    mean = g("ReduceMean", g("Mul", x, x), g.value([-1]), keepdims=1)
+    root = g("Sqrt", by("Add", 1e-6)(g, mean, shape))
+    out = str(g("Div", x, root))
+    return str(g("Mul", out, scale)) if scale else out
+
+
+def rms_norm_scaled(g: WeightedGraph, x: str, shape: list[Any]) -> str:
+    return rms_norm(g, x, shape, g.weight("q_norm.weight", SIZE))
+
+
+def biased(values: np.ndarray[Any, Any]) -> Between:
+    def write(g: WeightedGraph, x: str, _: list[Any]) -> str:
+        g.initialisers.append(onnx.numpy_helper.from_array(values.astype(np.float32), "table"))
+        return str(g("Add", x, "table"))
+
+    return write
+
+
+SLOPES = (
+    -np.abs(np.arange(TOKENS)[:, None] - np.arange(TOKENS)) * 0.5 ** np.arange(4)[:, None, None]
+)
+"""What ALiBi adds to the scores of 4 heads."""
+
+
+@pytest.mark.parametrize(
+    ("place", "write", "said"),
+    [
+        ("scores", softcap, "Tanh of attention's scores"),
+        *(("scores", by(op), f"{op} of attention's scores") for op in ("Relu", "Abs", "Sigmoid")),
+        ("scores", by("Clip", -0.5, 0.5), "Clip -0.5 0.5 of attention's scores"),
+        ("scores", by("LogSoftmax", axis=-1), "LogSoftmax of attention's scores"),
+        ("scores", by("Neg"), "Neg of attention's scores"),
+        ("scores", biased(np.random.default_rng(1).normal(size=(4, 6, 6))), "scores, 4x6x6"),
+        ("scores", biased(np.zeros((4, 6, 6))), "scores, 4x6x6"),  # before it is trained
+        ("scores", biased(SLOPES), "a bias of attention's scores, 4x6x6"),
+        ("scores", biased(SLOPES + np.triu(np.full((6, 6), -1e9), 1)), "scores, 4x6x6"),
+        ("scores", weakly_masked, "attention's mask: it lowers later scores by 1 alone"),
+        ("probabilities", by("Mul", 2.0), "Mul 2 of attention's probabilities"),
+        ("probabilities", by("Add", 0.1), "Add 0.1 of attention's probabilities"),
+        ("probabilities", by("Softmax", axis=-1), "Softmax of attention's probabilities"),
+        ("q", rms_norm, "a norm of each head's features (node 'Div_"),
+        ("q", unit, "a norm of each head's features"),
+        ("q", rms_norm_scaled, "'q_norm.weight' (4)"),
+    ],
+)
+@pytest.mark.parametrize("rotary", [False, True])
+def test_what_attention_does_not_do_is_named(
+    place: str, write: Between, said: str, rotary: bool, tmp_path: Path
+) -> None:
+    phrases = said_of(on(place, write, Way(rotary=rotary)), tmp_path / "model.onnx")
+    assert not isinstance(phrases, str)
+    assert any(said in phrase for phrase in phrases)
+    assert not any("rotary positions" in phrase for phrase in phrases)
+
+
+@pytest.mark.parametrize(
+    ("place", "write"),
+    [
+        *((place, by("Mul", 0.7)) for place in ("q", "k", "scores")),
+        *((place, by(op)) for place in PLACES for op in ("Identity", "Dropout")),
+        *((place, by("Cast", to=1)) for place in PLACES),
+        *((place, by("Div", 3.0)) for place in ("q", "k", "scores")),
+        ("q", by("Relu")),
+        ("v", by("Relu")),
+        ("scores", by("Add", 3.0)),
+        ("probabilities", by("Mul", 1.0)),
+        ("probabilities", by("Add", 0.0)),
+        ("scores", biased(np.full((6, 6), 2.0))),
+        # A table of positions, in the dimensions of the heads.
+        ("output", biased(np.random.default_rng(2).normal(size=(1, 4, 6, 4)))),
+    ],
+)
+@pytest.mark.parametrize("rotary", [False, True])
+def test_what_attention_does_itself_is_kept(
+    place: str, write: Between, rotary: bool, tmp_path: Path
+) -> None:
+    if rotary and place == "q":
+        place = "k"
+    way = Way(causal=True, rotary=rotary, kv_heads=2, copied="repeated")
+    assert said_of(on(place, write, way), tmp_path / "model.onnx") == ()
+
+
+def test_a_factor_of_rotary_positions_is_in_the_scale(tmp_path: Path) -> None:
+    """As where a context is made longer: cosines and sines times a number."""
+    model = attention(Way(rotary=True))
+    tables = [one for one in model.graph.initializer if list(one.dims) == [TOKENS, SIZE]]
+    for table in tables[:2]:  # of the queries
+        values = onnx.numpy_helper.to_array(table) * np.float32(1.5)
+        table.CopyFrom(onnx.numpy_helper.from_array(values, table.name))
+    assert said_of(model, tmp_path / "model.onnx") == ()
+    network = imported_model(tmp_path / "model.onnx").network
+    (layer,) = (layer for layer in network.layers if isinstance(layer, Attention))
+    assert layer.scale == pytest.approx(1.5 * 0.4, rel=1e-6)
+
+
+def test_a_rotation_of_each_head_by_other_angles_is_named(tmp_path: Path) -> None:
+    model = attention(Way(rotary=True))
+    for table in model.graph.initializer:
+        if list(table.dims) == [TOKENS, SIZE]:
+            values = onnx.numpy_helper.to_array(table)
+            by_head = np.stack([values, values[::-1], values, values])
+            table.CopyFrom(onnx.numpy_helper.from_array(by_head, table.name))
+    phrases = said_of(model, tmp_path / "model.onnx")
+    assert any("rotary positions" in phrase for phrase in phrases)
+
+
+def test_scores_without_a_softmax_are_named(tmp_path: Path) -> None:
+    model = attention(Way())
+    (node,) = (node for node in model.graph.node if node.op_type == "Softmax")
+    node.op_type = "Identity"
+    del node.attribute[:]
+    phrases = said_of(model, tmp_path / "model.onnx")
+    assert len(phrases) == 1
+    assert phrases[0].startswith("attention's scores without a softmax")
+
+
+def test_attention_over_pixels_is_read_with_tokens_last(tmp_path: Path) -> None:
+    """As YOLO11 writes it: values times transposed shares, parts of each head side by side."""
+    g = WeightedGraph(("x", ["batch", 8, 3, 3]))
+    joint = g("Conv", "x", g.weight("qkv.weight", 24, 8, 1, 1), g.weight("qkv.bias", 24))
+    heads = g("Reshape", joint, g.value([0, 2, 12, 9]))
+    q, k, v = g("Split", heads, g.value([4, 4, 4]), outputs=3, axis=2)
+    scores = g("MatMul", g("Transpose", q, perm=[0, 1, 3, 2]), k)
+    shares = g("Softmax", g("Mul", scores, g.value(np.float32(0.3))), axis=-1)
+    mixed = g("MatMul", v, g("Transpose", shares, perm=[0, 1, 3, 2]))
+    rows = g("Transpose", g("Reshape", mixed, g.value([0, 8, 9])), perm=[0, 2, 1])
+    model = g.model(g.linear(rows, "o", 8, 12))
+    assert said_of(model, tmp_path / "model.onnx") == ()
+
+
+def test_a_refusal_says_what_is_not_supported(tmp_path: Path) -> None:
+    g = WeightedGraph(("x", ["batch", 8, 3, 3]))
+    q, k = (g("Conv", "x", g.weight(name, 8, 8, 1, 1)) for name in "qk")
+    scores = g("MatMul", q, g("Transpose", k, perm=[0, 1, 3, 2]))
+    out = g.model(g("MatMul", g("Softmax", scores), q))
+    assert "over the rows or columns of an image" in said_of(out, tmp_path / "model.onnx")
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    q, k = (g.linear("x", name, WIDTH, WIDTH) for name in "qk")
+    out = g.model(g("MatMul", g("Transpose", q, perm=[0, 2, 1]), k))
+    said = said_of(out, tmp_path / "model.onnx")
+    assert "node 'MatMul_3' (MatMul): multiplies two feature maps over tokens" in said
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    q, k = (g.apart(g.linear("x", name, WIDTH, WIDTH), 4) for name in "qk")
+    out = g.model(g.together(g.core(q, k, k, size=SIZE), 0, TOKENS, WIDTH))
+    said = said_of(out, tmp_path / "model.onnx")
+    assert "(MatMul): reads two of queries, keys and values from one map" in said
+
+
+def test_weights_in_no_order_are_refused_by_name(tmp_path: Path) -> None:
+    """Rows that lie beyond a matrix, or twice in one place, are no order of its rows."""
+    onnx.save(attention(Way(kv_heads=2, projected="groups")), tmp_path / "model.onnx")
+    for stride in (64, 0):
+        imported = imported_model(tmp_path / "model.onnx")
+        (layer,) = (one for one in imported.layers if one.name == "o")
+        first, *rest = layer.weights.rows
+        layer.weights = replace(layer.weights, rows=(first._replace(stride=stride), *rest))
+        with pytest.raises(InputError, match=r"layer 'o'.*not elements of the file"):
+            weights_of(imported, complete_model(tmp_path / "model.onnx"))
+
+
+def test_a_fused_product_is_that_of_its_nodes(tmp_path: Path) -> None:
+    """As onnxruntime writes it: scores of transposed keys, with their scale."""
+    read = []
+    for fused in (True, False):
+        g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+        q, k, v = (g.apart(g.linear("x", name, WIDTH, WIDTH), 4) for name in "qkv")
+        if fused:
+            attributes = {"transB": 1, "alpha": 0.3, "domain": "com.microsoft"}
+            scores = g("FusedMatMul", q, k, **attributes)
+        else:
+            scores = by("Mul", 0.3)(g, g("MatMul", q, g("Transpose", k, perm=[0, 1, 3, 2])), [])
+        mixed = g("MatMul", g("Softmax", scores, axis=-1), v)
+        model = g.model(g.linear(g.together(mixed, 0, TOKENS, WIDTH), "o", WIDTH, 12))
+        onnx.save(model, tmp_path / "model.onnx")
+        read.append(imported_model(tmp_path / "model.onnx").content["layer"])
+    assert read[0] == read[1]
+    assert read[0][3]["scale"] == 0.3
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_order_of_heads_that_no_weights_can_have_is_named(shared: bool, tmp_path: Path) -> None:
+    """Of the input itself, and of weights that a layer with another order has, too."""
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    x = g("MatMul", "x", g.weight("w", WIDTH, WIDTH)) if shared else "x"
+    other = g("MatMul", "x", "w" if shared else g.weight("v", WIDTH, WIDTH))
+    inner = g("Reshape", x, g.value([0, TOKENS, SIZE, 4]))
+    q = g("Transpose", inner, perm=[0, 3, 1, 2])
+    k, v = g.apart(g.linear("x", "k", WIDTH, WIDTH), 4), g.apart(other, 4)
+    mixed = g.core(q, k, v, size=SIZE)
+    model = g.model(g.linear(g.together(mixed, 0, TOKENS, WIDTH), "o", WIDTH, 12))
+    phrases = said_of(model, tmp_path / "model.onnx")
+    assert any("the order of heads among the channels" in phrase for phrase in phrases)
+
+
+def test_a_model_that_the_evaluator_cannot_run_is_refused_in_a_line(tmp_path: Path) -> None:
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    out = g("QuickGelu", g.linear("x", "up", WIDTH, WIDTH), domain="com.microsoft", alpha=1.0)
+    said = said_of(g.model(g.linear(out, "down", WIDTH, 12)), tmp_path / "model.onnx")
+    assert "onnx's reference evaluator cannot run it" in said
