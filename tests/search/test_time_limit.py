@@ -154,7 +154,8 @@ def test_level_by_level_the_levels_that_were_solved_stay_and_a_baseline_is_below
 def test_under_any_limit_a_plan_fits_a_devices_memory_where_data_parallelism_does() -> None:
     """It is known before the search, with its weights sharded or its blocks run again."""
     network = ho.gpt(layers=2, hidden=256, heads=4, tokens=128, vocabulary=512)
-    asked: dict[str, Any] = {"array": "h100-8", "batch": 64, "settings": {"dram_capacity": "30 MB"}}
+    small = {"dram_capacity": "30 MB", "reserve": "1 B", "reserve_groups": "1 B"}
+    asked: dict[str, Any] = {"array": "h100-8", "batch": 64, "settings": small}
 
     def solved(ticks: int, **more: Any) -> ho.Plan:
         with pytest.MonkeyPatch.context() as patch:
