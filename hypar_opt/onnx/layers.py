@@ -96,6 +96,12 @@ def _divided(layers: list[Layer]) -> list[Layer]:
     cut = {layer.inputs[0] for layer in layers if layer.is_slice}
     if not cut:
         return layers
+    for layer in layers:
+        if layer.is_slice and layer.inputs[0] == INPUT:
+            assert layer.node is not None
+            raise layer.node.refuse(
+                "reads a part of the network's input; only fc and conv can be divided"
+            )
     out: list[Layer] = []
     new: dict[int, int] = {INPUT: INPUT}
     for position, layer in enumerate(layers):
