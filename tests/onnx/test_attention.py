@@ -270,8 +270,7 @@ def test_a_fused_product_is_that_of_its_nodes(tmp_path: Path) -> None:
         g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
         q, k, v = (g.apart(g.linear("x", name, WIDTH, WIDTH), 4) for name in "qkv")
         if fused:
-            attributes = {"transB": 1, "alpha": 0.3, "domain": "com.microsoft"}
-            scores = g("FusedMatMul", q, k, **attributes)
+            scores = g("FusedMatMul", q, k, transB=1, alpha=0.3, domain="com.microsoft")
         else:
             scores = by("Mul", 0.3)(g, g("MatMul", q, g("Transpose", k, perm=[0, 1, 3, 2])), [])
         mixed = g("MatMul", g("Softmax", scores, axis=-1), v)
