@@ -121,7 +121,7 @@ def product(state: ImportState, node: OnnxNode) -> Features:
         axes = _matrix(node, weight)
         attributes = node.attributes()
         if attributes.get("transA") or attributes.get("transB"):
-            raise node.refuse("transposes weights that it multiplies from the left by a map")
+            raise node.refuse("multiplies transposed weights from the left, which is not supported")
         if (factor := attributes.get("alpha", 1.0)) != 1:
             state.note(node, stated("alpha", factor))
         place = max(0, len(features.dims) - 2)
