@@ -187,6 +187,11 @@ def _inputs(
         inputs.append(read)
         ordered = in_order([order], first, channels)
         orders.append(() if ordered else (order._replace(first=order.first - first),))
+    if len(set(inputs)) < len(inputs):
+        raise node.refuse(
+            "reads two of queries, keys and values from one map; a network's attention reads three"
+            " layers, or one that has all side by side"
+        )
     return inputs, tuple(orders)
 
 

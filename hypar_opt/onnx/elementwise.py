@@ -241,7 +241,8 @@ def _merged(node: OnnxNode, a: Features, b: Features) -> Features:
         norm = replace(norm, epsilon=number.norm.epsilon)
     centred = norm.centred or node.op == "Sub" or (node.op == "Add" and "Neg" in number.operators)
     over = norm.over | number.pooled
-    return common._replace(pooled=frozenset(), norm=replace(norm, over=over, centred=centred))
+    norm = replace(norm, over=over, centred=centred, divides=node)
+    return common._replace(pooled=frozenset(), norm=norm)
 
 
 def _one_norm(a: PendingNorm | None, b: PendingNorm | None) -> PendingNorm | None:
@@ -255,6 +256,7 @@ def _one_norm(a: PendingNorm | None, b: PendingNorm | None) -> PendingNorm | Non
         a.epsilon or b.epsilon,
         a.node or b.node,
         (a if a.over else b).of,
+        a.divides or b.divides,
     )
 
 

@@ -45,6 +45,8 @@ class PendingNorm:
         The last node that scales or shifts.
     of
         What it is a norm of.
+    divides
+        The last node that joins a map with its statistics.
     """
 
     over: frozenset[str] = frozenset()
@@ -54,6 +56,7 @@ class PendingNorm:
     epsilon: str = ""
     node: OnnxNode | None = field(default=None, compare=False)
     of: Function = field(default=IDENTITY, compare=False)
+    divides: OnnxNode | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

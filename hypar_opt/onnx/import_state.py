@@ -184,7 +184,7 @@ class ImportState:
         bare = features._replace(norm=None, function=norm.of, operators=norm.of.rest)
         kind = _norm_kind(norm)
         if "part of c" in norm.over:
-            self.note(norm.node or node, "a norm of each head's features")
+            self.note(norm.divides or node, "a norm of each head's features")
             return bare
         epsilon = EPSILON if norm.epsilon == "?" else float(norm.epsilon or 0.0)
         if not self._is_norm(features, norm, kind, epsilon):

@@ -14,6 +14,8 @@ from hypar_opt.onnx.rules import refusals
 from hypar_opt.onnx.sharing import share
 from hypar_opt.workload.activations import NEVER_FALLING
 
+_ORDER = "the order of heads among the channels that attention reads"
+
 
 def layers_of(state: ImportState, *, loss: str | None = None, untie: bool = False) -> list[Layer]:
     """Return the layers that the model's outputs need, in topological order.
@@ -36,6 +38,9 @@ def layers_of(state: ImportState, *, loss: str | None = None, untie: bool = Fals
     for layer in layers:
         _activate(state, layer)
     share(state, layers, untie=untie)
+    for layer in layers:
+        if "tied" in layer.keys and layers[layer.keys["tied"]].order != layer.order:
+            state.note(layer.node, _ORDER)
     return layers
 
 
@@ -167,11 +172,13 @@ def _order(state: ImportState, layers: list[Layer]) -> None:
         if writes:
             layer.order = order
         if any(orders) and not (order and (writes or passes_on)):
-            state.note(layer.node, "the order of heads among the channels that attention reads")
+            state.note(layer.node, _ORDER)
         for place, source in enumerate(layer.inputs):
+            mine = order if passes_on else layer.orders[place] if layer.orders else ()
             if source != INPUT:
-                mine = layer.orders[place] if layer.orders else ()
-                wanted[source].add(order if passes_on else mine)
+                wanted[source].add(mine)
+            elif mine:
+                state.note(layer.node, _ORDER)
 
 
 def _activate(state: ImportState, layer: Layer) -> None:

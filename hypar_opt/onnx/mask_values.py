@@ -63,10 +63,13 @@ class Mask(NamedTuple):
         A word of `masks`, or why it is none of them; None where it zeroes later scores.
     is_bias
         Whether it also adds to the scores that it shows.
+    lowers
+        By how much hidden scores are lower than others, at least; negative.
     """
 
     shown: str | None
     is_bias: bool = False
+    lowers: float = -math.inf
 
 
 SPENT = Unknown("takes too long, after the masks before it")

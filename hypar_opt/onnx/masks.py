@@ -28,11 +28,10 @@ PAST, ALL, OTHER = "mask: past", "mask: all", "mask: other"
 """The tokens that a mask shows; kept among the operators of a mask made of token ids."""
 
 
-def read_mask(state: ImportState, node: OnnxNode, scores: Features, name: str) -> str | None:
+def read_mask(state: ImportState, node: OnnxNode, scores: Features, name: str) -> Mask:
     """Return what a constant shows that an operator applies to the scores of attention.
 
-    None where it only multiplies scores by zero, which a mask has to hide. A bias of the scores is
-    named.
+    A bias of the scores is named.
     """
     layer = state.layer(scores.source)
     # Many blocks share one mask.
@@ -47,41 +46,43 @@ def read_mask(state: ImportState, node: OnnxNode, scores: Features, name: str) -
         state.note(node, f"a bias of attention's scores, {shape}")
     elif mask.shown in (PAST, ALL, None):
         state.fixed.add(name)
-    return mask.shown
+    return mask
 
 
 def _read(state: ImportState, node: OnnxNode, scores: Features, name: str) -> Mask:
     value = state.mask_values.get(name)
     if isinstance(value, Unknown):
-        return Mask(_unknown(state, f"it {value.why}"))
+        return Mask(_unknown(state, f"it {value.why}"), _is_of_heads(state, scores, name))
     adds = node.op in ("Add", "Sum") or (node.op == "Sub" and node.inputs[1] == name)
     if node.op == "Where":
-        visible = _by_where(state, node, value)
-    elif adds:
-        value = value.astype(np.float64) if value.dtype.kind not in "fiub" else value
-        visible = (-value if node.op == "Sub" else value) > HIDDEN
+        return _by_where(state, node, scores, value)
+    if adds:
+        value = value if value.dtype.kind in "fi" else value.astype(np.float64)
+        value = -value if node.op == "Sub" else value
+        visible = value > HIDDEN
         is_bias = _is_bias(state, scores, name, value[visible])
-        return Mask(_shown(state, scores, visible), is_bias=is_bias)
-    elif node.op in ("Mul", "Div") and not (node.op == "Div" and node.inputs[0] == name):
+        lowers = value[~visible].max(initial=-np.inf) - value[visible].min(initial=np.inf)
+        return Mask(_shown(state, scores, visible), is_bias, float(lowers))
+    if node.op in ("Mul", "Div") and not (node.op == "Div" and node.inputs[0] == name):
         if (value == 1).all():
             return Mask(ALL)
         zeroed = node.op == "Mul" and np.isin(value, (0, 1)).all()
         # As GPT-2 does it: scores times the mask, minus 10,000 where it is 0.
         if zeroed and _shown(state, scores, value.astype(bool)) == PAST:
             return Mask(None)
-        visible = f"it is read by {node.op}"
-    else:
-        visible = f"it is read by {node.op}"
-    return Mask(visible if isinstance(visible, str) else _shown(state, scores, visible))
+    return Mask(f"it is read by {node.op}")
 
 
 def _is_bias(state: ImportState, scores: Features, name: str, rest: Array) -> bool:
-    """Whether what a constant adds to visible scores is not one number, or is learned.
-
-    What has values of each head is learned, though they are equal: masks are of all heads.
-    """
+    """Whether what a constant adds to visible scores is not one number, or is learned."""
     if rest.size and not (rest == rest.flat[0]).all():
         return True
+    # Equal values are learned, too, before training; but what hides anything is a mask.
+    return rest.size == state.constant(name).elements and _is_of_heads(state, scores, name)
+
+
+def _is_of_heads(state: ImportState, scores: Features, name: str) -> bool:
+    """Whether a constant has a value of the file for each head: masks are of all heads."""
     constant = state.constant(name)
     heads = [
         size
@@ -94,13 +95,13 @@ def _is_bias(state: ImportState, scores: Features, name: str, rest: Array) -> bo
         for region, tensor in zip(constant.regions, tensors, strict=True)
         if tensor is not None and tensor.data_type in FLOATS
     )
-    return rest.size == constant.elements and held >= math.prod(heads) > 1
+    return held >= math.prod(heads) > 1
 
 
-def read_mask_of_tokens(mask: Features) -> str:
+def read_mask_of_tokens(mask: Features) -> Mask:
     """Return what a mask made of token ids shows; no id is padding."""
     shown = next((word for word in (OTHER, PAST) if word in mask.operators), ALL)
-    return "it depends on the token ids" if shown == OTHER else shown
+    return Mask("it depends on the token ids" if shown == OTHER else shown)
 
 
 def shown_by(state: ImportState, node: OnnxNode, name: str, tokens: int) -> str | None:
@@ -158,21 +159,21 @@ def no_mask(state: ImportState, node: OnnxNode, shown: str) -> None:
     state.note(node, f"attention's mask: {why}; no mask is applied instead")
 
 
-def _by_where(state: ImportState, node: OnnxNode, condition: Array) -> Array | str:
+def _by_where(state: ImportState, node: OnnxNode, scores: Features, condition: Array) -> Mask:
     """Return where a Where takes the scores; its other values have to hide them."""
-    scores = [index for index in (1, 2) if not state.is_constant(node.inputs[index])]
-    if len(scores) != 1:
-        return "it chooses among scores"
-    (index,) = scores
+    places = [index for index in (1, 2) if not state.is_constant(node.inputs[index])]
+    if len(places) != 1:
+        return Mask("it chooses among scores")
+    (index,) = places
     visible = condition.astype(bool) if index == 1 else ~condition.astype(bool)
     other = state.mask_values.get(node.inputs[3 - index])
     if visible.all():
-        return visible
+        return Mask(ALL)
     if isinstance(other, Unknown):
-        return f"it {other.why}"
+        return Mask(f"it {other.why}")
     if not (other <= HIDDEN).all():
-        return "it replaces scores by other numbers than those that hide them"
-    return visible
+        return Mask("it replaces scores by other numbers than those that hide them")
+    return Mask(_shown(state, scores, visible), lowers=float(other.max()))
 
 
 def _shown(state: ImportState, scores: Features, visible: Array) -> str:

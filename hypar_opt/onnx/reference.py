@@ -52,7 +52,10 @@ def outputs_of(state: ImportState, model: ModelProto, given: Array) -> list[Arra
     fixed = len(given) if state.graph.open_batch else names[0].shape[0]
     if len(given) % fixed:
         raise InputError(f"its batch is {fixed}, and {len(given)} is not a multiple of it")
-    evaluator = ReferenceEvaluator(in_double(model))
+    try:
+        evaluator = ReferenceEvaluator(in_double(model))
+    except Exception as error:
+        raise _cannot_run(error) from None  # an operator that it does not have
     kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
     parts = []
     for part in np.split(given, len(given) // fixed):
@@ -64,10 +67,12 @@ def outputs_of(state: ImportState, model: ModelProto, given: Array) -> list[Arra
         try:
             parts.append(evaluator.run(None, feed))
         except Exception as error:
-            # Whatever an operator's reference raises.
-            problem = f"onnx's reference evaluator cannot run it: {line_of(error)}"
-            raise InputError(problem) from None
+            raise _cannot_run(error) from None  # whatever an operator's reference raises
     return [np.concatenate(own) for own in zip(*parts, strict=True)]
+
+
+def _cannot_run(error: Exception) -> InputError:
+    return InputError(f"onnx's reference evaluator cannot run it: {line_of(error)}")
 
 
 def in_order(features: Features, output: Array) -> Array | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from hypar_opt.onnx.exact import MAP
 from hypar_opt.onnx.features import INPUT, Features
-from hypar_opt.onnx.mask_values import Unknown
+from hypar_opt.onnx.mask_values import Mask, Unknown
 from hypar_opt.onnx.masks import ALL, HIDDEN, PAST, no_mask, read_mask, read_mask_of_tokens
 from hypar_opt.onnx.rotary import rotation_of
 from hypar_opt.onnx.samples import IDENTITY
@@ -35,6 +35,10 @@ _ROTATES = frozenset({"Neg", "Sub"})
 
 MAX_SHIFT = 100.0
 """Adding a number up to this to all scores changes no share, beside masks that hide by -1e3."""
+
+
+ENOUGH = -50.0
+"""A score that is lower by this has no share, whatever the others are."""
 
 
 class AttentionOperand(NamedTuple):
@@ -153,6 +157,8 @@ def between(
         state.note(reader, "attention's scores without a softmax, which are taken with one")
     if walk.zeroed and not walk.causal:
         state.note(walk.zeroed, "a multiplication of attention's scores")
+    if walk.causal and not walk.lowered <= ENOUGH:
+        state.note(reader, f"attention's mask: it lowers later scores by {-walk.lowered:.4g} alone")
     return Between(None if math.isnan(walk.factor) else walk.factor, walk.causal)
 
 
@@ -180,6 +186,8 @@ class _Scores:
         self._state, self._source = state, source
         self.factor = 1.0
         self.causal = False
+        self.lowered = 0.0
+        """By how much a mask lowers what it hides, at least."""
         self.zeroed: OnnxNode | None = None
         """A node that multiplies scores by zero where a mask has to hide them."""
         self.shares: set[str] = set()
@@ -223,6 +231,7 @@ class _Scores:
         number = number_of(state, node)
         if number is not None:
             self.factor *= number
+            self.lowered *= number
         elif node.op == "Where" and state.is_constant(node.inputs[0]):
             self._see(node, read_mask(state, node, state.tensors[scores], node.inputs[0]))
         elif node.op in ("Add", "Sum", "Sub", "Mul", "Div") and constants:
@@ -267,14 +276,15 @@ class _Scores:
         for mask in masks:
             self._see(node, read_mask_of_tokens(mask))
 
-    def _see(self, node: OnnxNode, shown: str | None) -> None:
-        """Take what a mask shows; None is no mask, but zeros that a mask has to hide."""
-        if shown is None:
+    def _see(self, node: OnnxNode, mask: Mask) -> None:
+        """Take what a mask shows."""
+        if mask.shown is None:
             self.zeroed = self.zeroed or node
-        elif shown == PAST:
+        elif mask.shown == PAST:
             self.causal = True
-        elif shown != ALL:
-            no_mask(self._state, node, shown)
+            self.lowered = min(self.lowered, mask.lowers)
+        elif mask.shown != ALL:
+            no_mask(self._state, node, mask.shown)
 
     def _of_shares(self, node: OnnxNode) -> None:
         """Account for a node behind the softmax: what changes nothing, and the guard of no keys."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hypar_opt.errors import InputError
+from hypar_opt.onnx.axes import extent
 from hypar_opt.onnx.functions import inlined, line_of
 from hypar_opt.onnx.regions import Region
 
@@ -155,7 +156,8 @@ def _weights(values: _Values, layer: Layer, operator: Operator, maps: LayerMaps)
         return _scale_and_shift(values, layer, sizes["s"], maps.output.channels)
     matrix = values.of(layer, layer.weights.matrix)
     if operator.kind == "embedding":
-        return _shaped(layer, matrix, *(sizes[axis] for axis in operator.axes.weight))
+        rows, features = (sizes[axis] for axis in operator.axes.weight)
+        return _shaped(layer, _table(layer, matrix, maps), rows, features)
     if operator.kind == "conv":
         groups, outputs = sizes.get("g", 1), sizes["o"]
         # (inputs, rows, columns, groups, outputs of a group)
@@ -173,6 +175,19 @@ def _weights(values: _Values, layer: Layer, operator: Operator, maps: LayerMaps)
     ordered = np.full_like(matrix, np.nan)
     ordered[order] = matrix
     return ordered[:, _output_order(layer, sizes["o"])]
+
+
+def _table(layer: Layer, matrix: Array, maps: LayerMaps) -> Array:
+    """Return a table with its rows in order, where it is added to a map in the map's dimensions."""
+    dims = layer.dims[len(layer.dims) - matrix.ndim :]
+    if layer.looks_up or tuple(extent(dim) for dim in dims) != matrix.shape:
+        return matrix
+    order = _row_order(tuple(digit for dim in dims for digit in dim), maps)
+    if not _is_permutation(order, matrix.size):
+        raise _unknown(layer)
+    table = np.full(matrix.size, np.nan)
+    table[order] = matrix.reshape(-1)
+    return table
 
 
 def _output_order(layer: Layer, outputs: int) -> NDArray[np.intp]:
