@@ -154,12 +154,15 @@ def _held(dims: Sequence[Dim], constant: Constant) -> tuple[Dim, ...]:
 
 def _check_dropout(state: ImportState, node: OnnxNode) -> None:
     """Note dropout where a model has switched it on."""
-    if node.op != "Dropout" or not (training := node.input(2)):
+    if node.op != "Dropout":
         return
-    switch = state.constant(training)
-    is_off = switch.known and switch.elements == 1 and not switch.value.any()
-    if not is_off:
-        state.note(node, "dropout")
+    if state.graph.version < 7 and not node.attributes().get("is_test"):
+        state.note(node, "dropout")  # of old it is switched on, unless the file says otherwise
+    if training := node.input(2):
+        switch = state.constant(training)
+        is_off = switch.known and switch.elements == 1 and not switch.value.any()
+        if not is_off:
+            state.note(node, "dropout")
 
 
 def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -> Features:
