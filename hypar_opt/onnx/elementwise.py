@@ -154,12 +154,15 @@ def _held(dims: Sequence[Dim], constant: Constant) -> tuple[Dim, ...]:
 
 def _check_dropout(state: ImportState, node: OnnxNode) -> None:
     """Note dropout where a model has switched it on."""
-    if node.op != "Dropout" or not (training := node.input(2)):
+    if node.op != "Dropout":
         return
-    switch = state.constant(training)
-    is_off = switch.known and switch.elements == 1 and not switch.value.any()
-    if not is_off:
-        state.note(node, "dropout")
+    if state.graph.version < 7 and not node.attributes().get("is_test"):
+        state.note(node, "dropout")  # of old it is switched on, unless the file says otherwise
+    if training := node.input(2):
+        switch = state.constant(training)
+        is_off = switch.known and switch.elements == 1 and not switch.value.any()
+        if not is_off:
+            state.note(node, "dropout")
 
 
 def _together(state: ImportState, node: OnnxNode, word: str, names: list[str]) -> Features:
@@ -291,13 +294,11 @@ def _with_constant(
     is_learned = _is_of_channels(state, bare, constant) and constant.is_stored
     is_learned = is_learned and (features.source != INPUT or features.norm is not None)
     if is_learned and node.op in _SCALES | _SHIFTS:
-        in_order = merged(digit for dim in held for digit in dim) == whole_dim("c", layer.channels)
-        if node.op in _SCALES:
-            made = _scaled(state, node, bare, name)
-        else:
-            made = _shifted(state, node, bare, name, in_order=in_order)
-        # What is in another order than the layer's is in that of this view of it.
-        return made if in_order else state.settle(made, node), frozenset(), True
+        if merged(digit for dim in held for digit in dim) != whole_dim("c", layer.channels):
+            # The channels of this view are in another order than the layer's.
+            bare = state.ordered(state.settle(bare, node), node)
+        add = _scaled if node.op in _SCALES else _shifted
+        return add(state, node, bare, name), frozenset(), True
     if node.op in _SHIFTS and _is_table(state, features, constant, held):
         return _with_tables(state, node, bare, constant), frozenset(), True
     return bare, done, False
@@ -314,20 +315,12 @@ def _scaled(state: ImportState, node: OnnxNode, features: Features, name: str) -
     return features._replace(norm=replace(norm, scale=name, node=node), function=function)
 
 
-def _shifted(
-    state: ImportState, node: OnnxNode, features: Features, name: str, *, in_order: bool
-) -> Features:
-    """Return a map with a shift of each channel: a bias if the layer before can take one.
-
-    Parameters
-    ----------
-    in_order
-        Whether the shifts are in the order of the layer's channels.
-    """
+def _shifted(state: ImportState, node: OnnxNode, features: Features, name: str) -> Features:
+    """Return a map with a shift of each channel: a bias if the layer before can take one."""
     layer = state.layer(features.source)
     norm = features.norm
     takes_bias = layer.operator.adds_bias and not layer.keys.get("bias") and features.only
-    takes_bias = takes_bias and in_order
+    takes_bias = takes_bias and layer.pooled_as is None  # a bias comes before the activation
     if norm is None and takes_bias and features.function.activation is None:
         layer.add_bias(state.constant(name).stored)
         # Of what has been done before the bias is added, the layer does nothing.

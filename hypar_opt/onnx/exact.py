@@ -7,7 +7,7 @@ not an activation, as `samples` computes it, are reported as left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,20 +59,16 @@ def of_itself(node: OnnxNode, maps: Sequence[Features]) -> frozenset[str]:
     return frozenset({SELF} if node.op in ("Mul", "Add") and same else ())
 
 
-def left_out(operators: Iterable[str]) -> list[str]:
-    """Return a phrase for each operator, and each operation with a constant, but for no-ops."""
+def phrases(rest: frozenset[str]) -> list[str]:
+    """Return phrases for what has been done to a map that no layer does, at least one if any."""
     out = []
-    for name in sorted(frozenset(operators) - _PLAIN):
+    for name in sorted(rest - _PLAIN):
         sign = name[0]
         if sign not in _WORDS:
             out.append(name if name != MAP else f"an operation with {MAP}")
         elif name not in _NEUTRAL:
             number = f"{float(name[1:]):.6g}" if name[1:] not in ("?", "none") else "a number"
             out.append(f"{_WORDS[sign]} {number}")
-    return out
-
-
-def phrases(rest: frozenset[str]) -> list[str]:
-    """Return phrases for what has been done to a map that no layer does, at least one if any."""
-    plain = sorted(name for name in rest if name[0] not in _WORDS) or ["an elementwise operator"]
-    return left_out(rest) or (plain if rest else [])
+    if out or not rest:
+        return out
+    return sorted(name for name in rest if name[0] not in _WORDS) or ["an elementwise operator"]

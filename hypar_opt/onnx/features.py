@@ -91,7 +91,8 @@ class Features(NamedTuple):
     dims
         Where the digits of that map's axes lie.
     operators
-        The elementwise operators that were applied to it.
+        The names of the elementwise operators that were applied to it, and of what they did with
+        constants, by which masks and rotations are known.
     function
         What they make of it.
     taken

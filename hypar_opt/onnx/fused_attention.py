@@ -5,10 +5,12 @@ from __future__ import annotations
 from hypar_opt.onnx.attention import attention_keys, scale_key
 from hypar_opt.onnx.axes import whole_dim
 from hypar_opt.onnx.features import Features, Layer
+from hypar_opt.onnx.heads import channels_of, in_order
 from hypar_opt.onnx.import_state import ImportState, shape_error
 from hypar_opt.onnx.masks import read_attention_mask
 from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.products import linear
+from hypar_opt.onnx.regions import Regions
 
 # The input that masks or shifts the scores; key padding is a different input.
 _MASK = {"Attention": 3, "MultiHeadAttention": 5, "com.microsoft.Attention": 5}
@@ -34,6 +36,7 @@ def attention(state: ImportState, node: OnnxNode) -> Features:
     if len(names) == 3 and len(state.features(names[1]).dims) == 4:
         kv_heads = state.features(names[1]).shape[1]
     inputs = [state.read(features, node) for features in maps]
+    orders = tuple(_order(state, node, features) for features in maps)
     count = state.layer(maps[0].source).sizes.get("t", 1)
     if len(maps) == 3:
         channels = state.layer(inputs[2]).channels // kv_heads * heads
@@ -46,9 +49,27 @@ def attention(state: ImportState, node: OnnxNode) -> Features:
         rest = [whole_dim("c", heads, width), whole_dim("t", count), whole_dim("c", width)]
     keys = attention_keys(heads, kv_heads, causal=_is_causal(node))
     sizes, dims = {"t": count, "c": channels}, (first.dims[0], *rest)
-    layer = Layer("attention", keys, inputs, sizes, node, dims=dims)
+    layer = Layer("attention", keys, inputs, sizes, node, dims=dims, orders=orders)
     _check_fused(state, node, layer, query // heads)
     return state.emit(layer)
+
+
+def _order(state: ImportState, node: OnnxNode, features: Features) -> Regions:
+    """Return the channels of queries, keys or values where they are not in a network's order.
+
+    Raises
+    ------
+    InputError
+        Where they do not have a dimension of all tokens, before or behind that of heads.
+    """
+    rank = len(features.dims)
+    tokens = state.layer(features.source).sizes.get("t", 1)
+    if rank not in (3, 4) or features.dims[rank - 2] != whole_dim("t", tokens):
+        raise node.refuse(
+            "should read queries, keys and values of 3 dimensions, or of 4 with heads before tokens"
+        )
+    held = channels_of(features, (2,) if rank == 3 else (1, 3))
+    return () if in_order([held], 0, held.elements) else (held,)
 
 
 def _is_causal(node: OnnxNode) -> bool:

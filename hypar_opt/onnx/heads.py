@@ -197,10 +197,21 @@ def _resolved(part: _HeadPart, numbered: Sequence[tuple[_HeadPart, int]]) -> Ite
 
 def _order(one: Features, heads: Sequence[tuple[int, int]]) -> Region:
     """Return the channels of an operand, head after head."""
-    first = sum(part.start * part.of.stride * unit(part.of.axis) for part in one.taken)
     features = [(digit.size, digit.stride * unit(digit.axis)) for digit in one.dims[-1]]
     digits = (Digit(_CHANNEL, size, stride) for size, stride in (*heads, *features))
-    return Region("", (merged(digits),), first)
+    return Region("", (merged(digits),), _first(one))
+
+
+def _first(features: Features) -> int:
+    """Return the first channel of a map of which parts may be taken."""
+    return sum(part.start * part.of.stride * unit(part.of.axis) for part in features.taken)
+
+
+def channels_of(features: Features, places: Sequence[int]) -> Region:
+    """Return the channels that some dimensions of a map hold, in their order."""
+    digits = (digit for place in places for digit in features.dims[place])
+    held = (Digit(_CHANNEL, one.size, one.stride * unit(one.axis)) for one in digits)
+    return Region("", (merged(held),), _first(features))
 
 
 def in_order(orders: Sequence[Region], first: int, channels: int) -> bool:

@@ -200,8 +200,7 @@ class ImportState:
             keys |= epsilon_key(epsilon)
         if bool(norm.shift) != (kind != "rms"):
             keys["bias"] = bool(norm.shift)
-        ordered = self.ordered(bare, node)
-        source = self.read(ordered, node)
+        source = self.read(bare, node)
         learned = [self.constant(name) for name in (norm.scale, norm.shift) if name]
         vectors = tuple(region for constant in learned for region in constant.stored)
         name = vectors[0].name if vectors else norm.scale or norm.shift
@@ -211,8 +210,9 @@ class ImportState:
         )
         sizes = self.layer(source).sizes
         own = norm.node or node
-        layer = Layer("norm", keys, [source], sizes, own, weights, is_nameless=True)
-        return Features(self.emit_once(layer).source, ordered.dims, only=features.only)
+        dims = self.layer(source).dims
+        layer = Layer("norm", keys, [source], sizes, own, weights, dims=dims, is_nameless=True)
+        return Features(self.emit_once(layer).source, bare.dims, only=features.only)
 
     def _note_rest(self, features: Features, node: OnnxNode, last: OnnxNode) -> None:
         """Note what has been done to a map, at least its last operator."""

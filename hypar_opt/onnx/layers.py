@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hypar_opt.errors import InputError
-from hypar_opt.onnx.features import INPUT, Layer
+from hypar_opt.onnx.features import INPUT, Features, Layer
 from hypar_opt.onnx.import_state import ImportState
 from hypar_opt.onnx.losses import end_in_a_loss
+from hypar_opt.onnx.model import OnnxNode
 from hypar_opt.onnx.regions import Regions
 from hypar_opt.onnx.rules import refusals
 from hypar_opt.onnx.sharing import share
@@ -51,7 +52,7 @@ def _ends(state: ImportState) -> list[int]:
             continue  # an input, or a constant, that is handed on
         node = state.graph.nodes[state.graph.writers[name]]
         with refusals(node):
-            features = state.settled(name, node)
+            features = _written(state, node, state.settled(name, node))
         layer = state.layer(features.source)
         layer.read_as.add(state.activation_of(features, node))
         if layer.is_scores:
@@ -63,6 +64,21 @@ def _ends(state: ImportState) -> list[int]:
     if not ends:
         raise InputError("has no output that a layer writes")
     return list(dict.fromkeys(ends))
+
+
+def _written(state: ImportState, node: OnnxNode, features: Features) -> Features:
+    """Return an output in the order of its layer's map; note where it is another one."""
+    if features.source == INPUT or state.layer(features.source).is_scores:
+        return features
+    if features.taken:
+        state.note(node, "which part of the map is the output: all of it is")
+    if any(digit.axis == "r" for dim in features.dims for digit in dim):
+        state.note(node, "copies of the map in the output")
+    try:
+        return state.ordered(features, node)
+    except InputError:
+        state.note(node, "the order of the channels in the output")
+        return features
 
 
 def _needed(layers: list[Layer], ends: list[int]) -> list[Layer]:
@@ -101,6 +117,12 @@ def _divided(layers: list[Layer]) -> list[Layer]:
     cut = {layer.inputs[0] for layer in layers if layer.is_slice}
     if not cut:
         return layers
+    for layer in layers:
+        if layer.is_slice and layer.inputs[0] == INPUT:
+            assert layer.node is not None
+            raise layer.node.refuse(
+                "reads a part of the network's input; only fc and conv can be divided"
+            )
     out: list[Layer] = []
     new: dict[int, int] = {INPUT: INPUT}
     for position, layer in enumerate(layers):

@@ -52,7 +52,7 @@ def read_mask(state: ImportState, node: OnnxNode, scores: Features, name: str) -
 def _read(state: ImportState, node: OnnxNode, scores: Features, name: str) -> Mask:
     value = state.mask_values.get(name)
     if isinstance(value, Unknown):
-        return Mask(_unknown(state, f"it {value.why}"))
+        return Mask(_unknown(state, f"it {value.why}"), _is_of_heads(state, scores, name))
     adds = node.op in ("Add", "Sum") or (node.op == "Sub" and node.inputs[1] == name)
     if node.op == "Where":
         return _by_where(state, node, scores, value)
@@ -74,12 +74,15 @@ def _read(state: ImportState, node: OnnxNode, scores: Features, name: str) -> Ma
 
 
 def _is_bias(state: ImportState, scores: Features, name: str, rest: Array) -> bool:
-    """Whether what a constant adds to visible scores is not one number, or is learned.
-
-    What has values of each head is learned, though they are equal: masks are of all heads.
-    """
+    """Whether what a constant adds to visible scores is not one number, or is learned."""
     if rest.size and not (rest == rest.flat[0]).all():
         return True
+    # Equal values are learned, too, before training; but what hides anything is a mask.
+    return rest.size == state.constant(name).elements and _is_of_heads(state, scores, name)
+
+
+def _is_of_heads(state: ImportState, scores: Features, name: str) -> bool:
+    """Whether a constant has a value of the file for each head: masks are of all heads."""
     constant = state.constant(name)
     heads = [
         size
@@ -92,7 +95,7 @@ def _is_bias(state: ImportState, scores: Features, name: str, rest: Array) -> bo
         for region, tensor in zip(constant.regions, tensors, strict=True)
         if tensor is not None and tensor.data_type in FLOATS
     )
-    return rest.size == constant.elements and held >= math.prod(heads) > 1
+    return held >= math.prod(heads) > 1
 
 
 def read_mask_of_tokens(mask: Features) -> Mask:

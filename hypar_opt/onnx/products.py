@@ -107,6 +107,8 @@ def _biased(state: ImportState, made: Features, name: str) -> Features:
 def product(state: ImportState, node: OnnxNode) -> Features:
     """A matrix product: of a map and weights, or of two maps in attention."""
     a, b = node.inputs[:2]
+    if node.attributes().get("transBatchA") or node.attributes().get("transBatchB"):
+        raise node.refuse("transposes its batch, which is not supported")
     if state.is_constant(b):
         weight = _weight(state, node, 1)
         features = state.features(a)
@@ -117,6 +119,11 @@ def product(state: ImportState, node: OnnxNode) -> Features:
         weight = _weight(state, node, 0)
         features = state.settle(state.features(b), node)
         axes = _matrix(node, weight)
+        attributes = node.attributes()
+        if attributes.get("transA") or attributes.get("transB"):
+            raise node.refuse("multiplies transposed weights from the left, which is not supported")
+        if (factor := attributes.get("alpha", 1.0)) != 1:
+            state.note(node, stated("alpha", factor))
         place = max(0, len(features.dims) - 2)
         _fits(node, features, place, weight.shape[axes[-1]], weight)
         held = weight.matrix(node.inputs[0], axes[-1:], axes[:-1])
@@ -131,10 +138,7 @@ def product(state: ImportState, node: OnnxNode) -> Features:
 
 def _as_multiplied(node: OnnxNode, features: Features, side: str) -> Features:
     """Return an operand of a fused product as it is multiplied."""
-    attributes = node.attributes()
-    if attributes.get(f"transBatch{side}"):
-        raise node.refuse("transposes its batch, which is not supported")
-    if attributes.get(f"trans{side}"):
+    if node.attributes().get(f"trans{side}"):
         *rest, rows, columns = features.dims
         return features._replace(dims=(*rest, columns, rows))
     return features

@@ -199,11 +199,11 @@ def stand_in(constant: Constant) -> Array:
 
 
 def precision(constant: Constant) -> float:
-    """Return the tolerance of what is computed with a constant: more for half precision."""
-    value = constant.value if constant.known else None
-    if value is None or value.dtype.itemsize != 2 or value.dtype.kind not in "fV":
+    """Return the tolerance of what is computed with a number: more for half precision."""
+    kind = constant.value.dtype if constant.known and constant.elements == 1 else np.dtype(float)
+    if kind.itemsize != 2 or kind.kind not in "fV":
         return TOLERANCE
-    return 2.0**-7 if value.dtype.kind == "V" else 2.0**-9
+    return 2.0**-7 if kind.kind == "V" else 2.0**-9
 
 
 # Reductions and norms.

@@ -334,6 +334,8 @@ def _concat_maps(state: ImportState, node: OnnxNode, axis: int) -> Features:
     sizes[letter] = sum(extent(part.dims[axis]) for part in parts)
     keys = {} if over == "channels" else {"axis": over}
     inputs = [state.read(part, node) for part in parts]
+    if len(set(inputs)) < len(inputs):
+        raise node.refuse("joins a map with itself, which a network has no layer for")
     dims = (*rest[:axis], (Digit(letter, sizes[letter]),), *rest[axis:])
     return state.emit(Layer("concat", keys, inputs, sizes, node, dims=dims))
 

@@ -270,8 +270,7 @@ def test_a_fused_product_is_that_of_its_nodes(tmp_path: Path) -> None:
         g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
         q, k, v = (g.apart(g.linear("x", name, WIDTH, WIDTH), 4) for name in "qkv")
         if fused:
-            attributes = {"transB": 1, "alpha": 0.3, "domain": "com.microsoft"}
-            scores = g("FusedMatMul", q, k, **attributes)
+            scores = g("FusedMatMul", q, k, transB=1, alpha=0.3, domain="com.microsoft")
         else:
             scores = by("Mul", 0.3)(g, g("MatMul", q, g("Transpose", k, perm=[0, 1, 3, 2])), [])
         mixed = g("MatMul", g("Softmax", scores, axis=-1), v)
@@ -302,3 +301,43 @@ def test_a_model_that_the_evaluator_cannot_run_is_refused_in_a_line(tmp_path: Pa
     out = g("QuickGelu", g.linear("x", "up", WIDTH, WIDTH), domain="com.microsoft", alpha=1.0)
     said = said_of(g.model(g.linear(out, "down", WIDTH, 12)), tmp_path / "model.onnx")
     assert "onnx's reference evaluator cannot run it" in said
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2])
+@pytest.mark.parametrize("written", ["together", "apart", "inner"])
+@pytest.mark.parametrize(
+    ("stated", "mask", "said"),
+    [
+        ({}, None, ""),
+        ({"is_causal": 1, "scale": 0.7}, None, ""),
+        ({}, np.tri(TOKENS, dtype=bool), ""),
+        ({}, np.triu(np.full((TOKENS, TOKENS), -np.inf, np.float32), 1), ""),
+        ({"softcap": 2.0}, None, "softcap"),
+        ({}, np.eye(TOKENS, dtype=np.float32), "a bias of attention's scores, 6x6"),
+        ({}, np.eye(TOKENS, dtype=bool), "attention's mask"),
+    ],
+)
+def test_the_operator_of_attention_is_the_models(
+    kv_heads: int, written: str, stated: dict[str, Any], mask: Any, said: str, tmp_path: Path
+) -> None:
+    g = WeightedGraph(("x", ["batch", TOKENS, WIDTH]))
+    counts = [4, kv_heads, kv_heads]
+    parts = [g.linear("x", name, WIDTH, n * SIZE) for name, n in zip("qkv", counts, strict=True)]
+    if written == "apart":
+        parts = [g.apart(part, n) for part, n in zip(parts, counts, strict=True)]
+    elif written == "inner":
+        apart = [
+            g("Reshape", part, g.value([0, TOKENS, SIZE, n]))
+            for part, n in zip(parts, counts, strict=True)
+        ]
+        parts = [str(g("Transpose", part, perm=[0, 3, 1, 2])) for part in apart]
+    heads = {"q_num_heads": 4, "kv_num_heads": kv_heads} if written == "together" else {}
+    masks = [] if mask is None else [g.value(mask)]
+    out = g("Attention", *parts, *masks, **heads, **stated)
+    out = out if written == "together" else g.together(out, 0, TOKENS, WIDTH)
+    model = g.model(g.linear(out, "o", WIDTH, 12))
+    model.opset_import[0].version = 23
+    phrases = said_of(model, tmp_path / "model.onnx")
+    assert not isinstance(phrases, str), phrases
+    assert bool(phrases) == bool(said)
+    assert said in "".join(phrases)

@@ -466,7 +466,7 @@ def test_a_fused_activation_is_computed_with_its_numbers(
     tmp_path: Path, activation: str, params: list[float], word: str | None, said: str | None
 ) -> None:
     g = GraphWriter(("x", [1, 2, 8, 8]))
-    given = {"activation_params": params} if params else {}
+    given: dict[str, Any] = {"activation_params": params} if params else {}
     x = g(
         "FusedConv",
         "x",

@@ -382,3 +382,20 @@ def test_the_attention_operator_reads_its_mask_input(tmp_path: Path, mask: Any) 
     content = g.content(tmp_path, out)
     assert causal_in(content) == [bool(mask[1, 0])]
     assert bool(content.get("not_kept")) != mask[1, 0]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_bias_of_each_head_in_another_file_is_named_whatever_is_stated(
+    tmp_path: Path, causal: bool
+) -> None:
+    """Masks of unknown values may be stated to hide later tokens; this is learned."""
+    g = GraphWriter(("x", [BATCH, TOKENS, WIDTH]))
+    q, k, v = (
+        g.heads(g.linear("x", name, WIDTH, WIDTH), BATCH, TOKENS, HEADS, 4) for name in "qkv"
+    )
+    mixed = g.core(q, k, v, g.weight("bias", HEADS, TOKENS, TOKENS), size=4)
+    g.content(tmp_path, g.together(mixed, BATCH, TOKENS, WIDTH))
+    content, _ = read_model(tmp_path / "model.onnx", causal=causal)
+    said = "; ".join(content["not_kept"])
+    assert f"a bias of attention's scores, {HEADS}x{TOKENS}x{TOKENS}" in said
+    assert f"'bias' ({HEADS * TOKENS**2})" in said

@@ -216,7 +216,7 @@ def _rotary(pairs: str) -> Callable[[GraphWriter], str]:
 
 
 for _by in ("halves", "neighbours", "part"):
-    _said = ("rotary positions",)
+    _said: tuple[str, ...] = ("rotary positions",)
     if _by == "part":
         _said = ("operation with a constant of each place", "parts of it, each in another way")
     PATTERNS[f"rotary positions of {_by}"] = Pattern(
