@@ -219,8 +219,7 @@ def _proof_note(plan: Plan, proof: Certificate) -> str:
 
 def _warnings(plan: Plan, step: StepResult, reversals: Sequence[str]) -> tuple[str, ...]:
     # The page shows a command line, so its warnings name options, not arguments.
-    said = (*advice.warnings(plan), *reversals, *advice.refused_baselines(plan))
-    sentences = tuple(map(shell_words, said))
+    sentences = tuple(map(shell_words, (*advice.warnings(plan), *reversals)))
     if step.memory <= step.capacity:
         return sentences
     # A warning, not an error: memory is a constraint only if the problem says so.
