@@ -128,7 +128,7 @@ def test_a_ring_of_which_an_inner_level_is_split_pays_for_the_links_of_both(
     """Two levels lie along one side of a torus: reduced apart, their bytes cross other links."""
     described = random_array(Random(0), 1, detailed=True).description()
     described["topology"] = {"kind": "torus", "shape": [3, 4]} | {"link": {"bandwidth": "1 kB/s"}}
-    described["energy"] = {key: "2 pJ" for key in ("mac", "sram", "dram", "remote", "hop")}
+    described["energy"] = dict.fromkeys(("mac", "sram", "dram", "remote", "hop"), "2 pJ")
     array = with_collective(ho.Array.model_validate(described), collective)
     asked: dict[str, Any] = {"array": array, "batch": 48, "cost": "energy", "solver": "data"}
     plan = ho.solve(NETWORKS[3], **asked, training={"shard": word})
