@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hypar_opt.costs import COSTS
+from hypar_opt.costs.contract import check_contract
 
 if TYPE_CHECKING:
     from hypar_opt.costs.base import CostModel
@@ -30,4 +31,7 @@ def cost_of(problem: Problem, workload: Workload) -> CostModel:
 
         return GroupTime.of_groups(problem, workload)
     # Looked up by name: a plug-in's cost is used as the built-in ones are.
-    return COSTS[problem.cost].from_problem(problem, workload)
+    cost = COSTS[problem.cost].from_problem(problem, workload)
+    if problem.cost not in COSTS.built_in_names():
+        check_contract(cost, problem.cost, workload, problem.levels)
+    return cost

@@ -64,6 +64,12 @@ def levels_of(states: States) -> int:
     return sum(map(len, states))
 
 
+def level_choices(states: States) -> Iterator[Indices]:
+    """Yield the choices at each level of states, H1's first, whatever blocks they are in."""
+    for block in states:
+        yield from block
+
+
 def shape_of(nodes: Indices, states: States) -> tuple[int, ...]:
     """Return the shape of nodes and their states together."""
     return np.broadcast_shapes(nodes.shape, *(block.shape[1:] for block in states))

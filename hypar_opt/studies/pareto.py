@@ -9,7 +9,14 @@ from typing import Any, Unpack
 
 from hypar_opt.checked import checked
 from hypar_opt.costs import COSTS
-from hypar_opt.errors import HyparError, InfeasibleError, RefusedError, Sentence, argument
+from hypar_opt.errors import (
+    HyparError,
+    InfeasibleError,
+    NoAnswerError,
+    RefusedError,
+    Sentence,
+    argument,
+)
 from hypar_opt.instance.instance import Instance
 from hypar_opt.pipeline import solve_jointly
 from hypar_opt.plan.arguments import ProblemArguments
@@ -323,7 +330,7 @@ def _device_front(
             if limit is not None:
                 instance = instance.within_memory(limit)
             plan = solve_jointly(instance, solver, step)
-        except InfeasibleError:
+        except (InfeasibleError, NoAnswerError):  # nothing fits, or nothing was found that does
             if not entries:
                 raise
             break

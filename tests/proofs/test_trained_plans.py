@@ -128,6 +128,25 @@ def test_a_plan_for_energy_pays_for_each_time_that_a_pass_runs(seed: int) -> Non
     assert ho.simulate(plan).energy.total == pytest.approx(float(joules))
 
 
+@pytest.mark.parametrize("collective", slow_after(2, ["ring", "one-ring", "hierarchical"]))
+@pytest.mark.parametrize("word", ["gradients@H3", "weights@H3"])
+def test_a_ring_of_which_an_inner_level_is_split_pays_for_the_links_of_both(
+    collective: str, word: str
+) -> None:
+    """Two levels lie along one side of a torus: reduced apart, their bytes cross other links."""
+    described = random_array(Random(0), 1, detailed=True).description()
+    described["topology"] = {"kind": "torus", "shape": [3, 4]} | {"link": {"bandwidth": "1 kB/s"}}
+    described["energy"] = dict.fromkeys(("mac", "sram", "dram", "remote", "hop"), "2 pJ")
+    array = with_collective(ho.Array.model_validate(described), collective)
+    asked: dict[str, Any] = {"array": array, "batch": 48, "cost": "energy", "solver": "data"}
+    plan = ho.solve(NETWORKS[3], **asked, training={"shard": word})
+    assert price_of(plan) == Fraction(plan.cost.total)
+    joules = Fraction(plan.cost.total) / per_joule(plan)
+    assert ho.simulate(plan).energy.total == pytest.approx(float(joules))
+    whole = ho.solve(NETWORKS[3], **asked)
+    assert plan.cost.total > whole.cost.total
+
+
 def test_running_all_layers_again_computes_a_third_more() -> None:
     asked: dict[str, Any] = {"batch": 16, "array": "hmc-htree-8", "solver": "data"}
     asked |= {"cost": "energy", "reading": "executed"}

@@ -132,7 +132,7 @@ def _limit(rng: Random, network: ho.Network, asked: Asked) -> None:
         taken = ho.memory(ho.solve(network, **{**own, **free})).total
     except ho.HyparError:
         return
-    memory = max(1, int(taken * rng.choice([0.3, 0.6, 0.8, 0.95, 1, 1.2])))
+    memory = max(101, int(taken * rng.choice([0.3, 0.6, 0.8, 0.95, 1, 1.2])))
     if rng.random() < 0.5:
         asked["constraints"]["memory"] = memory
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import floor
 from typing import Unpack
 
 from hypar_opt.deadline import NEVER, Deadline
@@ -12,7 +13,6 @@ from hypar_opt.display.page.cells import Cells, cell_costs, why_no_regrets
 from hypar_opt.display.page.trade_offs import TradeOffs, trade_offs
 from hypar_opt.errors import HyparError, InputError, shell_words
 from hypar_opt.hardware.array import Array
-from hypar_opt.plan.costs import json_number
 from hypar_opt.plan.plan import Plan
 from hypar_opt.proofs import certificate
 from hypar_opt.proofs.certificate import Certificate
@@ -151,7 +151,8 @@ def _as_proved(plan: Plan, proof: Certificate) -> Plan:
         return plan
     gap = float((total - bound) / total) if total else 0.0
     status = "optimal" if bound == total else "feasible"
-    proved = solver.vouched(status=status, bound=json_number(bound), gap=gap)
+    stated = plan.cost.total if bound == total else floor(bound)
+    proved = solver.vouched(status=status, bound=stated, gap=gap)
     return plan.model_copy(update={"solver": proved})
 
 
@@ -219,8 +220,7 @@ def _proof_note(plan: Plan, proof: Certificate) -> str:
 
 def _warnings(plan: Plan, step: StepResult, reversals: Sequence[str]) -> tuple[str, ...]:
     # The page shows a command line, so its warnings name options, not arguments.
-    said = (*advice.warnings(plan), *reversals, *advice.refused_baselines(plan))
-    sentences = tuple(map(shell_words, said))
+    sentences = tuple(map(shell_words, (*advice.warnings(plan), *reversals)))
     if step.memory <= step.capacity:
         return sentences
     # A warning, not an error: memory is a constraint only if the problem says so.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from hypar_opt.display.labels import optimality
 from hypar_opt.display.page.contents import Contents
+from hypar_opt.errors import shell_words
 from hypar_opt.plan.degrees import degrees
 from hypar_opt.plan.plan import Plan, SolverRecord
 from hypar_opt.plan.problem import RUN_READINGS
 from hypar_opt.simulator.result import StepResult
+from hypar_opt.studies.advice import refused_baselines
 from hypar_opt.studies.simulation import Steps
 from hypar_opt.units import (
     format_bytes,
@@ -38,7 +40,8 @@ def provenance(contents: Contents) -> str:
 def facts(contents: Contents) -> list[tuple[str, str]]:
     """Return the problem and its answer, as names and values."""
     parallelism = [("parallelism", sentence)] if (sentence := degrees(contents.plan)) else []
-    return [*_problem_facts(contents), *parallelism, *_answer_facts(contents)]
+    refused = [("baseline", shell_words(own)) for own in refused_baselines(contents.plan)]
+    return [*_problem_facts(contents), *parallelism, *_answer_facts(contents), *refused]
 
 
 def _problem_facts(contents: Contents) -> list[tuple[str, str]]:

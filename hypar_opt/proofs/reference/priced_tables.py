@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hypar_opt.proofs.reference.held import Held
+from hypar_opt.proofs.reference.repetitions import words_of_layers
 from hypar_opt.proofs.reference.rows import PlanProblem
 from hypar_opt.proofs.reference.tables import edges_over_states, table_over_states
 from hypar_opt.workload.parallelism import RECOMPUTED, SHARDED
-from hypar_opt.workload.patterns import words_by_layer
-from hypar_opt.workload.recomputation import recomputed_words
 from hypar_opt.workload.shards import Shards
 
 if TYPE_CHECKING:
@@ -116,16 +115,14 @@ def _words_of(plan: Plan, problem: PlanProblem) -> list[tuple[str, str]]:
 
     What layers share is never computed again; their weights are split as those of a user.
     """
-    network, graph = plan.network.description, problem.graph
-    names = [layer.name for layer in network.layers]
-    again = [word or "none" for word in recomputed_words(network, plan.training.recompute)]
-    split = [word or "none" for word in words_by_layer(plan.training.shard, names, "shard")]
+    layers, graph = words_of_layers(plan), problem.graph
     words = []
     for node in range(len(graph.nodes)):
         own = node - graph.shared
         users = [own, *(user - graph.shared for user in graph.users(node))]
-        shards = [split[user] for user in users if user >= 0 and split[user] != "none"]
-        words.append((again[own] if own >= 0 else "none", shards[0] if shards else "none"))
+        shards = [layers[user][1] for user in users if user >= 0]
+        again = layers[own][0] if own >= 0 else "none"
+        words.append((again, next((word for word in shards if word != "none"), "none")))
     return words
 
 

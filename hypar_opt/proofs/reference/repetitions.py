@@ -194,6 +194,15 @@ def _computed_again(plan: Plan, graph: PlanGraph) -> tuple[set[int], set[int]]:
     return fully | selectively, fully
 
 
+def words_of_layers(plan: Plan) -> list[tuple[str, str]]:
+    """Return what each layer computes again, its block as a whole, and what of it is sharded."""
+    again, sharded = (_words(plan, own) for own in (plan.training.recompute, plan.training.shard))
+    for block in blocks_of(plan.network.description):
+        if any(again[n] == "full" for n in block):
+            again = ["full" if n in block else word for n, word in enumerate(again)]
+    return list(zip(again, sharded, strict=True))
+
+
 def _words(plan: Plan, stated: str | Mapping[str, str] | None) -> list[str]:
     """Return what a plan states for each layer: by its name, by patterns, or for all others."""
     if stated is None or isinstance(stated, str):
