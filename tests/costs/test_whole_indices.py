@@ -174,6 +174,32 @@ def test_fewest_and_most_indices_hold_for_all_shares_between_corners(parts: int)
                 assert share.fewest(size) <= own <= share.most(size)
 
 
+@pytest.mark.parametrize("seed", slow_after(6, range(60)))
+def test_the_least_of_all_shares_is_the_least_of_all_counts_by_hand(seed: int) -> None:
+    """Where operations alone take time: each number of indices that the first part may have."""
+    rng = Random(seed)
+    rates = [10.0, float(rng.choice([10, 20, 30, 40]))]
+    choice, size = rng.choice(["data", "model"]), rng.choice([5, 7, 9, 15, 25])
+    batch, read = (size, 64) if choice == "data" else (40, size)
+    plan = ho.solve(
+        fc_layers(read, 128),
+        array=star(rates),
+        batch=batch,
+        cost="time",
+        constraints={"fix": [f"fc0@H1={choice}"]},
+        training={"micro_batches": 1},
+    )
+    per_index = 6 * 128 * batch * read // size
+    best = min(
+        max(per_index * own / (rate * 0.5e9) for own, rate in zip(parts, rates, strict=True))
+        for parts in ((first, size - first) for first in range(1, size))
+    )
+    (least,) = (row[LEAST] for row in plan.solver.statistics if LEAST in row)
+    assert plan.cost.total / 1e15 == pytest.approx(best, rel=1e-5)
+    assert least / 1e15 <= best * (1 + 1e-5)
+    assert least == pytest.approx(plan.cost.total, rel=1e-5)
+
+
 @pytest.mark.parametrize("seed", slow_after(4, range(80)))
 def test_the_bound_over_all_shares_is_the_least_of_all_plans_at_all_shares(seed: int) -> None:
     """Every plan at every share at which any part has another number of indices of an axis."""
