@@ -43,6 +43,7 @@ def kinds_of_boundaries(workload: Workload) -> Kinds:
             # What weights are charged depends on their node.
             np.where(workload.is_weight_boundary, sources, -1),
             passes_addends(workload),
+            workload.has_error,
             layouts.output[:, sources],
             layouts.inputs[workload.operand, :, targets].T,
             # Heads, say, of which a tensor has fewer than channels.

@@ -57,7 +57,10 @@ def conversions_of(
             both = READINGS[reading].conversion(names[written], names[read], parts, tensors)
             for quarters, phase in zip(both, (Phase.FORWARD, Phase.BACKWARD), strict=True):
                 if phase in phases:
-                    moved[written, read] += quarters * exchanges_of(workload, phase)[targets]
+                    often = exchanges_of(workload, phase)[targets]
+                    if phase is Phase.BACKWARD:
+                        often = often * workload.has_error
+                    moved[written, read] += quarters * often
     writes, reads = layouts.output[:, sources], layouts.inputs[workload.operand, :, targets]
     boundaries = np.arange(len(workload.boundaries))[:, None, None]
     pairs: Integers = moved[writes.T[:, :, None], reads[:, None, :], boundaries]

@@ -320,6 +320,8 @@ class SideBytes(OfPart, CommunicationCost):
         needed = [row for block in targets for row in block]
         levels, parts = range(len(made)), self._parts(len(made))
         moving = ~workload.is_weight_boundary[boundaries]
+        if self.phases == (Phase.BACKWARD,):
+            moving = moving & workload.has_error[boundaries]
         sizes: Integers = self._boundary_sizes(workload)[boundaries] * moving
         if workload.repeats != ONCE:
             sizes = sizes * exchanges_of(workload, self.phases[0])[target].astype(sizes.dtype)

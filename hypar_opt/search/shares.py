@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 GAP = Fraction(1, 1000)
 """The search ends when no shares can be better than the best known by more than this part."""
 
-MAX_BOUNDED = 32
+MAX_BOUNDED = 64
 """Upper bound on the simplices that are bounded: of two groups, mostly fewer meet the gap."""
 
 _STEEP = 8
@@ -169,8 +169,8 @@ class _ShareSearch:
         assert isinstance(cost, GroupTime)
         self._cost, self._step = cost, step_of(self._problem)
         self._number = count()
-        self._improved: dict[Rows, Shares] = {}
-        """The best shares of plans."""
+        self._improved: dict[Rows, tuple[Fraction, Shares]] = {}
+        """What plans take at their best shares, and these."""
         self._tried: dict[Shares, Fraction] = {}
         """Bounds at shares searched by themselves, as where constraints depend on them."""
         self._charged: Fraction | None = None
@@ -300,10 +300,15 @@ class _ShareSearch:
         return limits.allow(found.assignments)
 
     def _improve(self, shares: Shares, found: SearchResult) -> Shares:
-        """Keep and return the best shares for a plan: one group's grows, another's shrinks."""
-        if found.assignments in self._improved:
-            return self._improved[found.assignments]
+        """Keep and return the best shares for a plan: one group's grows, another's shrinks.
+
+        What it takes jumps where a part has one index more, so that a plan is improved again from
+        shares that are better than those found before.
+        """
+        known = self._improved.get(found.assignments)
         least, move = self._keep(shares, found), SHARES // 4
+        if known is not None and known[0] <= least:
+            return known[1]
         while move >= self._step and not self._search.deadline.passed():
             if self._best is None or least > self._best[0] * (1 + Fraction(_STEEP * move, SHARES)):
                 break  # too far from the best plan for what is left of the moves
@@ -317,7 +322,7 @@ class _ShareSearch:
                 move = move // 2 // self._step * self._step
         if least < _NEVER:
             self._charge(shares, found)
-        self._improved[found.assignments] = shares
+        self._improved[found.assignments] = least, shares
         return shares
 
     def _keep(self, shares: Shares, found: SearchResult) -> Fraction:

@@ -287,6 +287,8 @@ class Program:
         yield from self._moved(phase, node, None, self.statistics_steps(node), Extent(statistics))
         yield from self._at_borders(phase, node)
         for boundary in self._inputs[node]:
+            if not workload.has_error[boundary]:
+                continue
             steps = backward(self.input_steps(boundary))
             yield from self._moved(phase, node, boundary, steps, workload.extents[boundary])
 

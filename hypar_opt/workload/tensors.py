@@ -369,6 +369,16 @@ class Workload:
         }
 
     @_of_tensors
+    def has_error(self) -> NDArray[np.bool_]:
+        """Whether each boundary's tensor has an error that is sent back: ``(boundaries,)``.
+
+        A choice, as of the largest logits, has no derivative.
+        """
+        targets = (self.nodes[boundary.target].operator for boundary in self.boundaries)
+        pairs = zip(self.boundaries, targets, strict=True)
+        return np.array([own.input not in reader.without_error for own, reader in pairs], bool)
+
+    @_of_tensors
     def is_weight_boundary(self) -> NDArray[np.bool_]:
         """Whether each boundary leads from shared weights to a user: ``(boundaries,)``."""
         return np.array([boundary.weights for boundary in self.boundaries], bool)

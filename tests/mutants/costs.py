@@ -90,9 +90,23 @@ COSTS = (
     Mutant(
         "the mean part of an uneven axis is the longest",
         "costs/longest_parts",
-        "(own, -(-own // parts) * parts)",
+        "(own, -(-divided // below) * parts)",
         "(own, own)",
         ("costs/test_time",),
+    ),
+    Mutant(
+        "parts of unequal groups are the longest of equal ones",
+        "costs/longest_parts",
+        "(own, -(-divided // below) * parts)",
+        "(own, -(-own // parts) * parts)",
+        ("costs/test_whole_indices",),
+    ),
+    Mutant(
+        "a part never has less than its share of an axis",
+        "costs/side_work",
+        "np.where(at_h1 > 0, exact - less, amounts)",
+        "np.where(at_h1 > 0, exact, amounts)",
+        ("costs/test_whole_indices",),
     ),
     Mutant(
         "the optimizer keeps nothing",

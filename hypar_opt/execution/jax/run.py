@@ -357,9 +357,7 @@ class _Needed:
     def _is_needed_back(self, one: Exchange) -> bool:
         edges, trained = self._workload.boundaries, self._trained
         if one.boundary is not None:
-            edge = edges[one.boundary]
-            reader = self._workload.nodes[edge.target].operator
-            return trained[edge.source] and edge.input not in reader.without_error
+            return trained[edges[one.boundary].source]
         if one.weights or one.kind in _FOR_INPUTS:  # for the error that it passes on
             if one.weights and one.node in self._again:
                 return True

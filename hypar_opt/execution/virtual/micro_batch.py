@@ -349,8 +349,12 @@ class MicroBatch:
         """Convert the error of an operand for its writer, and add it to that layer's."""
         boundary = self.division.boundary(position, number)
         tensor = self.division.operand(position, number)
-        blocks = self._across(boundary, Phase.BACKWARD, tensor, error)
         stored = self.program.workload.boundaries[boundary].source
+        if not self.program.workload.has_error[boundary]:
+            zeros = [np.zeros_like(block) for block in self._stored[stored]]
+            self._errors.setdefault(stored, zeros)  # nothing is exchanged
+            return
+        blocks = self._across(boundary, Phase.BACKWARD, tensor, error)
         if operands_of(self.network)[position][number].channels:
             parts = list(zip(self._within(position, number), blocks, strict=True))
             blocks = [np.zeros_like(block) for block in self._stored[stored]]

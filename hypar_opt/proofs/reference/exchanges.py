@@ -162,7 +162,11 @@ def exchanges_of(plan: Plan, chosen: Sequence[State] = ()) -> Exchanges:
             # Weights move in no conversion: a layer has them as stored, or slices its part.
             ()
             if edge.weights
-            else tuple((step, repetitions.exchanged[step, edge.target]) for step in passes),
+            else tuple(
+                (step, repetitions.exchanged[step, edge.target])
+                for step in passes
+                if edge.has_error or step is not Pass.BACKWARD
+            ),
             tuple(
                 own
                 for own in _summed(reading, source, repetitions, edge.source)

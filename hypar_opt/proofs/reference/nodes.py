@@ -80,7 +80,9 @@ def nodes_of(plan: Plan, *, shared_tensors: bool) -> PlanGraph:
         elements = images_of(plan) * over.elements
         axes = images_of(plan), over.channels, over.tokens or 1, *_extent(over), _experts(over) or 1
         operand = min(number, len(nodes[target].inputs) - 1)
-        edges.append(PlanEdge(source, target, elements, False, *axes, operand))
+        reader = network.layers[target - shared] if target >= shared else None
+        chooses = reader is not None and reader.kind == "dispatch" and number == 1
+        edges.append(PlanEdge(source, target, elements, False, *axes, operand, not chooses))
     # The order in which the search has them: a certificate counts on it.
     edges.sort(key=lambda edge: (edge.target, edge.source))
     nodes = _without_hidden(

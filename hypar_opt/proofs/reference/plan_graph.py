@@ -199,7 +199,8 @@ class PlanEdge(NamedTuple):
     """A tensor of ``elements`` between two nodes, or weights that the target uses.
 
     Of a tensor, ``images`` to ``experts`` are the sizes of the axes that layouts split, and
-    ``operand`` is the number of the target's that it is, or is counted with.
+    ``operand`` is the number of the target's that it is, or is counted with. Unless it
+    ``has_error``, as of a choice between experts, nothing is sent back.
     """
 
     source: int
@@ -213,6 +214,7 @@ class PlanEdge(NamedTuple):
     columns: int = 1
     experts: int = 1
     operand: int = 0
+    has_error: bool = True
 
 
 class PlanGraph(NamedTuple):

@@ -114,7 +114,10 @@ class Operator(Document):
     """Whether its input is ids: a layer of another kind that shares its weights transposes them."""
 
     without_error: ClassVar[tuple[int, ...]] = ()
-    """The inputs whose error is zeros, as the loss does not depend on small changes of them."""
+    """The inputs whose error is zeros, as the loss does not depend on small changes of them.
+
+    Nothing is exchanged for it.
+    """
 
     @property
     def shuffles(self) -> bool:

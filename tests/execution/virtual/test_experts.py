@@ -12,6 +12,10 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.errors import RefusedError
 from hypar_opt.execution.virtual.data import StepData
+from hypar_opt.instance.instance import Instance
+from hypar_opt.plan.stored_layouts import rows_of_plan
+from hypar_opt.proofs.certificate import check_price
+from hypar_opt.sharding.program import Program
 from hypar_opt.workload.activations import ACTIVATIONS
 from hypar_opt.workload.operators.experts import Router
 from hypar_opt.workload.operators.maps import LogitMap
@@ -24,6 +28,7 @@ from tests.execution.virtual.test_arithmetic import (
     stated,
 )
 from tests.slow import slow_after
+from tests.strategies.groups import of_counts
 from tests.strategies.mixtures import eight_groups, mixture
 
 
@@ -155,3 +160,40 @@ def test_data_and_expert_parallelism_move_what_a_prototype_in_xla_did(
     run = ho.run(plan)
     assert plan.cost.total == sum(exchange.counted for exchange in run.exchanges) == total
     assert run.agrees
+
+
+@pytest.mark.parametrize("reading", ["executed", "joined"])
+@pytest.mark.parametrize("seed", slow_after(4, range(40)))
+def test_a_choice_of_experts_sends_no_error_back(seed: int, reading: str) -> None:
+    """Dispatch reads logits that are gathered, whose error combine alone sends."""
+    choices = ("data", "model", "experts")
+    asked: dict[str, Any] = {"levels": 2, "batch": 4, "choices": choices, "reading": reading}
+    asked["constraints"] = {
+        "runnable": False,
+        "fix": ["router=data", f"dispatch={'experts' if seed % 2 else 'channel'}"],
+    }
+    plan = ho.solve(mixture(seed), search="joint", **asked)
+    instance = Instance.of_plan(plan)
+    program = Program(
+        instance.workload,
+        rows_of_plan(plan, instance.workload),
+        plan.hierarchy,
+        joined=plan.joins_levels,
+    )
+    names = [node.name for node in instance.workload.nodes]
+    (logits,) = (
+        number
+        for number, edge in enumerate(instance.workload.boundaries)
+        if names[edge.target] == "dispatch" and edge.input == 1
+    )
+    moved = [one.phase for one in program.exchanges() if one.boundary == logits]
+    assert {*moved} == {"forward"}
+    check_price(plan)
+    result = ho.run(plan)
+    assert result.agrees
+    assert sum(result.counted) == plan.cost.executed_bytes
+    array = of_counts((2, 2))
+    of_groups: dict[str, Any] = {"array": array, "batch": 8, "share": 0.25, "choices": choices}
+    timed = ho.solve(mixture(seed), **of_groups, constraints=asked["constraints"])
+    check_price(timed)
+    assert ho.simulate(timed).closed_form == pytest.approx(timed.cost.total / 1e15, rel=1e-6)
