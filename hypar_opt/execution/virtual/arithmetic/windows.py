@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.workload.operators.windows import PoolWindow
 
@@ -141,9 +143,9 @@ class Pooling:
     def _maxima(self, image: Array) -> Array:
         """Return the maxima, and keep their cells; of equal ones the first in the order of rows."""
         (height, width), (p, q) = self._extent, self._count
-        index = np.int32 if height * width < 2**31 else np.int64
+        index: type[np.signedinteger[Any]] = np.int32 if height * width < 2**31 else np.int64
         wide = np.full((*image.shape[:2], height, q), -np.inf)
-        column = np.zeros(wide.shape, index)
+        column: NDArray[Any] = np.zeros(wide.shape, index)
         numbers = np.arange(width, dtype=index)
         for windows, cells in self._columns:
             larger = image[..., cells] > wide[..., windows]
