@@ -108,6 +108,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # A layer's name may have characters that the terminal's encoding lacks.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    sys.stderr = output.Escaped(sys.stderr)
     sys.exit(_until_interrupted(sys.argv[1:]))
 
 
