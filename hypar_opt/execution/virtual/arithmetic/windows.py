@@ -19,7 +19,7 @@ _Pair = tuple[int, int]
 
 
 class Windows(NamedTuple):
-    """Windows of a kernel or pool over maps of one size.
+    """Windows of a kernel over maps of one size.
 
     Parameters
     ----------
@@ -47,12 +47,12 @@ class Windows(NamedTuple):
             borders.append((before, covered - before - self.extent[axis]))
         return borders[0], borders[1]
 
-    def of(self, image: Array, fill: float = 0.0) -> Array:
+    def of(self, image: Array) -> Array:
         """Return all windows as a view: ``(images, channels, p, q, rows, columns)``."""
         (top, bottom), (left, right) = self._borders
         held = image[:, :, : image.shape[2] + min(bottom, 0), : image.shape[3] + min(right, 0)]
         borders = ((0, 0), (0, 0), (top, max(bottom, 0)), (left, max(right, 0)))
-        padded = np.pad(held, borders, constant_values=fill)
+        padded = np.pad(held, borders)
         reach = [(s - 1) * d + 1 for s, d in zip(self.size, self.dilation, strict=True)]
         windows = sliding_window_view(padded, tuple(reach), (2, 3))
         (down, right), (rows, columns) = self.stride, self.dilation
