@@ -107,6 +107,7 @@ def main() -> None:
         # caller puts there, such as a StringIO, takes all.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    sys.stderr = output.Escaped(sys.stderr)
     sys.exit(_until_interrupted(sys.argv[1:]))
 
 

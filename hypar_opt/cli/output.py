@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -147,6 +147,24 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
     print_view(rows_table(rows))
 
 
+class Escaped:
+    """A stream of text whose lines have escapes for what is not printable.
+
+    What libraries warn of may quote files, as matplotlib's does a ``matplotlibrc``.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text, and return its length."""
+        self.stream.write("\n".join(map(printable, text.split("\n"))))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 def warn(sentence: str) -> None:
     """Print a warning about the answer on standard error."""
     note(f"warning: {shell_words(sentence)}")
@@ -186,7 +204,10 @@ def progress_bar(title: str) -> Iterator[Progress]:
 
     # The clock goes on where one part of the work takes long.
     columns = (*Bar.get_default_columns()[:-1], TimeElapsedColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    # The bar moves the cursor; what others write meanwhile still may not.
+    stream = sys.stderr.stream if isinstance(sys.stderr, Escaped) else sys.stderr
+    screen = Console(file=stream)
+    with Bar(*columns, console=screen, transient=True, redirect_stderr=False) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

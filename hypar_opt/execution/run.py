@@ -16,8 +16,7 @@ from hypar_opt.execution.virtual.checks import (
     MAX_MEMORY,
     check_division,
     check_layers,
-    check_memory,
-    check_work,
+    check_limits,
     notes_of,
 )
 from hypar_opt.execution.virtual.data import random_data
@@ -86,8 +85,7 @@ def run_program(
         If a kind of layer cannot be run, a split would be uneven, or memory is short.
     """
     check_layers(network)
-    check_memory(network, program, most=max_memory, scaled=scaled)
-    check_work(network, program, scaled=scaled)
+    check_limits(network, program, most=max_memory, scaled=scaled)
     division = Division(network, program)
     check_division(division, scaled=scaled)
     phases = INFERENCE if inference else TRAINING

@@ -218,6 +218,7 @@ class LocalFlows(LinkNetwork):
             By channel, as far as they have been needed: these parts.
         """
         found: _Flows = {}
+        looked_at: set[int] = set()
         for flow in added:
             crossed = [channel for channel, _, _ in flow.route.crossed if channel in room]
             fair = [room[channel][0] / room[channel][1] for channel in crossed]
@@ -228,7 +229,9 @@ class LocalFlows(LinkNetwork):
                     equal[own] = self._capacities[own] / sum(self._users[own].values())
             most = min(map(equal.__getitem__, crossed)) * (1 - RELATIVE_TOLERANCE)
             for channel, rate in zip(crossed, fair, strict=True):
-                if rate < most:
+                # Once: of all that cross it the same would be found.
+                if rate < most and channel not in looked_at:
+                    looked_at.add(channel)
                     for other in self._users[channel]:
                         if other.rate > rate and other not in rising:
                             found[other] = None

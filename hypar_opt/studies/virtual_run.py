@@ -102,7 +102,7 @@ def run(
     from hypar_opt.execution.jax.tensors import ShardedNetwork
     from hypar_opt.execution.result import RunResult
     from hypar_opt.execution.run import run_program
-    from hypar_opt.execution.virtual.checks import MAX_MEMORY, check_memory, check_work
+    from hypar_opt.execution.virtual.checks import MAX_MEMORY, check_limits
     from hypar_opt.studies.model_weights import with_weights
 
     plan, _ = planned(plan, arguments)
@@ -116,7 +116,7 @@ def run(
     program = Program(workload, to_run.rows, plan.hierarchy, plan.unequal_shares, joined=joined)
     model = None
     if weights is not None:
-        check_memory(instance.network, program, most=most)
+        check_limits(instance.network, program, most=most)
         model = with_weights(weights, dims, instance.network, program, seed)
     labels: dict[str, Any] = {
         "network": plan.network.name,
@@ -130,8 +130,7 @@ def run(
     if backend == "jax":
         # First, so that no smaller size is proposed for what JAX refuses at any.
         sharded = ShardedNetwork.of(instance.network, program)
-        check_memory(instance.network, program, most=most, scaled=scale_down)
-        check_work(instance.network, program, scaled=scale_down)
+        check_limits(instance.network, program, most=most, scaled=scale_down)
         return _noting(RunResult(**labels, **_in_jax(instance, sharded, seed)), cannot_run)
     compared = run_program(
         instance.network,

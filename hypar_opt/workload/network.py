@@ -49,9 +49,6 @@ from hypar_opt.workload.operators.words import words_of
 from hypar_opt.workload.routers import check_routers
 
 SCHEMA: Literal["hypar-opt/network/2"] = "hypar-opt/network/2"
-MAX_AXIS = 2**40
-"""The most elements along an axis: so many on each of 2^20 accelerators are counted in 64 bits."""
-
 CHAIN_SCHEMA: Literal["hypar-opt/network/1"] = "hypar-opt/network/1"
 """Version 1: convolutions and fully-connected layers, each reading the one before it."""
 
@@ -207,10 +204,7 @@ class Network(Displayed, Document):
             read_maps = [written[read + 1] for read in reads]
             _check_inputs(layer, reads, self.input)
             _check_images(layer, read_maps, [is_vector[read + 1] for read in reads])
-            maps = layer.maps(*read_maps)
-            if (longest := max(layer.sizes(maps).values(), default=0)) > MAX_AXIS:
-                problem = f"should have at most {MAX_AXIS:,} elements along an axis"
-                raise rule(f"layer {layer.name!r}: {problem}, got {longest:,}")
+            maps = layer.checked_maps(*read_maps)
             all_maps.append(maps)
             written.append(maps.pooled)
             # Flattened feature maps do not become images again.

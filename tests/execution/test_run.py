@@ -218,7 +218,7 @@ def test_every_network_of_the_zoo_has_a_small_one_of_its_structure(name: str) ->
     assert small.network.sources == network.sources
     layers = workload_of(small.network, small.batch).layers
     assert sum(np.prod(layer.weight, dtype=int) for layer in layers if layer.weight) < 2e6
-    checks.check_memory(
+    checks.check_limits(
         small.network, Program(workload_of(small.network, small.batch), (), Hierarchy(()))
     )
 

@@ -129,6 +129,64 @@ SWEEP: dict[str, Any] = {
     "overlap": ["none"],
     "readings": ["text"],
 }
+VARY: dict[str, Any] = {
+    "networks": ["net.toml"],
+    "batches": [32],
+    "arrays": ["array.toml"],
+    "simulate": False,
+    "vary": {
+        "topology.link.bandwidth": ["1 GB/s", "2 GB/s"],
+        "accelerator.dram_bandwidth": {
+            "from": "10 GB/s",
+            "to": "900 GB/s",
+            "steps": 3,
+            "log": True,
+        },
+        "layer.fc1.units": {"from": 4, "to": 16, "steps": 3},
+    },
+}
+"""A sweep over keys of its network and its array."""
+MEASURED: dict[str, Any] = {
+    "schema": "hypar-opt/measured/1",
+    "columns": [
+        *("id", "machine", "gpus", "layers", "hidden", "heads", "seq", "vocab"),
+        *("tp", "pp", "dp", "mbs", "gbs", "recompute", "sp", "zero", "attention", "precision"),
+        *("seconds", "memory_gb"),
+    ],
+    "set": [
+        {
+            "name": "mine",
+            "source": "here",
+            "rows": [
+                [
+                    *("one", "selene", 8, 2, 1024, 8, 512, 5000),
+                    *(tp, 1, 8 // tp, 1, 16, "full", False, 1, "flash", "bf16", 0.01, 20),
+                ]
+                for tp in (1, 2)
+            ],
+        }
+    ],
+}
+MACHINES: dict[str, Any] = {
+    "selene": {"accelerator": {"dram_bandwidth": "1500 GB/s"}},
+    "ours": {
+        "source": "here",
+        "per_node": 4,
+        "link": {"bandwidth": "100 GB/s", "latency": "1 us"},
+        "fabric": {"bandwidth": "10 GB/s", "latency": "5 us"},
+        "accelerator": {
+            "operations": "100 TFLOPS",
+            "dram_bandwidth": "1 TB/s",
+            "dram_capacity": "40 GB",
+            "gemm": 0.6,
+            "elementwise": 0.7,
+            "flash": 0.5,
+            "launch": "5 us",
+        },
+    },
+    "twin": {"like": "ours", "adapters": 2},
+}
+"""Constants of machines, one of which others of the package have already."""
 THREE = ("--choices", "data,model,output", "--reading", "executed")
 """Plans of three choices that run."""
 _OF_GRAPHS: tuple[tuple[str, ...], ...] = (
@@ -149,6 +207,14 @@ _OF_MODELS: tuple[tuple[str, ...], ...] = (
     ("solve", MODEL, "--levels", "2"),
     ("show", MODEL),
 )
+_OF_MEASUREMENTS: tuple[tuple[str, ...], ...] = (
+    *[("validate", "--file", "measured.toml", "--constants", "machines.toml")] * 3,
+    ("validate", "--file", "measured.toml", "--csv", "out.rows"),
+    *[("calibrate", "a100-8", "measured.toml", "-o", "out.toml")] * 2,
+    ("calibrate", "a100-8", "measured.toml", "--fit", "gemm,link.latency"),
+)
+_SET = ("--set", "link.bandwidth=1 GB/s", "--set", "layer.fc1.units=8")
+"""Values of keys, which a call may state wrongly."""
 CALLS: tuple[tuple[str, ...], ...] = (
     ("solve", "net.toml"),
     ("solve", "net.toml", "--array", "array.toml"),
@@ -184,17 +250,27 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("pareto", "deep.toml", "--array", "array.toml", "--cost", "time", "--points", "2"),
     ("report", "net.toml", "--array", "array.toml", "-o", "out.html"),
     ("sweep", "sweep.toml", "--workers", "1", "-o", "out.csv"),
+    *[("sweep", "vary.toml", "--workers", "1", "-o", "out.csv")] * 3,
+    ("solve", "net.toml", "--array", "array.toml", *_SET),
+    ("simulate", "net.toml", "--array", "array.toml", *_SET),
+    ("memory", "deep.toml", "--array", "array.toml", "--set", "repeat=3"),
+    ("compare", "net.toml", "--array", "array.toml", "--set", "fc1.units=3"),
+    *_OF_MEASUREMENTS,
     *_OF_GRAPHS,
     *_OF_MODELS,
 )
 OPTIONS: dict[str, tuple[str, ...]] = {
     "--array": ("array.toml", "hmc-htree-4", "nowhere", "/dev/zero", "."),
     "--batch": ("1", "32", "0", "99999999999"),
+    "--batches": ("1:9", "0:1", "9:1", "1:99999999999"),
     "--best": ("1", "3", "0"),
+    "--bucket": ("25MB", "0", "1B", "1e3"),
     "--certificate": ("out.proof", "net.toml", "proof.json"),
     "--choices": ("data,model,output", "model", ""),
     "--collective": ("ring", "pairwise"),
     "--cost": ("bytes", "time", "energy"),
+    "--constants": ("machines.toml", "array.toml", "/dev/zero"),
+    "--degrees": ("tp=2", "tp=2,dp=2", "dp=3", "tp=0", "cp=2", "tp=9999999999999"),
     "--csv": ("out.rows", "sub/../net.toml"),
     "--element-bytes": ("1", "2", "8", "3"),
     "--even": (),
@@ -206,13 +282,18 @@ OPTIONS: dict[str, tuple[str, ...]] = {
         "fc1@H0=model",
         "sum=whole",
     ),
+    "--file": ("measured.toml", "net.toml", "."),
+    "--fit": ("gemm", "gemm,flash", "link.latency", "x", ""),
     "--free": ("all", "H1,H2", "fc1@H2", "H1,H1"),
     "--gap": ("0", "0.5", "nan"),
+    "--gradient-bytes": ("2", "4", "0", "3"),
+    "--hierarchy": ("4", "2,2", "3", "1", "2,,2", "1024,1024"),
     "--inference": (),
     "--json": (),
     "--level-weights": ("2,1", "1", "1,,1"),
     "--levels": ("0", "1", "3", "64", "65"),
     "--max-memory": ("300MB", "1", "1TB"),
+    "--micro-batches": ("1", "4", "0", "1000000"),
     "--memory": ("8GB", "1", "array", "0.5B", "1e3"),
     "--objective": ("bytes", "time", "energy"),
     "--optimizer": ("adam", "12", "-1"),
@@ -222,13 +303,36 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "--page": ("out.html", "out.html", "net.toml"),
     "--picture": ("out.svg", "out.svg", "net.toml"),
     "--place": (),
+    "--points": ("1", "2", "0"),
+    "--recompute": ("none", "full", "selective", "fc1=full", "fc1=x", "*=full"),
+    "--relative": (),
+    "--runnable": (),
     "--reading": ("tables", "figures", "executed"),
     "--regret": (),
     "--search": ("joint", "levelwise"),
     "--seed": ("1", "-1"),
+    "--set": (
+        "link.bandwidth=1 GB/s",
+        "layer.fc1.units=0x" + "f" * 4000,
+        "layer.fc1.units=-1",
+        "layer.conv1.padding=2147483647",
+        "units=3",
+        "input.height=2147483647",
+        "repeat=100000",
+        "name=x",
+        "=1",
+        "layer=[]",
+        "topology.shape=[2, 2]",
+        "accelerator.units=1e308",
+    ),
+    "--shard": ("none", "optimizer", "weights", "weights@H1", "weights@H9", "x"),
+    "--share": ("0.5", "0", "2", "nan", "0.1,0.9"),
     "--simulate": ("1", "2"),
     "--solver": ("dp", "data", "model", "trick", "brute"),
     "--threads": ("1", "0"),
+    "--time-limit": ("0.01", "1", "0", "-1", "1e308", "inf"),
+    "--tokens": ("4", "16", "0", "99999999999"),
+    "--whole-levels": (),
     "--trace": ("out.trace", "array.toml"),
 }
 """Options, and values that are more or less right for each."""
@@ -275,6 +379,9 @@ def valid() -> dict[str, Any]:
         "graph.json": GRAPH,
         "profile.toml": PROFILE,
         "sweep.toml": SWEEP,
+        "vary.toml": VARY,
+        "measured.toml": MEASURED,
+        "machines.toml": MACHINES,
         "plan.json": plan.document(),
         "proof.json": json.loads(certify(plan).to_json()),
         "deep.json": deep.document(),

@@ -123,8 +123,9 @@ def _wrong_files(made: Call, folder: Path, status: int) -> str:
             ET.parse(folder / "out.svg")
         except ET.ParseError as error:
             return f"no XML: {error}"
-    # A certificate may be refused after the plan is written, and a journal keeps what is done.
-    if status == 2 and outputs - {"out.csv.journal", "out.json", "out.svg"}:
+    # A certificate may be refused after the plan is written, and a sweep's picture after its table;
+    # a journal keeps what is done.
+    if status == 2 and outputs - {"out.csv", "out.csv.journal", "out.json", "out.svg"}:
         return f"refused, and wrote {sorted(outputs)}"
     return ""
 

@@ -215,7 +215,8 @@ def test_a_step_is_run_in_phases(topology: dict[str, Any], sizes: list[int]) -> 
 def test_the_work_of_all_phases_together_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of many phases may take nearly as long as a step may."""
     interconnect = array({"kind": "mesh", "shape": [4, 4], "link": LINK}).interconnect
-    tasks = [all_reduce(interconnect, 960), ComputeTask("fc1", Phase.FORWARD, 400)] * 8
+    around, apart = all_reduce(interconnect, 960), ComputeTask("fc1", Phase.FORWARD, 400)
+    tasks: list[Task] = [around, apart] * 8
     counted: list[int] = []
     in_phases(tasks, interconnect, lambda own, routes: counted.append(event_work(own, routes)))
     assert len(counted) > 1

@@ -243,10 +243,10 @@ def _check_shuffles(division: Division) -> None:
                 )
 
 
-def check_memory(
+def check_limits(
     network: Network, program: Program, *, most: int = MAX_MEMORY, scaled: bool = False
 ) -> None:
-    """Refuse a step that would take more bytes of memory than ``most``.
+    """Refuse a step of more bytes of memory than ``most``, or of more work than `MAX_WORK`.
 
     Raises
     ------
@@ -261,20 +261,10 @@ def check_memory(
             f"{network.name} would take about {format_bytes(estimate)} of memory, more than"
             f" {format_bytes(most)}{remedy}{',' if remedy else ';'} {allows} runs it at full size"
         )
-
-
-def check_work(network: Network, program: Program, *, scaled: bool = False) -> None:
-    """Refuse a step that would take more than `MAX_WORK`.
-
-    Raises
-    ------
-    RefusedError
-        With the estimate.
-    """
-    estimate = step_work(network, program)
-    if estimate > MAX_WORK:
+    work = step_work(network, program)
+    if work > MAX_WORK:
         raise RefusedError(
-            f"{network.name} would take about {estimate:.1e} multiply-accumulates, more than"
+            f"{network.name} would take about {work:.1e} multiply-accumulates, more than"
             f" {MAX_WORK:.0e}, an hour of a processor's core{_remedy(scaled)}"
         )
 

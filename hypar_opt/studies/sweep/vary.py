@@ -120,11 +120,11 @@ def combinations(vary: Mapping[str, Any], file: str, *, each: int = 1) -> list[d
         axes[key] = entry
     count = each * math.prod(map(len, axes.values()))
     if count > MAX_VARIANTS:
-        lengths = " x ".join(f"{len(values):,}" for values in axes.values())
-        of = f"{lengths} values" + (
-            f", of each of {each:,} networks, arrays and readings" * (each > 1)
-        )
-        problem = f"should have at most {MAX_VARIANTS:,} combinations, got {count:,} ({of})"
+        factors = [f"{len(values):,}" for values in axes.values()]
+        of = [f"{' x '.join(factors)} values"] * bool(factors)
+        of += [f"{each:,} networks, arrays and readings"] * (each > 1)
+        problem = f"should have at most {MAX_VARIANTS:,} combinations, got {count:,}"
+        problem += f" ({', of each of '.join(of)})"
         raise InputError(problem, where="vary", file=file)
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 

@@ -62,6 +62,10 @@ class Statistics(NamedTuple):
     backward: int = 0
 
 
+MAX_AXIS = 2**40
+"""The most elements along an axis: so many on each of 2^20 accelerators are counted in 64 bits."""
+
+
 class Operator(Document):
     """A layer as a network file describes it; a subclass is a kind of layer.
 
@@ -161,6 +165,14 @@ class Operator(Document):
     @abstractmethod
     def maps(self, *reads: Map) -> LayerMaps:
         """Return the layer's maps for its inputs; raise `refuse`'s error where they do not fit."""
+
+    def checked_maps(self, *reads: Map) -> LayerMaps:
+        """Return the layer's maps; raise an error where an axis is longer than `MAX_AXIS`, too."""
+        maps = self.maps(*reads)
+        if (longest := max(self.sizes(maps).values(), default=0)) > MAX_AXIS:
+            problem = f"should have at most {MAX_AXIS:,} elements along an axis"
+            raise rule(f"layer {self.name!r}: {problem}, got {longest:,}")
+        return maps
 
     @abstractmethod
     def sizes(self, maps: LayerMaps) -> Mapping[str, int]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from hypar_opt.execution.virtual.shards import Array
     from hypar_opt.workload.operators.windows import PoolWindow
 
@@ -17,7 +19,7 @@ _Pair = tuple[int, int]
 
 
 class Windows(NamedTuple):
-    """Windows of a kernel or pool over maps of one size.
+    """Windows of a kernel over maps of one size.
 
     Parameters
     ----------
@@ -45,12 +47,12 @@ class Windows(NamedTuple):
             borders.append((before, covered - before - self.extent[axis]))
         return borders[0], borders[1]
 
-    def of(self, image: Array, fill: float = 0.0) -> Array:
+    def of(self, image: Array) -> Array:
         """Return all windows as a view: ``(images, channels, p, q, rows, columns)``."""
         (top, bottom), (left, right) = self._borders
         held = image[:, :, : image.shape[2] + min(bottom, 0), : image.shape[3] + min(right, 0)]
         borders = ((0, 0), (0, 0), (top, max(bottom, 0)), (left, max(right, 0)))
-        padded = np.pad(held, borders, constant_values=fill)
+        padded = np.pad(held, borders)
         reach = [(s - 1) * d + 1 for s, d in zip(self.size, self.dilation, strict=True)]
         windows = sliding_window_view(padded, tuple(reach), (2, 3))
         (down, right), (rows, columns) = self.stride, self.dilation
@@ -141,9 +143,9 @@ class Pooling:
     def _maxima(self, image: Array) -> Array:
         """Return the maxima, and keep their cells; of equal ones the first in the order of rows."""
         (height, width), (p, q) = self._extent, self._count
-        index = np.int32 if height * width < 2**31 else np.int64
+        index: type[np.signedinteger[Any]] = np.int32 if height * width < 2**31 else np.int64
         wide = np.full((*image.shape[:2], height, q), -np.inf)
-        column = np.zeros(wide.shape, index)
+        column: NDArray[Any] = np.zeros(wide.shape, index)
         numbers = np.arange(width, dtype=index)
         for windows, cells in self._columns:
             larger = image[..., cells] > wide[..., windows]
