@@ -21,13 +21,15 @@ from hypar_opt.instance.instance import Instance
 from hypar_opt.plan.stored_layouts import rows_of_plan
 from hypar_opt.sharding.program import Program
 
-ROUNDS, LEVELS = 5, size(4, 2)
+ROUNDS = 5
+LEVELS, BATCH = size((4, 256), (2, 16))
 
 
 def main() -> None:
     plan = ho.solve(
         "lenet-c",
         levels=LEVELS,
+        batch=BATCH,
         reading="executed",
         choices=("data", "model", "output"),
         search="joint",

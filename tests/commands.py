@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import hypar_opt
 from hypar_opt.__main__ import main
+from hypar_opt.studies.sweep import run as sweep_run
 
 ROOT = Path(__file__).parents[1]
 
@@ -109,6 +110,8 @@ def _command(args: list[str], folder: Path) -> None:
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     sys.argv = ["hypar-opt", *args]
+    # Each process of a sweep would import all again; `tests.studies.test_sweep` has those.
+    vars(sweep_run)["_cores"] = lambda: 1
     main()
 
 

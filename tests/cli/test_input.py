@@ -13,7 +13,8 @@ import pytest
 import hypar_opt as ho
 from hypar_opt.cli.app import run
 from hypar_opt.hardware.arrays import find_array
-from tests.cli.shell import Shell, hypar
+from tests.cli.shell import Shell
+from tests.commands import command
 from tests.fuzz.calls import ARRAY, GRAPH, NETWORK, PROFILE, SWEEP, TOPOLOGIES
 from tests.fuzz.mutations import to_json, to_toml
 
@@ -87,8 +88,8 @@ def test_a_plan(where: str, value: Any, complaint: str, command: str, shell: She
 )
 def test_an_array(where: str, value: Any, complaint: str, shell: Shell) -> None:
     write("array.toml", changed(ARRAY | {"topology": TOPOLOGIES[0]}, where, value))
-    for command in ("solve", "simulate", "report", "compare"):
-        said = shell.refused(command, "net.toml", "--array", "array.toml")
+    for called in ("solve", "simulate", "report", "compare"):
+        said = shell.refused(called, "net.toml", "--array", "array.toml")
         assert said.startswith("array.toml: ")
         assert complaint in said
 
@@ -163,8 +164,8 @@ def test_a_line_on_standard_error_has_an_end(shell: Shell) -> None:
 
 def test_a_page_may_have_a_name_that_is_no_utf_8() -> None:
     name = os.fsdecode(b"page\xff.html")
-    done = hypar("report", "net.toml", "--array", "array.toml", "-o", name)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = command(["report", "net.toml", "--array", "array.toml", "-o", name], Path.cwd())
+    assert (done.status, done.errors) == (0, "")
     assert "page?.html" in Path(name).read_text()
 
 
@@ -193,6 +194,6 @@ def test_the_slowest_array_that_is_taken_can_be_told(shell: Shell) -> None:
     tree = {"kind": "htree", "accelerators": 4, "link": link, "growth": 1 / 1024}
     write("array.toml", slowest | {"topology": tree})
     assert find_array("array.toml").levels == 2
-    for command in ("simulate", "compare"):
-        status, out, _ = shell(command, "net.toml", "--array", "array.toml")
+    for called in ("simulate", "compare"):
+        status, out, _ = shell(called, "net.toml", "--array", "array.toml")
         assert (status, "nan" in out) == (0, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,16 @@ PLANS = {
 }
 
 
+@cache
+def solved(file: str) -> ho.Plan:
+    network, arguments = PLANS[file]
+    return ho.solve(network, reading="executed", **arguments)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("file", PLANS)
 def test_a_plan_is_written_or_refused_in_a_line(name: str, file: str, tmp_path: Path) -> None:
-    network, arguments = PLANS[file]
-    ho.write_plan(ho.solve(network, reading="executed", **arguments), tmp_path / file)  # type: ignore[arg-type]
+    ho.write_plan(solved(file), tmp_path / file)
     done = command(["export", file, "--to", name, "--output", "exported"], tmp_path)
     written = tmp_path / "exported"
     if done.status == 0:
@@ -43,8 +49,7 @@ def test_formats_are_listed_with_what_they_write(tmp_path: Path) -> None:
 
 
 def test_an_uneven_split_and_an_unknown_format_are_refused_by_name(tmp_path: Path) -> None:
-    network, arguments = PLANS["uneven.json"]
-    ho.write_plan(ho.solve(network, reading="executed", **arguments), tmp_path / "plan.json")  # type: ignore[arg-type]
+    ho.write_plan(solved("uneven.json"), tmp_path / "plan.json")
     for name, message in [
         ("onnx", "unknown format 'onnx': known: jax, jax-shardings, json, torch"),
         ("jax", "batch: should be at least 512, since 9 levels split it, got 256"),

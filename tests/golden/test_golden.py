@@ -11,7 +11,7 @@ import pytest
 from tests.golden.record import RECORDED, file_name, groups, record
 from tests.slow import slow_after
 
-LONG = 4
+LONG = 5
 """The last groups, of one call each that takes seconds."""
 SHOWN = 100
 """Lines of the difference, of one call."""

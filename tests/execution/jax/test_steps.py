@@ -208,18 +208,18 @@ LEVELS: dict[str, tuple[tuple[int, ...] | None, ...]] = {
 
 
 PLANS: list[tuple[str, str, Iterable[int], int, int]] = [
-    ("chains", "of halves", range(8), 6, 25),
-    ("graphs", "of halves", (4, 5), 3, 6),
-    ("equal layers", "of halves", range(20), 4, 10),
-    ("chains", "of parts", range(8), 4, 7),
+    ("chains", "of halves", range(8), 4, 25),
+    ("graphs", "of halves", (4, 5), 2, 6),
+    ("equal layers", "of halves", range(20), 3, 10),
+    ("chains", "of parts", range(8), 3, 7),
     # Seed 2 draws a scale before a batch norm, whose gradient is a sum of what cancels.
     ("graphs", "of parts", (0, 1, 3, 4), 0, 7),
     ("equal layers", "of parts", range(8), 0, 7),
-    ("sequences", "small", range(6), 3, 10),
-    ("equal sequences", "small", range(6), 3, 10),
-    ("mixtures", "few", range(8), 3, 6),
-    ("experts", "few", range(8), 3, 8),
-    ("joined experts", "few", range(8), 3, 8),
+    ("sequences", "small", range(6), 2, 10),
+    ("equal sequences", "small", range(6), 2, 10),
+    ("mixtures", "few", range(8), 2, 6),
+    ("experts", "few", range(8), 2, 8),
+    ("joined experts", "few", range(8), 2, 8),
     ("joined", "of several", range(8), 2, 4),
     # Seed 2 draws a scale before a norm, too.
     ("images", "of images", (0, 1, *range(3, 9)), 4, 7),
