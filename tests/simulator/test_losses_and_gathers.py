@@ -137,15 +137,15 @@ SPLIT_NORMS = [f"decoder.*.{name}@H{n}=data" for name in ("norm1", "norm2") for 
 def by_degrees(**training: Any) -> ho.Plan:
     """Tensor parallelism over four, whose norms are split by sequence (sequence parallelism)."""
     asked: dict[str, Any] = {"batch": 16, "array": "h100-8", "optimizer": "adam"}
-    own = {"training": training, "fix": SPLIT_NORMS}
-    return ho.solve(llama(), degrees="tp=4,dp=2", **own, **asked)
+    asked |= {"training": training, "fix": SPLIT_NORMS}
+    return ho.solve(llama(), degrees="tp=4,dp=2", **asked)
 
 
 def test_megatrons_degrees_keep_shards_of_what_several_layers_gather() -> None:
     """The norms' outputs as they are written, and gather them once more in the backward pass."""
     again, once = by_degrees(), by_degrees(gather="once")
     words = {"*": "once", "decoder.*.norm1": "again", "decoder.*.norm2": "again"}
-    assert dict(again.training.gather or {}) == words
+    assert again.training.gather == words
     assert (again.parallelism, again.layouts) == (once.parallelism, once.layouts)
     # Of each of two norms of two blocks three quarters of 8 x 16 x 32 elements of 2 bytes.
     tensor, norms = 2 * 8 * 16 * 32, 4

@@ -226,8 +226,8 @@ def _reductions(
             alike.setdefault(repetitions.moved(position, level), set()).add(level)
         for moved, some in alike.items():
             of = reading.gradient // 2 * node.stored * moved, apart, latency.get(word)
-            own = {"levels": frozenset(levels), "only": frozenset(some)}
-            yield Reduction(Pass.GRADIENT, weights, weights, *of, **own)
+            at = frozenset(levels), frozenset(some)
+            yield Reduction(Pass.GRADIENT, weights, weights, *of, frozenset(), *at)
     behind = repetitions.exchanged[Pass.BACKWARD, position]
     whole = frozenset(c for c, split in node.own.items() if split.output == "whole")
     for size, copying in zip(node.inputs, inputs, strict=True):
