@@ -151,8 +151,8 @@ class OpenWays:
             stated if isinstance(stated, str) else compact(_filled(by_layer, others), self.names)
             for stated, by_layer, others in own
         ]
-        own = {"recompute": words[0], "shard": words[1]}
-        return Training(**{**dict(self.stated), **own})
+        stated = dict(self.stated) | {"recompute": words[0], "shard": words[1]}
+        return Training(**stated)
 
     def uniform(self, recompute: str, shard: str) -> Training:
         """Return the way in which all that is open has the same words."""

@@ -48,7 +48,7 @@ class ParetoPoint:
 
     plan: Plan
     memory: int
-    """Bytes of memory per accelerator, rounded up."""
+    """Bytes of memory per accelerator, rounded up: of tensors, where a device's are counted."""
     bytes: int | float
     """Bytes moved by the plan in the reading."""
     seconds: float | None
@@ -334,7 +334,7 @@ def _device_front(
             if not entries:
                 raise
             break
-        point = point_of(plan, memory(plan).total)
+        point = point_of(plan, memory(plan).tensors)
         cost = point.amount(problem.cost) or 0.0
         if entries and cost <= last:
             del entries[-1]  # at as little cost with less memory

@@ -46,6 +46,25 @@ def gpt(*, tied: bool, blocks: int = 1, norm: str = "layer") -> Network:
     return Network.model_validate(description)
 
 
+def mixture() -> Network:
+    """Return a mixture of eight experts, of which each token has one, and a head."""
+    layers: list[dict[str, Any]] = [
+        {"name": "token", "kind": "embedding", "features": 16},
+        {"name": "router", "kind": "router", "experts": 8, "top_k": 1},
+        {"name": "dispatch", "kind": "dispatch", "inputs": ["token", "router"]},
+        {"name": "up", "kind": "experts", "units": 32, "activation": "gelu"},
+        {"name": "down", "kind": "experts", "units": 16},
+        {"name": "combine", "kind": "combine", "inputs": ["down", "router"]},
+        {"name": "add", "kind": "add", "inputs": ["token", "combine"]},
+        {"name": "head", "kind": "fc", "units": 32},
+        {"name": "loss", "kind": "output"},
+    ]
+    given = {"tokens": 8, "vocabulary": 32}
+    return Network.model_validate(
+        {"schema": SCHEMA, "name": "small mixture", "input": given, "layer": layers}
+    )
+
+
 def parallel_blocks(unit: int = 8) -> Network:
     """Return a transformer whose attention and feed-forward block one sum adds up, with biases."""
     block = [

@@ -143,4 +143,32 @@ COSTS = (
         "np.where(self.here, 1, 1)",
         ("proofs/test_proof_tables",),
     ),
+    Mutant(
+        "a fused loss holds its logits",
+        "workload/operators/elementwise",
+        "return Saved(inputs=singles > 0, singles=singles, unwritten=not singles)",
+        "return Saved(inputs=True, singles=singles)",
+        ("simulator/test_losses_and_gathers",),
+    ),
+    Mutant(
+        "what is converted again is kept as it is read",
+        "costs/saved_tensors",
+        "as_written = SavedTensor(writer, tensor.shape)",
+        "as_written = tensor",
+        ("simulator/test_losses_and_gathers",),
+    ),
+    Mutant(
+        "new weights are gathered in the elements of gradients",
+        "workload/repeats",
+        '("none", 2), ("state", 1)',
+        '("none", 2), ("state", 2)',
+        ("simulator/test_losses_and_gathers", "proofs/test_trained_plans"),
+    ),
+    Mutant(
+        "further communicators take nothing",
+        "hardware/accelerator",
+        "further = max(communicators - 1, 0) * (self.reserve_groups or 0)",
+        "further = 0",
+        ("simulator/test_losses_and_gathers",),
+    ),
 )

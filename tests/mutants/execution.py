@@ -54,8 +54,8 @@ EXECUTION = (
     Mutant(
         "what arrives is counted once for all devices",
         _FABRIC,
-        "                    self.received[crossed] += received[peer].size\n",
-        "                    self.received[crossed] += received[peer].size * (device < 1)\n",
+        "self.received[crossed] += received[peer].size * self._elements(purpose)",
+        "self.received[crossed] += received[peer].size * self._elements(purpose) * (device < 1)",
         _RUNS,
     ),
     Mutant(
@@ -108,6 +108,13 @@ EXECUTION = (
         ("execution/test_run", "execution/virtual/test_random_plans"),
         equivalent="a reader matters where it shuffles channels, and in that order a tensor with"
         " several readers is never stored",
+    ),
+    Mutant(
+        "what is converted again is not dropped",
+        "execution/virtual/micro_batch",
+        "            for old, new in zip(self._stored[node], fresh, strict=True):",
+        "            for old, new in ():",
+        ("execution/virtual/test_training",),
     ),
     Mutant(
         "the gradient of the last micro-batch alone",

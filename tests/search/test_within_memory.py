@@ -17,6 +17,7 @@ import hypar_opt as ho
 from hypar_opt.costs.device_load import WeightBytes, device_load
 from hypar_opt.costs.states import of_rows
 from hypar_opt.deadline import NEVER as NO_LIMIT
+from hypar_opt.documents.document import validate
 from hypar_opt.errors import HyparError, InfeasibleError, RefusedError
 from hypar_opt.hardware import arrays
 from hypar_opt.hardware.arrays import find_array
@@ -217,6 +218,33 @@ def test_no_way_of_training_has_a_faster_plan_within_the_memory(
         rounded = Fraction(100 * batch * len(plan.layers), per_second(plan))
         assert abs(taken - min(fitting)) <= rounded
         assert Fraction(plan.solver.bound) / per_second(plan) <= min(fitting) + rounded
+
+
+@pytest.mark.parametrize("seed", slow_after(3, [8, 14, 21, *range(100)]))
+def test_no_faster_plan_fits_beside_the_buffers_of_its_communicators(seed: int) -> None:
+    """Which plans need differently many of: brute force counts each with its own."""
+    network, asked = drawn(seed)
+    described, rng = asked["array"].description(), Random(seed)
+
+    def array(capacity: int, further: int) -> ho.Array:
+        keys = {"dram_capacity": f"{capacity} B", "reserve": "10 B"}
+        keys["reserve_groups"] = f"{further} B"
+        own = {**described["accelerator"], **keys}
+        return validate(ho.Array, {**described, "accelerator": own})
+
+    problem = problem_of(network, **{**asked, "array": array(10**9, 1)})
+    words = words_on(asked["array"], problem.placement or ())
+    sizes = [held for _, held in every_trained(problem, network, words)]
+    further = max(1, (max(sizes) - min(sizes)) // 3)
+    problem = problem_of(network, **{**asked, "array": array(10**9, further)})
+    every = every_trained(problem, network, words, with_reserve=True)
+    limits = sorted({held for _, held in every})
+    for limit in (limits[0], *rng.sample(limits, min(3, len(limits)))):
+        plan = ho.solve(network, **{**asked, "array": array(limit, further)})
+        least = min(seconds for seconds, held in every if held <= limit)
+        rounded = Fraction(100 * plan.batch * len(plan.layers), per_second(plan))
+        assert ho.memory(plan).fits
+        assert abs(Fraction(plan.cost.total) / per_second(plan) - least) <= rounded
 
 
 @pytest.mark.parametrize("seed", slow_after(3, [10, 14, 21, 5, *range(60)]))

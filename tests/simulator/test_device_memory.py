@@ -152,7 +152,7 @@ def test_zero_shards_what_rajbhandari_says(shard: str, gigabytes: float) -> None
         solver="data",
         constraints={"optimizer": "adam"},
     )
-    held = ho.memory(plan, shard=shard, gradient_bytes=2).categories
+    held = ho.memory(plan, shard=shard, reduce_bytes=2).categories
     bytes_ = held["weights"] + held["gradients"] + held["state"]
     assert round(bytes_ / 1e9, 1 if gigabytes < 100 else 0) == gigabytes
 

@@ -109,7 +109,7 @@ def random_array(
     accelerator["loss"] = more.choice(["eager", "in-place", "fused"])
     if more.random() < 0.5:
         reserved = ("reserve", "reserve_groups", "reserve_experts")
-        accelerator |= {key: f"{more.randint(0, 200)} B" for key in reserved}
+        accelerator |= {key: f"{more.randint(1, 200)} B" for key in reserved}
     described = {"accelerator": accelerator, "topology": topology, "energy": energy}
     return validate(ho.Array, {"name": "drawn", "collective": collective, **described})
 

@@ -49,8 +49,8 @@ class Run(NamedTuple):
 def held(run: Run, network: ho.Network | None = None, **training: Any) -> DeviceMemory:
     """What a device holds in a run, by Megatron-LM's degrees."""
     if network is None:
-        sizes = {"layers": run.layers, "hidden": run.hidden, "heads": run.heads}
-        own = {"tokens": run.seq, "vocabulary": run.vocab, "dropout": run.dropout}
+        sizes: dict[str, Any] = {"layers": run.layers, "hidden": run.hidden, "heads": run.heads}
+        own: dict[str, Any] = {"tokens": run.seq, "vocabulary": run.vocab, "dropout": run.dropout}
         network = ho.gpt(**sizes, **own)
     sizes_of_levels = (run.dp, run.tp) if run.dp > 1 and run.tp > 1 else (run.dp * run.tp,)
     pins = list(strategy_pins(network, sizes_of_levels, "megatron", run.tp))
@@ -76,8 +76,8 @@ def held(run: Run, network: ho.Network | None = None, **training: Any) -> Device
     accelerator = described["accelerator"] | {"loss": run.loss, "attention": run.attention}
     if run.attention == "unfused":
         del accelerator["flash"]
-    levels = {"kind": "nodes", "nodes": sizes_of_levels[0], "per_node": plan.accelerators}
-    levels["per_node"] //= sizes_of_levels[0]
+    per_node = plan.accelerators // sizes_of_levels[0]
+    levels = {"kind": "nodes", "nodes": sizes_of_levels[0], "per_node": per_node}
     topology = described["topology"] | levels
     own_array = {**described, "accelerator": accelerator, "topology": topology}
     own_array["whole_levels"] = True

@@ -95,7 +95,7 @@ def test_a_front_on_ones_own_array_is_over_what_a_device_holds(objective: str) -
     """Whatever the objective: the next point trains within less, and costs more."""
     (front,) = ho.pareto("lenet-c", [objective], array="a100-8", points=2)
     first, second = front
-    assert [ho.memory(point.plan).total for point in front] == [first.memory, second.memory]
+    assert [ho.memory(point.plan).tensors for point in front] == [first.memory, second.memory]
     assert second.memory < first.memory
     assert (first.amount(objective) or 0) < (second.amount(objective) or 0)
     assert second.plan.training.micro_batches

@@ -68,7 +68,7 @@ class Exchanges:
         splits = self.graph.nodes[node].own.items() if longest else ()
         levels_here = [*zip(state, self.hierarchy.sizes, strict=False)]
         for own in self.reductions[node]:
-            step, choices, copying, amount, _, latency, repeating, joins = own
+            step, choices, copying, amount, _, latency, repeating, joins, _ = own
             amount *= prod(parts for choice, parts in levels_here if choice in repeating)
             axes = ((n, split.size) for n, split in splits if n not in copying)
             uneven = longest_parts(axes, state, self.hierarchy)
@@ -80,9 +80,10 @@ class Exchanges:
                         alike = (r for r in self.reductions[node] if r.step is step)
                         often = max(r.often for r in alike if r.levels == joins)
                         passes[step, joins] = Reduced({}, often, latency)
-                    levels = passes[step, joins].levels
-                    moved = of_longest(amount * (parts - 1), uneven)
-                    levels[level] = levels.get(level, 0) + moved
+                    if own.takes_place(level):
+                        levels = passes[step, joins].levels
+                        moved = of_longest(amount * (parts - 1), uneven)
+                        levels[level] = levels.get(level, 0) + moved
                 amount *= parts if choice in copying else 1
         return [*passes.values()]
 
@@ -221,11 +222,16 @@ def _reductions(
         halves = tuple(
             counts[position, levels[0]] for counts in (repetitions.scattered, repetitions.gathered)
         )
-        moved = repetitions.moved(position, levels[0], word)
-        gradient = reading.gradient // 2 * node.stored * moved
         apart = Often(1) if word == "none" else Often(0, *halves)
-        of = gradient, apart, latency.get(word)
-        yield Reduction(Pass.GRADIENT, weights, weights, *of, levels=frozenset(levels))
+        # What one all-reduce joins may be gathered as gradients at some levels, and at others as
+        # the weights of a state that is shared out.
+        alike: dict[int, set[int]] = {}
+        for level in levels:
+            alike.setdefault(repetitions.moved(position, level), set()).add(level)
+        for moved, some in alike.items():
+            of = reading.gradient // 2 * node.stored * moved, apart, latency.get(word)
+            at = frozenset(levels), frozenset(some)
+            yield Reduction(Pass.GRADIENT, weights, weights, *of, frozenset(), *at)
     behind = repetitions.exchanged[Pass.BACKWARD, position]
     whole = frozenset(c for c, split in node.own.items() if split.output == "whole")
     for size, copying in zip(node.inputs, inputs, strict=True):

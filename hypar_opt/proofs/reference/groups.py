@@ -121,7 +121,7 @@ class Groups:
             )
             for part, amounts in enumerate(own.amounts):
                 for level, amount in self._levels_of(one, layout, levels, part):
-                    if one.levels is None or level in one.levels:
+                    if one.takes_place(level):
                         amounts[level] = amounts.get(level, 0) + amount
         return list(passes.values())
 

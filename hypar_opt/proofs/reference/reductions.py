@@ -34,6 +34,12 @@ class Reduction(NamedTuple):
     """The choices whose parts each repeat it, at whichever level."""
     levels: frozenset[int] | None = None
     """Those at which it takes place; None for all."""
+    only: frozenset[int] | None = None
+    """Those of them at which the quarters are of it; None for all."""
+
+    def takes_place(self, level: int) -> bool:
+        """Whether so many quarters are reduced at a level."""
+        return all(own is None or level in own for own in (self.levels, self.only))
 
 
 class Reduced(NamedTuple):

@@ -53,11 +53,12 @@ class StepCounts:
     sharded: Mapping[int, Sequence[str]]
     size: int = 1
 
-    def moved(self, node: int, level: int, word: str) -> int:
+    def moved(self, node: int, level: int) -> int:
         """Return the elements that halves move across a level for one of a node's weights.
 
         Reduce-scatters move gradients; so does the all-gather of what nobody has a shard of.
         """
+        word = self.sharded[node][level] if node in self.sharded else "none"
         gathered = self.gathered[node, level] * (self.size if word == "none" else 1)
         return self.scattered[node, level] * self.size + gathered
 

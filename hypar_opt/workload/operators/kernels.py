@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol, Self, get_args
 Loss = Literal["eager", "in-place", "fused"]
 
 
-class Machine(Protocol):
+class KernelWords(Protocol):
     """What decides which kernels run: an accelerator."""
 
     @property
@@ -40,7 +40,7 @@ class Fused(NamedTuple):
     loss: Loss = "eager"
 
     @classmethod
-    def on(cls, machine: Machine | None) -> Self:
+    def on(cls, machine: KernelWords | None) -> Self:
         """Return what the kernels of a machine do not write; of none, what most do not."""
         if machine is None:
             return cls()

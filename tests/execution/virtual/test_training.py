@@ -81,7 +81,8 @@ def test_any_plan_trains_in_any_way_as_the_whole_batch_does_on_one_device(seed: 
         way = way[0], *by_layer(random.Random(seed), network, words)
     rng = random.Random(seed)
     gather = {layer.name: rng.choice(GATHERED) for layer in network.layers}
-    more: tuple[Words, int] = rng.choice([*GATHERED, gather]), rng.choice([1, 2, 4])
+    words_of_tensors: list[Words] = [*GATHERED, gather]
+    more = rng.choice(words_of_tensors), rng.choice([1, 2, 4])
     with suppress(RefusedError):  # parts of other sizes than those modelled
         run_as_one_device(network, trained(network, program, way, *more), seed)
 
