@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hypar_opt.documents.document import is_standard_input
 from hypar_opt.errors import HyparError, InputError
 from hypar_opt.models import find_network
 from hypar_opt.models.gpt import gpt
@@ -166,6 +167,8 @@ class Calculator:
 
     def _named(self, name: str, row: Row) -> Network:
         """Return a network of the zoo, of a file beside that of the rows, or of ``gpt:``'s keys."""
+        if is_standard_input(name):
+            raise NotModelledError(f"network: should be a name or a file, got {name!r}")
         beside = [self._folder / own / name for own in ("", "networks")]
         files = [
             path.with_name(path.name + end)
@@ -180,7 +183,8 @@ class Calculator:
             tokens = row.get("seq", "")
             return network if tokens == "" else with_tokens(network, tokens)
         except HyparError as error:
-            raise NotModelledError(f"network: {error}") from None
+            # Without the list of all networks, which is no part of a reason.
+            raise NotModelledError(f"network: {str(error).partition(' known: ')[0]}") from None
 
     def _plan(self, row: Row, sizes: tuple[int, ...]) -> tuple[Hashable, Plan]:
         """Return the plan of tensor inside context inside data parallelism, and its key.
