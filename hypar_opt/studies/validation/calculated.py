@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 HALF_PRECISION = ("fp16", "bf16", "amp_fp16", "amp_bf16")
 ELEMENT_BYTES = 2
 
-MAX_LAYERS = 20_000
-"""Layers of the largest network that is calculated, blocks repeated: some ten seconds."""
+MAX_LAYERS = 10_000
+"""Layers of the largest network that is calculated, blocks repeated: some seconds a row."""
 
 _LAYERS_OF_A_BLOCK = 9
 """Layers that a block of a GPT has at least."""
