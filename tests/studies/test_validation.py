@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hypar_opt as ho
+from hypar_opt.cli.app import run
 from hypar_opt.display.terminal.validation import step_line
 from hypar_opt.errors import HyparError, InputError
+from hypar_opt.studies.simulation import simulated_times
+from hypar_opt.studies.validation import calculated
 from hypar_opt.studies.validation.calculated import Calculator
 from hypar_opt.studies.validation.machines import array_of, known_machines, read_constants
 from hypar_opt.studies.validation.rows import read_steps
@@ -483,7 +487,52 @@ def test_rows_come_as_they_are_calculated(tmp_path: Path) -> None:
     result = ho.validate(file, each=came.append, progress=progress)
     assert came == list(result)
     assert told == [1, 2, 3]
-    line = step_line(came[0])
+    line = step_line(came[0]).plain
     assert line.startswith("one ")
     assert line.endswith("%")
-    assert step_line(came[1]).endswith("-  pp: pipeline stages are not modelled, here 2")
+    assert step_line(came[1]).plain.endswith("-  pp: pipeline stages are not modelled, here 2")
+
+
+def test_on_a_terminal_rows_are_printed_as_they_are_calculated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, {}, {"id": "two", "pp": 2})
+    printed: list[int] = []
+    calculate = Calculator.step
+
+    def step(self: Calculator, *asked: Any) -> Any:
+        printed.append(len(capsys.readouterr().out.splitlines()))
+        return calculate(self, *asked)
+
+    monkeypatch.setattr(Calculator, "step", step)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(["validate", "--file", str(file)]) == 0
+    assert printed == [1, 1]  # the header before the first, the first before the second
+    assert "set" in capsys.readouterr().out
+
+
+def test_what_steps_have_in_common_is_calculated_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of other numbers of micro-batches are no other simulation, and no other plan."""
+    solved: list[Any] = []
+    simulated: list[Any] = []
+
+    def solve(*asked: Any, **more: Any) -> Any:
+        solved.append(more["solver"])
+        return ho.solve(*asked, **more)
+
+    def times(*asked: Any, **more: Any) -> Any:
+        simulated.append(asked)
+        return simulated_times(*asked, **more)
+
+    monkeypatch.setattr(calculated, "solve", solve)
+    monkeypatch.setattr(calculated, "simulated_times", times)
+    batches = [{"id": f"{n}", "gbs": 8 * n} for n in (1, 2, 3, 4)]
+    result = ho.validate(
+        written(tmp_path, *batches, *(own | {"tp": 1, "dp": 8, "mbs": 1} for own in batches))
+    )
+    assert [step.seconds is not None for step in result] == [True] * 8
+    assert len({step.seconds for step in result[:4]}) == 4
+    assert solved == [None, "data"]  # where the batch alone is split nothing is searched
+    assert len(simulated) == 2
