@@ -43,7 +43,7 @@ ROW: dict[str, Any] = {
 }
 
 
-GPT = {"layers": 2, "hidden": 256, "heads": 8, "tokens": 128, "vocabulary": 1000}
+GPT: dict[str, Any] = {"layers": 2, "hidden": 256, "heads": 8, "tokens": 128, "vocabulary": 1000}
 """The row's network."""
 
 
